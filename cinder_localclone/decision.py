@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a connection is served: one pure function over plain values."""
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+
+from cinder_localclone import state
+
+
+class Verdict(str, enum.Enum):
+    LOCAL = 'local'
+    MOVE = 'move'
+    LIVE_MOVE = 'live-move'
+    REMOTE = 'remote'
+    REFUSE = 'refuse'
+
+
+@dataclasses.dataclass(frozen=True)
+class Attachment:
+    """One attachment of the volume.
+
+    :param instance: instance UUID; None for Cinder's own attachments
+    :param host: host in its connector; None before it is connected
+    """
+
+    instance: str | None
+    host: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """All that a decision looks at.
+
+    :param status: the volume's status
+    :param home: service host of the volume's home
+    :param node: service host of the node that connects; None for a host
+        without this backend
+    :param connector_host: the connecting host's name
+    :param initiator: the connecting host's iSCSI name, if it has one
+    :param attachments: all attachments, the connecting one included
+    :param transfer: the volume's transfer, if one is under way
+    :param pinned: why the volume must stay where it is, if it must
+    """
+
+    status: str
+    home: str
+    node: str | None
+    connector_host: str
+    initiator: str | None
+    attachments: Sequence[Attachment] = ()
+    transfer: state.Transfer | None = None
+    pinned: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    verdict: Verdict
+    reason: str = ''
+    user_message: str = 'REFUSED'
+
+
+#: Statuses in which Nova connects a volume. In others (backing-up,
+#: downloading, maintenance, ...) it is Cinder itself that reads or writes,
+#: from wherever that service runs: never a reason to move.
+NOVA_STATUSES = frozenset(('reserved', 'attaching', 'in-use'))
+
+
+def decide(request: Request) -> Decision:
+    """Decide how a connection is served.
+
+    Live migration is told from attachments alone, never from the status: a
+    second attachment of the same instance while another, on another host,
+    has a connector.
+    """
+    elsewhere = [a for a in request.attachments
+                 if a.host and a.host != request.connector_host]
+    mine = {a.instance for a in request.attachments
+            if a.instance and a.host in (None, request.connector_host)}
+    by_instance = mine and request.status in NOVA_STATUSES
+    if by_instance and any(a.instance not in mine for a in elsewhere):
+        return Decision(
+            Verdict.REFUSE, 'it is attached to another instance on %s.'
+            % elsewhere[0].host, 'ATTACHED_ELSEWHERE')
+    if request.node == request.home:
+        return Decision(Verdict.LOCAL)
+    if request.node is None:
+        return _remotely(request, 'the host does not run this backend')
+    if not by_instance:
+        return _remotely(request, 'it is not an instance that connects')
+    if request.transfer:
+        return _during_transfer(request, elsewhere)
+    if elsewhere:
+        return Decision(Verdict.LIVE_MOVE)
+    if request.pinned:
+        return _remotely(request, request.pinned)
+    return Decision(Verdict.MOVE)
+
+
+def _during_transfer(request, elsewhere):
+    transfer = request.transfer
+    if (transfer.committed and not elsewhere
+            and transfer.phase is not state.Phase.STARTING):
+        # The home already serves every byte, local or through its clone; a
+        # second clone on top would double the sources that may fail.
+        return _remotely(request, 'it is still being moved to its home')
+    return Decision(
+        Verdict.REFUSE, 'it is being moved (%s); wait until that has ended.'
+        % transfer.phase.value, 'TRANSFER_BUSY')
+
+
+def _remotely(request, reason):
+    if request.initiator:
+        return Decision(Verdict.REMOTE, reason)
+    return Decision(
+        Verdict.REFUSE, '%s, and it named no iSCSI initiator.' % reason)

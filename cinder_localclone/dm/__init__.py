@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device-mapper: tables and status as values, and the commands."""

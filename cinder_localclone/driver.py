@@ -1,0 +1,455 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cinder's driver interface. Each method re-reads, decides, calls one room.
+
+The way a volume takes is read here from ``initialize_connection`` downwards:
+:mod:`decision` says where it is served, :mod:`transfer` moves it,
+:mod:`reconcile` brings whatever was begun to its end.
+"""
+
+import contextlib
+
+from cinder.brick.local_dev import lvm as brick_lvm
+from cinder.common import constants
+from cinder import context as cinder_context
+from cinder import coordination
+from cinder import exception
+from cinder.i18n import _
+from cinder import interface
+from cinder import utils
+from cinder.volume import driver
+from cinder.volume.drivers import lvm as cinder_lvm
+from cinder.volume import volume_utils
+from oslo_log import log as logging
+from oslo_service import loopingcall
+from tooz import coordination as tooz
+
+from cinder_localclone import decision
+from cinder_localclone import exceptions
+from cinder_localclone import export
+from cinder_localclone import messages
+from cinder_localclone import names
+from cinder_localclone import opts
+from cinder_localclone import peer
+from cinder_localclone.privileged import devicemapper
+from cinder_localclone import reconcile
+from cinder_localclone import records
+from cinder_localclone import stack
+from cinder_localclone.state import Event
+from cinder_localclone.state import Phase
+from cinder_localclone import transfer
+
+LOG = logging.getLogger(__name__)
+
+
+@interface.volumedriver
+class LocalCloneDriver(driver.VolumeDriver):
+    """Node-local LVM volumes that follow their instances.
+
+    Version history:
+
+    .. code-block:: none
+
+        0.1.0 - Volumes move to the node they are attached on.
+    """
+
+    VERSION = '0.1.0'
+    CI_WIKI_NAME = 'None'  # out of Cinder's tree
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.configuration.append_config_values(cinder_lvm.volume_opts)
+        self.configuration.append_config_values(opts.localclone_opts)
+        self.backend_name = (
+            self.configuration.safe_get('volume_backend_name')
+            or 'localclone')
+        self.vg = None
+        self.node = None
+        self.reconciler = None
+        self.directory = None
+        self._server = None
+        self._loops = []
+        self._problems = []
+
+    @staticmethod
+    def get_driver_options():
+        return opts.localclone_opts + cinder_lvm.volume_opts
+
+    # -- start
+
+    def check_for_setup_error(self):
+        """Look at what is needed, restore what is here, start to serve.
+
+        Cinder may call this up to four times; what runs is not started
+        twice.
+
+        :raises VolumeBackendAPIException: if volumes cannot be served at
+            all: no volume group, no device-mapper
+        """
+        if self.reconciler is None:
+            self._open_group()
+            self._assemble()
+        self._problems = self._find_problems()
+        for problem in self._problems:
+            LOG.error('This node cannot take volumes that move: %s', problem)
+        # Peers are asked later: at start there may be none.
+        self.reconciler.converge_node(transfers=False)
+        if self._server is None:
+            self._server = peer.start_server(self.host, Handlers(self))
+            self._start_loop(self.configuration.localclone_interval,
+                             self.reconciler.converge_transfers)
+            self._start_loop(self.configuration.localclone_node_interval,
+                             self.reconciler.converge_node)
+
+    def _open_group(self):
+        conf = self.configuration
+        lvm_conf = conf.lvm_conf_file
+        if lvm_conf and lvm_conf.lower() == 'none':
+            lvm_conf = None
+        if conf.lvm_type == 'auto':
+            conf.lvm_type = 'thin'
+        try:
+            self.vg = brick_lvm.LVM(
+                conf.volume_group, utils.get_root_helper(),
+                lvm_type=conf.lvm_type, executor=self._execute,
+                lvm_conf=lvm_conf,
+                suppress_fd_warn=conf.lvm_suppress_fd_warnings)
+        except exception.VolumeGroupNotFound:
+            raise exception.VolumeBackendAPIException(data=_(
+                'There is no volume group "%s" on this node: create it '
+                '(vgcreate) or correct volume_group.') % conf.volume_group)
+
+    def _assemble(self):
+        conf = self.configuration
+        try:
+            geometry = opts.geometry(conf)
+        except ValueError as exc:
+            raise exception.InvalidConfigurationValue(str(exc))
+        peers = peer.Client(conf.localclone_peer_timeout)
+        self.node = transfer.Node(
+            host=self.host, records=records.Records(),
+            stack=stack.Stack(
+                conf.volume_group, self.vg.vg_thin_pool,
+                conf.localclone_metadata_group or conf.volume_group,
+                conf.localclone_command_timeout),
+            exports=export.Exports(
+                conf.target_prefix, conf.target_ip_address,
+                conf.target_port),
+            imports=export.Imports(conf.localclone_command_timeout,
+                                   conf.localclone_source_timeout),
+            peers=peers, geometry=geometry, lock=self._lock,
+            clear=self._clear)
+        self.directory = peer.Directory(self.host, self.node.records, peers)
+        self.directory.know(self.host, self._addresses())
+        self.reconciler = reconcile.Reconciler(
+            self.node, cinder_context.get_admin_context())
+
+    def _find_problems(self):
+        """Why this node cannot be the destination of a move, in words."""
+        problems = []
+        targets = devicemapper.targets(
+            self.configuration.localclone_command_timeout)
+        if not any(line.split()[:1] == ['clone']
+                   for line in targets.splitlines()):
+            problems.append('its kernel has no dm-clone '
+                            '(CONFIG_DM_CLONE), or the module is missing')
+        if self.node.stack.pool and not self.node.stack.pool_zeroes():
+            problems.append(
+                'its thin pool does not zero new blocks (lvchange -Zy %s/%s)'
+                % (self.node.stack.group, self.node.stack.pool))
+        return problems
+
+    def _start_loop(self, seconds, look):
+        def guarded():
+            try:
+                look()
+            except Exception:
+                LOG.exception('A periodic look failed; the next one is in '
+                              '%s s.', seconds)
+        loop = loopingcall.FixedIntervalLoopingCall(guarded)
+        loop.start(interval=seconds, initial_delay=1,
+                   stop_on_exception=False)
+        self._loops.append(loop)
+
+    @contextlib.contextmanager
+    def _lock(self, name):
+        """The node's lock around work on one volume, with a time limit."""
+        seconds = self.configuration.localclone_lock_timeout
+        lock = coordination.COORDINATOR.get_lock(
+            names.lock(self.host, name))
+        try:
+            taken = lock.acquire(blocking=seconds)
+        except tooz.LockAcquireFailed:
+            taken = False
+        if not taken:
+            raise exceptions.Busy(volume=name, host=self.host,
+                                  seconds=seconds)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _addresses(self):
+        conf = self.configuration
+        return [address for address in (
+            conf.safe_get('target_ip_address'), conf.safe_get('my_ip'))
+            if address]
+
+    # -- volumes
+
+    def create_volume(self, volume):
+        """Create an LV and its handle, or the destination of a transfer."""
+        if records.is_shadow(volume):
+            found = self.node.records.transfer(volume.id)
+            transfer.prepare(self.node, volume.id, found.token.nonce)
+            return
+        self.node.stack.create_lv(volume.name, volume.size << 30)
+        self.node.stack.ensure_handle_on_lv(
+            volume.id, volume.name, volume.size << 30)
+
+    def delete_volume(self, volume):
+        """Remove all of a volume, on both nodes if it is moving.
+
+        What is gone already is done. A shadow is never deleted here: it
+        goes with its transfer.
+        """
+        if records.is_shadow(volume):
+            raise exceptions.Refused(
+                volume=volume.id, host=self.host, reason='it is one end of '
+                'a transfer and goes when that has ended.')
+        with self._lock(volume.id):
+            self.reconcile_abandoned(volume.id)
+            found = self.node.records.transfer_of(volume.id)
+            self.node.exports.withdraw_volume(volume.id, None)
+            if found is None or not found.committed:
+                self.node.stack.remove_handle(volume.id)
+                transfer.remove_volume_lv(self.node, volume.name,
+                                          volume.size)
+                return
+            transfer.take_down(self.node, found)
+            if found.phase is not Phase.RELEASING:
+                found = self.node.records.advance(
+                    found, Event.VOLUME_DELETED)
+        self.node.peers.converge_soon(
+            self.reconciler.context, found.source, volume.id)
+
+    def local_path(self, volume):
+        """The handle: never the LV, which may lack what is not local yet."""
+        return names.handle_path(volume.id)
+
+    def _clear(self, lv, size_gib):
+        """Overwrite a thick LV as Cinder's volume_clear says."""
+        if self.vg.vg_thin_pool or self.configuration.volume_clear == 'none':
+            return
+        volume_utils.clear_volume(
+            size_gib * 1024, names.lv_path(self.node.stack.group, lv),
+            volume_clear=self.configuration.volume_clear,
+            volume_clear_size=self.configuration.volume_clear_size,
+            volume_clear_ionice=self.configuration.volume_clear_ionice)
+
+    # -- connections
+
+    def validate_connector(self, connector):
+        """A connector must name a host or an address."""
+        if not (connector.get('host') or connector.get('ip')):
+            raise exception.InvalidConnectorException(missing='host')
+
+    def initialize_connection(self, volume, connector):
+        """Serve a volume to a host: locally, by moving it, or remotely.
+
+        The row that comes with the call may be stale: another node may be
+        the volume's home by now. Whoever is asked hands the call on.
+        """
+        context = volume._context
+        try:
+            found = self.node.records.volume(volume.id)
+            home = volume_utils.extract_host(found.host)
+            if home != self.host:
+                return self.node.peers.initialize_connection(
+                    context, home, volume.id, connector)
+            return self.serve(context, volume.id, connector)
+        except exceptions.LocalCloneError as exc:
+            messages.tell_owner(context, volume.id, exc)
+            raise
+
+    def serve(self, context, volume_id, connector):
+        """The home's answer to initialize_connection."""
+        node_of_connector = self.directory.find(context, connector)
+        with self._lock(volume_id):
+            self.reconcile_abandoned(volume_id)
+            volume = self.node.records.volume(volume_id)
+            if volume_utils.extract_host(volume.host) != self.host:
+                raise exceptions.StaleTransfer(volume=volume_id)
+            found = decision.decide(self._request(
+                volume, connector, node_of_connector))
+            LOG.info('Volume %(volume)s for %(host)s: %(verdict)s '
+                     '%(reason)s', {
+                         'volume': volume_id, 'host': connector.get('host'),
+                         'verdict': found.verdict.value,
+                         'reason': found.reason})
+            if found.verdict is decision.Verdict.LOCAL:
+                self.reconciler.converge_locked(volume_id)
+                return self._local_connection(volume_id)
+            if found.verdict is decision.Verdict.REMOTE:
+                return self._remote_connection(volume, connector)
+            if found.verdict is decision.Verdict.MOVE:
+                transfer.move(self.node, context, volume, node_of_connector,
+                              export.new_credentials)
+                return self._local_connection(volume_id)
+        raise exceptions.Refused(
+            volume=volume_id, host=connector.get('host'),
+            reason=found.reason or 'live migration is not supported yet.',
+            user_message='LIVE_MOVE' if found.verdict is
+            decision.Verdict.LIVE_MOVE else found.user_message)
+
+    def reconcile_abandoned(self, volume_id):
+        """Settle a move that this service began and did not live to end."""
+        found = self.node.records.transfer_of(volume_id)
+        if (found and not found.committed and found.source == self.host
+                and found.phase is not Phase.ROLLING_BACK):
+            transfer.abandon(self.node, self.reconciler.context, found)
+
+    def _request(self, volume, connector, node_of_connector):
+        attachments = [
+            decision.Attachment(
+                instance=attachment.instance_uuid,
+                host=(attachment.connector or {}).get('host'))
+            for attachment in volume.volume_attachment]
+        return decision.Request(
+            status=volume.status, home=self.host, node=node_of_connector,
+            connector_host=connector.get('host') or '',
+            initiator=connector.get('initiator'), attachments=attachments,
+            transfer=self.node.records.transfer_of(volume.id),
+            pinned='it belongs to a group' if volume.group_id else None)
+
+    @staticmethod
+    def _local_connection(volume_id):
+        return {'driver_volume_type': 'local',
+                'data': {'device_path': names.handle_path(volume_id),
+                         'discard': True}}
+
+    def _remote_connection(self, volume, connector):
+        self.reconciler.converge_locked(volume.id)
+        properties = self.node.exports.offer_volume(
+            volume.id, connector['initiator'], export.new_credentials())
+        return {'driver_volume_type': 'iscsi',
+                'data': dict(properties, discard=True)}
+
+    def terminate_connection(self, volume, connector, **kwargs):
+        """End what initialize_connection began.
+
+        A local connection leaves nothing to end: the handle stays, and a
+        move that was committed goes on to its end, because what the guest
+        has written since is nowhere else.
+        """
+        found = self.node.records.volume(volume.id)
+        home = volume_utils.extract_host(found.host)
+        if home == self.host:
+            self.unserve(volume._context, volume.id, connector)
+        else:
+            self.node.peers.terminate_connection(
+                volume._context, home, volume.id, connector)
+
+    def unserve(self, context, volume_id, connector):
+        """The home's answer to terminate_connection.
+
+        :param connector: None (a forced detach) ends all connections
+        """
+        with self._lock(volume_id):
+            if connector is None:
+                self.node.exports.withdraw_volume(volume_id, None)
+            elif connector.get('initiator'):
+                self.node.exports.withdraw_volume(
+                    volume_id, connector['initiator'])
+
+    # Exports belong to connections, not to volumes.
+
+    def create_export(self, context, volume, connector):
+        return None
+
+    def ensure_export(self, context, volume):
+        return None
+
+    def remove_export(self, context, volume):
+        return None
+
+    # -- what there is
+
+    def _update_volume_stats(self):
+        """Capacity, and what the scheduler must know, as one pool."""
+        conf = self.configuration
+        self.vg.update_volume_group_info()
+        thin = bool(self.vg.vg_thin_pool)
+        if thin:
+            total, free = (self.vg.vg_thin_pool_size,
+                           self.vg.vg_thin_pool_free_space)
+            provisioned = self.vg.vg_provisioned_capacity
+        else:
+            total, free = self.vg.vg_size, self.vg.vg_free_space
+            provisioned = round(total - free, 2)
+        self._stats = {
+            'volume_backend_name': self.backend_name,
+            'vendor_name': 'Open Source',
+            'driver_version': self.VERSION,
+            'storage_protocol': constants.ISCSI,
+            'shared_targets': False,
+            'sparse_copy_volume': thin,
+            'pools': [{
+                'pool_name': self.backend_name,
+                'total_capacity_gb': total,
+                'free_capacity_gb': free,
+                'provisioned_capacity_gb': provisioned,
+                'reserved_percentage': conf.reserved_percentage,
+                'max_over_subscription_ratio':
+                    conf.max_over_subscription_ratio,
+                'thin_provisioning_support': thin,
+                'thick_provisioning_support': not thin,
+                'location_info': 'LocalCloneDriver:%s:%s' % (
+                    self.host, conf.volume_group),
+                'QoS_support': False,
+                'multiattach': False,
+                'online_extend_support': False,
+                'total_volumes': len(self.vg.get_volumes()),
+                'filter_function': self.get_filter_function(),
+                'goodness_function': self.get_goodness_function(),
+                'backend_state': 'up',
+            }],
+        }
+
+
+class Handlers:
+    """What peers may ask of this node (see :mod:`cinder_localclone.peer`)."""
+
+    def __init__(self, volume_driver: LocalCloneDriver):
+        self._driver = volume_driver
+
+    def describe(self) -> dict:
+        """What this node is and can take.
+
+        :returns: host (with pool), addresses, iSCSI initiator name, room
+            (fields of stack.Room, bytes), problems (texts; none: ready)
+        """
+        node = self._driver.node
+        room = node.stack.room()
+        return {
+            'host': '%s#%s' % (node.host, self._driver.backend_name),
+            'addresses': self._driver._addresses(),
+            'initiator': node.imports.initiator(),
+            'room': {'volumes': room.volumes, 'metadata': room.metadata,
+                     'shared': room.shared},
+            'problems': self._driver._problems,
+        }
+
+    def prepare(self, shadow_id, nonce):
+        node = self._driver.node
+        found = node.records.transfer(shadow_id)
+        with node.lock(found.volume_id if found else shadow_id):
+            transfer.prepare(node, shadow_id, nonce)
+
+    def converge(self, volume_id):
+        self._driver.reconciler.converge(volume_id)
+
+    def serve(self, context, volume_id, connector):
+        return self._driver.serve(context, volume_id, connector)
+
+    def unserve(self, context, volume_id, connector):
+        self._driver.unserve(context, volume_id, connector)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's errors: what happened, what was undone, what to do.
+
+``user_message`` names the entry of :mod:`cinder_localclone.messages` that
+the owner of the volume gets to read (``openstack volume message list``);
+the exception's own text, with hosts and devices, is for the operator's log.
+"""
+
+from cinder import exception
+from cinder.i18n import _
+
+
+class LocalCloneError(exception.VolumeDriverException):
+    """Base of the driver's errors."""
+
+    message = _('localclone: %(reason)s')
+    user_message = 'FAILED'
+
+
+class InvalidTransition(LocalCloneError):
+    message = _('A transfer in phase "%(phase)s" (%(committed)s) cannot take '
+                'the event "%(event)s". Nothing was changed.')
+    user_message = 'TRANSFER_BUSY'
+
+
+class InvalidToken(LocalCloneError):
+    message = _('The transfer record "%(token)s" cannot be read: %(reason)s. '
+                'It was left as it is.')
+
+
+class StaleTransfer(LocalCloneError):
+    message = _('The transfer of volume %(volume)s was changed by another '
+                'service at the same moment. Nothing was changed here; the '
+                'request may be sent again.')
+    user_message = 'TRANSFER_BUSY'
+
+
+class Refused(LocalCloneError):
+    """A connection that is not served, decided before anything is touched."""
+
+    message = _('Volume %(volume)s cannot be connected to %(host)s: '
+                '%(reason)s Nothing was changed.')
+    user_message = 'REFUSED'
+
+    def __init__(self, message=None, user_message=None, **kwargs):
+        super().__init__(message, **kwargs)
+        if user_message:
+            self.user_message = user_message
+
+
+class PeerUnreachable(LocalCloneError):
+    message = _('The volume service %(host)s did not answer "%(method)s" '
+                'within %(seconds)s s. Check that it runs and reaches the '
+                'message bus.')
+    user_message = 'PEER_UNREACHABLE'
+
+
+class NoRoom(LocalCloneError):
+    message = _('%(host)s has no room for a volume of %(size)s GiB and its '
+                'transfer metadata: %(reason)s. Nothing was created.')
+    user_message = 'NO_ROOM'
+
+
+class NotReady(LocalCloneError):
+    message = _('%(host)s cannot take volumes: %(reason)s.')
+    user_message = 'NOT_READY'
+
+
+class SourceBusy(LocalCloneError):
+    message = _('Volume %(volume)s is still open on %(host)s (%(count)s '
+                'users of %(device)s). Close it there first; nothing was '
+                'changed.')
+    user_message = 'SOURCE_BUSY'
+
+
+class WrongSource(LocalCloneError):
+    message = _('What %(iqn)s delivered as %(device)s is not the source of '
+                'the transfer: %(reason)s. It was not used.')
+    user_message = 'WRONG_SOURCE'
+
+
+class MissingData(LocalCloneError):
+    """Something that must exist is gone; it is never made anew."""
+
+    message = _('%(what)s of volume %(volume)s is missing on %(host)s. It '
+                'was not created anew, because it would be empty. See '
+                '"Losing a disk" in the administrator guide.')
+    user_message = 'DATA_MISSING'
+
+
+class CommandFailed(LocalCloneError):
+    message = _('"%(command)s" failed with exit code %(code)s: %(stderr)s')
+
+
+class CommandTimeout(LocalCloneError):
+    message = _('"%(command)s" did not end within %(seconds)s s and was '
+                'killed.')
+    user_message = 'TIMEOUT'
+
+
+class Busy(LocalCloneError):
+    message = _('Volume %(volume)s is being worked on on %(host)s; waited '
+                '%(seconds)s s. The request may be sent again.')
+    user_message = 'TRANSFER_BUSY'
+
+
+class SourceUnreachable(LocalCloneError):
+    message = _('The portal %(portal)s of the source does not accept '
+                'connections: %(reason)s. It will be tried again; until then '
+                'only what is local already can be read.')
+    user_message = 'PEER_UNREACHABLE'

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serving a handle to one initiator, and attaching what a peer serves."""
+
+import json
+import secrets
+import socket
+
+from cinder.volume import volume_utils
+from oslo_log import log as logging
+
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone.privileged import block
+from cinder_localclone.privileged import lio
+from cinder_localclone import state
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds for a peer's portal to accept a connection. iscsiadm itself would
+#: retry a login for two minutes.
+PORTAL_TIMEOUT = 4
+
+
+def new_credentials() -> str:
+    """One-time CHAP credentials, in the form of Cinder's provider_auth."""
+    return 'CHAP %s %s' % (secrets.token_hex(8), secrets.token_hex(8))
+
+
+def location(address: str, port: int, iqn: str) -> str:
+    """Where a target is, in the form of Cinder's provider_location."""
+    host = '[%s]' % address if ':' in address else address
+    return '%s:%d,1 %s 0' % (host, port, iqn)
+
+
+def connection_properties(where: str, auth: str) -> dict:
+    """What os-brick needs to attach a target.
+
+    :param where: a provider_location as :func:`location` builds it
+    :param auth: a provider_auth as :func:`new_credentials` builds it
+    """
+    portal, iqn, lun = where.split(' ')
+    method, user, password = auth.split(' ')
+    return {'target_portal': portal.rpartition(',')[0], 'target_iqn': iqn,
+            'target_lun': int(lun), 'target_discovered': False,
+            'auth_method': method, 'auth_username': user,
+            'auth_password': password}
+
+
+class Exports:
+    """What this node serves, through the kernel's own target (LIO).
+
+    :param prefix: Cinder's ``target_prefix``
+    :param address: IP address to serve on
+    """
+
+    def __init__(self, prefix: str, address: str, port: int):
+        self.prefix = prefix
+        self.address = address
+        self.port = port
+
+    def transfer_location(self, shadow_id: str) -> str:
+        return location(self.address, self.port,
+                        names.transfer_iqn(self.prefix, shadow_id))
+
+    def offer_source(self, transfer: state.Transfer,
+                     initiator: str) -> bool:
+        """Serve a transfer's source, read-only, to its destination."""
+        iqn = connection_properties(
+            transfer.location, transfer.auth)['target_iqn']
+        return self._export(iqn, transfer.volume_id, transfer.shadow_id,
+                            True, initiator, transfer.auth)
+
+    def withdraw_source(self, shadow_id: str) -> bool:
+        return self._unexport(names.transfer_iqn(self.prefix, shadow_id))
+
+    def offer_volume(self, volume_id: str, initiator: str,
+                     auth: str) -> dict:
+        """Serve a volume to a host without this backend.
+
+        :returns: connection properties for that host
+        """
+        iqn = names.remote_iqn(self.prefix, volume_id, initiator)
+        self._export(iqn, volume_id, volume_id, False, initiator, auth)
+        return dict(connection_properties(
+            location(self.address, self.port, iqn), auth),
+            volume_id=volume_id)
+
+    def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
+        """Stop serving a volume to one initiator, or (None) to all."""
+        if initiator:
+            return self._unexport(
+                names.remote_iqn(self.prefix, volume_id, initiator))
+        return any([self._unexport(iqn) for iqn in self.iqns()
+                    if volume_id == names.volume_of_remote_iqn(
+                        self.prefix, iqn)])
+
+    def iqns(self) -> list[str]:
+        return [found['iqn'] for found in json.loads(
+            lio.exports(self.prefix))]
+
+    def offered_sources(self) -> set[str]:
+        """The shadow ids of the transfers whose source is served here."""
+        found = {names.transfer_of_iqn(self.prefix, iqn)
+                 for iqn in self.iqns()}
+        return found - {None}
+
+    def _export(self, iqn, volume_id, serial, readonly, initiator, auth):
+        _method, user, password = auth.split(' ')
+        return lio.export(
+            iqn, names.backstore(iqn), names.handle_path(volume_id), serial,
+            readonly, self.address, self.port, initiator, user, password)
+
+    def _unexport(self, iqn):
+        return lio.unexport(iqn, names.backstore(iqn))
+
+
+class Imports:
+    """What this node attaches from its peers, through os-brick.
+
+    :param timeout: limit of a command, seconds
+    :param stall: how long I/O waits for a dead source, seconds
+    """
+
+    def __init__(self, timeout: float, stall: int):
+        self.timeout = timeout
+        self.stall = stall
+
+    def initiator(self) -> str:
+        """This node's iSCSI initiator name; '' if it has none."""
+        return volume_utils.brick_get_connector(
+            'ISCSI').get_connector_properties(
+                '', multipath=False, enforce_multipath=False).get(
+                    'initiator') or ''
+
+    def disk(self, transfer: state.Transfer) -> str | None:
+        """The path of a transfer's source disk if a session has it."""
+        iqn = connection_properties(
+            transfer.location, transfer.auth)['target_iqn']
+        disks = json.loads(block.iscsi_disks()).get(iqn)
+        return disks[0] if disks else None
+
+    def attach(self, transfer: state.Transfer) -> str:
+        """Log in to a transfer's source; verify that it is that source.
+
+        :returns: path of the disk
+        :raises WrongSource: if its size or serial number differs; it is
+            logged out again
+        """
+        properties = connection_properties(transfer.location, transfer.auth)
+        path = self.disk(transfer)
+        if path is None:
+            self._probe(properties['target_portal'])
+            path = volume_utils.brick_get_connector('ISCSI').connect_volume(
+                properties)['path']
+        try:
+            self._verify(transfer, properties['target_iqn'], path)
+        except exceptions.WrongSource:
+            self.detach(transfer)
+            raise
+        block.stall_rather_than_fail(path, self.stall)
+        return path
+
+    def detach(self, transfer: state.Transfer) -> None:
+        """Log out, whatever still uses the disk; nothing on it is dirty."""
+        block.end_session(connection_properties(
+            transfer.location, transfer.auth)['target_iqn'], self.timeout)
+
+    @staticmethod
+    def _probe(portal):
+        host, _colon, port = portal.rpartition(':')
+        try:
+            socket.create_connection(
+                (host.strip('[]'), int(port)), PORTAL_TIMEOUT).close()
+        except OSError as exc:
+            raise exceptions.SourceUnreachable(portal=portal, reason=exc)
+
+    @staticmethod
+    def _verify(transfer, iqn, path):
+        size, serial = block.identity(path)
+        if serial != transfer.shadow_id:
+            raise exceptions.WrongSource(
+                iqn=iqn, device=path, reason='serial number "%s" instead of '
+                '"%s"' % (serial, transfer.shadow_id))
+        if size != transfer.size_bytes:
+            raise exceptions.WrongSource(
+                iqn=iqn, device=path, reason='%d bytes instead of %d'
+                % (size, transfer.size_bytes))

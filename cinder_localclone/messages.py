@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the owner of a volume reads in ``openstack volume message list``.
+
+Cinder stores only the id of a message and translates it in cinder-api, out
+of a fixed table. So these texts are static, name no host and no device, and
+cinder-api has to know them too: it loads them through its own option::
+
+    [DEFAULT]
+    osapi_volume_extension = cinder.api.contrib.standard_extensions
+    osapi_volume_extension = cinder_localclone.messages.load
+
+Without that line the owner reads "An unknown error occurred.".
+"""
+
+from cinder.i18n import _
+from cinder.message import api
+from cinder.message import message_field
+
+#: Key -> (detail id, text). Ids are stored in Cinder's database: never
+#: change or reuse one. The column holds ten characters.
+DETAILS = {
+    'FAILED': ('LC00', _(
+        'The volume could not be connected; it is unchanged where it was.')),
+    'REFUSED': ('LC01', _(
+        'The volume cannot be connected to this host in its present state.')),
+    'PEER_UNREACHABLE': ('LC02', _(
+        'The volume service of the destination host does not answer; the '
+        'volume stays where it was.')),
+    'NO_ROOM': ('LC03', _(
+        'The destination host has not enough free storage for the volume; '
+        'the volume stays where it was.')),
+    'NOT_READY': ('LC04', _(
+        'The destination host is not able to take volumes at present; the '
+        'volume stays where it was.')),
+    'SOURCE_BUSY': ('LC05', _(
+        'The volume is still in use on the host it was attached to.')),
+    'WRONG_SOURCE': ('LC06', _(
+        'The data that the destination host was offered is not that of this '
+        'volume; it was not used and the volume stays where it was.')),
+    'TRANSFER_BUSY': ('LC07', _(
+        'The volume is being moved by another request; try again when that '
+        'has ended.')),
+    'DATA_MISSING': ('LC08', _(
+        'The data of the volume was not found on its host.')),
+    'TIMEOUT': ('LC09', _(
+        'The storage of a host did not answer in time; the volume stays '
+        'where it was.')),
+    'ATTACHED_ELSEWHERE': ('LC10', _(
+        'The volume is attached to another instance.')),
+    'LIVE_MOVE': ('LC11', _(
+        'Volumes of this type cannot follow a live migration yet.')),
+}
+
+
+def register() -> None:
+    """Add the texts to Cinder's table, in this process; once is enough."""
+    known = {detail[0] for detail in message_field.Detail.ALL}
+    message_field.Detail.ALL += tuple(
+        detail for detail in DETAILS.values() if detail[0] not in known)
+
+
+def load(_extension_manager) -> None:
+    """Entry for cinder-api's option ``osapi_volume_extension``."""
+    register()
+
+
+def tell_owner(context, volume_id: str, error: Exception) -> None:
+    """Record for the volume's owner why it was not attached.
+
+    :param context: the request context of the owner
+    """
+    key = getattr(error, 'user_message', 'FAILED')
+    api.API().create(context, message_field.Action.ATTACH_VOLUME,
+                     resource_uuid=volume_id, detail=DETAILS[key])
+
+
+register()

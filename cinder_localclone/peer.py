@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls between the nodes, on Cinder's message bus.
+
+Idempotent methods in a namespace of the driver's own, each with a time
+limit. A handler never calls back synchronously, so two nodes that call each
+other cannot wait for each other. The database is the truth: a call that is
+lost only delays what the next periodic look does anyway.
+"""
+
+import inspect
+
+from cinder import rpc
+import oslo_messaging as messaging
+
+from cinder_localclone import exceptions
+
+TOPIC = 'cinder-localclone'
+NAMESPACE = 'localclone'
+#: 1.0: describe, prepare, converge, initialize_connection,
+#: terminate_connection
+VERSION = '1.0'
+#: Seconds within which a living service answers a question.
+PROMPT = 8
+
+
+class Client:
+    """The methods of a peer.
+
+    :param timeout: seconds to wait for work that a peer does
+    """
+
+    def __init__(self, timeout: float):
+        self.timeout = timeout
+        self._client = None
+
+    def describe(self, context, host: str) -> dict:
+        """What a node is and can take; see Handlers.describe."""
+        return self._call(context, host, 'describe', PROMPT)
+
+    def prepare(self, context, host: str, shadow_id: str,
+                nonce: str) -> None:
+        """Build the destination's stack of an uncommitted transfer."""
+        self._call(context, host, 'prepare', self.timeout,
+                   shadow_id=shadow_id, nonce=nonce)
+
+    def converge(self, context, host: str, volume_id: str) -> None:
+        """Have a node take its next steps for a volume, and wait."""
+        self._call(context, host, 'converge', self.timeout,
+                   volume_id=volume_id)
+
+    def converge_soon(self, context, host: str, volume_id: str) -> None:
+        """The same without waiting; may be lost."""
+        try:
+            self._target(host, None).cast(
+                context, 'converge', volume_id=volume_id)
+        except messaging.MessagingException:
+            pass  # the bus is away: the periodic look does it
+
+    def initialize_connection(self, context, host: str, volume_id: str,
+                              connector: dict) -> dict:
+        """Hand a call on to the node that is the volume's home."""
+        return self._call(context, host, 'initialize_connection',
+                          self.timeout, volume_id=volume_id,
+                          connector=connector)
+
+    def terminate_connection(self, context, host: str, volume_id: str,
+                             connector: dict | None) -> None:
+        self._call(context, host, 'terminate_connection', self.timeout,
+                   volume_id=volume_id, connector=connector)
+
+    def _target(self, host, timeout):
+        if self._client is None:
+            self._client = rpc.get_client(messaging.Target(
+                topic=TOPIC, namespace=NAMESPACE, version=VERSION))
+        return self._client.prepare(server=host, timeout=timeout)
+
+    def _call(self, context, host, method, timeout, **arguments):
+        try:
+            return self._target(host, timeout).call(
+                context, method, **arguments)
+        except messaging.MessagingTimeout:
+            raise exceptions.PeerUnreachable(
+                host=host, method=method, seconds=timeout)
+        except messaging.RemoteError as exc:
+            raise _as_own(exc)
+
+
+def _as_own(remote: messaging.RemoteError) -> Exception:
+    """An error of ours that a peer raised, as itself again."""
+    kind = getattr(exceptions, remote.exc_type or '', None)
+    if inspect.isclass(kind) and issubclass(
+            kind, exceptions.LocalCloneError):
+        return kind(remote.value)
+    return exceptions.LocalCloneError(remote.value)
+
+
+class _Endpoint:
+    target = messaging.Target(namespace=NAMESPACE, version=VERSION)
+
+    def __init__(self, handlers):
+        self._handlers = handlers
+
+    def describe(self, context):
+        return self._handlers.describe()
+
+    def prepare(self, context, shadow_id, nonce):
+        self._handlers.prepare(shadow_id, nonce)
+
+    def converge(self, context, volume_id):
+        self._handlers.converge(volume_id)
+
+    def initialize_connection(self, context, volume_id, connector):
+        return self._handlers.serve(context, volume_id, connector)
+
+    def terminate_connection(self, context, volume_id, connector):
+        self._handlers.unserve(context, volume_id, connector)
+
+
+def start_server(host: str, handlers):
+    """Answer the peers' calls.
+
+    :param host: this service's host, without pool
+    :param handlers: an object with describe, prepare, converge, serve and
+        unserve
+    """
+    server = rpc.get_server(
+        messaging.Target(topic=TOPIC, server=host), [_Endpoint(handlers)])
+    server.start()
+    return server
+
+
+class Directory:
+    """Which node a connector belongs to.
+
+    Nodes are the volume services whose backend section has the same name as
+    this one's. A connector is matched by host name, then by IP address,
+    which each node is asked for once.
+
+    :param host: this service's host
+    """
+
+    def __init__(self, host: str, records, client: Client):
+        self.host = host
+        self._records = records
+        self._client = client
+        self._addresses: dict[str, frozenset[str]] = {}
+
+    def find(self, context, connector: dict) -> str | None:
+        """The service host of the connecting node; None if it is none.
+
+        :raises PeerUnreachable: if the node that matches by name is down
+        """
+        backend = self.host.partition('@')[2]
+        nodes = {host: alive for host, alive in
+                 self._records.services().items()
+                 if host.partition('@')[2] == backend}
+        name = connector.get('host') or ''
+        for same in (lambda n: n == name,
+                     lambda n: n.split('.')[0] == name.split('.')[0]):
+            matches = [host for host in nodes
+                       if name and same(host.partition('@')[0])]
+            if len(matches) == 1:
+                if not nodes[matches[0]] and matches[0] != self.host:
+                    raise exceptions.PeerUnreachable(
+                        host=matches[0], method='heartbeat',
+                        seconds='service_down_time')
+                return matches[0]
+        return self._find_by_address(
+            context, connector.get('ip'),
+            [host for host, alive in nodes.items() if alive])
+
+    def know(self, host: str, addresses) -> None:
+        """Remember a node's addresses."""
+        self._addresses[host] = frozenset(addresses)
+
+    def _find_by_address(self, context, address, hosts):
+        for host in hosts:
+            if address and host not in self._addresses:
+                try:
+                    self.know(host, self._client.describe(
+                        context, host)['addresses'])
+                except exceptions.PeerUnreachable:
+                    continue
+        return next((host for host in hosts
+                     if address in self._addresses.get(host, ())), None)

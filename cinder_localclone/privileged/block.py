@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block devices: read, flush, sysfs. Each in a child with a time limit.
+
+The service's own process never opens a device that may hang: file I/O on a
+dead source would block all of it.
+"""
+
+import json
+import os
+import re
+
+from cinder_localclone import privileged
+from cinder_localclone.privileged import process
+
+
+@privileged.default.entrypoint
+def read_head(path: str, length: int, timeout: float) -> None:
+    """Read the first ``length`` bytes, past the page cache."""
+    process.run('dd', 'if=' + path, 'of=/dev/null', 'iflag=direct',
+                'bs=%d' % min(length, 1 << 20),
+                'count=%d' % max(1, length >> 20), 'status=none',
+                timeout=timeout)
+
+
+@privileged.default.entrypoint
+def zero_head(path: str, timeout: float) -> None:
+    """Write zeros over the first 4 KiB and flush them."""
+    process.run('dd', 'if=/dev/zero', 'of=' + path, 'bs=4096', 'count=1',
+                'oflag=direct', 'conv=fsync', 'status=none', timeout=timeout)
+
+
+@privileged.default.entrypoint
+def flush(path: str, timeout: float) -> None:
+    """Flush the device's volatile caches (fsync of the block device)."""
+    process.run('sync', path, timeout=timeout)
+
+
+@privileged.default.entrypoint
+def identity(path: str) -> tuple[int, str]:
+    """What a SCSI disk says it is, from sysfs, without reading it.
+
+    :returns: size in bytes, unit serial number ('' if it names none)
+    """
+    name = os.path.basename(os.path.realpath(path))
+    with open('/sys/block/%s/size' % name) as size:
+        sectors = int(size.read())
+    serial = ''
+    page = '/sys/block/%s/device/vpd_pg80' % name
+    if os.path.exists(page):
+        with open(page, 'rb') as data:
+            serial = data.read()[4:].decode('ascii', 'replace').strip('\0 ')
+    return sectors * 512, serial
+
+
+@privileged.default.entrypoint
+def withhold_discards(path: str) -> None:
+    """Make a device refuse discards, and so all that is stacked on it."""
+    name = os.path.basename(os.path.realpath(path))
+    with open('/sys/block/%s/queue/discard_max_bytes' % name, 'w') as limit:
+        limit.write('0')
+
+
+@privileged.default.entrypoint
+def number(path: str) -> str:
+    """The ``major:minor`` of a device, '' if there is none at the path."""
+    try:
+        device = os.stat(path).st_rdev
+    except FileNotFoundError:
+        return ''
+    return '%d:%d' % (os.major(device), os.minor(device))
+
+
+def _session_of(path: str) -> str | None:
+    real = os.path.realpath('/sys/block/%s/device' % os.path.basename(
+        os.path.realpath(path)))
+    found = re.search(r'/(session\d+)/', real)
+    return found.group(1) if found else None
+
+
+@privileged.default.entrypoint
+def stall_rather_than_fail(path: str, seconds: int) -> None:
+    """How long an iSCSI disk holds I/O while its session is down."""
+    session = _session_of(path)
+    if session:
+        limit = '/sys/class/iscsi_session/%s/recovery_tmo' % session
+        with open(limit, 'w') as setting:
+            setting.write(str(seconds))
+
+
+@privileged.default.entrypoint
+def iscsi_disks() -> str:
+    """The disks of all iSCSI sessions: JSON of {target name: [path]}."""
+    found: dict[str, list[str]] = {}
+    base = '/sys/class/iscsi_session'
+    for session in os.listdir(base) if os.path.isdir(base) else ():
+        try:
+            with open('%s/%s/targetname' % (base, session)) as name:
+                target = name.read().strip()
+        except OSError:
+            continue
+        found[target] = []
+        device = os.path.realpath('%s/%s/device' % (base, session))
+        for root, names, _files in os.walk(device):
+            if os.path.basename(root) == 'block':
+                found[target] += ['/dev/' + name for name in names]
+                names.clear()
+    return json.dumps(found)
+
+
+@privileged.default.entrypoint
+def end_session(iqn: str, timeout: float) -> None:
+    """Log out of a target and forget it, whatever still uses its disk.
+
+    The way out of a hang: I/O that waits for a dead source fails within a
+    second. 21 is iscsiadm's "no such object".
+    """
+    process.run('iscsiadm', '-m', 'node', '-T', iqn, '--logout',
+                timeout=timeout, ok=(0, 21))
+    process.run('iscsiadm', '-m', 'node', '-T', iqn, '-o', 'delete',
+                timeout=timeout, ok=(0, 21))

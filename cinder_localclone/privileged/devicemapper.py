@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device-mapper commands (dmsetup(8)).
+
+Tables come from :mod:`cinder_localclone.dm.tables`. A swap of a live table
+is ``load`` then ``resume``: the kernel suspends, swaps and resumes in that
+one step, so nothing that fails can leave a guest suspended.
+"""
+
+from cinder_localclone.dm import tables
+from cinder_localclone import privileged
+from cinder_localclone.privileged import process
+
+
+@privileged.default.entrypoint
+def survey(timeout: float) -> tuple[str, str]:
+    """All devices: the text of ``dmsetup info -c`` and ``dmsetup table``."""
+    info = process.run(
+        'dmsetup', 'info', '-c', '--noheadings', '--separator', ',',
+        '-o', tables.INFO_COLUMNS, timeout=timeout)
+    return info, process.run('dmsetup', 'table', timeout=timeout)
+
+
+@privileged.default.entrypoint
+def create(name: str, uuid: str, table: str, timeout: float) -> None:
+    process.run('dmsetup', 'create', name, '--uuid', uuid, '--table', table,
+                timeout=timeout)
+
+
+@privileged.default.entrypoint
+def swap_table(name: str, table: str, timeout: float) -> None:
+    """Give a device another table; I/O in flight ends on the old one."""
+    process.run('dmsetup', 'load', name, '--table', table, timeout=timeout)
+    process.run('dmsetup', 'resume', name, timeout=timeout)
+
+
+@privileged.default.entrypoint
+def remove(name: str, timeout: float) -> None:
+    # udev opens new devices for a moment: EBUSY, so retry.
+    process.run('dmsetup', 'remove', '--retry', name, timeout=timeout)
+
+
+@privileged.default.entrypoint
+def message(name: str, text: str, timeout: float) -> None:
+    process.run('dmsetup', 'message', name, '0', *text.split(),
+                timeout=timeout)
+
+
+@privileged.default.entrypoint
+def status(name: str, timeout: float) -> str:
+    # --noflush: asking must not commit the metadata or wait for a disk.
+    return process.run('dmsetup', 'status', '--noflush', name,
+                       timeout=timeout)
+
+
+@privileged.default.entrypoint
+def targets(timeout: float) -> str:
+    """The target types the kernel knows, after loading those needed."""
+    for module in ('dm-clone', 'dm-thin-pool'):
+        process.run('modprobe', '-q', module, timeout=timeout, ok=(0, 1))
+    return process.run('dmsetup', 'targets', timeout=timeout)
+
+
+@privileged.default.entrypoint
+def replace_suspended(name: str, table: str, timeout: float) -> None:
+    """Replace a clone's table: suspended while the new one is loaded.
+
+    Whatever fails, the device is resumed: on its old table then.
+    """
+    process.run('dmsetup', 'suspend', name, timeout=timeout)
+    try:
+        process.run('dmsetup', 'load', name, '--table', table,
+                    timeout=timeout)
+    finally:
+        process.run('dmsetup', 'resume', name, timeout=timeout)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LVM commands that Cinder's brick has no method for, and one report."""
+
+from cinder_localclone import privileged
+from cinder_localclone.privileged import process
+
+_RETRY = 'activation { retry_deactivation = 1 }'
+
+
+@privileged.default.entrypoint
+def report(groups: list[str], timeout: float) -> str:
+    """All LVs and the groups' free room: LVM's JSON, sizes in bytes."""
+    return process.run(
+        'lvm', 'fullreport', '--reportformat', 'json', '--units', 'b',
+        '--nosuffix', '--config',
+        'report { vgs_cols_full="vg_name,vg_size,vg_free,vg_extent_size" '
+        'lvs_cols_full="lv_name,lv_size,lv_attr,lv_tags,pool_lv,'
+        'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,zero" '
+        'pvs_cols_full="pv_name" segs_cols_full="lv_name" '
+        'pvsegs_cols_full="pv_name" }', *groups, timeout=timeout)
+
+
+@privileged.default.entrypoint
+def create_thin(group: str, pool: str, name: str, size: int, tag: str,
+                timeout: float) -> None:
+    """:param size: bytes"""
+    process.run('lvcreate', '--yes', '--wipesignatures', 'n', '-V',
+                '%db' % size, '-T', '%s/%s' % (group, pool), '-n', name,
+                '--addtag', tag, timeout=timeout)
+
+
+@privileged.default.entrypoint
+def create_thick(group: str, name: str, size: int, tag: str,
+                 timeout: float) -> None:
+    """:param size: bytes; LVM rounds up to whole extents"""
+    process.run('lvcreate', '--yes', '--wipesignatures', 'n', '--zero', 'n',
+                '-L', '%db' % size, '-n', name, '--addtag', tag, group,
+                timeout=timeout)
+
+
+@privileged.default.entrypoint
+def activate(group: str, name: str, timeout: float) -> None:
+    process.run('lvchange', '-ay', '-K', '%s/%s' % (group, name),
+                timeout=timeout)
+
+
+@privileged.default.entrypoint
+def add_tag(group: str, name: str, tag: str, timeout: float) -> None:
+    process.run('lvchange', '--addtag', tag, '%s/%s' % (group, name),
+                timeout=timeout)
+
+
+@privileged.default.entrypoint
+def remove(group: str, name: str, timeout: float) -> None:
+    process.run('lvremove', '--force', '--config', _RETRY,
+                '%s/%s' % (group, name), timeout=timeout)

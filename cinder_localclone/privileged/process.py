@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a command with a time limit that holds."""
+
+import os
+import signal
+import subprocess
+
+from cinder_localclone import exceptions
+
+
+def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
+        stdin: bytes | None = None) -> str:
+    """Run a command and return what it printed.
+
+    A command that hangs in the kernel cannot be killed; it is then left
+    behind rather than waited for, so that the caller is never held up.
+
+    :param timeout: limit in seconds
+    :param ok: exit codes that are no failure
+    :returns: standard output
+    :raises CommandFailed: on another exit code, with the end of stderr
+    :raises CommandTimeout: when the limit is reached
+    """
+    process = subprocess.Popen(
+        argv, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=dict(os.environ, LC_ALL='C', LVM_SUPPRESS_FD_WARNINGS='1'),
+        start_new_session=True)
+    try:
+        out, err = process.communicate(stdin, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        try:
+            process.communicate(timeout=1)
+        except subprocess.TimeoutExpired:
+            pass
+        raise exceptions.CommandTimeout(
+            command=' '.join(argv), seconds=timeout)
+    if process.returncode not in ok:
+        raise exceptions.CommandFailed(
+            command=' '.join(argv), code=process.returncode,
+            stderr=err.decode(errors='replace').strip()[-500:])
+    return out.decode(errors='replace')

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converge: compare the records with what is there, take the safe steps.
+
+The same code runs at start-up, periodically, after each call of a peer and
+for an operator's repair. Nothing here depends on how far an earlier run got.
+"""
+
+import contextlib
+
+from oslo_log import log as logging
+from oslo_utils import timeutils
+
+from cinder_localclone import exceptions
+from cinder_localclone import hydration
+from cinder_localclone import names
+from cinder_localclone.state import Event
+from cinder_localclone.state import Phase
+from cinder_localclone.state import READS_SOURCE
+from cinder_localclone import transfer as moves
+
+LOG = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Converges the volumes of one node.
+
+    :param node: a :class:`cinder_localclone.transfer.Node`
+    :param context: the admin context in which peers are called
+    """
+
+    def __init__(self, node: moves.Node, context):
+        self.node = node
+        self.context = context
+        self._meters: dict[str, hydration.Meter] = {}
+
+    # -- one volume
+
+    def converge(self, volume_id: str) -> None:
+        """Take all steps that are this node's for one volume."""
+        with self.node.lock(volume_id):
+            self.converge_locked(volume_id)
+
+    def converge_locked(self, volume_id: str) -> None:
+        """The same for a caller that holds the volume's lock.
+
+        :raises LocalCloneError: if a step failed; the next look tries again
+        """
+        volume = self.node.records.volume(volume_id)
+        transfer = self.node.records.transfer_of(volume_id)
+        if transfer is None:
+            self._at_rest(volume_id, volume)
+        elif self.node.host == transfer.destination:
+            self._as_destination(transfer, volume)
+        elif self.node.host == transfer.source:
+            self._as_source(transfer)
+
+    def _at_rest(self, volume_id, volume):
+        if volume is None or not self._is_home(volume):
+            self._forget(volume_id)
+            return
+        found = self.node.stack.survey()
+        if found.metadata(volume.name_id):
+            # Its regions may still be at a source that nothing names.
+            raise exceptions.MissingData(
+                what='The transfer record', volume=volume_id,
+                host=self.node.host)
+        self.node.stack.ensure_handle_on_lv(
+            volume_id, volume.name, volume.size << 30)
+
+    def _is_home(self, volume):
+        return volume.host.partition('#')[0] == self.node.host
+
+    def _forget(self, volume_id):
+        """A handle of a volume that does not live here (any more)."""
+        handle = self.node.stack.survey().handle(volume_id)
+        if handle and not handle.opened:
+            self.node.stack.remove_handle(volume_id)
+
+    def _as_destination(self, transfer, volume):
+        if transfer.phase is Phase.ROLLING_BACK:
+            moves.take_down(self.node, transfer)
+            self.node.records.finish(transfer, Event.DESTINATION_REMOVED)
+            LOG.info('Took down the failed transfer of volume %s.',
+                     transfer.volume_id)
+            return
+        if not transfer.committed:
+            return  # the source decides
+        if volume.status == 'deleting':
+            return  # delete_volume takes it down
+        if transfer.phase in (Phase.STARTING, Phase.MIGRATING):
+            moves.build(self.node, transfer, create=False)
+            self.node.stack.set_hydration(
+                transfer.shadow_id, transfer.phase is Phase.MIGRATING)
+            if not self._hydrated(transfer):
+                return
+        if transfer.phase is not Phase.RELEASING:
+            transfer = moves.complete(self.node, transfer)
+            self._meters.pop(transfer.shadow_id, None)
+            LOG.info('Volume %s is complete on this node.',
+                     transfer.volume_id)
+        self.node.stack.ensure_handle_on_lv(
+            transfer.volume_id, transfer.destination_lv, transfer.size_bytes)
+        self.node.peers.converge_soon(
+            self.context, transfer.source, transfer.volume_id)
+
+    def _hydrated(self, transfer):
+        status = self.node.stack.clone_status(transfer.shadow_id)
+        meter = self._meters.setdefault(
+            transfer.shadow_id, hydration.Meter())
+        progress = meter.update(status, timeutils.now())
+        LOG.info('Volume %(volume)s moves from %(source)s: %(progress)s.',
+                 {'volume': transfer.volume_id, 'source': transfer.source,
+                  'progress': progress})
+        if status.mode != 'rw':
+            LOG.error('The clone of volume %(volume)s is in mode "%(mode)s": '
+                      'its metadata or its disk failed. The source is kept. '
+                      'Mend the disk, then restart this service.',
+                      {'volume': transfer.volume_id, 'mode': status.mode})
+        return transfer.phase is Phase.MIGRATING and status.finished
+
+    def _as_source(self, transfer):
+        if transfer.phase is Phase.RELEASING:
+            moves.release(self.node, transfer)
+            LOG.info('The move of volume %(volume)s to %(host)s has ended.',
+                     {'volume': transfer.volume_id,
+                      'host': transfer.destination})
+            return
+        self.node.stack.ensure_handle_on_lv(
+            transfer.volume_id, transfer.source_lv, transfer.size_bytes)
+        if transfer.committed:
+            self.node.exports.restore_source(transfer)
+        elif transfer.phase in READS_SOURCE:
+            # Only this service moves its volumes, under the lock that is
+            # held here: whoever began this transfer did not live to end it.
+            moves.abandon(self.node, self.context, transfer)
+        else:
+            self.node.exports.withdraw_source(transfer.shadow_id)
+            self.node.peers.converge_soon(
+                self.context, transfer.destination, transfer.volume_id)
+
+    # -- the node
+
+    def converge_transfers(self) -> None:
+        """Take the next step of every transfer from or to this node."""
+        for transfer in self.node.records.transfers_of(self.node.host):
+            self._attempt(transfer.volume_id)
+
+    def converge_node(self, transfers: bool = True) -> None:
+        """Converge everything on this node.
+
+        :param transfers: whether to look at volumes that are moving, which
+            may have to wait for peers
+        """
+        records = self.node.records
+        moving = {t.volume_id: t
+                  for t in records.transfers_of(self.node.host)}
+        home = {v.id: v for v in records.volumes_of(self.node.host)}
+        found = self.node.stack.survey()
+        for volume_id, volume in home.items():
+            if volume_id in moving or volume.status in (
+                    'creating', 'deleting', 'error_deleting'):
+                continue
+            if not found.handle_is_on_lv(volume_id, volume.name):
+                self._attempt(volume_id)
+        handles = {names.volume_of_handle(name) for name in found.devices}
+        for stray in handles - {None} - set(home) - set(moving):
+            self._attempt(stray)
+        self._withdraw_strays(moving.values())
+        if transfers:
+            for volume_id in moving:
+                self._attempt(volume_id)
+
+    def _withdraw_strays(self, transfers):
+        wanted = {t.shadow_id for t in transfers
+                  if t.source == self.node.host and t.phase in READS_SOURCE}
+        for shadow_id in self.node.exports.offered_sources() - wanted:
+            if self.node.records.transfer(shadow_id) is None:
+                self.node.exports.withdraw_source(shadow_id)
+
+    def _attempt(self, volume_id):
+        """One volume that fails never stops the others."""
+        with contextlib.suppress(exceptions.Busy):
+            try:
+                self.converge(volume_id)
+            except exceptions.Busy:
+                raise
+            except Exception as exc:
+                LOG.error('Volume %(volume)s needs another look: %(error)s',
+                          {'volume': volume_id, 'error': exc},
+                          exc_info=not isinstance(
+                              exc, exceptions.LocalCloneError))

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The only room that touches Cinder's database.
+
+A transfer is recorded in a *shadow*: a hidden volume row in status
+``maintenance`` whose ``migration_status`` is ``target:<volume id>``, as in
+Cinder's own migration, so that the volume itself stays a first-class volume.
+Until commit the shadow stands for the copy that is built on the destination,
+afterwards for the source that is being drained: commit swaps the two rows'
+backing names and hosts in one transaction. The phase is in the shadow's
+``replication_driver_data``, which the swap leaves alone and which is only
+ever changed by compare-and-swap.
+"""
+
+import secrets
+import uuid
+
+from cinder import context as cinder_context
+from cinder import exception as cinder_exception
+from cinder import objects
+from cinder.volume import volume_utils
+from oslo_config import cfg
+from oslo_utils import timeutils
+
+from cinder_localclone import exceptions
+from cinder_localclone import state
+
+try:  # Cinder 29
+    from cinder.db import models
+    from cinder.db.api import main_context_manager
+except ImportError:  # Cinder 27 and 28
+    from cinder.db.sqlalchemy.api import main_context_manager
+    from cinder.db.sqlalchemy import models
+
+CONF = cfg.CONF
+
+#: What commit swaps. The LV's name follows from ``_name_id``.
+SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
+           'provider_geometry')
+
+
+def _admin():
+    return cinder_context.get_admin_context()
+
+
+def _service(host: str) -> str:
+    return volume_utils.extract_host(host)
+
+
+def _target(volume_id: str) -> str:
+    return 'target:' + volume_id
+
+
+def _to_transfer(shadow, volume) -> state.Transfer:
+    """A transfer from its rows; the volume's may be gone already."""
+    committed = shadow.name_id != shadow.id
+    here, there = _service(shadow.host), None
+    if volume is not None:
+        there = _service(volume.host)
+    source, destination = (here, there) if committed else (there, here)
+    if committed:
+        source_lv, destination_lv = shadow.name, CONF.volume_name_template % shadow.id
+    else:
+        source_lv, destination_lv = volume and volume.name, shadow.name
+    return state.Transfer(
+        volume_id=shadow.migration_status.partition(':')[2],
+        shadow_id=shadow.id,
+        token=state.Token.parse(shadow.replication_driver_data),
+        committed=committed, source=source, destination=destination,
+        source_lv=source_lv, destination_lv=destination_lv,
+        size_gib=shadow.size,
+        location=shadow.provider_location, auth=shadow.provider_auth)
+
+
+class Records:
+    """Volumes, attachments, transfers and services, as Cinder has them."""
+
+    # -- reading
+
+    def volume(self, volume_id: str):
+        """A volume with its attachments; None if it is gone."""
+        try:
+            return objects.Volume.get_by_id(_admin(), volume_id)
+        except cinder_exception.VolumeNotFound:
+            return None
+
+    def volumes_of(self, host: str) -> list:
+        """All visible volumes whose home is a service host."""
+        return [v for v in objects.VolumeList.get_all_by_host(_admin(), host)
+                if not is_shadow(v)]
+
+    def transfer_of(self, volume_id: str) -> state.Transfer | None:
+        """The transfer of a volume, or of a volume that was deleted."""
+        with main_context_manager.reader.using(_admin()) as session:
+            shadow = self._shadow_query(session).filter_by(
+                migration_status=_target(volume_id)).first()
+            if shadow is None:
+                return None
+            return _to_transfer(shadow, self._row(session, volume_id))
+
+    def transfer(self, shadow_id: str) -> state.Transfer | None:
+        with main_context_manager.reader.using(_admin()) as session:
+            shadow = self._shadow_query(session).filter_by(
+                id=shadow_id).first()
+            if shadow is None:
+                return None
+            return _to_transfer(shadow, self._row(
+                session, shadow.migration_status.partition(':')[2]))
+
+    def transfers_of(self, host: str) -> list[state.Transfer]:
+        """All transfers from or to a service host."""
+        with main_context_manager.reader.using(_admin()) as session:
+            found = [_to_transfer(shadow, self._row(
+                session, shadow.migration_status.partition(':')[2]))
+                for shadow in self._shadow_query(session).all()]
+        return [t for t in found if host in (t.source, t.destination)]
+
+    def services(self) -> dict[str, bool]:
+        """All volume services: host and whether it is alive."""
+        found = objects.ServiceList.get_all(
+            _admin(), {'binary': objects.service.constants.VOLUME_BINARY})
+        return {service.host: bool(service.is_up) for service in found}
+
+    # -- changing
+
+    def begin(self, volume, host: str, event: state.Event,
+              geometry: state.Geometry, locate, auth: str,
+              ) -> state.Transfer:
+        """Record the intent to move a volume: create its shadow.
+
+        :param host: the destination with its pool
+        :param locate: gives the export's provider_location for a shadow id
+        :raises StaleTransfer: if the volume is not at the home it was read
+            with any more, or has a transfer
+        """
+        shadow_id = str(uuid.uuid4())
+        token = state.Token(state.Phase.ABSENT, secrets.token_hex(6),
+                            geometry).after(event, committed=False)
+        with main_context_manager.writer.using(_admin()) as session:
+            row = self._row(session, volume.id, lock=True)
+            busy = self._shadow_query(session).filter_by(
+                migration_status=_target(volume.id)).count()
+            if row is None or busy or row.host != volume.host:
+                raise exceptions.StaleTransfer(volume=volume.id)
+            service = session.query(models.Service).filter_by(
+                host=_service(host), deleted=False).first()
+            shadow = models.Volume(
+                id=shadow_id, user_id=row.user_id, project_id=row.project_id,
+                size=row.size, host=host, status='maintenance',
+                attach_status='detached',
+                migration_status=_target(volume.id), use_quota=False,
+                availability_zone=(service.availability_zone if service
+                                   else row.availability_zone),
+                service_uuid=service.uuid if service else None,
+                volume_type_id=row.volume_type_id, bootable=row.bootable,
+                display_name='transfer of %s' % volume.id,
+                provider_location=locate(shadow_id), provider_auth=auth,
+                replication_driver_data=str(token),
+                shared_targets=False)
+            session.add(shadow)
+            session.flush()
+            row.migration_status = None
+            return _to_transfer(shadow, row)
+
+    def advance(self, transfer: state.Transfer,
+                event: state.Event) -> state.Transfer:
+        """Enter the phase that follows an event, by compare-and-swap.
+
+        :raises InvalidTransition: if there is none
+        :raises StaleTransfer: if another service was first
+        """
+        token = transfer.token.after(event, transfer.committed)
+        with main_context_manager.writer.using(_admin()) as session:
+            changed = self._shadow_query(session).filter_by(
+                id=transfer.shadow_id,
+                replication_driver_data=str(transfer.token)).update(
+                    {'replication_driver_data': str(token)})
+            if not changed:
+                raise exceptions.StaleTransfer(volume=transfer.volume_id)
+            shadow = self._row(session, transfer.shadow_id)
+            session.refresh(shadow)
+            return _to_transfer(shadow, self._row(
+                session, transfer.volume_id))
+
+    def commit(self, transfer: state.Transfer) -> state.Transfer:
+        """Swap the identities of volume and shadow in one transaction.
+
+        :raises StaleTransfer: if either row is not as the transfer says
+        """
+        with main_context_manager.writer.using(_admin()) as session:
+            rows = {key: self._row(session, key, lock=True) for key in sorted(
+                (transfer.volume_id, transfer.shadow_id))}
+            volume = rows[transfer.volume_id]
+            shadow = rows[transfer.shadow_id]
+            if (volume is None or shadow is None
+                    or shadow.replication_driver_data != str(transfer.token)
+                    or shadow.name_id != shadow.id
+                    or _service(volume.host) != transfer.source):
+                raise exceptions.StaleTransfer(volume=transfer.volume_id)
+            backing = volume.name_id
+            volume._name_id = shadow.id
+            shadow._name_id = backing
+            for column in SWAPPED:
+                old = getattr(volume, column)
+                setattr(volume, column, getattr(shadow, column))
+                setattr(shadow, column, old)
+            volume.cluster_name = shadow.cluster_name = None
+            session.flush()
+            return _to_transfer(shadow, volume)
+
+    def finish(self, transfer: state.Transfer, event: state.Event) -> None:
+        """Forget a transfer: its shadow goes, in one transaction with what
+        the volume is told (``success``, or nothing after a roll-back)."""
+        transfer.token.after(event, transfer.committed)
+        with main_context_manager.writer.using(_admin()) as session:
+            changed = self._shadow_query(session).filter_by(
+                id=transfer.shadow_id,
+                replication_driver_data=str(transfer.token)).update({
+                    'status': 'deleted', 'migration_status': 'deleting',
+                    'provider_auth': None, 'deleted': True,
+                    'deleted_at': timeutils.utcnow(),
+                    'updated_at': timeutils.utcnow()})
+            if not changed:
+                raise exceptions.StaleTransfer(volume=transfer.volume_id)
+            if event is state.Event.SOURCE_REMOVED:
+                volume = self._row(session, transfer.volume_id)
+                if volume is not None:
+                    volume.migration_status = 'success'
+
+    @staticmethod
+    def _shadow_query(session):
+        return session.query(models.Volume).filter_by(deleted=False).filter(
+            models.Volume.replication_driver_data.like(
+                state.TOKEN_VERSION + ':%'),
+            models.Volume.migration_status.like('target:%'))
+
+    @staticmethod
+    def _row(session, volume_id, lock=False):
+        query = session.query(models.Volume).filter_by(
+            id=volume_id, deleted=False)
+        if lock:
+            query = query.with_for_update()
+        return query.first()
+
+
+def is_shadow(volume) -> bool:
+    """Whether a volume is the other end of a transfer of this driver."""
+    return bool((volume.migration_status or '').startswith('target:')
+                and (volume.replication_driver_data or '').startswith(
+                    state.TOKEN_VERSION + ':'))

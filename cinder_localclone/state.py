@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transfer state machine: phases, events and one frozen table. Pure.
+
+A *transfer* is the move of one volume from one node to another. Its phase
+lives in the row of its *shadow* (see :mod:`cinder_localclone.records`), in a
+column that is entered by compare-and-swap and that the identity swap leaves
+alone. Whether the swap has happened (*committed*) is not a phase: it is read
+from the identities themselves, so that the two can never disagree.
+"""
+
+import dataclasses
+import enum
+import types
+
+from cinder_localclone import exceptions
+
+TOKEN_VERSION = 'lc1'
+SECTOR = 512
+
+
+class Phase(str, enum.Enum):
+    """Where a transfer stands."""
+
+    #: There is no transfer.
+    ABSENT = 'absent'
+    #: Both nodes attached (live migration): clone built, hydration off.
+    STARTING = 'starting'
+    #: The clone is being built or, once committed, hydrated.
+    MIGRATING = 'migrating'
+    #: All regions are local and flushed; the destination lets go.
+    COMPLETING = 'completing'
+    #: The destination uses nothing of the source; the source may be removed.
+    RELEASING = 'releasing'
+    #: Identities are as before; the destination removes its stack.
+    ROLLING_BACK = 'rolling-back'
+
+
+class Event(str, enum.Enum):
+    """What moves a transfer from one phase to another."""
+
+    MOVE_BEGUN = 'move begun'
+    LIVE_MOVE_BEGUN = 'live move begun'
+    SOURCE_DETACHED = 'source detached'
+    DESTINATION_DETACHED = 'destination detached'
+    FAILED = 'failed before commit'
+    HYDRATED = 'all regions local and flushed'
+    DRAINED = 'destination uses nothing of the source'
+    VOLUME_DELETED = 'volume deleted on the destination'
+    SOURCE_REMOVED = 'source removed'
+    DESTINATION_REMOVED = 'destination removed'
+
+
+#: For each (phase, event, committed): the next phase. What is not here is
+#: refused. ``committed`` is whether the identities are swapped when the
+#: event arrives; DESTINATION_DETACHED swaps them back in the same
+#: transaction.
+TRANSITIONS = types.MappingProxyType({
+    (Phase.ABSENT, Event.MOVE_BEGUN, False): Phase.MIGRATING,
+    (Phase.ABSENT, Event.LIVE_MOVE_BEGUN, False): Phase.STARTING,
+    (Phase.STARTING, Event.FAILED, False): Phase.ROLLING_BACK,
+    (Phase.MIGRATING, Event.FAILED, False): Phase.ROLLING_BACK,
+    (Phase.STARTING, Event.SOURCE_DETACHED, True): Phase.MIGRATING,
+    (Phase.STARTING, Event.DESTINATION_DETACHED, True): Phase.ROLLING_BACK,
+    (Phase.MIGRATING, Event.HYDRATED, True): Phase.COMPLETING,
+    (Phase.COMPLETING, Event.DRAINED, True): Phase.RELEASING,
+    (Phase.STARTING, Event.VOLUME_DELETED, True): Phase.RELEASING,
+    (Phase.MIGRATING, Event.VOLUME_DELETED, True): Phase.RELEASING,
+    (Phase.COMPLETING, Event.VOLUME_DELETED, True): Phase.RELEASING,
+    (Phase.RELEASING, Event.SOURCE_REMOVED, True): Phase.ABSENT,
+    (Phase.ROLLING_BACK, Event.DESTINATION_REMOVED, False): Phase.ABSENT,
+})
+
+#: Phases in which the destination may read from the source.
+READS_SOURCE = frozenset(
+    (Phase.STARTING, Phase.MIGRATING, Phase.COMPLETING))
+
+
+def next_phase(phase: Phase, event: Event, committed: bool) -> Phase:
+    """The phase after an event.
+
+    :raises InvalidTransition: if the table has no such transition
+    """
+    try:
+        return TRANSITIONS[(phase, event, committed)]
+    except KeyError:
+        raise exceptions.InvalidTransition(
+            phase=phase.value, event=event.value,
+            committed='committed' if committed else 'not committed')
+
+
+@dataclasses.dataclass(frozen=True)
+class Geometry:
+    """What a clone was created with; the same at every re-creation.
+
+    :param region_sectors: region size in 512-byte sectors
+    :param threshold: regions being copied at once, at most
+    :param batch: contiguous regions copied as one, at most
+    """
+
+    region_sectors: int
+    threshold: int
+    batch: int
+
+    def regions(self, size_bytes: int) -> int:
+        """How many regions a device of this size (bytes) has."""
+        return -(-size_bytes // (self.region_sectors * SECTOR))
+
+    def metadata_bytes(self, size_bytes: int) -> int:
+        """Room that the metadata of such a device may ever need (bytes).
+
+        One 4 KiB block holds the bits of 32576 regions and shadow paging may
+        double the blocks in use. A metadata device that runs full panics the
+        kernel, so this is generous: measured, then doubled, then rounded.
+        """
+        blocks = 2 * -(-self.regions(size_bytes) // 32576) + 64
+        return max(blocks * 4096, 4 * 1024 * 1024)
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+    """What the shadow's compare-and-swap column says."""
+
+    phase: Phase
+    nonce: str
+    geometry: Geometry
+
+    def __str__(self) -> str:
+        return ':'.join((
+            TOKEN_VERSION, self.phase.value, self.nonce,
+            str(self.geometry.region_sectors),
+            str(self.geometry.threshold), str(self.geometry.batch)))
+
+    @classmethod
+    def parse(cls, text: str | None) -> 'Token':
+        """Read a token back.
+
+        :raises InvalidToken: if it is not one, or of a version unknown here
+        """
+        try:
+            version, phase, nonce, region, threshold, batch = text.split(':')
+            if version != TOKEN_VERSION:
+                raise ValueError('version %s' % version)
+            return cls(Phase(phase), nonce,
+                       Geometry(int(region), int(threshold), int(batch)))
+        except (AttributeError, ValueError) as exc:
+            raise exceptions.InvalidToken(token=text, reason=str(exc))
+
+    def after(self, event: Event, committed: bool) -> 'Token':
+        """The token after an event; checks the transition."""
+        return dataclasses.replace(
+            self, phase=next_phase(self.phase, event, committed))
+
+
+@dataclasses.dataclass(frozen=True)
+class Transfer:
+    """One transfer as the database tells it.
+
+    Hosts are volume service hosts without the pool (``node1@localclone``);
+    LV names are those of the volume's data on either side.
+    """
+
+    volume_id: str
+    shadow_id: str
+    token: Token
+    committed: bool
+    source: str
+    destination: str
+    source_lv: str
+    destination_lv: str
+    size_gib: int
+    location: str | None = None
+    auth: str | None = dataclasses.field(default=None, repr=False)
+
+    @property
+    def phase(self) -> Phase:
+        return self.token.phase
+
+    @property
+    def geometry(self) -> Geometry:
+        return self.token.geometry
+
+    @property
+    def size_bytes(self) -> int:
+        return self.size_gib << 30

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The move of a volume, as TaskFlow flows.
+
+At the source: check, record the intent, offer the source, have the peer
+prepare, commit. Nothing is touched before the checks; commit is the last
+step that can fail; a failure before it records that the move has failed, and
+both sides take down what they have (:mod:`cinder_localclone.reconcile` does
+the same after a crash).
+
+At the destination: build the stack over the offered source. The same flow
+builds it the first time and rebuilds it after a power cut; only the first
+time may it create anything.
+"""
+
+import dataclasses
+
+from oslo_log import log as logging
+import taskflow.engines
+from taskflow.patterns import linear_flow
+from taskflow import task
+
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone import stack
+from cinder_localclone import state
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """What the work on this node needs.
+
+    :param host: this service's host, without pool
+    :param lock: ``lock(name)``, a context manager; raises Busy
+    :param clear: overwrites an LV's data before it is removed, where thick
+        volumes would leak it: ``clear(lv_name, size_gib)``
+    """
+
+    host: str
+    records: object
+    stack: object
+    exports: object
+    imports: object
+    peers: object
+    geometry: state.Geometry
+    lock: object
+    clear: object
+
+
+def run(flow, **store):
+    """Run a flow; the error of a step that failed is raised as itself."""
+    engine = taskflow.engines.load(flow, store=store, engine='serial')
+    engine.run()
+    return engine.storage.fetch_all()
+
+
+def check_room(host: str, room: stack.Room, size_gib: int,
+               geometry: state.Geometry) -> None:
+    """:raises NoRoom: if a volume and its metadata do not fit"""
+    size = size_gib << 30
+    lack = room.lacks(size, geometry.metadata_bytes(size))
+    if lack:
+        raise exceptions.NoRoom(host=host, size=size_gib, reason=lack)
+
+
+# -- at the source
+
+
+class CheckRoom(task.Task):
+    """The peer is able and has room; nothing has been touched yet."""
+
+    default_provides = 'destination'
+
+    def __init__(self, node):
+        super().__init__()
+        self._node = node
+
+    def execute(self, context, volume, peer):
+        found = self._node.peers.describe(context, peer)
+        if found['problems']:
+            raise exceptions.NotReady(
+                host=peer, reason='; '.join(found['problems']))
+        if not found['initiator']:
+            raise exceptions.NotReady(
+                host=peer, reason='it has no iSCSI initiator name')
+        check_room(peer, stack.Room(**found['room']), volume.size,
+                   self._node.geometry)
+        return found
+
+
+class CheckClosed(task.Task):
+    """Nothing at the source has the handle open: the fence of a move."""
+
+    def __init__(self, node):
+        super().__init__()
+        self._node = node
+
+    def execute(self, volume):
+        self._node.stack.ensure_handle_on_lv(
+            volume.id, volume.name, volume.size << 30)
+        handle = self._node.stack.survey().handle(volume.id)
+        if handle.opened:
+            raise exceptions.SourceBusy(
+                volume=volume.id, host=self._node.host, count=handle.opened,
+                device=handle.name)
+
+
+class Record(task.Task):
+    """Record the intent; undone by recording that the move has failed."""
+
+    default_provides = 'transfer'
+
+    def __init__(self, node, event, new_credentials):
+        super().__init__()
+        self._node = node
+        self._event = event
+        self._new_credentials = new_credentials
+
+    def execute(self, volume, destination):
+        return self._node.records.begin(
+            volume, destination['host'], self._event, self._node.geometry,
+            self._node.exports.transfer_location, self._new_credentials())
+
+    def revert(self, context, result, **_kwargs):
+        if isinstance(result, state.Transfer):
+            abandon(self._node, context, result)
+
+
+class Offer(task.Task):
+    """Serve the source to the destination's initiator, read-only."""
+
+    def __init__(self, node):
+        super().__init__()
+        self._node = node
+
+    def execute(self, transfer, destination):
+        self._node.exports.offer_source(transfer, destination['initiator'])
+
+
+class Prepare(task.Task):
+    """The peer builds its stack."""
+
+    def __init__(self, node):
+        super().__init__()
+        self._node = node
+
+    def execute(self, context, transfer):
+        self._node.peers.prepare(context, transfer.destination,
+                                 transfer.shadow_id, transfer.token.nonce)
+
+
+class Commit(task.Task):
+    """Swap the identities: from here on the volume is at its new home."""
+
+    default_provides = 'committed'
+
+    def __init__(self, node):
+        super().__init__()
+        self._node = node
+
+    def execute(self, transfer):
+        return self._node.records.commit(transfer)
+
+
+def move(node: Node, context, volume, peer: str,
+         new_credentials) -> state.Transfer:
+    """Move a volume that nothing uses to a peer.
+
+    :returns: the committed transfer; hydration is the destination's next
+        step
+    """
+    flow = linear_flow.Flow('move').add(
+        CheckRoom(node), CheckClosed(node),
+        Record(node, state.Event.MOVE_BEGUN, new_credentials),
+        Offer(node), Prepare(node), Commit(node))
+    committed = run(flow, context=context, volume=volume,
+                    peer=peer)['committed']
+    node.peers.converge_soon(context, peer, volume.id)
+    return committed
+
+
+def abandon(node: Node, context, transfer: state.Transfer) -> None:
+    """Give up a transfer that is not committed.
+
+    The source is itself again at once; the destination takes down what it
+    has, now if it answers, else when it looks the next time.
+    """
+    failed = node.records.advance(transfer, state.Event.FAILED)
+    node.exports.withdraw_source(failed.shadow_id)
+    try:
+        node.peers.converge(context, failed.destination, failed.volume_id)
+    except exceptions.LocalCloneError as exc:
+        LOG.warning('The destination %(host)s will take down its part of '
+                    'the failed transfer of volume %(volume)s later: '
+                    '%(error)s', {'host': failed.destination,
+                                  'volume': failed.volume_id, 'error': exc})
+
+
+# -- at the destination
+
+
+class Allocate(task.Task):
+    """LV and metadata LV: created the first time, else they must exist."""
+
+    def __init__(self, node, create):
+        super().__init__()
+        self._node = node
+        self._create = create
+
+    def execute(self, transfer):
+        if self._create:
+            self._allocate(transfer)
+        else:
+            self._find(transfer)
+
+    def _allocate(self, transfer):
+        found = self._node.stack.survey()
+        with self._node.lock('room'):
+            if transfer.destination_lv not in found.lvs:
+                check_room(self._node.host, self._node.stack.room(),
+                           transfer.size_gib, transfer.geometry)
+            # The metadata LV goes first: it marks the volume as arriving.
+            self._node.stack.create_metadata(transfer)
+            self._node.stack.create_lv(transfer.destination_lv,
+                                       transfer.size_bytes)
+
+    def _find(self, transfer):
+        found = self._node.stack.survey()
+        for what, lv in (
+                ('The logical volume', found.lvs.get(
+                    transfer.destination_lv)),
+                ('The transfer metadata', found.metadata(
+                    transfer.shadow_id))):
+            if lv is None:
+                raise exceptions.MissingData(
+                    what=what, volume=transfer.volume_id,
+                    host=self._node.host)
+            self._node.stack.activate(lv.name)
+
+
+class AttachSource(task.Task):
+    """Log in to the source and verify that it is that source."""
+
+    default_provides = 'disk'
+
+    def __init__(self, node):
+        super().__init__()
+        self._node = node
+
+    def execute(self, transfer):
+        return self._node.imports.attach(transfer)
+
+
+class Clone(task.Task):
+    def __init__(self, node):
+        super().__init__()
+        self._node = node
+
+    def execute(self, transfer, disk):
+        self._node.stack.ensure_clone(transfer, disk)
+
+
+class Handle(task.Task):
+    """The constant path; and proof that it can be read."""
+
+    def __init__(self, node):
+        super().__init__()
+        self._node = node
+
+    def execute(self, transfer):
+        if self._node.stack.ensure_handle_on_clone(
+                transfer.volume_id, transfer.shadow_id, transfer.size_bytes):
+            self._node.stack.read_head(transfer.volume_id)
+
+
+def build(node: Node, transfer: state.Transfer, create: bool) -> None:
+    """Build the destination's stack, hydration as it is.
+
+    :param create: whether LVs may be created. Never after commit: made anew
+        they would be empty, and what the guest wrote forgotten.
+    """
+    run(linear_flow.Flow('build').add(
+        Allocate(node, create), AttachSource(node), Clone(node),
+        Handle(node)), transfer=transfer)
+
+
+def prepare(node: Node, shadow_id: str, nonce: str) -> None:
+    """The destination's part of a move, asked for by the source.
+
+    :raises StaleTransfer: if the record is not, or no longer, that of the
+        caller: a late or repeated request builds nothing
+    """
+    transfer = node.records.transfer(shadow_id)
+    if (transfer is None or transfer.token.nonce != nonce
+            or transfer.committed or transfer.destination != node.host
+            or transfer.phase not in (state.Phase.STARTING,
+                                      state.Phase.MIGRATING)):
+        raise exceptions.StaleTransfer(
+            volume=transfer.volume_id if transfer else 'of ' + shadow_id)
+    build(node, transfer, create=True)
+
+
+def take_down(node: Node, transfer: state.Transfer) -> None:
+    """Remove the destination's stack of a transfer, top down."""
+    node.stack.remove_handle(transfer.volume_id)
+    _detach_source(node, transfer)
+    remove_volume_lv(node, transfer.destination_lv, transfer.size_gib)
+
+
+def remove_volume_lv(node: Node, lv: str, size_gib: int) -> None:
+    """Remove the LV of a volume; one that is gone is done."""
+    if lv in node.stack.survey().lvs:
+        node.clear(lv, size_gib)
+        node.stack.remove_lv(lv)
+
+
+def _detach_source(node, transfer):
+    """Remove what reads the source: clone, session, metadata LV."""
+    node.stack.remove_clone(transfer.shadow_id)
+    node.imports.detach(transfer)
+    node.stack.remove_lv(names.metadata_lv(transfer.shadow_id))
+
+
+# -- completion
+
+
+class Land(task.Task):
+    """Everything is local: flushed, and said so in the record."""
+
+    default_provides = 'completing'
+
+    def __init__(self, node):
+        super().__init__()
+        self._node = node
+
+    def execute(self, transfer):
+        if transfer.phase is state.Phase.COMPLETING:
+            return transfer
+        self._node.stack.flush_handle(transfer.volume_id)
+        return self._node.records.advance(transfer, state.Event.HYDRATED)
+
+
+class CutOver(task.Task):
+    """The handle maps to the LV again; the clone is used by nothing."""
+
+    def __init__(self, node):
+        super().__init__()
+        self._node = node
+
+    def execute(self, completing):
+        self._node.stack.ensure_handle_on_lv(
+            completing.volume_id, completing.destination_lv,
+            completing.size_bytes)
+        self._node.stack.flush_lv(completing.destination_lv)
+
+
+class LetGo(task.Task):
+    """Clone, session and metadata go; then the source may."""
+
+    default_provides = 'releasing'
+
+    def __init__(self, node):
+        super().__init__()
+        self._node = node
+
+    def execute(self, completing):
+        _detach_source(self._node, completing)
+        return self._node.records.advance(completing, state.Event.DRAINED)
+
+
+def complete(node: Node, transfer: state.Transfer) -> state.Transfer:
+    """Finish a hydrated transfer at its destination."""
+    return run(linear_flow.Flow('complete').add(
+        Land(node), CutOver(node), LetGo(node)),
+        transfer=transfer)['releasing']
+
+
+def release(node: Node, transfer: state.Transfer) -> None:
+    """Remove the drained source; the transfer ends here."""
+    node.exports.withdraw_source(transfer.shadow_id)
+    node.stack.remove_handle(transfer.volume_id)
+    remove_volume_lv(node, transfer.source_lv, transfer.size_gib)
+    node.records.finish(transfer, state.Event.SOURCE_REMOVED)
