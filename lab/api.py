@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small client of the lab's block storage API; standard library only."""
+
+import http.client
+import json
+import urllib.parse
+
+from lab import config
+from lab import process
+
+MICROVERSION = 'volume 3.70'
+
+
+class Response:
+    def __init__(self, status, body):
+        self.status_code = status
+        self.text = body.decode(errors='replace')
+
+    def json(self):
+        return json.loads(self.text)
+
+    def raise_for_status(self):
+        if self.status_code >= 400:
+            raise process.LabError('HTTP %d: %s' % (
+                self.status_code, self.text[:1000]))
+        return self
+
+
+class Client:
+    """:param user: see :meth:`lab.lab.Lab.cinder`"""
+
+    _tokens: dict = {}
+
+    def __init__(self, lab, user):
+        self.lab = lab
+        self.headers = {'OpenStack-API-Version': MICROVERSION,
+                        'Content-Type': 'application/json'}
+        self.headers['X-Auth-Token'], self.project = self._token(
+            'demo' if user == 'nova' else user)
+        if user == 'nova':
+            self.headers['X-Service-Token'] = self._token(
+                'nova', 'service')[0]
+
+    def _token(self, user, project=None):
+        key = (self.lab.name, user)
+        if key not in self._tokens:
+            status, headers, body = self._request(
+                'POST', config.url('keystone') + '/v3/auth/tokens', {
+                    'Content-Type': 'application/json'}, {'auth': {
+                        'identity': {'methods': ['password'], 'password': {
+                            'user': {'name': user, 'domain': {
+                                'id': 'default'},
+                                'password': config.PASSWORD}}},
+                        'scope': {'project': {
+                            'name': project or user,
+                            'domain': {'id': 'default'}}}}})
+            if status != 201:
+                raise process.LabError('keystone: %s' % body)
+            self._tokens[key] = (
+                headers['X-Subject-Token'],
+                json.loads(body)['token']['project']['id'])
+        return self._tokens[key]
+
+    def _request(self, method, url, headers, body, timeout=90):
+        def call():
+            parts = urllib.parse.urlsplit(url)
+            connection = http.client.HTTPConnection(
+                parts.netloc, timeout=timeout)
+            try:
+                connection.request(
+                    method, parts.path + ('?' + parts.query
+                                          if parts.query else ''),
+                    json.dumps(body) if body is not None else None, headers)
+                answer = connection.getresponse()
+                return answer.status, dict(answer.headers), answer.read()
+            finally:
+                connection.close()
+        answer = self.lab._inside(call)
+        if answer is None:
+            raise process.LabError('%s %s: no answer' % (method, url))
+        return answer
+
+    def request(self, method, path, body=None) -> Response:
+        status, _headers, answer = self._request(
+            method, '%s/v3/%s%s' % (
+                config.url('cinder'), self.project, path),
+            self.headers, body)
+        return Response(status, answer)
+
+    def get(self, path):
+        return self.request('GET', path).raise_for_status()
+
+    def post(self, path, json=None):
+        return self.request('POST', path, json)
+
+    def put(self, path, json=None):
+        return self.request('PUT', path, json)
+
+    def delete(self, path):
+        return self.request('DELETE', path)

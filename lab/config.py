@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration files of the lab, as text. Pure.
+
+The control plane is at 192.0.2.1 in the lab's own network namespace, which
+nothing else reaches; its passwords are therefore no secret.
+"""
+
+CONTROL = '192.0.2.1'
+PASSWORD = 'lab'
+PORTS = {'keystone': 5000, 'cinder': 8776, 'glance': 9292}
+BUS = 'rabbit://guest:guest@%s:5672/' % CONTROL
+
+
+def url(service: str) -> str:
+    return 'http://%s:%d' % (CONTROL, PORTS[service])
+
+
+def database(name: str) -> str:
+    return 'mysql+pymysql://%s:%s@%s/%s?charset=utf8' % (
+        name, PASSWORD, CONTROL, name)
+
+
+def ini(sections: dict) -> str:
+    """A configuration file; lists become repeated options."""
+    lines = []
+    for section, values in sections.items():
+        lines.append('[%s]' % section)
+        for key, value in values.items():
+            for one in value if isinstance(value, list) else [value]:
+                lines.append('%s = %s' % (key, one))
+    return '\n'.join(lines) + '\n'
+
+
+def _authtoken(user):
+    return {'www_authenticate_uri': url('keystone'),
+            'auth_url': url('keystone'), 'auth_type': 'password',
+            'project_domain_id': 'default', 'user_domain_id': 'default',
+            'project_name': 'service', 'username': user,
+            'password': PASSWORD, 'service_token_roles': 'service',
+            'service_token_roles_required': 'true'}
+
+
+def keystone(directory) -> str:
+    return ini({
+        'DEFAULT': {'use_stderr': 'true'},
+        'database': {'connection': database('keystone'),
+                     'max_pool_size': 5},
+        'token': {'provider': 'fernet', 'expiration': 86400},
+        'fernet_tokens': {'key_repository': directory / 'fernet-keys'},
+        'credential': {'key_repository': directory / 'credential-keys'},
+    })
+
+
+def glance(directory, state) -> str:
+    return ini({
+        'DEFAULT': {'use_stderr': 'true', 'enabled_backends': 'files:file'},
+        'database': {'connection': database('glance')},
+        'keystone_authtoken': _authtoken('glance'),
+        'paste_deploy': {'flavor': 'keystone', 'config_file':
+                         directory / 'glance-api-paste.ini'},
+        'glance_store': {'default_backend': 'files'},
+        'files': {'filesystem_store_datadir': state / 'images'},
+        'os_glance_staging_store': {
+            'filesystem_store_datadir': state / 'staging'},
+        'os_glance_tasks_store': {
+            'filesystem_store_datadir': state / 'tasks'},
+    })
+
+
+def _cinder(venv, state, debug):
+    return {
+        'DEFAULT': {
+            'transport_url': BUS, 'auth_strategy': 'keystone',
+            'state_path': state, 'debug': debug,
+            'api_paste_config': venv / 'etc/cinder/api-paste.ini',
+            'resource_query_filters_file':
+                venv / 'etc/cinder/resource_filters.json',
+            'rootwrap_config': venv / 'etc/cinder/rootwrap.conf',
+            'glance_api_servers': url('glance'),
+            'default_volume_type': 'localclone',
+            'rpc_response_timeout': 60, 'report_interval': 5,
+            'service_down_time': 30, 'periodic_fuzzy_delay': 0,
+            'scheduler_driver_init_wait_time': 1, 'use_stderr': 'true',
+            'backend_stats_polling_interval': 10,
+            'default_log_levels': 'amqp=WARN,amqplib=WARN,sqlalchemy=WARN,'
+            'oslo.messaging=INFO,oslo_messaging=INFO,stevedore=WARN,'
+            'keystoneauth=WARN,taskflow=WARN,urllib3=WARN,'
+            'oslo.privsep.daemon=INFO,oslo_service=INFO',
+        },
+        'database': {'connection': database('cinder'), 'max_pool_size': 5},
+        'keystone_authtoken': _authtoken('cinder'),
+        'oslo_concurrency': {'lock_path': '%s/locks' % state},
+        'coordination': {'backend_url': 'file://%s/coordination' % state},
+    }
+
+
+def cinder_control(venv, state, debug=False) -> str:
+    """For cinder-api and cinder-scheduler."""
+    sections = _cinder(venv, state, debug)
+    sections['DEFAULT'].update({
+        'host': 'control', 'osapi_volume_workers': 1,
+        'osapi_volume_extension': [
+            'cinder.api.contrib.standard_extensions',
+            'cinder_localclone.messages.load']})
+    return ini(sections)
+
+
+def cinder_volume(node, address, venv, path, backend, extra=None,
+                  debug=False) -> str:
+    """For the volume service of one backend on one node.
+
+    :param backend: 'localclone', or 'stock' for Cinder's own LVM driver
+    :param extra: more options of the backend section
+    """
+    sections = _cinder(venv, '/run/cinder/' + backend, debug)
+    sections['DEFAULT'].update({
+        'host': node, 'my_ip': address, 'enabled_backends': backend})
+    section = {
+        'volume_backend_name': backend, 'lvm_type': 'thin',
+        'target_ip_address': address,
+        'target_prefix': 'iqn.2026-11.org.example:'}
+    if backend == 'localclone':
+        section.update({
+            'volume_driver': 'cinder_localclone.driver.LocalCloneDriver',
+            'volume_group': 'cinder-volumes'})
+    else:
+        section.update({
+            'volume_driver': 'cinder.volume.drivers.lvm.LVMVolumeDriver',
+            'volume_group': 'stock-volumes', 'target_helper': 'lioadm'})
+    section.update(extra or {})
+    sections[backend] = section
+    helper = '%s/bin/privsep-helper --config-file %s' % (venv, path)
+    for name in ('cinder_sys_admin', 'privsep_osbrick',
+                 'localclone_privileged'):
+        sections[name] = {'helper_command': helper}
+    return ini(sections)
+
+
+def rabbitmq() -> str:
+    return ('loopback_users.guest = false\n'
+            'listeners.tcp.1 = %s:5672\n'
+            'disk_free_limit.absolute = 50MB\n' % CONTROL)

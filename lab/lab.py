@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lab: two nodes and a control plane in a network namespace of its own."""
+
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+
+from lab import config
+from lab import control_plane
+from lab import install
+from lab import node
+from lab import process
+
+STATE = pathlib.Path('/var/tmp/localclone-lab')
+DEFAULTS = {'disks': 'volatile', 'disk_gib': 40, 'debug': False,
+            'options': {}}
+
+
+class Lab:
+    """One lab, by name; the same object whether it is up or not.
+
+    :param name: labs of different names do not meet
+    """
+
+    def __init__(self, name=None):
+        self.name = name or os.environ.get('LOCALCLONE_LAB', 'lab')
+        self.namespace = 'lc-' + self.name
+        self.directory = STATE / self.name
+        self.logs = STATE / (self.name + '.logs')
+        self.repo = pathlib.Path(__file__).resolve().parents[1]
+        self.processes = process.Processes(
+            self.directory / 'processes', self.namespace)
+        self.settings = dict(DEFAULTS)
+        settings = self.directory / 'settings.json'
+        if settings.exists():
+            self.settings.update(json.loads(settings.read_text()))
+        self.control = control_plane.ControlPlane(self)
+        self.nodes = {n.name: n for n in (
+            node.Node(self, number) for number in (1, 2))}
+
+    @property
+    def venv(self) -> pathlib.Path:
+        return pathlib.Path(self.settings['venv'])
+
+    @property
+    def python(self) -> pathlib.Path:
+        return self.venv / 'bin/python'
+
+    @property
+    def is_up(self) -> bool:
+        return (self.directory / 'up').exists()
+
+    # -- up and down
+
+    def install(self, progress=print) -> None:
+        """Everything from apt and PyPI, into place and into the cache."""
+        install.check()
+        install.packages(progress)
+        self.settings['venv'] = str(install.venv(progress))
+
+    def up(self, progress=print, service=True, **settings) -> None:
+        """Bring the lab up: nodes, control plane, both volume services.
+
+        :param settings: disks ('volatile' or 'plain'), disk_gib, debug,
+            options (of the driver's backend section)
+        :raises LabError: if a part does not come up; nothing stays then
+        """
+        if self.directory.exists():
+            raise process.LabError(
+                'lab "%s" is up, or was left behind: take it down first '
+                '(lab down)' % self.name)
+        began = time.monotonic()
+
+        def say(text):
+            progress('%5.1f s  %s' % (time.monotonic() - began, text))
+        self.settings.update(settings)
+        self.install(say)
+        try:
+            self._up(say, service)
+        except BaseException:
+            say('taking down what was begun; logs stay in %s' % self.logs)
+            self.down(keep_logs=True)
+            raise
+        say('lab "%s" is up' % self.name)
+
+    def _up(self, say, service):
+        shutil.rmtree(self.logs, ignore_errors=True)
+        self.logs.mkdir(parents=True)
+        self.directory.mkdir(parents=True)
+        (self.directory / 'settings.json').write_text(
+            json.dumps(self.settings))
+        self._make_network()
+        for each in self.nodes.values():
+            each.create_disks()
+            self.write_service_config(each)
+        self.control.prepare(say)
+        self._in_parallel(
+            lambda: self.control.start(say),
+            *[each.power_on for each in self.nodes.values()])
+        say('nodes booted')
+        # Volume services need database and bus only, not the APIs.
+        self._in_parallel(
+            self._finish_control_plane,
+            *[lambda each=each: each.service('start')
+              for each in self.nodes.values() if service])
+        say('APIs answer')
+        if service:
+            self.wait_for_services()
+        (self.directory / 'up').touch()
+
+    def write_service_config(self, each, backend='localclone') -> None:
+        path = each.directory / ('%s.conf' % backend)
+        path.write_text(config.cinder_volume(
+            each.name, each.address, self.venv, path, backend,
+            self.settings['options'] if backend == 'localclone' else None,
+            self.settings['debug']))
+
+    def _finish_control_plane(self):
+        self.control.wait()
+        cinder = self.cinder()
+        for name in ('localclone', 'stock'):
+            cinder.post('/types', json={'volume_type': {
+                'name': name, 'extra_specs': {'volume_backend_name': name},
+            }}).raise_for_status()
+
+    def wait_for_services(self, backend='localclone', timeout=120,
+                          nodes=None) -> None:
+        """Wait until the volume services are up and have reported room."""
+        wanted = {'%s@%s' % (name, backend)
+                  for name in nodes or self.nodes}
+
+        def ready():
+            cinder = self.cinder()
+            found = cinder.get('/os-services').json()['services']
+            alive = {s['host'] for s in found if s['state'] == 'up'
+                     and s['binary'] == 'cinder-volume'}
+            pools = cinder.get('/scheduler-stats/get_pools').json()['pools']
+            return wanted <= alive and wanted <= {
+                pool['name'].partition('#')[0] for pool in pools}
+        process.wait_for('the volume services', ready, timeout,
+                         self.logs / ('node1.cinder-%s.log' % backend),
+                         every=1)
+
+    @staticmethod
+    def _in_parallel(*calls):
+        errors = []
+
+        def guarded(call):
+            try:
+                call()
+            except BaseException as exc:
+                errors.append(exc)
+        threads = [threading.Thread(target=guarded, args=(call,))
+                   for call in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+
+    def down(self, keep_logs=False) -> None:
+        """End everything of this lab; also what a crash has left behind."""
+        self.processes.stop_all()
+        if (pathlib.Path('/run/netns') / self.namespace).exists():
+            process.run('ip', 'netns', 'del', self.namespace, check=False)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        if not keep_logs:
+            shutil.rmtree(self.logs, ignore_errors=True)
+
+    def _make_network(self):
+        process.run('ip', 'netns', 'add', self.namespace)
+        self.host_run('ip', 'link', 'set', 'lo', 'up')
+        self.host_run('ip', 'link', 'add', 'br0', 'type', 'bridge')
+        self.host_run('ip', 'address', 'add', config.CONTROL + '/24',
+                      'dev', 'br0')
+        self.host_run('ip', 'link', 'set', 'br0', 'up')
+        for each in self.nodes.values():
+            self.host_run('ip', 'tuntap', 'add', each.tap, 'mode', 'tap')
+            self.host_run('ip', 'link', 'set', each.tap, 'master', 'br0')
+            self.host_run('ip', 'link', 'set', each.tap, 'up')
+
+    # -- inside the namespace, from outside
+
+    def host_run(self, *argv, timeout=60, check=True, **kwargs):
+        """Run a host command inside the namespace; its output."""
+        return process.run(
+            *[str(word) for word in argv], timeout=timeout, check=check,
+            preexec_fn=lambda: process.enter_namespace(self.namespace),
+            **kwargs)
+
+    def enter(self) -> None:
+        """Move this process into the lab's namespace, for good."""
+        process.enter_namespace(self.namespace)
+
+    def _inside(self, call):
+        """The result of a short call made inside the namespace."""
+        result = []
+
+        def work():
+            process.enter_namespace(self.namespace)
+            try:
+                result.append(call())
+            except OSError:
+                result.append(None)
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return result[0] if result else None
+
+    def reachable(self, address, port) -> bool:
+        def connect():
+            socket.create_connection((address, port), 2).close()
+            return True
+        return bool(self._inside(connect))
+
+    def http_status(self, url):
+        def get():
+            parts = urllib.parse.urlsplit(url)
+            connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+            try:
+                connection.request('GET', parts.path)
+                return connection.getresponse().status < 500
+            finally:
+                connection.close()
+        return self._inside(get)
+
+    # -- the cloud
+
+    def cinder(self, user='admin'):
+        """A client of the block storage API: get, post, put, delete.
+
+        Works from outside the namespace and without OpenStack installed.
+
+        :param user: 'admin', 'demo' (a plain tenant) or 'nova' (as Nova
+            does: the demo user's token and a service token)
+        """
+        from lab import api
+        return api.Client(self, user)
+
+    def environment(self, user='admin') -> dict:
+        """OS_* variables for the openstack command."""
+        return {
+            'OS_AUTH_URL': config.url('keystone') + '/v3',
+            'OS_USERNAME': user, 'OS_PASSWORD': config.PASSWORD,
+            'OS_PROJECT_NAME': user, 'OS_USER_DOMAIN_ID': 'default',
+            'OS_PROJECT_DOMAIN_ID': 'default', 'OS_REGION_NAME': 'lab',
+            'OS_IDENTITY_API_VERSION': '3', 'OS_VOLUME_API_VERSION': '3.70'}
+
+    def openstack(self, *argv, user='admin', check=True, timeout=60):
+        """Run the openstack command; a CompletedProcess."""
+        done = subprocess.run(
+            [str(self.venv / 'bin/openstack'), *argv], text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, timeout=timeout,
+            env=dict(os.environ, PYTHONPATH='', **self.environment(user)),
+            preexec_fn=lambda: process.enter_namespace(self.namespace))
+        if check and done.returncode:
+            raise process.LabError('openstack %s: %s' % (
+                ' '.join(argv), done.stderr[-2000:]))
+        return done
