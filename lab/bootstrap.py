@@ -33,8 +33,10 @@ def main():
             ('cinderv3', 'volumev3', 'http://192.0.2.1:8776/v3'),
             ('glance', 'image', 'http://192.0.2.1:9292')):
         service = identity.create_service(name=name, type=kind)
-        identity.create_endpoint(service_id=service.id, interface='public',
-                                 url=url, region_id='lab')
+        for interface in ('public', 'internal'):
+            identity.create_endpoint(
+                service_id=service.id, interface=interface, url=url,
+                region_id='lab')
 
 
 if __name__ == '__main__':

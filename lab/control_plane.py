@@ -80,8 +80,10 @@ class ControlPlane:
                        '--keystone-group=root')
         self._host(*keystone, 'bootstrap', '--bootstrap-password',
                    config.PASSWORD, '--bootstrap-public-url',
-                   config.url('keystone') + '/v3', '--bootstrap-region-id',
-                   'lab')
+                   config.url('keystone') + '/v3',
+                   '--bootstrap-internal-url',
+                   config.url('keystone') + '/v3',
+                   '--bootstrap-region-id', 'lab')
         self._host(self.lab.venv / 'bin/glance-manage', '--config-file',
                    directory / 'glance-api.conf', 'db_sync')
         self._host(self.lab.venv / 'bin/cinder-manage', '--config-file',

@@ -6,6 +6,7 @@ import collections
 import json
 import os
 import shlex
+import signal
 import socket
 import struct
 import threading
@@ -111,8 +112,10 @@ class Node:
                 self.lab.processes.start(
                     self.name + '-cache',
                     ['/usr/bin/python3', '-S',
-                     self.lab.repo / 'lab/volatile_disk.py', image,
-                     cache], self.lab.logs / ('%s.cache.log' % self.name))
+                     self.lab.repo / 'lab/volatile_disk.py',
+                     '--file', image, '--socket', cache,
+                     '--report', self.directory / 'power-cut.json'],
+                    self.lab.logs / ('%s.cache.log' % self.name))
                 process.wait_for('the cache of %s' % self.name,
                                  cache.exists, 20)
                 below = ('driver=nbd,node-name=a,server.type=unix,'
@@ -134,8 +137,10 @@ class Node:
         processes.kill(self.name)
         for disk in ('vda', 'vdb'):
             processes.kill('%s-%s' % (self.name, disk))
-        if processes.pid(self.name + '-cache'):
-            processes.stop(self.name + '-cache')
+        pid = processes.signal(self.name + '-cache', signal.SIGUSR1)
+        if pid:
+            process.wait_for('the cache of %s to drop' % self.name,
+                             lambda: process.reap(pid), 20, every=0.05)
 
     @property
     def is_on(self):

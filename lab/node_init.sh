@@ -15,15 +15,18 @@ done
 mkdir -p /dev/pts && mount -t devpts devpts /dev/pts
 ln -sf /proc/self/fd /dev/fd
 mkdir -p /run/lock /run/overlay
+mount --bind /usr/lib/uml/modules /lib/modules
+modprobe -a overlay virtio_blk
 overlay() {
     local to=/run/overlay/${1//\//_}
     mkdir -p $to/upper $to/work
-    mount -t overlay overlay -o lowerdir=$1,upperdir=$to/upper,workdir=$to/work $1
+    # Without it the host's own files would be written: rather end here.
+    mount -t overlay overlay \
+        -o lowerdir=$1,upperdir=$to/upper,workdir=$to/work $1 || exit 1
 }
 overlay /etc
 overlay /var/lib
 overlay /var/log
-mount --bind /usr/lib/uml/modules /lib/modules
 hostname $lc_name
 ip link set lo up
 ip address add $lc_address/24 dev vec0

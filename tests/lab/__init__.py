@@ -1,7 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Two real nodes and a control plane on one machine."""
-
-from tests.lab.lab import Lab
-from tests.lab.process import LabError
-
-__all__ = ['Lab', 'LabError']
