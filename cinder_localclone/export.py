@@ -62,13 +62,17 @@ class Exports:
         return location(self.address, self.port,
                         names.transfer_iqn(self.prefix, shadow_id))
 
-    def offer_source(self, transfer: state.Transfer,
-                     initiator: str) -> bool:
-        """Serve a transfer's source, read-only, to its destination."""
-        iqn = connection_properties(
-            transfer.location, transfer.auth)['target_iqn']
-        return self._export(iqn, transfer.volume_id, transfer.shadow_id,
-                            True, initiator, transfer.auth)
+    def offer_source(self, transfer: state.Transfer) -> bool:
+        """Serve a transfer's source, read-only, to its destination.
+
+        Who may log in is in the record, with the CHAP secret: so the same
+        export stands again after this node was down, and the destination's
+        initiator comes back by itself.
+        """
+        return self._export(
+            names.transfer_iqn(self.prefix, transfer.shadow_id),
+            transfer.volume_id, transfer.shadow_id, True,
+            transfer.initiator, transfer.auth)
 
     def withdraw_source(self, shadow_id: str) -> bool:
         return self._unexport(names.transfer_iqn(self.prefix, shadow_id))

@@ -128,7 +128,7 @@ class Reconciler:
         self.node.stack.ensure_handle_on_lv(
             transfer.volume_id, transfer.source_lv, transfer.size_bytes)
         if transfer.committed:
-            self.node.exports.restore_source(transfer)
+            self.node.exports.offer_source(transfer)
         elif transfer.phase in READS_SOURCE:
             # Only this service moves its volumes, under the lock that is
             # held here: whoever began this transfer did not live to end it.

@@ -14,6 +14,7 @@ ever changed by compare-and-swap.
 import secrets
 import uuid
 
+from cinder.common import constants
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
 from cinder import objects
@@ -68,7 +69,8 @@ def _to_transfer(shadow, volume) -> state.Transfer:
         committed=committed, source=source, destination=destination,
         source_lv=source_lv, destination_lv=destination_lv,
         size_gib=shadow.size,
-        location=shadow.provider_location, auth=shadow.provider_auth)
+        location=shadow.provider_location, auth=shadow.provider_auth,
+        initiator=shadow.display_description)
 
 
 class Records:
@@ -117,18 +119,20 @@ class Records:
     def services(self) -> dict[str, bool]:
         """All volume services: host and whether it is alive."""
         found = objects.ServiceList.get_all(
-            _admin(), {'binary': objects.service.constants.VOLUME_BINARY})
+            _admin(), {'binary': constants.VOLUME_BINARY})
         return {service.host: bool(service.is_up) for service in found}
 
     # -- changing
 
     def begin(self, volume, host: str, event: state.Event,
               geometry: state.Geometry, locate, auth: str,
-              ) -> state.Transfer:
+              initiator: str) -> state.Transfer:
         """Record the intent to move a volume: create its shadow.
 
         :param host: the destination with its pool
         :param locate: gives the export's provider_location for a shadow id
+        :param auth: the export's one-time credentials
+        :param initiator: who may log in to the export
         :raises StaleTransfer: if the volume is not at the home it was read
             with any more, or has a transfer
         """
@@ -153,6 +157,7 @@ class Records:
                 service_uuid=service.uuid if service else None,
                 volume_type_id=row.volume_type_id, bootable=row.bootable,
                 display_name='transfer of %s' % volume.id,
+                display_description=initiator,
                 provider_location=locate(shadow_id), provider_auth=auth,
                 replication_driver_data=str(token),
                 shared_targets=False)

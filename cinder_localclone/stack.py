@@ -37,6 +37,7 @@ class LogicalVolume:
 
     :param size: bytes
     :param number: ``major:minor`` while active, else ''
+    :param zeroes: whether a thin pool zeroes blocks it hands out
     :param allocated: bytes that a thin volume, or thin pool, uses
     """
 
@@ -45,7 +46,8 @@ class LogicalVolume:
     size: int
     number: str
     tags: frozenset[str]
-    thin: bool
+    thin: bool = False
+    zeroes: bool = False
     allocated: int = 0
 
 
@@ -81,7 +83,6 @@ class Survey:
 
     lvs: dict[str, LogicalVolume]
     devices: dict[str, tables.Device]
-    free: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def handle(self, volume_id: str) -> tables.Device | None:
         return self.devices.get(names.handle(volume_id))
@@ -103,29 +104,23 @@ class Survey:
                     and handle.uses() == (body.number,))
 
 
-def parse_report(text: str) -> tuple[dict[str, LogicalVolume],
-                                     dict[str, dict]]:
-    """Read LVM's JSON full report.
+def parse_volumes(text: str) -> dict[str, LogicalVolume]:
+    """Read what ``privileged.lvm.volumes`` reports: LVs by name."""
+    return {row['lv_name']: LogicalVolume(
+        group=row['vg_name'], name=row['lv_name'], size=int(row['lv_size']),
+        number='' if int(row['lv_kernel_major']) < 0 else '%s:%s' % (
+            row['lv_kernel_major'], row['lv_kernel_minor']),
+        tags=frozenset(filter(None, row['lv_tags'].split(','))),
+        thin=row['lv_attr'].startswith('V'), zeroes=row['zero'] == 'zero',
+        allocated=int(int(row['lv_size']) * float(
+            row['data_percent'] or 0) / 100),
+    ) for row in json.loads(text)['report'][0]['lv']}
 
-    :returns: LVs by name, groups by name (strings, as LVM prints them)
-    """
-    lvs, groups = {}, {}
-    for entry in json.loads(text)['report']:
-        group = entry['vg'][0]
-        groups[group['vg_name']] = dict(group, lvs={
-            row['lv_name']: row for row in entry['lv']})
-        for row in entry['lv']:
-            active = int(row['lv_kernel_major']) >= 0
-            lvs[row['lv_name']] = LogicalVolume(
-                group=group['vg_name'], name=row['lv_name'],
-                size=int(row['lv_size']),
-                number='%s:%s' % (row['lv_kernel_major'],
-                                  row['lv_kernel_minor']) if active else '',
-                tags=frozenset(filter(None, row['lv_tags'].split(','))),
-                thin=row['lv_attr'].startswith('V'),
-                allocated=int(int(row['lv_size']) * float(
-                    row['data_percent'] or 0) / 100))
-    return lvs, groups
+
+def parse_free(text: str) -> dict[str, int]:
+    """Read what ``privileged.lvm.free`` reports: bytes by group."""
+    return {row['vg_name']: int(row['vg_free'])
+            for row in json.loads(text)['report'][0]['vg']}
 
 
 class Stack:
@@ -143,20 +138,24 @@ class Stack:
         self.pool = pool
         self.metadata_group = metadata_group
         self.timeout = timeout
+        self._groups = sorted({group, metadata_group})
 
     # -- looking
 
     def survey(self) -> Survey:
-        lvs, groups = parse_report(lvm.report(
-            sorted({self.group, self.metadata_group}), self.timeout))
+        return Survey(self.lvs(), self.devices())
+
+    def lvs(self) -> dict[str, LogicalVolume]:
+        return parse_volumes(lvm.volumes(self._groups, self.timeout))
+
+    def devices(self) -> dict[str, tables.Device]:
+        """The driver's own device-mapper devices."""
         info, table = devicemapper.survey(self.timeout)
         live = tables.parse_tables(table)
-        devices = {
+        return {
             name: dataclasses.replace(device, table=live.get(name, ''))
             for name, device in tables.parse_info(info).items()
             if device.uuid.startswith(names.device_uuid(''))}
-        return Survey(lvs, devices, {
-            name: int(group['vg_free']) for name, group in groups.items()})
 
     def room(self) -> Room:
         """What this node can take in.
@@ -164,22 +163,21 @@ class Stack:
         A copy fills all of its volume, so volumes still on their way here
         count with what they have not yet filled.
         """
-        survey = self.survey()
-        metadata = survey.free[self.metadata_group]
+        free = parse_free(lvm.free(self._groups, self.timeout))
+        metadata = free[self.metadata_group]
         if not self.pool:
-            return Room(survey.free[self.group], metadata,
+            return Room(free[self.group], metadata,
                         self.group == self.metadata_group)
-        pool = survey.lvs[self.pool]
-        arriving = sum(
-            lv.size - lv.allocated for lv in survey.lvs.values()
-            if lv.thin and any(names.shadow_of_metadata(other) ==
-                               lv.name[-36:] for other in survey.lvs))
-        return Room(pool.size - pool.allocated - arriving, metadata, False)
+        lvs = self.lvs()
+        pool = lvs[self.pool]
+        arriving = {names.shadow_of_metadata(name) for name in lvs} - {None}
+        unfilled = sum(lv.size - lv.allocated for lv in lvs.values()
+                       if lv.thin and lv.name[-36:] in arriving)
+        return Room(pool.size - pool.allocated - unfilled, metadata, False)
 
     def pool_zeroes(self) -> bool:
         """Whether the thin pool zeroes blocks before it hands them out."""
-        _lvs, groups = parse_report(lvm.report([self.group], self.timeout))
-        return groups[self.group]['lvs'][self.pool]['zero'] == 'zero'
+        return self.lvs()[self.pool].zeroes
 
     def clone_status(self, shadow_id: str) -> tables.CloneStatus:
         return tables.parse_clone_status(devicemapper.status(
@@ -189,7 +187,7 @@ class Stack:
 
     def create_lv(self, name: str, size_bytes: int) -> bool:
         """Create the LV of a volume, thin or thick as configured."""
-        if name in self.survey().lvs:
+        if name in self.lvs():
             return False
         if self.pool:
             lvm.create_thin(self.group, self.pool, name, size_bytes,
@@ -200,14 +198,14 @@ class Stack:
         return True
 
     def activate(self, name: str) -> bool:
-        found = self.survey().lvs.get(name)
+        found = self.lvs().get(name)
         if found is None or found.number:
             return False
         lvm.activate(found.group, name, self.timeout)
         return True
 
     def remove_lv(self, name: str) -> bool:
-        found = self.survey().lvs.get(name)
+        found = self.lvs().get(name)
         if found is None:
             return False
         lvm.remove(found.group, name, self.timeout)
@@ -216,7 +214,7 @@ class Stack:
     def create_metadata(self, transfer: state.Transfer) -> bool:
         """Create the metadata LV and zero its head: once, marked by a tag."""
         name = names.metadata_lv(transfer.shadow_id)
-        found = self.survey().lvs.get(name)
+        found = self.lvs().get(name)
         if found and names.METADATA_READY in found.tags:
             return self.activate(name)
         if not found:
@@ -242,7 +240,7 @@ class Stack:
         bitmap at load, and one that is live goes stale.
         """
         name = names.clone(transfer.shadow_id)
-        found = self.survey().devices.get(name)
+        found = self.devices().get(name)
         number = block.number(source)
         if found and found.target == 'clone' and not found.suspended:
             if found.uses()[2] == number:
@@ -314,7 +312,7 @@ class Stack:
         return self._remove_device(names.handle(volume_id))
 
     def _remove_device(self, name):
-        if name not in self.survey().devices:
+        if name not in self.devices():
             return False
         devicemapper.remove(name, self.timeout)
         return True

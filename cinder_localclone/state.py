@@ -156,7 +156,8 @@ class Transfer:
     """One transfer as the database tells it.
 
     Hosts are volume service hosts without the pool (``node1@localclone``);
-    LV names are those of the volume's data on either side.
+    LV names are those of the volume's data on either side. ``location`` and
+    ``auth`` are where and how the source is served, to ``initiator`` alone.
     """
 
     volume_id: str
@@ -170,6 +171,7 @@ class Transfer:
     size_gib: int
     location: str | None = None
     auth: str | None = dataclasses.field(default=None, repr=False)
+    initiator: str | None = None
 
     @property
     def phase(self) -> Phase:

@@ -120,7 +120,8 @@ class Record(task.Task):
     def execute(self, volume, destination):
         return self._node.records.begin(
             volume, destination['host'], self._event, self._node.geometry,
-            self._node.exports.transfer_location, self._new_credentials())
+            self._node.exports.transfer_location, self._new_credentials(),
+            destination['initiator'])
 
     def revert(self, context, result, **_kwargs):
         if isinstance(result, state.Transfer):
@@ -134,8 +135,8 @@ class Offer(task.Task):
         super().__init__()
         self._node = node
 
-    def execute(self, transfer, destination):
-        self._node.exports.offer_source(transfer, destination['initiator'])
+    def execute(self, transfer):
+        self._node.exports.offer_source(transfer)
 
 
 class Prepare(task.Task):
@@ -215,9 +216,8 @@ class Allocate(task.Task):
             self._find(transfer)
 
     def _allocate(self, transfer):
-        found = self._node.stack.survey()
         with self._node.lock('room'):
-            if transfer.destination_lv not in found.lvs:
+            if transfer.destination_lv not in self._node.stack.lvs():
                 check_room(self._node.host, self._node.stack.room(),
                            transfer.size_gib, transfer.geometry)
             # The metadata LV goes first: it marks the volume as arriving.
@@ -226,12 +226,11 @@ class Allocate(task.Task):
                                        transfer.size_bytes)
 
     def _find(self, transfer):
-        found = self._node.stack.survey()
+        found = self._node.stack.lvs()
         for what, lv in (
-                ('The logical volume', found.lvs.get(
-                    transfer.destination_lv)),
-                ('The transfer metadata', found.metadata(
-                    transfer.shadow_id))):
+                ('The logical volume', found.get(transfer.destination_lv)),
+                ('The transfer metadata', found.get(
+                    names.metadata_lv(transfer.shadow_id)))):
             if lv is None:
                 raise exceptions.MissingData(
                     what=what, volume=transfer.volume_id,
@@ -310,7 +309,7 @@ def take_down(node: Node, transfer: state.Transfer) -> None:
 
 def remove_volume_lv(node: Node, lv: str, size_gib: int) -> None:
     """Remove the LV of a volume; one that is gone is done."""
-    if lv in node.stack.survey().lvs:
+    if lv in node.stack.lvs():
         node.clear(lv, size_gib)
         node.stack.remove_lv(lv)
 

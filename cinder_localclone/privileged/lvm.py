@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LVM commands that Cinder's brick has no method for, and one report."""
+"""LVM commands that Cinder's brick has no method for, and its reports."""
 
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
@@ -7,17 +7,23 @@ from cinder_localclone.privileged import process
 _RETRY = 'activation { retry_deactivation = 1 }'
 
 
+_JSON = ('--reportformat', 'json', '--units', 'b', '--nosuffix')
+
+
 @privileged.default.entrypoint
-def report(groups: list[str], timeout: float) -> str:
-    """All LVs and the groups' free room: LVM's JSON, sizes in bytes."""
+def volumes(groups: list[str], timeout: float) -> str:
+    """All LVs of some groups: LVM's JSON, sizes in bytes."""
     return process.run(
-        'lvm', 'fullreport', '--reportformat', 'json', '--units', 'b',
-        '--nosuffix', '--config',
-        'report { vgs_cols_full="vg_name,vg_size,vg_free,vg_extent_size" '
-        'lvs_cols_full="lv_name,lv_size,lv_attr,lv_tags,pool_lv,'
-        'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,zero" '
-        'pvs_cols_full="pv_name" segs_cols_full="lv_name" '
-        'pvsegs_cols_full="pv_name" }', *groups, timeout=timeout)
+        'lvs', *_JSON, '-o', 'vg_name,lv_name,lv_size,lv_attr,lv_tags,'
+        'data_percent,lv_kernel_major,lv_kernel_minor,zero', *groups,
+        timeout=timeout)
+
+
+@privileged.default.entrypoint
+def free(groups: list[str], timeout: float) -> str:
+    """The free room of some groups: LVM's JSON, in bytes."""
+    return process.run('vgs', *_JSON, '-o', 'vg_name,vg_free', *groups,
+                       timeout=timeout)
 
 
 @privileged.default.entrypoint

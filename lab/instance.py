@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attaches volumes the way Nova does: attachments API, os-brick, tokens."""
+
+import json
+import time
+import uuid
+
+from lab import process
+
+#: Runs in a node: os-brick as the compute service uses it.
+_BRICK = '''
+import json, sys
+from oslo_config import cfg
+from os_brick.initiator import connector
+from os_brick import opts
+cfg.CONF([], default_config_files=[sys.argv[1]])
+import os_brick
+os_brick.setup(cfg.CONF)
+action, info = sys.argv[2], json.loads(sys.argv[3])
+if action == 'properties':
+    print(json.dumps(connector.get_connector_properties(
+        'sudo', sys.argv[4], False, False, host=sys.argv[5])))
+else:
+    brick = connector.InitiatorConnector.factory(
+        info['driver_volume_type'], 'sudo')
+    if action == 'connect':
+        print(json.dumps(brick.connect_volume(info)['path']))
+    else:
+        brick.disconnect_volume(info, None)
+'''
+
+
+def wait_status(cinder, volume_id, wanted, timeout=60):
+    """Wait for a volume's status; its JSON."""
+    def check():
+        volume = cinder.get('/volumes/' + volume_id).json()['volume']
+        if volume['status'].startswith('error') and (
+                not wanted.startswith('error')):
+            raise process.LabError('volume %s: status %s' % (
+                volume_id, volume['status']))
+        return volume if volume['status'] == wanted else None
+    return process.wait_for('volume %s to be %s' % (volume_id, wanted),
+                            check, timeout, every=0.5)
+
+
+def create_volume(cinder, size_gib, volume_type='localclone', timeout=60,
+                  node=None):
+    """Create a volume; with a node, until one is made there.
+
+    :returns: its id
+    """
+    extra = []
+    try:
+        for _attempt in range(12):
+            answer = cinder.post('/volumes', json={'volume': {
+                'size': size_gib, 'volume_type': volume_type,
+            }}).raise_for_status().json()['volume']
+            wait_status(cinder, answer['id'], 'available', timeout)
+            if node is None or home(cinder.lab, answer['id']) == node:
+                return answer['id']
+            extra.append(answer['id'])
+        raise process.LabError('the scheduler never chose %s' % node)
+    finally:
+        for each in extra:
+            cinder.delete('/volumes/' + each)
+
+
+def home(lab, volume_id):
+    """The node on which a volume's data is, as its row says."""
+    host = lab.cinder('admin').get('/volumes/' + volume_id).json()[
+        'volume']['os-vol-host-attr:host']
+    return host.partition('@')[0]
+
+
+class Instance:
+    """What Nova knows of a server: here, an id and its attachments.
+
+    :param lab: the lab
+    """
+
+    def __init__(self, lab):
+        self.lab = lab
+        self.uuid = str(uuid.uuid4())
+        self.nova = lab.cinder('nova')
+        self._connectors = {}
+
+    def connector(self, node):
+        """What os-brick on a node says of that node."""
+        if node.name not in self._connectors:
+            self._connectors[node.name] = json.loads(self._brick(
+                node, 'properties', {}, node.address, node.name))
+        return dict(self._connectors[node.name])
+
+    def _brick(self, node, action, info, *words):
+        return node.run(
+            [self.lab.python, '-W', 'ignore', '-c', _BRICK,
+             node.directory / 'localclone.conf', action, json.dumps(info),
+             *words], timeout=90).stdout
+
+    def reserve(self, volume_id):
+        """The first half of an attach: an attachment without connector."""
+        return self.nova.post('/attachments', json={'attachment': {
+            'volume_uuid': volume_id, 'instance_uuid': self.uuid,
+        }}).raise_for_status().json()['attachment']['id']
+
+    def connect(self, attachment_id, connector):
+        """The API call that moves the volume; the answer, unchecked."""
+        return self.nova.put('/attachments/' + attachment_id, json={
+            'attachment': {'connector': connector}})
+
+    def attach(self, volume_id, node, connector=None):
+        """Attach a volume on a node.
+
+        :returns: an Attached; its ``seconds`` is the time of the API call
+            that asks for the connection
+        """
+        connector = connector or self.connector(node)
+        attachment = self.reserve(volume_id)
+        began = time.monotonic()
+        answer = self.connect(attachment, connector)
+        seconds = time.monotonic() - began
+        if answer.status_code >= 400:
+            self.nova.delete('/attachments/' + attachment)
+            answer.raise_for_status()
+        info = answer.json()['attachment']['connection_info']
+        data = {key: value for key, value in info.items()
+                if key != 'driver_volume_type'}
+        data['driver_volume_type'] = info['driver_volume_type']
+        if info['driver_volume_type'] == 'local':
+            path = info['device_path']
+        else:
+            path = json.loads(self._brick(node, 'connect', data))
+        self.nova.post('/attachments/%s/action' % attachment,
+                       json={'os-complete': None}).raise_for_status()
+        return Attached(self, volume_id, node, attachment, data, path,
+                        seconds)
+
+
+class Attached:
+    """One attachment, connected on a node at ``path``."""
+
+    def __init__(self, instance, volume_id, node, attachment, data, path,
+                 seconds):
+        self.instance = instance
+        self.volume_id = volume_id
+        self.node = node
+        self.id = attachment
+        self.data = data
+        self.path = path
+        self.seconds = seconds
+
+    def detach(self):
+        if self.data['driver_volume_type'] != 'local':
+            self.instance._brick(self.node, 'disconnect', self.data)
+        self.instance.nova.delete(
+            '/attachments/' + self.id).raise_for_status()
+        wait_status(self.instance.nova, self.volume_id, 'available', 30)
