@@ -21,6 +21,7 @@ from cinder.volume.drivers import lvm as cinder_lvm
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_service import loopingcall
+from oslo_utils import units
 from tooz import coordination as tooz
 
 from cinder_localclone import decision
@@ -69,6 +70,7 @@ class LocalCloneDriver(driver.VolumeDriver):
         self._server = None
         self._loops = []
         self._problems = []
+        self.initiator = ''
 
     @staticmethod
     def get_driver_options():
@@ -88,6 +90,8 @@ class LocalCloneDriver(driver.VolumeDriver):
         if self.reconciler is None:
             self._open_group()
             self._assemble()
+        # Asking os-brick takes seconds: once, not in every move.
+        self.initiator = self.node.imports.initiator()
         self._problems = self._find_problems()
         for problem in self._problems:
             LOG.error('This node cannot take volumes that move: %s', problem)
@@ -156,6 +160,9 @@ class LocalCloneDriver(driver.VolumeDriver):
             problems.append(
                 'its thin pool does not zero new blocks (lvchange -Zy %s/%s)'
                 % (self.node.stack.group, self.node.stack.pool))
+        if not self.initiator:
+            problems.append('it has no iSCSI initiator name '
+                            '(/etc/iscsi/initiatorname.iscsi)')
         return problems
 
     def _start_loop(self, seconds, look):
@@ -377,15 +384,8 @@ class LocalCloneDriver(driver.VolumeDriver):
     def _update_volume_stats(self):
         """Capacity, and what the scheduler must know, as one pool."""
         conf = self.configuration
-        self.vg.update_volume_group_info()
-        thin = bool(self.vg.vg_thin_pool)
-        if thin:
-            total, free = (self.vg.vg_thin_pool_size,
-                           self.vg.vg_thin_pool_free_space)
-            provisioned = self.vg.vg_provisioned_capacity
-        else:
-            total, free = self.vg.vg_size, self.vg.vg_free_space
-            provisioned = round(total - free, 2)
+        found = self.node.stack.capacity()
+        thin = bool(self.node.stack.pool)
         self._stats = {
             'volume_backend_name': self.backend_name,
             'vendor_name': 'Open Source',
@@ -395,9 +395,9 @@ class LocalCloneDriver(driver.VolumeDriver):
             'sparse_copy_volume': thin,
             'pools': [{
                 'pool_name': self.backend_name,
-                'total_capacity_gb': total,
-                'free_capacity_gb': free,
-                'provisioned_capacity_gb': provisioned,
+                'total_capacity_gb': found.total / units.Gi,
+                'free_capacity_gb': found.free / units.Gi,
+                'provisioned_capacity_gb': found.provisioned / units.Gi,
                 'reserved_percentage': conf.reserved_percentage,
                 'max_over_subscription_ratio':
                     conf.max_over_subscription_ratio,
@@ -408,7 +408,7 @@ class LocalCloneDriver(driver.VolumeDriver):
                 'QoS_support': False,
                 'multiattach': False,
                 'online_extend_support': False,
-                'total_volumes': len(self.vg.get_volumes()),
+                'total_volumes': found.volumes,
                 'filter_function': self.get_filter_function(),
                 'goodness_function': self.get_goodness_function(),
                 'backend_state': 'up',
@@ -433,7 +433,7 @@ class Handlers:
         return {
             'host': '%s#%s' % (node.host, self._driver.backend_name),
             'addresses': self._driver._addresses(),
-            'initiator': node.imports.initiator(),
+            'initiator': self._driver.initiator,
             'room': {'volumes': room.volumes, 'metadata': room.metadata,
                      'shared': room.shared},
             'problems': self._driver._problems,

@@ -78,6 +78,16 @@ class Room:
 
 
 @dataclasses.dataclass(frozen=True)
+class Capacity:
+    """Bytes in all, free and promised to volumes; number of volumes."""
+
+    total: int
+    free: int
+    provisioned: int
+    volumes: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Survey:
     """What LVM and device-mapper show on this node at one moment."""
 
@@ -174,6 +184,20 @@ class Stack:
         unfilled = sum(lv.size - lv.allocated for lv in lvs.values()
                        if lv.thin and lv.name[-36:] in arriving)
         return Room(pool.size - pool.allocated - unfilled, metadata, False)
+
+    def capacity(self) -> Capacity:
+        """What the scheduler is told."""
+        lvs = self.lvs()
+        rows = json.loads(lvm.free([self.group], self.timeout))
+        group = rows['report'][0]['vg'][0]
+        total, free = int(group['vg_size']), int(group['vg_free'])
+        volumes = [lv for lv in lvs.values() if lv.group == self.group
+                   and bool(lv.thin) == bool(self.pool)]
+        if self.pool:
+            pool = lvs[self.pool]
+            total, free = pool.size, pool.size - pool.allocated
+        return Capacity(total, free, sum(lv.size for lv in volumes),
+                        len(volumes))
 
     def pool_zeroes(self) -> bool:
         """Whether the thin pool zeroes blocks before it hands them out."""

@@ -81,9 +81,6 @@ class CheckRoom(task.Task):
         if found['problems']:
             raise exceptions.NotReady(
                 host=peer, reason='; '.join(found['problems']))
-        if not found['initiator']:
-            raise exceptions.NotReady(
-                host=peer, reason='it has no iSCSI initiator name')
         check_room(peer, stack.Room(**found['room']), volume.size,
                    self._node.geometry)
         return found

@@ -81,7 +81,6 @@ def _cinder(venv, state, debug):
             'rpc_response_timeout': 60, 'report_interval': 5,
             'service_down_time': 30, 'periodic_fuzzy_delay': 0,
             'scheduler_driver_init_wait_time': 1, 'use_stderr': 'true',
-            'backend_stats_polling_interval': 10,
             'default_log_levels': 'amqp=WARN,amqplib=WARN,sqlalchemy=WARN,'
             'oslo.messaging=INFO,oslo_messaging=INFO,stevedore=WARN,'
             'keystoneauth=WARN,taskflow=WARN,urllib3=WARN,'

@@ -21,8 +21,8 @@ def volumes(groups: list[str], timeout: float) -> str:
 
 @privileged.default.entrypoint
 def free(groups: list[str], timeout: float) -> str:
-    """The free room of some groups: LVM's JSON, in bytes."""
-    return process.run('vgs', *_JSON, '-o', 'vg_name,vg_free', *groups,
+    """Size and free room of some groups: LVM's JSON, in bytes."""
+    return process.run('vgs', *_JSON, '-o', 'vg_name,vg_size,vg_free', *groups,
                        timeout=timeout)
 
 
