@@ -47,6 +47,7 @@ def keystone(directory) -> str:
                      'max_pool_size': 5},
         'token': {'provider': 'fernet', 'expiration': 86400},
         'fernet_tokens': {'key_repository': directory / 'fernet-keys'},
+        'fernet_receipts': {'key_repository': directory / 'fernet-keys'},
         'credential': {'key_repository': directory / 'credential-keys'},
     })
 

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+import ddt
+import testtools
+
+from cinder_localclone import decision
+from cinder_localclone.decision import Attachment as At
+from cinder_localclone.decision import Verdict as V
+from cinder_localclone import state
+from cinder_localclone.state import Phase as P
+
+
+def moving(phase, committed=True):
+    token = state.Token(phase, 'n', state.Geometry(128, 32, 8))
+    return state.Transfer('v', 's', token, committed, 'n9@l', 'n1@l', 'a',
+                          'b', 1)
+
+
+def request(node='n2@l', host='n2', status='reserved', attachments=None,
+            initiator='iqn.x', **more):
+    if attachments is None:
+        attachments = [At('vm', None)]
+    return decision.Request(
+        status=status, home='n1@l', node=node, connector_host=host,
+        initiator=initiator, attachments=attachments, **more)
+
+
+CASES = (
+    # what, request, verdict, part of the reason
+    ('home', request('n1@l', 'n1'), V.LOCAL, ''),
+    ('home, moving still', request('n1@l', 'n1', transfer=moving(
+        P.MIGRATING)), V.LOCAL, ''),
+    ('home, backup', request('n1@l', 'n1', 'backing-up', []), V.LOCAL, ''),
+    ('home, another instance elsewhere', request(
+        'n1@l', 'n1', attachments=[At('vm', None), At('other', 'n2')]),
+     V.REFUSE, 'another instance on n2'),
+    ('other node', request(), V.MOVE, ''),
+    ('other node, again', request(attachments=[At('vm', 'n2')]), V.MOVE, ''),
+    ('shelved, in-use without a host', request(status='in-use'), V.MOVE, ''),
+    ('live migration', request(status='in-use', attachments=[
+        At('vm', 'n1'), At('vm', None)]), V.LIVE_MOVE, ''),
+    ('another instance', request(status='in-use', attachments=[
+        At('other', 'n1'), At('vm', None)]), V.REFUSE, 'another instance'),
+    ('no such backend', request(None, 'x'), V.REMOTE, 'does not run'),
+    ('no such backend, live', request(
+        None, 'x', 'in-use', [At('vm', 'n1'), At('vm', None)]),
+     V.REMOTE, 'does not run'),
+    ('no such backend, no initiator', request(None, 'x', initiator=None),
+     V.REFUSE, 'no iSCSI initiator'),
+    ('backup on another node', request(status='backing-up', attachments=[]),
+     V.REMOTE, 'not an instance'),
+    ('backup of an attached volume', request(
+        status='backing-up', attachments=[At('vm', 'n1')]),
+     V.REMOTE, 'not an instance'),
+    ('image on another node', request(status='downloading', attachments=[]),
+     V.REMOTE, 'not an instance'),
+    ('host copy', request(status='maintenance', attachments=[]),
+     V.REMOTE, 'not an instance'),
+    ('pinned', request(pinned='it belongs to a group'), V.REMOTE, 'group'),
+    ('during hydration', request(transfer=moving(P.MIGRATING)), V.REMOTE,
+     'still being moved'),
+    ('while completing', request(transfer=moving(P.COMPLETING)), V.REMOTE,
+     'still being moved'),
+    ('during live migration', request(transfer=moving(P.STARTING)),
+     V.REFUSE, 'starting'),
+    ('while rolled back', request(transfer=moving(P.ROLLING_BACK, False)),
+     V.REFUSE, 'rolling-back'),
+    ('live migration during hydration', request(
+        status='in-use', transfer=moving(P.MIGRATING),
+        attachments=[At('vm', 'n1'), At('vm', None)]), V.REFUSE,
+     'migrating'),
+)
+
+
+@ddt.ddt
+class DecisionTest(testtools.TestCase):
+
+    @ddt.data(*CASES)
+    @ddt.unpack
+    def test_table(self, what, asked, verdict, reason):
+        found = decision.decide(asked)
+        self.assertEqual(verdict, found.verdict, what)
+        self.assertIn(reason, found.reason, what)
+        if verdict is V.REFUSE:
+            self.assertTrue(found.reason.strip())

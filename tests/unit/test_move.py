@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The move with a stop at every moment, on either node; then converge."""
+
+import ddt
+import testtools
+
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone.state import Event
+from cinder_localclone.state import Phase
+from cinder_localclone import transfer
+from tests.unit import world as worlds
+
+A, B = 'a@l', 'b@l'
+
+
+class Base(testtools.TestCase):
+
+    def check(self, world, volume, expected):
+        """The promises, once everything has settled."""
+        home = world.home(volume)
+        for region, value in enumerate(expected):
+            self.assertEqual(value, home.read(volume.id, region))
+        self.assertEqual({}, world.shadows)
+        for node in world.nodes.values():
+            self.assertEqual({}, node.exports, node.host)
+            self.assertEqual({}, node.sessions, node.host)
+            mine = node is home
+            self.assertEqual([volume.name] if mine else [], list(node.lvs))
+            self.assertEqual(
+                {names.handle(volume.id): {'below': volume.name}}
+                if mine else {}, node.devices)
+
+    def run_move(self, world, volume, expected):
+        """Attach on the other node, write there, let it come to its end.
+
+        A move that was stopped is asked for again, as Nova does.
+        """
+        for _attempt in range(3):
+            home = world.home(volume)
+            if home.host == B:
+                break
+            try:
+                home.move(volume, B)
+            except (exceptions.LocalCloneError, worlds.Stopped):
+                # What was written must be there whatever happened.
+                world.settle()
+        self.assertEqual(B, world.home(volume).host)
+        home = world.home(volume)
+        for _look in range(3):
+            world.look()  # what a restart does before the guest goes on
+        home.write(volume.id, 2, 'new')
+        expected[2] = 'new'
+        for region, value in enumerate(expected):
+            self.assertEqual(value, home.read(volume.id, region))
+        world.settle()
+        world.settle()
+
+
+@ddt.ddt
+class MoveTest(Base):
+
+    def scenario(self, stop_at, power):
+        world = worlds.World(stop_at=None, power=power)
+        volume = world.create_volume(A)
+        expected = list(world.nodes[A].lvs[volume.name])
+        world.moment, world.stop_at = 0, stop_at
+        self.run_move(world, volume, expected)
+        self.check(world, volume, expected)
+        self.assertEqual('success', volume.migration_status)
+        return world
+
+    def test_undisturbed(self):
+        world = self.scenario(None, True)
+        self.assertGreater(world.moment, 30)
+
+    @ddt.data(True, False)
+    def test_stop_at_every_moment(self, power):
+        moments = self.scenario(None, power).moment
+        for moment in range(1, moments + 1):
+            try:
+                self.scenario(moment, power)
+            except BaseException as exc:
+                raise AssertionError('stopped at moment %d (%s)' % (
+                    moment, self._what(moment, power))) from exc
+
+    def _what(self, moment, power):
+        world = worlds.World(power=power)
+        volume = world.create_volume(A)
+        world.moment, world.trace = 0, []
+        self.run_move(world, volume, list(world.nodes[A].lvs[volume.name]))
+        return world.trace[moment - 1]
+
+    def test_refused_without_room(self):
+        world = worlds.World()
+        volume = world.create_volume(A)
+        expected = list(world.nodes[A].lvs[volume.name])
+        world.nodes[B].room = 1000
+        self.assertRaises(exceptions.NoRoom, world.nodes[A].move, volume, B)
+        self.check(world, volume, expected)
+
+    def test_refused_by_a_node_that_is_not_ready(self):
+        world = worlds.World()
+        volume = world.create_volume(A)
+        world.nodes[B].problems = ['its kernel has no dm-clone']
+        error = self.assertRaises(
+            exceptions.NotReady, world.nodes[A].move, volume, B)
+        self.assertIn('no dm-clone', str(error))
+        self.assertEqual({}, world.shadows)
+
+    def test_refused_while_the_source_is_open(self):
+        world = worlds.World()
+        volume = world.create_volume(A)
+        world.nodes[A].opened.add(names.handle(volume.id))
+        self.assertRaises(
+            exceptions.SourceBusy, world.nodes[A].move, volume, B)
+        self.assertEqual({}, world.shadows)
+
+    def test_failed_prepare_is_rolled_back(self):
+        world = worlds.World()
+        volume = world.create_volume(A)
+        expected = list(world.nodes[A].lvs[volume.name])
+        world.nodes[B].node.imports._inner.attach = self._wrong_source
+        self.assertRaises(
+            exceptions.WrongSource, world.nodes[A].move, volume, B)
+        self.check(world, volume, expected)
+
+    @staticmethod
+    def _wrong_source(moving):
+        raise exceptions.WrongSource(iqn='i', device='d', reason='serial')
+
+    def test_late_prepare_builds_nothing(self):
+        world = worlds.World()
+        volume = world.create_volume(A)
+        node = world.nodes[A].node
+        moving = node.records.begin(
+            volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i')
+        self.assertRaises(
+            exceptions.StaleTransfer, transfer.prepare,
+            world.nodes[B].node, moving.shadow_id, 'another nonce')
+        transfer.abandon(node, None, moving)
+        self.assertRaises(
+            exceptions.StaleTransfer, transfer.prepare,
+            world.nodes[B].node, moving.shadow_id, moving.token.nonce)
+        self.assertEqual({}, world.nodes[B].lvs)
+
+    def test_second_move_has_one_winner(self):
+        world = worlds.World()
+        volume = world.create_volume(A)
+        world.nodes[A].move(volume, B)
+        moving = next(iter(world.shadows.values()))
+        self.assertRaises(
+            exceptions.StaleTransfer, world.nodes[B].node.records.begin,
+            volume, A + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i')
+        self.assertIs(Phase.MIGRATING, moving.phase)
+
+    def test_lost_metadata_is_never_made_anew(self):
+        world = worlds.World()
+        volume = world.create_volume(A)
+        world.nodes[A].move(volume, B)
+        moving = next(iter(world.shadows.values()))
+        node = world.nodes[B]
+        node.write(volume.id, 1, 'new')
+        node.stop(power=True)
+        node.dead = False
+        del node.lvs[names.metadata_lv(moving.shadow_id)]
+        self.assertRaises(exceptions.MissingData, node.reconciler.converge,
+                          volume.id)
+        self.assertEqual('new', node.lvs[volume.name][1])
+        self.assertIn(moving.source_lv, world.nodes[A].lvs)
+
+    def test_lost_record_never_cuts_over(self):
+        world = worlds.World()
+        volume = world.create_volume(A)
+        world.nodes[A].move(volume, B)
+        world.shadows.clear()
+        world.nodes[B].stop(power=True)
+        world.nodes[B].dead = False
+        self.assertRaises(
+            exceptions.MissingData, world.nodes[B].reconciler.converge,
+            volume.id)
+        self.assertNotIn(names.handle(volume.id), world.nodes[B].devices)

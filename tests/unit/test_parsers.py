@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builders and parsers, against output captured from real nodes."""
+
+import ddt
+import testtools
+
+from cinder_localclone.dm import tables
+from cinder_localclone import export
+from cinder_localclone import hydration
+from cinder_localclone import names
+from cinder_localclone import stack
+from cinder_localclone import state
+
+# Linux 6.1.176, dmsetup 1.02.185
+FRESH = ('0 2097152 clone 8 6/1024 128 0/16384 0 2 no_hydration '
+         'no_discard_passdown 4 hydration_threshold 32 '
+         'hydration_batch_size 8 rw')
+BUSY = ('0 2097152 clone 8 6/1024 128 3800/16384 32 1 no_discard_passdown '
+        '4 hydration_threshold 32 hydration_batch_size 8 rw')
+DONE = BUSY.replace('3800/16384 32', '16384/16384 0')
+VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
+SHADOW = '51e30e7e-5c89-49f1-ab06-345647e00115'
+TABLE = '''cinder--volumes-cinder--volumes--pool_tdata: 0 10485760 linear \
+254:0 18432
+cinder--volumes-cinder--volumes--pool_tdata: 10485760 69206016 linear \
+254:0 10651648
+localclone-%s: 0 2097152 linear 253:6 0
+localclone-clone-%s: 0 2097152 clone 253:4 253:5 8:0 128 2 no_hydration \
+no_discard_passdown 4 hydration_threshold 32 hydration_batch_size 8
+''' % (VOLUME, SHADOW)
+INFO = '''localclone-%(v)s,LOCALCLONE-localclone-%(v)s,253,7,1,L--w
+localclone-clone-%(s)s,LOCALCLONE-localclone-clone-%(s)s,253,6,1,L-sw
+cinder--volumes-volume,LVM-6ahSeYfolA67,253,5,1,L--w
+''' % {'v': VOLUME, 's': SHADOW}
+LVS = '''{"report": [{"lv": [
+{"vg_name":"cinder-volumes", "lv_name":"cinder-volumes-pool", \
+"lv_size":"5368709120", "lv_attr":"twi-a-tz--", "lv_tags":"", \
+"data_percent":"2.63", "lv_kernel_major":"253", "lv_kernel_minor":"2", \
+"zero":"zero"},
+{"vg_name":"cinder-volumes", "lv_name":"localclone-meta-%s", \
+"lv_size":"4194304", "lv_attr":"-wi-------", \
+"lv_tags":"localclone,localclone.ready", "data_percent":"", \
+"lv_kernel_major":"-1", "lv_kernel_minor":"-1", "zero":""},
+{"vg_name":"cinder-volumes", "lv_name":"volume-%s", \
+"lv_size":"1073741824", "lv_attr":"Vwi-aotz--", "lv_tags":"localclone", \
+"data_percent":"50.00", "lv_kernel_major":"253", "lv_kernel_minor":"5", \
+"zero":"zero"}]}]}''' % (SHADOW, SHADOW)
+
+
+@ddt.ddt
+class TablesTest(testtools.TestCase):
+
+    def test_tables_are_built(self):
+        self.assertEqual('0 2048 linear /dev/g/v 0',
+                         tables.linear(2048, '/dev/g/v'))
+        self.assertEqual(
+            '0 2048 clone /m /d 8:0 128 2 no_hydration no_discard_passdown '
+            '4 hydration_threshold 32 hydration_batch_size 8',
+            tables.clone(2048, '/m', '/d', '8:0',
+                         state.Geometry(128, 32, 8)))
+
+    @ddt.data((FRESH, 0, 0, False, False), (BUSY, 3800, 32, True, False),
+              (DONE, 16384, 0, True, True),
+              (DONE.replace(' rw', ' ro'), 16384, 0, True, False),
+              (DONE.replace('16384 0', '16384 1'), 16384, 1, True, False))
+    @ddt.unpack
+    def test_clone_status(self, line, hydrated, hydrating, enabled,
+                          finished):
+        found = tables.parse_clone_status(line)
+        self.assertEqual(
+            (128, hydrated, 16384, hydrating, enabled, finished),
+            (found.region_sectors, found.hydrated, found.regions,
+             found.hydrating, found.enabled, found.finished))
+        self.assertEqual((6, 1024),
+                         (found.metadata_used, found.metadata_total))
+
+    def test_failed_clone_is_not_finished(self):
+        found = tables.parse_clone_status('0 2097152 clone Fail')
+        self.assertEqual('Fail', found.mode)
+        self.assertFalse(found.finished)
+
+    @ddt.data('', '0 8 linear 253:1 0')
+    def test_other_status_is_refused(self, line):
+        self.assertRaises(ValueError, tables.parse_clone_status, line)
+
+    def test_listings(self):
+        found = tables.parse_info(INFO + 'No devices found\n')
+        live = tables.parse_tables(TABLE)
+        self.assertEqual(3, len(found))
+        handle = found[names.handle(VOLUME)]
+        self.assertEqual(('253:7', 1, False),
+                         (handle.number, handle.opened, handle.suspended))
+        self.assertTrue(found[names.clone(SHADOW)].suspended)
+        clone = tables.Device('c', 'u', '253:6', 1, False,
+                              live[names.clone(SHADOW)])
+        self.assertEqual(('253:4', '253:5', '8:0'), clone.uses())
+        self.assertEqual(2097152, clone.sectors)
+        first = live['cinder--volumes-cinder--volumes--pool_tdata']
+        self.assertEqual('0 10485760 linear 254:0 18432', first)
+
+
+class ReportTest(testtools.TestCase):
+
+    def test_volumes(self):
+        found = stack.parse_volumes(LVS)
+        volume = found['volume-' + SHADOW]
+        self.assertEqual(('253:5', True, 1 << 29), (
+            volume.number, volume.thin, volume.allocated))
+        metadata = found[names.metadata_lv(SHADOW)]
+        self.assertEqual('', metadata.number)
+        self.assertIn(names.METADATA_READY, metadata.tags)
+        self.assertTrue(found['cinder-volumes-pool'].zeroes)
+        self.assertFalse(found['cinder-volumes-pool'].thin)
+
+    def test_free(self):
+        self.assertEqual({'g': 37559992320}, stack.parse_free(
+            '{"report": [{"vg": [{"vg_name":"g", '
+            '"vg_free":"37559992320"}]}]}'))
+
+    def test_room(self):
+        room = stack.Room(volumes=100, metadata=10, shared=False)
+        self.assertEqual('', room.lacks(100, 10))
+        self.assertIn('volumes', room.lacks(101, 10))
+        self.assertIn('metadata', room.lacks(100, 11))
+        shared = stack.Room(volumes=100, metadata=100, shared=True)
+        self.assertEqual('', shared.lacks(90, 10))
+        self.assertIn('volumes and metadata', shared.lacks(95, 10))
+
+
+class NamesTest(testtools.TestCase):
+
+    def test_there_and_back(self):
+        self.assertEqual(VOLUME, names.volume_of_handle(
+            names.handle(VOLUME)))
+        self.assertIsNone(names.volume_of_handle(names.clone(SHADOW)))
+        self.assertEqual(SHADOW, names.shadow_of_clone(names.clone(SHADOW)))
+        self.assertEqual(SHADOW, names.shadow_of_metadata(
+            names.metadata_lv(SHADOW)))
+        iqn = names.transfer_iqn('iqn.x:', SHADOW)
+        self.assertEqual(SHADOW, names.transfer_of_iqn('iqn.x:', iqn))
+        remote = names.remote_iqn('iqn.x:', VOLUME, 'iqn.host')
+        self.assertEqual(VOLUME, names.volume_of_remote_iqn(
+            'iqn.x:', remote))
+        self.assertIsNone(names.transfer_of_iqn('iqn.x:', remote))
+        self.assertNotEqual(remote, names.remote_iqn(
+            'iqn.x:', VOLUME, 'iqn.other'))
+
+    def test_locks_of_two_nodes_differ(self):
+        self.assertNotEqual(names.lock('a', VOLUME), names.lock('b', VOLUME))
+
+
+class ExportTest(testtools.TestCase):
+
+    def test_location_is_read_back(self):
+        auth = export.new_credentials()
+        for address, portal in (('192.0.2.1', '192.0.2.1:3260'),
+                                ('2001:db8::1', '[2001:db8::1]:3260')):
+            found = export.connection_properties(
+                export.location(address, 3260, 'iqn.x:y'), auth)
+            self.assertEqual((portal, 'iqn.x:y', 0), (
+                found['target_portal'], found['target_iqn'],
+                found['target_lun']))
+        self.assertNotEqual(auth, export.new_credentials())
+
+
+class HydrationTest(testtools.TestCase):
+
+    def test_rate_and_time_left(self):
+        meter = hydration.Meter()
+        status = tables.parse_clone_status(FRESH)
+        first = meter.update(status, 100.0)
+        self.assertIsNone(first.rate)
+        busy = tables.parse_clone_status(BUSY.replace('3800', '4096'))
+        found = meter.update(busy, 104.0)
+        self.assertEqual(25.0, found.percent)
+        self.assertEqual(64 << 20, found.rate)
+        self.assertEqual(12.0, found.seconds_left)
+        self.assertIn('64 MiB/s', str(found))

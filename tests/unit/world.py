@@ -1,0 +1,452 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two simulated nodes that can stop dead before or after any effect.
+
+Stack, records, exports, imports and peers stand behind the interfaces of the
+real ones; the flows, the reconciler and the state machine are the real code.
+A volume has a few regions, each one value. A node that loses power loses its
+devices, sessions and exports and keeps its LVs; a service that is killed
+loses only what it was about to do.
+"""
+
+import contextlib
+import dataclasses
+import types
+import uuid
+
+from cinder_localclone.dm import tables
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone import reconcile
+from cinder_localclone import stack
+from cinder_localclone import state
+from cinder_localclone import transfer
+
+REGIONS = 4
+GIB = 1 << 30
+GEOMETRY = state.Geometry(128, 32, 8)
+
+
+class Stopped(Exception):
+    """A node has stopped dead. From here on nothing it does has effect,
+    so that no handler of the driver, and no revert, can undo anything."""
+
+    def __init__(self, node):
+        super().__init__(node.host)
+        self.node = node
+
+
+class World:
+    """The database, the network and the nodes.
+
+    :param stop_at: number of the moment at which the acting node stops
+    :param power: whether it loses power, or only its service is killed
+    """
+
+    def __init__(self, stop_at=None, power=True):
+        self.stop_at = stop_at
+        self.power = power
+        self.moment = 0
+        self.trace = []
+        self.volumes = {}
+        self.shadows = {}
+        self.nodes = {host: SimNode(self, host) for host in ('a@l', 'b@l')}
+
+    def tick(self, node, what):
+        self.moment += 1
+        self.trace.append('%s %s' % (node.host, what))
+        if self.moment == self.stop_at:
+            node.stop(self.power)
+        node.check_alive()
+
+    def create_volume(self, host):
+        volume = types.SimpleNamespace(
+            id=str(uuid.uuid4()), host=host + '#p', size=1,
+            status='available', migration_status=None)
+        volume.name_id = volume.id
+        volume.name = 'volume-' + volume.id
+        self.volumes[volume.id] = volume
+        node = self.nodes[host]
+        node.lvs[volume.name] = ['%s%d' % (volume.id[:4], n)
+                                 for n in range(REGIONS)]
+        node.sim_stack.ensure_handle_on_lv(volume.id, volume.name, GIB)
+        return volume
+
+    def home(self, volume):
+        return self.nodes[volume.host.partition('#')[0]]
+
+    def settle(self):
+        """Restart what stopped and look, until nothing changes."""
+        for _round in range(12):
+            before = repr(self.snapshot())
+            self.look()
+            for node in self.nodes.values():
+                node.hydrate()
+            if repr(self.snapshot()) == before:
+                return
+        raise AssertionError('never settled: %s' % before)
+
+    def look(self):
+        """One look on each node; one that stopped starts again."""
+        for node in self.nodes.values():
+            node.dead = False
+            with contextlib.suppress(Stopped):
+                node.reconciler.converge_node()
+
+    def snapshot(self):
+        return [(n.host, n.lvs, n.devices, n.exports, n.sessions)
+                for n in self.nodes.values()] + [self.shadows]
+
+
+@dataclasses.dataclass
+class SimNode:
+    """One node: what it has on disk, in its kernel, and its service."""
+
+    world: World
+    host: str
+    lvs: dict = dataclasses.field(default_factory=dict)
+    devices: dict = dataclasses.field(default_factory=dict)
+    exports: dict = dataclasses.field(default_factory=dict)
+    sessions: dict = dataclasses.field(default_factory=dict)
+    opened: set = dataclasses.field(default_factory=set)
+    held: set = dataclasses.field(default_factory=set)
+    problems: list = dataclasses.field(default_factory=list)
+    room: int = 100 * GIB
+    dead: bool = False
+
+    def __post_init__(self):
+        self.sim_stack = _Acting(self, SimStack(self))
+        self.node = transfer.Node(
+            host=self.host, records=_Acting(self, SimRecords(self)),
+            stack=self.sim_stack, exports=_Acting(self, SimExports(self)),
+            imports=_Acting(self, SimImports(self)), peers=SimPeers(self),
+            geometry=GEOMETRY, lock=self.lock, clear=lambda lv, size: None)
+        self.reconciler = reconcile.Reconciler(self.node, None)
+
+    @contextlib.contextmanager
+    def lock(self, name):
+        if name in self.held:
+            raise exceptions.Busy(volume=name, host=self.host, seconds=0)
+        self.held.add(name)
+        try:
+            yield
+        finally:
+            self.held.discard(name)
+
+    def check_alive(self):
+        if self.dead:
+            raise Stopped(self)
+
+    def stop(self, power):
+        self.dead = True
+        self.held.clear()
+        if power:
+            for kept in (self.devices, self.exports, self.sessions,
+                         self.opened):
+                kept.clear()
+
+    def move(self, volume, peer):
+        """What the driver does in initialize_connection for a move."""
+        with self.lock(volume.id):
+            transfer.move(self.node, None, volume, peer,
+                          lambda: 'CHAP user secret')
+
+    # -- the data path of a guest
+
+    def read(self, volume_id, region):
+        return self._through(names.handle(volume_id), region)
+
+    def write(self, volume_id, region, value):
+        below = self.devices[names.handle(volume_id)]['below']
+        if below in self.lvs:
+            self.lvs[below][region] = value
+        else:
+            clone = self.devices[below]
+            self.lvs[clone['lv']][region] = value
+            self.lvs[clone['metadata']]['local'].add(region)
+
+    def _through(self, name, region):
+        device = self.devices[name]
+        below = device['below']
+        if below in self.lvs:
+            return self.lvs[below][region]
+        clone = self.devices[below]
+        if region in self.lvs[clone['metadata']]['local']:
+            return self.lvs[clone['lv']][region]
+        return self._from_source(clone, region)
+
+    def _from_source(self, clone, region):
+        if clone['shadow'] not in self.sessions:
+            raise IOError('the source is gone')
+        source = next(n for n in self.world.nodes.values() if n is not self)
+        volume_id = source.exports.get(clone['shadow'])
+        if volume_id is None:
+            raise IOError('the source is not exported')
+        return source.read(volume_id, region)
+
+    def hydrate(self):
+        """The kernel's own copying, to its end if the source answers."""
+        for device in list(self.devices.values()):
+            if device.get('hydrating'):
+                local = self.lvs[device['metadata']]['local']
+                for region in set(range(REGIONS)) - local:
+                    with contextlib.suppress(IOError, KeyError):
+                        self.lvs[device['lv']][region] = (
+                            self._from_source(device, region))
+                        local.add(region)
+
+
+class _Acting:
+    """Lets a node stop before and after each effect of an object."""
+
+    _LOOKS = ('survey', 'lvs', 'devices', 'room', 'clone_status', 'volume',
+              'volumes_of', 'transfer', 'transfer_of', 'transfers_of',
+              'transfer_location', 'offered_sources')
+
+    def __init__(self, node, inner):
+        self._node = node
+        self._inner = inner
+
+    def __getattr__(self, name):
+        call = getattr(self._inner, name)
+        self._node.check_alive()
+        if name in self._LOOKS:
+            return call
+
+        def acting(*args, **kwargs):
+            self._node.world.tick(self._node, 'before ' + name)
+            result = call(*args, **kwargs)
+            self._node.world.tick(self._node, 'after ' + name)
+            return result
+        return acting
+
+
+class SimStack:
+    """:class:`cinder_localclone.stack.Stack` without a kernel."""
+
+    group = metadata_group = 'g'
+
+    def __init__(self, node):
+        self.node = node
+
+    def survey(self):
+        return stack.Survey(self.lvs(), self.devices())
+
+    def lvs(self):
+        return {name: stack.LogicalVolume('g', name, GIB, name, frozenset())
+                for name in self.node.lvs}
+
+    def devices(self):
+        found = {}
+        for name, device in self.node.devices.items():
+            users = sum(d.get('below') == name
+                        for d in self.node.devices.values())
+            volume_id = names.volume_of_handle(name)
+            users += sum(v == volume_id for v in self.node.exports.values())
+            users += name in self.node.opened
+            found[name] = tables.Device(
+                name, names.device_uuid(name), name, users, False,
+                '0 1 linear %s 0' % device['below'] if 'below' in device
+                else '0 1 clone m d %s' % device['shadow'])
+        return found
+
+    def room(self):
+        return stack.Room(self.node.room, self.node.room, False)
+
+    def clone_status(self, shadow_id):
+        device = self.node.devices[names.clone(shadow_id)]
+        local = self.node.lvs[device['metadata']]['local']
+        return tables.CloneStatus(128, 1, 9, len(local), REGIONS, 0,
+                                  device['hydrating'], 'rw')
+
+    def create_lv(self, name, size):
+        self.node.lvs.setdefault(name, ['empty'] * REGIONS)
+
+    def activate(self, name):
+        assert name in self.node.lvs
+
+    def remove_lv(self, name):
+        for device in self.node.devices.values():
+            assert name not in (device.get('below'), device.get('lv'),
+                                device.get('metadata')), 'LV is in use'
+        return self.node.lvs.pop(name, None) is not None
+
+    def create_metadata(self, moving):
+        self.node.lvs.setdefault(names.metadata_lv(moving.shadow_id),
+                                 {'local': set()})
+
+    def ensure_clone(self, moving, source):
+        self.node.devices.setdefault(names.clone(moving.shadow_id), {
+            'shadow': moving.shadow_id, 'lv': moving.destination_lv,
+            'metadata': names.metadata_lv(moving.shadow_id),
+            'hydrating': False})
+
+    def set_hydration(self, shadow_id, enabled):
+        self.node.devices[names.clone(shadow_id)]['hydrating'] = enabled
+
+    def remove_clone(self, shadow_id):
+        return self._remove(names.clone(shadow_id))
+
+    def ensure_handle_on_lv(self, volume_id, lv, size):
+        if lv not in self.node.lvs:
+            raise exceptions.MissingData(what=lv, volume=volume_id, host='x')
+        return self._handle(volume_id, lv)
+
+    def ensure_handle_on_clone(self, volume_id, shadow_id, size):
+        return self._handle(volume_id, names.clone(shadow_id))
+
+    def _handle(self, volume_id, below):
+        before = self.node.devices.get(names.handle(volume_id))
+        self.node.devices[names.handle(volume_id)] = {'below': below}
+        return before != {'below': below}
+
+    def remove_handle(self, volume_id):
+        return self._remove(names.handle(volume_id))
+
+    def _remove(self, name):
+        if name in self.node.devices:
+            assert not self.devices()[name].opened, name + ' is in use'
+        return self.node.devices.pop(name, None) is not None
+
+    def read_head(self, volume_id):
+        self.node.read(volume_id, 0)
+
+    def flush_handle(self, volume_id):
+        assert names.handle(volume_id) in self.node.devices
+
+    def flush_lv(self, lv):
+        assert lv in self.node.lvs
+
+
+class SimExports:
+    def __init__(self, node):
+        self.node = node
+
+    def transfer_location(self, shadow_id):
+        return shadow_id
+
+    def offer_source(self, moving):
+        assert names.handle(moving.volume_id) in self.node.devices
+        self.node.exports[moving.shadow_id] = moving.volume_id
+
+    def withdraw_source(self, shadow_id):
+        return self.node.exports.pop(shadow_id, None) is not None
+
+    def offered_sources(self):
+        return set(self.node.exports)
+
+
+class SimImports:
+    def __init__(self, node):
+        self.node = node
+
+    def attach(self, moving):
+        source = self.node.world.nodes[moving.source]
+        if moving.shadow_id not in source.exports:
+            raise exceptions.SourceUnreachable(portal='p', reason='r')
+        self.node.sessions[moving.shadow_id] = True
+        return moving.shadow_id
+
+    def detach(self, moving):
+        self.node.sessions.pop(moving.shadow_id, None)
+
+
+class SimPeers:
+    """Calls reach the other node; one that stops does not answer."""
+
+    def __init__(self, node):
+        self.node = node
+
+    def _call(self, host, call):
+        self.node.check_alive()
+        other = self.node.world.nodes[host]
+        try:
+            other.check_alive()
+            return call(other)
+        except Stopped:
+            raise exceptions.PeerUnreachable(host=host, method='m',
+                                             seconds=1)
+
+    def describe(self, context, host):
+        return self._call(host, lambda other: {
+            'host': host + '#p', 'initiator': 'i',
+            'problems': other.problems,
+            'room': dataclasses.asdict(other.sim_stack.room())})
+
+    def prepare(self, context, host, shadow_id, nonce):
+        def call(other):
+            found = other.node.records.transfer(shadow_id)
+            with other.lock(found.volume_id):
+                transfer.prepare(other.node, shadow_id, nonce)
+        self._call(host, call)
+
+    def converge(self, context, host, volume_id):
+        self._call(host, lambda other: other.reconciler.converge(volume_id))
+
+    def converge_soon(self, context, host, volume_id):
+        """Lost: the periodic look has to do it."""
+
+
+class SimRecords:
+    """:class:`cinder_localclone.records.Records` on dictionaries."""
+
+    def __init__(self, node):
+        self.world = node.world
+
+    def volume(self, volume_id):
+        return self.world.volumes.get(volume_id)
+
+    def volumes_of(self, host):
+        return [v for v in self.world.volumes.values()
+                if v.host.partition('#')[0] == host]
+
+    def transfer(self, shadow_id):
+        return self.world.shadows.get(shadow_id)
+
+    def transfer_of(self, volume_id):
+        return next((t for t in self.world.shadows.values()
+                     if t.volume_id == volume_id), None)
+
+    def transfers_of(self, host):
+        return [t for t in self.world.shadows.values()
+                if host in (t.source, t.destination)]
+
+    def begin(self, volume, host, event, geometry, locate, auth, initiator):
+        if self.transfer_of(volume.id):
+            raise exceptions.StaleTransfer(volume=volume.id)
+        shadow = str(uuid.uuid4())
+        token = state.Token(state.Phase.ABSENT, 'n', geometry).after(
+            event, False)
+        self.world.shadows[shadow] = state.Transfer(
+            volume.id, shadow, token, False,
+            volume.host.partition('#')[0], host.partition('#')[0],
+            volume.name, 'volume-' + shadow, volume.size, locate(shadow),
+            auth, initiator)
+        return self.world.shadows[shadow]
+
+    def _check(self, moving):
+        if self.world.shadows.get(moving.shadow_id) != moving:
+            raise exceptions.StaleTransfer(volume=moving.volume_id)
+
+    def advance(self, moving, event):
+        self._check(moving)
+        after = dataclasses.replace(
+            moving, token=moving.token.after(event, moving.committed))
+        self.world.shadows[moving.shadow_id] = after
+        return after
+
+    def commit(self, moving):
+        self._check(moving)
+        volume = self.world.volumes[moving.volume_id]
+        volume.name_id = moving.shadow_id
+        volume.name = moving.destination_lv
+        volume.host = moving.destination + '#p'
+        after = dataclasses.replace(moving, committed=True)
+        self.world.shadows[moving.shadow_id] = after
+        return after
+
+    def finish(self, moving, event):
+        self._check(moving)
+        moving.token.after(event, moving.committed)
+        del self.world.shadows[moving.shadow_id]
+        if event is state.Event.SOURCE_REMOVED:
+            self.world.volumes[moving.volume_id].migration_status = 'success'
