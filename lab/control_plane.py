@@ -90,7 +90,7 @@ class ControlPlane:
                    directory / 'cinder.conf', 'db', 'sync')
         self._start_api('keystone', 'keystone.conf')
         self._wait_for_api('keystone')
-        self._host(self.lab.venv / 'bin/python',
+        self._host(self.lab.venv / 'bin/python', '-P',
                    install.HERE / 'bootstrap.py')
         self.lab.processes.stop('keystone')
         self.lab.processes.stop('mariadb')

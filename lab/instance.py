@@ -155,3 +155,20 @@ class Attached:
         self.instance.nova.delete(
             '/attachments/' + self.id).raise_for_status()
         wait_status(self.instance.nova, self.volume_id, 'available', 30)
+
+    # -- what the guest does
+
+    def start_writing(self, first_mib=600, length_mib=200, seconds=600,
+                      seed=1):
+        """Write blocks that can be proven; see :mod:`lab.guest_io`."""
+        return self.node.popen([
+            '/usr/bin/python3', '-S', self.node.lab.repo / 'lab/guest_io.py',
+            'write', self.path, first_mib * 256, length_mib * 256, seconds,
+            seed], timeout=seconds + 60)
+
+    def verify(self, *acknowledged, timeout=120):
+        """Check on this node all that a writer has had acknowledged."""
+        return self.node.run([
+            '/usr/bin/python3', '-S', self.node.lab.repo / 'lab/guest_io.py',
+            'verify', self.path], timeout=timeout,
+            stdin=b''.join(acknowledged)).stdout.splitlines()[0]

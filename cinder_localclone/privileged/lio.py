@@ -25,8 +25,10 @@ def _storage_object(rtslib_fb, name):
     return None
 
 
-def _as_asked(target, store, device, initiator, readonly, user, password):
-    if not target or not store or store.udev_path != device:
+def _as_asked(target, store, device, serial, initiator, readonly, user,
+              password):
+    if (not target or not store or store.udev_path != device
+            or store.wwn != serial):
         return False
     for tpg in target.tpgs:
         acls = [(a.node_wwn, a.chap_userid, a.chap_password)
@@ -51,7 +53,8 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     import rtslib_fb
     target = _target(rtslib_fb, iqn)
     store = _storage_object(rtslib_fb, name)
-    if _as_asked(target, store, device, initiator, readonly, user, password):
+    if _as_asked(target, store, device, serial, initiator, readonly, user,
+                 password):
         return False
     _remove(target, store)
     store = rtslib_fb.BlockStorageObject(

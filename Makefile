@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# The face of the repository. Each target installs what it needs by itself.
+SIZE ?= 2
+LABRUN = PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -m
+
+.PHONY: demo test unit lab-up lab-down lab-status bench docs
+demo: python3 ; lab/demo --size $(SIZE) $(if $(KEEP),--keep)
+test: python3 ; $(LABRUN) lab.testrun
+unit: python3 ; $(LABRUN) lab.testrun --unit
+bench: python3 ; $(LABRUN) lab.bench $(if $(JSON),--json $(JSON))
+lab-up: python3 ; lab/lab up
+lab-down: ; lab/lab down
+lab-status: ; lab/lab status
+docs: python3 ; $(LABRUN) lab.docs
+
+.PHONY: python3
+python3:
+	@test -x /usr/bin/python3 || { apt-get update -qq && apt-get install -y -qq --no-install-recommends python3; }

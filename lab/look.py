@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is on the nodes and in the database, for demo and tests."""
+
+import re
+
+from lab import process
+
+
+def clone_progress(node):
+    """Hydrated and all regions, region bytes; None without a clone."""
+    found = re.search(r'clone \d+ \d+/\d+ (\d+) (\d+)/(\d+) ',
+                      node.run('dmsetup status --noflush', check=False,
+                               timeout=30).stdout)
+    if not found:
+        return None
+    region, hydrated, regions = (int(word) for word in found.groups())
+    return hydrated, regions, region * 512
+
+
+def leftovers(node, volume_id):
+    """What a node still has that has to do with moving volumes, in words.
+
+    :param volume_id: whose handle must not be there either; None: any may
+    """
+    found = []
+    for line in node.run('dmsetup ls 2>/dev/null', check=False
+                         ).stdout.splitlines():
+        name = line.split()[0] if line.strip() else ''
+        if name.startswith('localclone-clone') or (
+                volume_id and name == 'localclone-' + volume_id):
+            found.append('device ' + name)
+    for line in node.run('lvs --noheadings -o lv_name 2>/dev/null'
+                         ).stdout.split():
+        if line.startswith('localclone-meta'):
+            found.append('LV ' + line)
+    for line in node.run('ls /sys/kernel/config/target/iscsi', check=False
+                         ).stdout.split():
+        if 'localclone-' in line:
+            found.append('export ' + line)
+    for line in node.run('iscsiadm -m session 2>/dev/null', check=False
+                         ).stdout.splitlines():
+        found.append('session ' + line)
+    return found
+
+
+def volume_lvs(node):
+    return sorted(name for name in node.run(
+        'lvs --noheadings -o lv_name cinder-volumes 2>/dev/null'
+    ).stdout.split() if name.startswith('volume-'))
+
+
+def sql(lab, statement):
+    """Rows of the lab's Cinder database, as lists of strings."""
+    out = process.run(
+        'mariadb', '--socket=%s' % (lab.control.directory / 'mysql.sock'),
+        '-uroot', '-N', '-B', 'cinder', '-e', statement)
+    return [line.split('\t') for line in out.splitlines()]
+
+
+def shadows(lab):
+    """The transfers in the database: (volume id, token)."""
+    return [(row[0].partition(':')[2], row[1]) for row in sql(
+        lab, "SELECT migration_status, replication_driver_data FROM volumes "
+        "WHERE deleted = 0 AND migration_status LIKE 'target:%'")]
+
+
+def wait_moved(lab, volume_id, timeout=300):
+    """Wait until a volume's transfer has ended with success."""
+    def ended():
+        if any(found == volume_id for found, _token in shadows(lab)):
+            return None
+        volume = lab.cinder().get('/volumes/' + volume_id).json()['volume']
+        return volume['migration_status'] == 'success'
+    return process.wait_for('the move of %s to end' % volume_id, ended,
+                            timeout, lab.logs / 'node2.cinder-localclone.log',
+                            every=1)
