@@ -241,12 +241,13 @@ class Stack:
         found = self.lvs().get(name)
         if found and names.METADATA_READY in found.tags:
             return self.activate(name)
-        if not found:
+        if found:
+            self.activate(name)
+        else:
             lvm.create_thick(
                 self.metadata_group, name,
                 transfer.geometry.metadata_bytes(transfer.size_bytes),
                 'localclone', self.timeout)
-        self.activate(name)
         block.zero_head(names.lv_path(self.metadata_group, name),
                         self.timeout)
         lvm.add_tag(self.metadata_group, name, names.METADATA_READY,

@@ -96,7 +96,7 @@ class CheckClosed(task.Task):
     def execute(self, volume):
         self._node.stack.ensure_handle_on_lv(
             volume.id, volume.name, volume.size << 30)
-        handle = self._node.stack.survey().handle(volume.id)
+        handle = self._node.stack.devices()[names.handle(volume.id)]
         if handle.opened:
             raise exceptions.SourceBusy(
                 volume=volume.id, host=self._node.host, count=handle.opened,

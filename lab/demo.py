@@ -115,9 +115,7 @@ class Demo:
         time.sleep(2)
         self.report.check('the guest still writes after the cut-over',
                           writer.running)
-        new.run("p=$(pgrep -f '[g]uest_io.py write'); kill -INT $p",
-                check=False)
-        writer.wait(10)
+        attached.stop_writing(writer)
         verdict = attached.verify(writer.stdout)
         self.report.check('every acknowledged write is there',
                           verdict.endswith(' 0 bad'), verdict)

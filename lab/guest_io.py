@@ -3,7 +3,8 @@
 
 ``write``: 4 KiB blocks at random places of an area, each with its place, a
 sequence number and a checksum, O_DIRECT and O_DSYNC; prints ``place number``
-for each block that the disk has acknowledged. ``verify``: reads such lines
+for each block that the disk has acknowledged, ``rate`` a second at most.
+``verify``: reads such lines
 and finds each block to hold that number or a later one: reports any that is
 stale, missing or torn.
 """
@@ -28,7 +29,7 @@ def open_disk(path):
     return os.open(path, os.O_RDWR | os.O_DIRECT | os.O_DSYNC)
 
 
-def write(path, first, count, seconds, seed):
+def write(path, first, count, seconds, seed, rate):
     disk, memory = open_disk(path), mmap.mmap(-1, BLOCK)
     chance, number = random.Random(seed), 0
     deadline = time.monotonic() + seconds
@@ -40,6 +41,7 @@ def write(path, first, count, seconds, seed):
         os.pwritev(disk, [memory], place * BLOCK)
         worst = max(worst, time.monotonic() - began)
         print(place, number, flush=True)
+        time.sleep(max(0, 1 / rate - (time.monotonic() - began)))
     print('# worst %.3f s' % worst)
 
 
@@ -67,6 +69,6 @@ def verify(path):
 
 if __name__ == '__main__':
     if sys.argv[1] == 'write':
-        write(sys.argv[2], *[int(word) for word in sys.argv[3:7]])
+        write(sys.argv[2], *[int(word) for word in sys.argv[3:8]])
     else:
         sys.exit(verify(sys.argv[2]))

@@ -159,12 +159,16 @@ class Attached:
     # -- what the guest does
 
     def start_writing(self, first_mib=600, length_mib=200, seconds=600,
-                      seed=1):
+                      seed=1, rate=100):
         """Write blocks that can be proven; see :mod:`lab.guest_io`."""
         return self.node.popen([
             '/usr/bin/python3', '-S', self.node.lab.repo / 'lab/guest_io.py',
             'write', self.path, first_mib * 256, length_mib * 256, seconds,
-            seed], timeout=seconds + 60)
+            seed, rate], timeout=seconds + 60)
+
+    def stop_writing(self, writer):
+        self.node.run("kill $(pgrep -f '[g]uest_io.py write')", check=False)
+        writer.wait(20)
 
     def verify(self, *acknowledged, timeout=120):
         """Check on this node all that a writer has had acknowledged."""

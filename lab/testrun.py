@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make test``: install, unit tests, functional tests, a table."""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+
+import lab as labs
+from lab import process
+
+LIMIT = 80 * 60  # seconds for one suite
+
+
+def suite(lab, name, path, *options):
+    """Run one suite with stestr; what it printed is shown as it comes.
+
+    :returns: (name, seconds, passed, failed, skipped)
+    """
+    print('\n== %s tests' % name, flush=True)
+    began = time.monotonic()
+    running = subprocess.Popen(
+        [lab.python, '-W', 'ignore', '-m', 'stestr', 'run', *options],
+        cwd=lab.repo, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, env=dict(
+            os.environ, OS_TEST_PATH=path, PYTHONDONTWRITEBYTECODE='1',
+            PATH='%s/bin:%s' % (lab.venv, os.environ['PATH'])))
+    counts = {'Passed': 0, 'Failed': 0, 'Skipped': 0}
+    for line in running.stdout:
+        print(line, end='', flush=True)
+        found = re.match(r' - (Passed|Failed|Skipped): (\d+)', line)
+        if found:
+            counts[found.group(1)] = int(found.group(2))
+        if time.monotonic() - began > LIMIT:
+            running.kill()
+    code = running.wait()
+    failed = counts['Failed'] or int(code != 0)
+    return (name, time.monotonic() - began, counts['Passed'], failed,
+            counts['Skipped'])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--unit', action='store_true',
+                        help='only the unit tests')
+    parser.add_argument('tests', nargs='*',
+                        help='only functional tests that match these')
+    options = parser.parse_args()
+    lab = labs.Lab('install')
+    try:
+        lab.install(progress=lambda text: print(text, flush=True))
+    except process.LabError as exc:
+        print('%s' % exc, file=sys.stderr)
+        return 1
+    rows = [suite(lab, 'unit', './tests/unit')]
+    if not options.unit and not rows[0][3]:
+        rows.append(suite(lab, 'functional', './tests/functional',
+                          '--serial', *options.tests))
+    print('\n%-12s %8s %8s %8s %8s' % (
+        'suite', 'seconds', 'passed', 'failed', 'skipped'))
+    for row in rows:
+        print('%-12s %8.0f %8d %8d %8d' % row)
+    failed = sum(row[3] for row in rows)
+    print('\n%d passed, %d failed, %d skipped' % (
+        sum(row[2] for row in rows), failed, sum(row[4] for row in rows)))
+    return int(bool(failed))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

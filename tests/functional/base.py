@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One lab for all functional tests of a run."""
+
+import atexit
+import os
+import time
+
+import testtools
+
+from lab import instance as instances
+from lab import Lab
+from lab import look
+from lab import process
+
+SERVICE_START = 60
+
+
+def _say(text):
+    print('  lab: ' + text, flush=True)
+
+
+_lab = None
+
+
+def shared_lab():
+    """The lab of this process; $LOCALCLONE_TEST_LAB names one that is up."""
+    global _lab
+    if _lab is None:
+        given = os.environ.get('LOCALCLONE_TEST_LAB')
+        _lab = Lab(given or 'test%d' % os.getpid())
+        if not given:
+            atexit.register(_lab.down)
+            _lab.up(progress=_say)
+    return _lab
+
+
+class LabTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.lab = shared_lab()
+        self.n1 = self.lab.nodes['node1']
+        self.n2 = self.lab.nodes['node2']
+        self.demo = self.lab.cinder('demo')
+        self.instance = instances.Instance(self.lab)
+        self.addCleanup(self.mend)
+
+    def mend(self):
+        """Leave the lab as it was found, whatever a test did to it."""
+        for node in (self.n1, self.n2):
+            node.network_heal()
+            if not node.is_on:
+                node.power_on()
+            if node.run('kill -0 -- -$(cat /run/cinder-localclone.pid)',
+                        check=False).returncode:
+                node.service('start')
+        self.lab.wait_for_services()
+        nova = self.lab.cinder('nova')
+        for found in nova.get('/attachments').json()['attachments']:
+            nova.delete('/attachments/' + found['id'])
+        for volume in self.demo.get('/volumes').json()['volumes']:
+            if volume['status'] not in ('available', 'deleting'):
+                self.lab.cinder().post(
+                    '/volumes/%s/action' % volume['id'],
+                    json={'os-reset_status': {'status': 'available',
+                                              'attach_status': 'detached'}})
+            self.demo.delete('/volumes/' + volume['id'])
+        process.wait_for('all volumes to go', self._nothing_left, 150,
+                         self.n2.console, every=1)
+
+    def _nothing_left(self):
+        return not (self.demo.get('/volumes').json()['volumes']
+                    or look.shadows(self.lab)
+                    or look.volume_lvs(self.n1) or look.volume_lvs(self.n2))
+
+    def volume(self, size=1, node='node1'):
+        return instances.create_volume(self.demo, size, node=node)
+
+    def fill(self, attached, mib=96):
+        """Random data at the beginning of a volume; its checksum."""
+        attached.node.run('dd if=/dev/urandom of=%s bs=1M count=%d '
+                          'oflag=direct conv=fsync status=none' % (
+                              attached.path, mib), timeout=120)
+        return self.checksum(attached, mib)
+
+    def checksum(self, attached, mib=96):
+        return attached.node.run(
+            'dd if=%s bs=1M count=%d iflag=direct status=none | sha256sum'
+            % (attached.path, mib), timeout=300).stdout
+
+    def moving_volume(self, mib=96):
+        """A volume with data, attached on node2 and still being copied.
+
+        The copy is held back, so that what a test does falls into it.
+        """
+        volume = self.volume()
+        attached = self.instance.attach(volume, self.n1)
+        expected = self.fill(attached, mib)
+        attached.detach()
+        self.brake('20mbit')
+        self.addCleanup(self.brake)
+        attached = self.instance.attach(volume, self.n2)
+        self.assertEqual(1, len(look.shadows(self.lab)))
+        return volume, attached, expected
+
+    def brake(self, rate=None):
+        """Slow the link of the source down; None: no more."""
+        if self.n1.is_on:
+            self.n1.netem(*(('rate', rate) if rate else ()))
+
+    def assert_moved(self, volume, attached, expected, mib=96):
+        """The move ends; the data is right; the source is gone."""
+        self.brake()
+        look.wait_moved(self.lab, volume)
+        self.assertEqual(expected, self.checksum(attached, mib))
+        self.assertEqual([], look.leftovers(self.n1, volume))
+        self.assertEqual([], look.leftovers(self.n2, None))
+        self.assertEqual([], look.volume_lvs(self.n1))
+        self.assertEqual(1, len(look.volume_lvs(self.n2)))
+        self.assertEqual('node2', instances.home(self.lab, volume))
+
+    def refused(self, volume, node=None, connector=None):
+        """Ask for a connection that must be refused.
+
+        :returns: the error's text and what the owner is told
+        """
+        connector = connector or self.instance.connector(node or self.n2)
+        attachment = self.instance.reserve(volume)
+        answer = self.instance.connect(attachment, connector)
+        self.instance.nova.delete('/attachments/' + attachment)
+        self.assertGreaterEqual(answer.status_code, 400, answer.text)
+        told = self.demo.get('/messages').json()['messages']
+        mine = [m['user_message'] for m in told
+                if m['resource_uuid'] == volume]
+        return answer.text, mine[-1] if mine else ''
+
+    def assert_untouched(self, volume, expected=None):
+        """After a refusal nothing is left, and the volume can be used."""
+        process.wait_for('the shadow to go',
+                         lambda: not look.shadows(self.lab), 60)
+        self.assertEqual([], look.leftovers(self.n1, None))
+        self.assertEqual([], look.leftovers(self.n2, volume))
+        self.assertEqual([], look.volume_lvs(self.n2))
+        self.assertEqual('node1', instances.home(self.lab, volume))
+        attached = self.instance.attach(volume, self.n1)
+        if expected:
+            self.assertEqual(expected, self.checksum(attached))
+        attached.detach()
+
+    def restart(self, node, action='restart'):
+        """Restart a volume service and wait until it serves again."""
+        before = node.service_log().count('Driver initialization completed')
+        node.service(action)
+        if action != 'start':
+            node.service('start') if action != 'restart' else None
+        process.wait_for(
+            'the service of %s' % node.name, lambda: node.service_log(
+            ).count('Driver post RPC initialization completed') > before,
+            SERVICE_START, every=0.5)
+        time.sleep(1)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The move on real kernels, undisturbed and disturbed."""
+
+import time
+
+from lab import look
+from lab import process
+from tests.functional import base
+
+
+class MoveTest(base.LabTest):
+
+    def test_there_and_back_with_a_guest_writing(self):
+        volume, attached, expected = self.moving_volume()
+        self.assertEqual('node2', attached.node.name)
+        self.assertIsNotNone(look.clone_progress(self.n2))
+        # Not all is local yet, and all of it is right.
+        self.assertEqual(expected, self.checksum(attached))
+        queue = '/sys/block/$(basename $(readlink -f %s))/queue/' % (
+            attached.path)
+        self.assertEqual('0', self.n2.run(
+            'cat %sdiscard_max_bytes' % queue).stdout.strip())
+        writer = attached.start_writing()
+        self.assert_moved(volume, attached, expected)
+        self.assertTrue(writer.running)
+        attached.stop_writing(writer)
+        self.assertIn(' 0 bad', attached.verify(writer.stdout))
+        self.assertNotEqual('0', self.n2.run(
+            'cat %sdiscard_max_bytes' % queue).stdout.strip())
+        attached.detach()
+        attached = self.instance.attach(volume, self.n1)
+        look.wait_moved(self.lab, volume)
+        self.assertEqual(expected, self.checksum(attached))
+        self.assertIn(' 0 bad', attached.verify(writer.stdout))
+        self.assertEqual([], look.volume_lvs(self.n2))
+
+    def test_services_killed_while_moving(self):
+        volume, attached, expected = self.moving_volume()
+        writer = attached.start_writing()
+        for node in (self.n2, self.n1):
+            self.restart(node, 'kill')
+            self.assertTrue(writer.running)
+        attached.stop_writing(writer)
+        self.assert_moved(volume, attached, expected)
+        self.assertIn(' 0 bad', attached.verify(writer.stdout))
+
+    def test_destination_loses_power_while_moving(self):
+        volume, attached, expected = self.moving_volume()
+        writer = attached.start_writing()
+        time.sleep(5)
+        self.assertIsNotNone(look.clone_progress(self.n2))
+        self.n2.power_cut()
+        self.brake()
+        self.n2.power_on()
+        self.restart(self.n2, 'start')
+        process.wait_for('the handle', lambda: not self.n2.run(
+            'test -b ' + attached.path, check=False).returncode, 60)
+        self.assertIn(' 0 bad', attached.verify(writer.stdout))
+        self.assert_moved(volume, attached, expected)
+        self.assertIn(' 0 bad', attached.verify(writer.stdout))
+
+    def test_source_loses_power_while_moving(self):
+        volume, attached, expected = self.moving_volume()
+        writer = attached.start_writing()
+        time.sleep(3)
+        self.n1.power_cut()
+        time.sleep(5)
+        self.n1.power_on()
+        self.restart(self.n1, 'start')
+        self.assertTrue(writer.running)
+        self.assert_moved(volume, attached, expected)
+        attached.stop_writing(writer)
+        self.assertIn(' 0 bad', attached.verify(writer.stdout))
+
+    def test_deleted_while_moving(self):
+        volume, attached, _expected = self.moving_volume()
+        attached.detach()
+        self.demo.delete('/volumes/' + volume).raise_for_status()
+        process.wait_for('both nodes to be clean', lambda: not (
+            look.shadows(self.lab) or look.volume_lvs(self.n1)
+            or look.volume_lvs(self.n2)), 90)
+        for node in (self.n1, self.n2):
+            self.assertEqual([], look.leftovers(node, volume))
+
+    def test_host_without_the_backend_gets_it_remotely(self):
+        volume = self.volume()
+        attached = self.instance.attach(volume, self.n1)
+        expected = self.fill(attached)
+        attached.detach()
+        connector = dict(self.instance.connector(self.n2),
+                         host='elsewhere', ip='192.0.2.99')
+        attached = self.instance.attach(volume, self.n2, connector)
+        self.assertEqual('iscsi', attached.data['driver_volume_type'])
+        self.assertEqual(expected, self.checksum(attached))
+        self.assertEqual([], look.shadows(self.lab))
+        attached.detach()
+        self.assertEqual([], look.leftovers(self.n2, volume))
+        self.assertNotIn(volume, self.n1.run(
+            'ls /sys/kernel/config/target/iscsi').stdout)

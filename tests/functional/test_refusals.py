@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every refusal is clear, tells the owner, and leaves nothing behind."""
+
+import time
+
+from lab import look
+from lab import process
+from tests.functional import base
+
+
+class RefusalTest(base.LabTest):
+
+    def test_destination_without_room(self):
+        volume = self.volume(size=45)  # thin: more than node2 has
+        text, told = self.refused(volume)
+        self.assertIn('MiB needed', text)
+        self.assertIn('not enough free storage', told)
+        self.assert_untouched(volume)
+
+    def test_peer_that_does_not_answer(self):
+        volume = self.volume()
+        self.n2.service('kill')
+        text, told = self.refused(volume)
+        self.assertIn('node2@localclone did not answer', text)
+        self.assertIn('does not answer', told)
+        self.restart(self.n2, 'start')
+        self.assert_untouched(volume)
+
+    def test_source_still_open(self):
+        volume = self.volume()
+        attached = self.instance.attach(volume, self.n1)
+        expected = self.fill(attached)
+        holder = self.n1.popen('exec 9<%s; sleep 300' % attached.path)
+        attached.detach()
+        text, told = self.refused(volume)
+        self.assertIn('is still open on node1', text)
+        self.assertIn('still in use', told)
+        holder.kill()
+        process.wait_for('the holder to end', lambda: self.n1.run(
+            'dmsetup info -c --noheadings -o open localclone-' + volume
+        ).stdout.strip() == '0', 20)
+        self.assert_untouched(volume, expected)
+
+    def test_kernel_without_clone(self):
+        volume = self.volume()
+        self.n2.run('rmmod dm_clone; echo "install dm-clone /bin/false" '
+                    '>/etc/modprobe.d/no-clone.conf')
+        try:
+            self.restart(self.n2)
+            text, told = self.refused(volume)
+        finally:
+            self.n2.run('rm /etc/modprobe.d/no-clone.conf; '
+                        'modprobe dm-clone')
+            self.restart(self.n2)
+        self.assertIn('no dm-clone', text)
+        self.assertIn('not able to take volumes', told)
+        self.assert_untouched(volume)
+
+    def test_no_volume_group(self):
+        self.lab.settings['options'] = {'volume_group': 'nowhere'}
+        self.lab.write_service_config(self.n2)
+        try:
+            seen = len(self.n2.service_log())
+            self.n2.service('restart')
+            process.wait_for('the error', lambda: 'There is no volume group '
+                             '"nowhere"' in self.n2.service_log()[seen:], 60)
+        finally:
+            self.lab.settings['options'] = {}
+            self.lab.write_service_config(self.n2)
+            self.restart(self.n2)
+
+    def test_connector_without_a_name(self):
+        volume = self.volume()
+        text, _told = self.refused(volume, connector={'initiator': 'iqn.x'})
+        self.assertIn('host', text)
+        self.assert_untouched(volume)
+
+    def test_host_without_backend_and_initiator(self):
+        volume = self.volume()
+        text, told = self.refused(volume, connector={'host': 'elsewhere'})
+        self.assertIn('named no iSCSI initiator', text)
+        self.assertIn('cannot be connected', told)
+        self.assert_untouched(volume)
+
+    def test_second_instance(self):
+        volume = self.volume()
+        attached = self.instance.attach(volume, self.n1)
+        # The API itself refuses to reserve for another instance.
+        self.assertEqual(400, self.instance.nova.post(
+            '/attachments', json={'attachment': {
+                'volume_uuid': volume,
+                'instance_uuid': '00000000-0000-4000-8000-000000000000',
+            }}).status_code)
+        # The same instance on another host: a live migration.
+        text, told = self.refused(volume)
+        self.assertIn('live migration is not supported yet', text)
+        self.assertIn('live migration', told)
+        self.assertEqual([], look.shadows(self.lab))
+        attached.detach()
+
+    def test_wrong_source_after_a_power_cut(self):
+        volume, attached, expected = self.moving_volume()
+        self.n2.power_cut()
+        self.n1.service('stop')
+        # Another disk of the same size under the export's name.
+        self.n1.run(
+            'lvcreate -q -y -T -V 1g -n stranger '
+            'cinder-volumes/cinder-volumes-pool; %s -W ignore -c "%s"' % (
+                self.lab.python, '''
+import rtslib_fb
+store = [s for s in rtslib_fb.RTSRoot().storage_objects][0]
+tpg = list(list(rtslib_fb.FabricModule('iscsi').targets)[0].tpgs)[0]
+acl = list(tpg.node_acls)[0]
+name = store.name
+store.delete()
+store = rtslib_fb.BlockStorageObject(
+    name, dev='/dev/cinder-volumes/stranger', readonly=True)
+lun = rtslib_fb.LUN(tpg, 0, storage_object=store)
+rtslib_fb.MappedLUN(acl, 0, lun, write_protect=True)
+'''))
+        self.n2.power_on()
+        seen = len(self.n2.service_log())
+        self.restart(self.n2, 'start')
+        process.wait_for('the refusal', lambda: 'is not the source of the '
+                         'transfer' in self.n2.service_log()[seen:], 60)
+        self.assertTrue(self.n2.run('test -b ' + attached.path,
+                                    check=False).returncode)
+        self.restart(self.n1, 'start')  # mends the export
+        self.n1.run('lvremove -q -f cinder-volumes/stranger')
+        process.wait_for('the handle', lambda: not self.n2.run(
+            'test -b ' + attached.path, check=False).returncode, 60)
+        time.sleep(1)
+        self.assert_moved(volume, attached, expected)
