@@ -155,12 +155,14 @@ class Node:
         self._ip('link', 'set', self.tap, 'up')
 
     def netem(self, *words):
-        """Delay, loss, rate (tc-netem(8)); no words: none of it."""
-        self.lab.host_run('tc', 'qdisc', 'del', 'dev', self.tap, 'root',
-                          check=False)
+        """Delay, loss or rate of what the node sends (tc-netem(8)).
+
+        No words: none of it. In the node, whose kernel has netem for sure.
+        """
+        self.run('tc qdisc del dev vec0 root', check=False)
         if words:
-            self.lab.host_run('tc', 'qdisc', 'add', 'dev', self.tap, 'root',
-                              'netem', *words)
+            self.run(['tc', 'qdisc', 'add', 'dev', 'vec0', 'root', 'netem',
+                      *words])
 
     def _ip(self, *words):
         self.lab.host_run('ip', *words)

@@ -58,7 +58,7 @@ class LabTest(testtools.TestCase):
         nova = self.lab.cinder('nova')
         for found in nova.get('/attachments').json()['attachments']:
             nova.delete('/attachments/' + found['id'])
-        for volume in self.demo.get('/volumes').json()['volumes']:
+        for volume in self.demo.get('/volumes/detail').json()['volumes']:
             if volume['status'] not in ('available', 'deleting'):
                 self.lab.cinder().post(
                     '/volumes/%s/action' % volume['id'],
@@ -97,7 +97,7 @@ class LabTest(testtools.TestCase):
         attached = self.instance.attach(volume, self.n1)
         expected = self.fill(attached, mib)
         attached.detach()
-        self.brake('20mbit')
+        self.brake('60mbit')
         self.addCleanup(self.brake)
         attached = self.instance.attach(volume, self.n2)
         self.assertEqual(1, len(look.shadows(self.lab)))
