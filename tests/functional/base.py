@@ -54,6 +54,7 @@ class LabTest(testtools.TestCase):
             if node.run('kill -0 -- -$(cat /run/cinder-localclone.pid)',
                         check=False).returncode:
                 node.service('start')
+        self.brake()
         self.lab.wait_for_services()
         nova = self.lab.cinder('nova')
         for found in nova.get('/attachments').json()['attachments']:
@@ -151,8 +152,8 @@ class LabTest(testtools.TestCase):
         """Restart a volume service and wait until it serves again."""
         before = node.service_log().count('Driver initialization completed')
         node.service(action)
-        if action != 'start':
-            node.service('start') if action != 'restart' else None
+        if action == 'kill':
+            node.service('start')
         process.wait_for(
             'the service of %s' % node.name, lambda: node.service_log(
             ).count('Driver post RPC initialization completed') > before,

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make docs``: build the documentation in a venv of the cache."""
+
+import os
+import sys
+
+from lab import install
+from lab import process
+import lab as labs
+
+
+def main():
+    lab = labs.Lab('install')
+    try:
+        lab.install()
+        process.run(str(lab.venv / 'bin/pip'), 'install', '-q', '-r',
+                    'doc/requirements.txt', '-c',
+                    str(install.HERE / 'constraints.txt'), timeout=600,
+                    cwd=lab.repo)
+        for source, target in (('doc/source', 'doc/build/html'),
+                               ('releasenotes/source',
+                                'releasenotes/build/html')):
+            print(process.run(
+                str(lab.python), '-m', 'sphinx', '-W', '-q', '-b', 'html',
+                source, target, cwd=lab.repo, timeout=600, env=dict(
+                    os.environ, PYTHONPATH=str(lab.repo))) or target)
+    except process.LabError as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
