@@ -69,12 +69,6 @@ class RefusalTest(base.LabTest):
             self.lab.write_service_config(self.n2)
             self.restart(self.n2)
 
-    def test_connector_without_a_name(self):
-        volume = self.volume()
-        text, _told = self.refused(volume, connector={'initiator': 'iqn.x'})
-        self.assertIn('host', text)
-        self.assert_untouched(volume)
-
     def test_host_without_backend_and_initiator(self):
         volume = self.volume()
         text, told = self.refused(volume, connector={'host': 'elsewhere'})

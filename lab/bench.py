@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make bench``: figures side by side, from one run in one lab.
+
+Never a test: the machine is noisy, so what counts is the ratio of two
+figures of the same run.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import sys
+import time
+
+import lab as labs
+from lab import instance as instances
+from lab import look
+from lab import process
+
+MARK = 'the first block of the volume'
+
+
+class Bench:
+    def __init__(self, lab):
+        self.lab = lab
+        self.n1, self.n2 = lab.nodes['node1'], lab.nodes['node2']
+        self.demo = lab.cinder('demo')
+        self.instance = instances.Instance(lab)
+        self.rows = []
+
+    def add(self, name, value, unit, beside=None):
+        row = {'name': name, 'value': round(value, 3), 'unit': unit,
+               'beside': None if beside is None else round(beside, 3),
+               'ratio': round(value / beside, 3) if beside else None}
+        self.rows.append(row)
+        print('%-34s %10.3f %-6s beside %-10s ratio %s' % (
+            name, row['value'], unit, row['beside'], row['ratio']),
+            flush=True)
+
+    # -- attach
+
+    def prepared(self, size, volume_type='localclone'):
+        """A volume on node1 that begins with a known block, detached."""
+        if volume_type == 'stock':
+            volume = self._stock_volume(size)
+        else:
+            volume = instances.create_volume(
+                self.demo, size, volume_type, node='node1')
+        attached = self.instance.attach(volume, self.n1)
+        self.n1.run('echo %r | dd of=%s conv=notrunc,fsync status=none' % (
+            MARK, attached.path))
+        attached.detach()
+        return volume
+
+    def _stock_volume(self, size):
+        return instances.create_volume(
+            self.demo, size, 'stock', timeout=120, node='node1')
+
+    def attach_and_read(self, volume):
+        """Seconds from the API call to the first correct read."""
+        began = time.monotonic()
+        attached = self.instance.attach(volume, self.n2)
+        found = self.n2.run('head -c %d %s' % (len(MARK), attached.path))
+        seconds = time.monotonic() - began
+        if found.stdout != MARK:
+            raise process.LabError('wrong data: %r' % found.stdout)
+        return attached, seconds
+
+    def attach(self, sizes, stock_sizes):
+        self.instance.connector(self.n2)
+        taken = {}
+        for size in sizes:
+            volume = self.prepared(size)
+            attached, taken[size] = self.attach_and_read(volume)
+            attached.detach()
+            self.delete(volume)
+        stock = {size: self.stock(size) for size in stock_sizes}
+        for size in sizes:
+            self.add('attach_%dGiB' % size, taken[size], 's',
+                     stock.get(size))
+        self.add('attach_%dGiB_over_%dGiB' % (sizes[-1], sizes[0]),
+                 taken[sizes[-1]], 's', taken[sizes[0]])
+
+    def stock(self, size):
+        """Cinder's own way: generic migration, then an attach."""
+        volume = self.prepared(size, 'stock')
+        admin = self.lab.cinder()
+        began = time.monotonic()
+        admin.post('/volumes/%s/action' % volume, json={
+            'os-migrate_volume': {'host': 'node2@stock#stock'},
+        }).raise_for_status()
+
+        def ended():
+            found = admin.get('/volumes/' + volume).json()['volume']
+            if found['migration_status'] == 'error':
+                raise process.LabError('the stock migration failed')
+            return found['migration_status'] == 'success'
+        process.wait_for('the stock migration', ended, 900, every=1)
+        migrated = time.monotonic() - began
+        attached, seconds = self.attach_and_read(volume)
+        attached.detach()
+        self.delete(volume)
+        return migrated + seconds
+
+    def delete(self, volume):
+        self.demo.delete('/volumes/' + volume).raise_for_status()
+        process.wait_for('the volume to go', lambda: not (
+            look.volume_lvs(self.n1) or look.volume_lvs(self.n2)
+            or look.shadows(self.lab)), 120, every=1)
+
+    # -- hydration
+
+    def hydration(self, size=2):
+        volume = self.prepared(size)
+        attached = self.instance.attach(volume, self.n1)
+        self.n1.run('dd if=/dev/urandom of=%s bs=1M oflag=direct '
+                    'status=none' % attached.path, timeout=300, check=False)
+        attached.detach()
+        connector = dict(self.instance.connector(self.n2), host='elsewhere',
+                         ip='192.0.2.99')
+        attached = self.instance.attach(volume, self.n2, connector)
+        out = self.n2.run('dd if=%s of=/dev/null bs=512k iflag=direct 2>&1'
+                          % attached.path, timeout=300).stdout
+        attached.detach()
+        words = re.search(r'(\d+) bytes.*, ([\d.]+) s', out)
+        raw = int(words.group(1)) / float(words.group(2)) / (1 << 20)
+        attached = self.instance.attach(volume, self.n2)
+        ours = self.rate()
+        look.wait_moved(self.lab, volume)
+        self.add('hydration_over_raw_iscsi', ours, 'MiB/s', raw)
+        attached.detach()
+        # Back to node1 with the settings that the kernel has by default.
+        self.settings({'localclone_region_size': 4,
+                       'localclone_hydration_batch': 1,
+                       'localclone_hydration_threshold': 1})
+        attached = self.instance.attach(volume, self.n1)
+        slow = self.rate(seconds=20, node=self.n1)
+        self.add('hydration_over_kernel_defaults', ours, 'MiB/s', slow)
+        attached.detach()
+        self.delete(volume)
+        self.settings({})
+
+    def settings(self, options):
+        self.lab.settings['options'] = options
+        for node in (self.n1, self.n2):
+            self.lab.write_service_config(node)
+            seen = node.service_log().count('post RPC init')
+            node.service('restart')
+            process.wait_for('the service', lambda: node.service_log().count(
+                'post RPC init') > seen, 60)
+
+    def rate(self, seconds=None, node=None):
+        """MiB a second that the clone copies, once it has begun."""
+        node, samples = node or self.n2, []
+        deadline = time.monotonic() + (seconds or 300)
+        while time.monotonic() < deadline:
+            found = look.clone_progress(node)
+            if found is None or found[0] == found[1]:
+                break
+            if found[0]:
+                samples.append((time.monotonic(), found[0] * found[2]))
+            time.sleep(0.3)
+        (began, first), (ended, last) = samples[0], samples[-1]
+        return (last - first) / (ended - began) / (1 << 20)
+
+    # -- at rest
+
+    def at_rest(self):
+        volume = instances.create_volume(self.demo, 1, node='node1')
+        attached = self.instance.attach(volume, self.n1)
+        self.n1.run('dd if=/dev/zero of=%s bs=1M oflag=direct status=none'
+                    % attached.path, timeout=120, check=False)
+        plain = '/dev/cinder-volumes/volume-' + volume
+        for name, how in (('randread_4k', '--rw=randread'),
+                          ('syncwrite_4k', '--rw=randwrite --sync=1')):
+            found = {attached.path: [], plain: []}
+            for _round in range(3):
+                for path, iops in found.items():
+                    out = self.n1.run(
+                        'fio --name=x --filename=%s --direct=1 --bs=4k '
+                        '--ioengine=psync %s --runtime=4 --time_based '
+                        '--output-format=json' % (path, how), timeout=60)
+                    job = json.loads(out.stdout[out.stdout.index('{'):])[
+                        'jobs'][0]
+                    iops.append(job['read']['iops'] or job['write']['iops'])
+            self.add(name + '_handle', statistics.median(
+                found[attached.path]), 'IOPS', statistics.median(
+                    found[plain]))
+        attached.detach()
+        self.delete(volume)
+
+    def memory(self):
+        used = {backend: int(self.n1.run(
+            "for p in $(pgrep -g $(cat /run/cinder-%s.pid)); do grep VmRSS "
+            "/proc/$p/status; done | awk '{s+=$2} END {print s}'" % backend
+        ).stdout) / 1024 for backend in ('localclone', 'stock')}
+        self.add('service_memory', used['localclone'], 'MiB', used['stock'])
+
+
+def main():
+    parser = argparse.ArgumentParser(prog='lab.bench', description=__doc__)
+    parser.add_argument('--json', metavar='FILE',
+                        help='also write the figures as JSON')
+    parser.add_argument('--name', default='bench', help='name of the lab')
+    options = parser.parse_args()
+    lab = labs.Lab(options.name)
+    try:
+        if lab.directory.exists():
+            lab.down()
+        lab.up(disks='plain', disk_gib=40)
+        try:
+            rows = run(lab)
+        finally:
+            lab.down(keep_logs=True)
+    except process.LabError as exc:
+        print('bench: %s' % exc, file=sys.stderr)
+        return 1
+    if options.json:
+        with open(options.json, 'w') as out:
+            json.dump(rows, out, indent=1)
+            out.write(os.linesep)
+    print('\n%-34s %10s %-6s %10s %7s' % (
+        'figure', 'value', 'unit', 'beside', 'ratio'))
+    for row in rows:
+        print('%-34s %10.3f %-6s %10s %7s' % (
+            row['name'], row['value'], row['unit'], row['beside'] or '',
+            row['ratio'] or ''))
+    return 0
+
+
+def run(lab):
+    for node in lab.nodes.values():
+        lab.write_service_config(node, 'stock')
+        node.service('start', 'stock')
+    lab.wait_for_services('stock')
+    bench = Bench(lab)
+    bench.memory()
+    for node in lab.nodes.values():  # its polling would disturb the rest
+        node.service('stop', 'stock')
+    bench.at_rest()
+    bench.hydration()
+    for node in lab.nodes.values():
+        node.service('start', 'stock')
+    time.sleep(20)
+    bench.attach((1, 4, 16), (1, 4))
+    return bench.rows
+
+
+if __name__ == '__main__':
+    sys.exit(main())
