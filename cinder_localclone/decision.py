@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a connection is served: one pure function over plain values."""
 
+from collections.abc import Sequence
 import dataclasses
 import enum
-from collections.abc import Sequence
 
 from cinder_localclone import state
 

@@ -19,6 +19,7 @@ from cinder import utils
 from cinder.volume import driver
 from cinder.volume.drivers import lvm as cinder_lvm
 from cinder.volume import volume_utils
+from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_service import loopingcall
 from oslo_utils import units
@@ -117,10 +118,18 @@ class LocalCloneDriver(driver.VolumeDriver):
                 lvm_type=conf.lvm_type, executor=self._execute,
                 lvm_conf=lvm_conf,
                 suppress_fd_warn=conf.lvm_suppress_fd_warnings)
-        except exception.VolumeGroupNotFound:
+        except (exception.VolumeGroupNotFound,
+                processutils.ProcessExecutionError) as exc:
+            reason = getattr(exc, 'stderr', None) or 'not found'
+            if 'not found' in reason:
+                raise exception.VolumeBackendAPIException(data=_(
+                    'There is no volume group "%s" on this node: create it '
+                    '(vgcreate) or correct volume_group.')
+                    % conf.volume_group)
             raise exception.VolumeBackendAPIException(data=_(
-                'There is no volume group "%s" on this node: create it '
-                '(vgcreate) or correct volume_group.') % conf.volume_group)
+                'Volume group "%(group)s" or its thin pool cannot be used: '
+                '%(reason)s') % {'group': conf.volume_group,
+                                 'reason': reason.strip()})
 
     def _assemble(self):
         conf = self.configuration

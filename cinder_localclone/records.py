@@ -26,8 +26,8 @@ from cinder_localclone import exceptions
 from cinder_localclone import state
 
 try:  # Cinder 29
-    from cinder.db import models
     from cinder.db.api import main_context_manager
+    from cinder.db import models
 except ImportError:  # Cinder 27 and 28
     from cinder.db.sqlalchemy.api import main_context_manager
     from cinder.db.sqlalchemy import models
@@ -59,7 +59,8 @@ def _to_transfer(shadow, volume) -> state.Transfer:
         there = _service(volume.host)
     source, destination = (here, there) if committed else (there, here)
     if committed:
-        source_lv, destination_lv = shadow.name, CONF.volume_name_template % shadow.id
+        source_lv = shadow.name
+        destination_lv = CONF.volume_name_template % shadow.id
     else:
         source_lv, destination_lv = volume and volume.name, shadow.name
     return state.Transfer(
@@ -213,8 +214,11 @@ class Records:
             return _to_transfer(shadow, volume)
 
     def finish(self, transfer: state.Transfer, event: state.Event) -> None:
-        """Forget a transfer: its shadow goes, in one transaction with what
-        the volume is told (``success``, or nothing after a roll-back)."""
+        """Forget a transfer: its shadow goes.
+
+        In the same transaction the volume is told: ``success``, or nothing
+        after a roll-back.
+        """
         transfer.token.after(event, transfer.committed)
         with main_context_manager.writer.using(_admin()) as session:
             changed = self._shadow_query(session).filter_by(

@@ -4,9 +4,9 @@
 import os
 import sys
 
+import lab as labs
 from lab import install
 from lab import process
-import lab as labs
 
 
 def main():

@@ -27,8 +27,11 @@ GEOMETRY = state.Geometry(128, 32, 8)
 
 
 class Stopped(Exception):
-    """A node has stopped dead. From here on nothing it does has effect,
-    so that no handler of the driver, and no revert, can undo anything."""
+    """A node has stopped dead.
+
+    From here on nothing it does has effect, so that no handler of the
+    driver, and no revert, can undo anything.
+    """
 
     def __init__(self, node):
         super().__init__(node.host)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's interface: complete by Cinder's own rules, and its flow."""
+
+import types
+from unittest import mock
+
+from cinder import exception
+from cinder.interface import volume_driver
+from cinder.volume import configuration
+import ddt
+from oslo_config import cfg
+import testtools
+
+from cinder_localclone import driver
+from cinder_localclone import exceptions
+from cinder_localclone import messages
+from cinder_localclone import opts
+from cinder_localclone import records
+from cinder_localclone import state
+
+HOST = 'n1@l'
+
+
+def volume(**more):
+    values = dict(id='v', name='volume-v', name_id='v', size=1,
+                  host=HOST + '#p', status='reserved', group_id=None,
+                  migration_status=None, replication_driver_data=None,
+                  volume_attachment=[], _context='context')
+    values.update(more)
+    return types.SimpleNamespace(**values)
+
+
+@ddt.ddt
+class DriverTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.driver = driver.LocalCloneDriver(
+            configuration=configuration.Configuration(
+                [], config_group=configuration.SHARED_CONF_GROUP), host=HOST)
+        self.node = self.driver.node = mock.MagicMock()
+        self.driver.reconciler = mock.MagicMock()
+        self.driver.directory = mock.MagicMock()
+        self.driver._lock = mock.MagicMock()
+        self.node.records.transfer_of.return_value = None
+
+    def test_cinders_interface_is_complete(self):
+        self.assertTrue(issubclass(driver.LocalCloneDriver,
+                                   volume_driver.VolumeDriverCore))
+
+    @ddt.data('create_snapshot', 'delete_snapshot')
+    def test_unsupported_is_not_implemented(self, method):
+        self.assertRaises(NotImplementedError,
+                          getattr(self.driver, method), volume())
+
+    def test_extend_is_not_implemented(self):
+        self.assertRaises(NotImplementedError, self.driver.extend_volume,
+                          volume(), 2)
+
+    def test_connector_without_a_name_is_invalid(self):
+        self.assertRaises(exception.InvalidConnectorException,
+                          self.driver.validate_connector, {})
+        self.driver.validate_connector({'ip': '192.0.2.1'})
+
+    def test_local_path_is_the_handle(self):
+        self.assertEqual('/dev/mapper/localclone-v',
+                         self.driver.local_path(volume()))
+
+    def test_connection_at_home(self):
+        self.node.records.volume.return_value = volume()
+        self.driver.directory.find.return_value = HOST
+        found = self.driver.initialize_connection(volume(), {'host': 'n1'})
+        self.assertEqual('local', found['driver_volume_type'])
+        self.assertEqual('/dev/mapper/localclone-v',
+                         found['data']['device_path'])
+
+    def test_stale_home_hands_the_call_on(self):
+        self.node.records.volume.return_value = volume(host='n2@l#p')
+        found = self.driver.initialize_connection(volume(), {'host': 'n1'})
+        call = self.node.peers.initialize_connection
+        call.assert_called_once_with('context', 'n2@l', 'v', {'host': 'n1'})
+        self.assertEqual(call.return_value, found)
+        self.driver.terminate_connection(volume(), {'host': 'n1'})
+        self.node.peers.terminate_connection.assert_called_once_with(
+            'context', 'n2@l', 'v', {'host': 'n1'})
+
+    def test_owner_is_told_the_cause(self):
+        self.node.records.volume.return_value = volume()
+        self.driver.directory.find.side_effect = (
+            exceptions.PeerUnreachable(host='n2', method='m', seconds=1))
+        with mock.patch.object(messages, 'api') as api:
+            self.assertRaises(
+                exceptions.PeerUnreachable,
+                self.driver.initialize_connection, volume(), {'host': 'n2'})
+        told = api.API().create.call_args
+        self.assertEqual('v', told.kwargs['resource_uuid'])
+        self.assertEqual(messages.DETAILS['PEER_UNREACHABLE'],
+                         told.kwargs['detail'])
+
+    def test_forced_detach_ends_all_connections(self):
+        self.node.records.volume.return_value = volume()
+        self.driver.terminate_connection(volume(), None)
+        self.node.exports.withdraw_volume.assert_called_once_with('v', None)
+
+    def test_shadow_is_never_deleted_by_itself(self):
+        shadow = volume(migration_status='target:x',
+                        replication_driver_data='lc1:migrating:n:1:2:3')
+        self.assertTrue(records.is_shadow(shadow))
+        self.assertRaises(exceptions.Refused, self.driver.delete_volume,
+                          shadow)
+        self.assertEqual([], self.node.stack.mock_calls)
+
+    def test_abandoned_move_is_settled_before_anything_else(self):
+        token = state.Token(state.Phase.MIGRATING, 'n',
+                            state.Geometry(128, 32, 8))
+        moving = state.Transfer('v', 's', token, False, HOST, 'n2@l', 'a',
+                                'b', 1)
+        self.node.records.transfer_of.return_value = moving
+        self.driver.reconcile_abandoned('v')
+        self.node.records.advance.assert_called_once_with(
+            moving, state.Event.FAILED)
+
+
+@ddt.ddt
+class OptionsTest(testtools.TestCase):
+
+    def geometry(self, **values):
+        conf = cfg.ConfigOpts()
+        conf.register_opts(opts.localclone_opts)
+        conf([])
+        for name, value in values.items():
+            conf.set_override('localclone_' + name, value)
+        return opts.geometry(conf)
+
+    def test_defaults(self):
+        found = self.geometry()
+        self.assertEqual(128, found.region_sectors)
+        self.assertEqual(512, found.region_sectors * found.batch // 2)
+
+    @ddt.data(5, 48, 100)
+    def test_region_size_must_be_a_power_of_two(self, kib):
+        self.assertRaises(ValueError, self.geometry, region_size=kib)
+
+    def test_every_option_has_help(self):
+        for _group, found in opts.list_opts():
+            for option in found:
+                self.assertTrue(option.help, option.name)
+
+
+class MessagesTest(testtools.TestCase):
+
+    def test_every_error_has_its_text(self):
+        for kind in vars(exceptions).values():
+            if isinstance(kind, type) and issubclass(
+                    kind, exceptions.LocalCloneError):
+                self.assertIn(kind.user_message, messages.DETAILS)
+
+    def test_ids_are_unique_and_fit(self):
+        ids = [detail[0] for detail in messages.DETAILS.values()]
+        self.assertEqual(len(ids), len(set(ids)))
+        self.assertTrue(all(len(each) <= 10 for each in ids))
+
+    def test_cinder_translates_them(self):
+        from cinder.message import message_field
+        messages.load(None)
+        messages.load(None)
+        for number, text in messages.DETAILS.values():
+            self.assertEqual(text, message_field.translate_detail(number))
