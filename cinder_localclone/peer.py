@@ -44,9 +44,11 @@ class Client:
                    shadow_id=shadow_id, nonce=nonce)
 
     def converge(self, context, host: str, volume_id: str) -> None:
-        """Have a node take its next steps for a volume, and wait."""
-        self._call(context, host, 'converge', self.timeout,
-                   volume_id=volume_id)
+        """Have a node take its next steps for a volume; wait a moment.
+
+        It goes on by itself if it needs longer.
+        """
+        self._call(context, host, 'converge', PROMPT, volume_id=volume_id)
 
     def converge_soon(self, context, host: str, volume_id: str) -> None:
         """The same without waiting; may be lost."""
