@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of a backend section that uses this driver."""
 
-import itertools
-
-from cinder.volume.drivers import lvm as cinder_lvm
+from cinder import objects
 from oslo_config import cfg
 
 from cinder_localclone import state
@@ -78,7 +76,8 @@ def geometry(configuration) -> state.Geometry:
 
 def list_opts():
     """For oslo-config-generator and the documentation."""
-    return [('backend_defaults', list(itertools.chain(
-        localclone_opts,
-        (o for o in cinder_lvm.volume_opts
-         if o.name in ('volume_group', 'lvm_type', 'lvm_conf_file')))))]
+    objects.register_all()  # Cinder's drivers can't be imported before
+    from cinder.volume.drivers import lvm
+    return [('backend_defaults', localclone_opts + [
+        option for option in lvm.volume_opts
+        if option.name in ('volume_group', 'lvm_type', 'lvm_conf_file')])]

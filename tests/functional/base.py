@@ -130,10 +130,14 @@ class LabTest(testtools.TestCase):
         answer = self.instance.connect(attachment, connector)
         self.instance.nova.delete('/attachments/' + attachment)
         self.assertGreaterEqual(answer.status_code, 400, answer.text)
+        return answer.text, self.told(volume)
+
+    def told(self, volume):
+        """The newest message to the owner of a volume."""
         told = self.demo.get('/messages').json()['messages']
         mine = [m['user_message'] for m in told
                 if m['resource_uuid'] == volume]
-        return answer.text, mine[-1] if mine else ''
+        return mine[0] if mine else ''
 
     def assert_untouched(self, volume, expected=None):
         """After a refusal nothing is left, and the volume can be used."""

@@ -85,10 +85,14 @@ class RefusalTest(base.LabTest):
                 'volume_uuid': volume,
                 'instance_uuid': '00000000-0000-4000-8000-000000000000',
             }}).status_code)
-        # The same instance on another host: a live migration.
-        text, told = self.refused(volume)
-        self.assertIn('live migration is not supported yet', text)
-        self.assertIn('live migration', told)
+        # The same instance on another host: Nova's live migration, which
+        # asks with a connector at once.
+        answer = self.instance.nova.post('/attachments', json={
+            'attachment': {
+                'volume_uuid': volume, 'instance_uuid': self.instance.uuid,
+                'connector': self.instance.connector(self.n2)}})
+        self.assertGreaterEqual(answer.status_code, 400, answer.text)
+        self.assertIn('live migration', self.told(volume))
         self.assertEqual([], look.shadows(self.lab))
         attached.detach()
 
