@@ -57,6 +57,11 @@ class Running:
         return self._thread.is_alive()
 
     def kill(self):
+        """Hang up: the agent then kills the command."""
+        try:
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
         self._connection.close()
 
 
