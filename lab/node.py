@@ -102,6 +102,7 @@ class Node:
             'init=%s/lab/node_init.sh' % self.lab.repo,
             'con=null', 'con0=null,fd:1', 'lc_name=' + self.name,
             'lc_address=' + self.address, 'lc_repo=%s' % self.lab.repo,
+            'lc_venv=%s' % self.lab.venv,
         ], self.console, env={'TMPDIR': '/dev/shm'})
         process.wait_for('%s to boot' % self.name, self._answers,
                          BOOT_TIMEOUT, self.console)

@@ -9,8 +9,19 @@ mount -t sysfs sysfs /sys
 for word in $(</proc/cmdline); do
     case $word in lc_*=*) declare "$word";; esac
 done
-for dir in /run /tmp /dev/shm; do
-    mkdir -p $dir && mount -t tmpfs tmpfs $dir
+mkdir -p /dev/shm
+mount -t tmpfs tmpfs /run
+# The repository and the venv may be anywhere, below /tmp too: carry them over.
+mkdir -p /run/carry/repo /run/carry/venv
+mount --bind $lc_repo /run/carry/repo
+mount --bind $lc_venv /run/carry/venv
+mount -t tmpfs tmpfs /tmp
+mount -t tmpfs tmpfs /dev/shm
+for what in repo venv; do
+    path=lc_$what
+    if [ ! -e "${!path}" ]; then
+        mkdir -p "${!path}" && mount --bind /run/carry/$what "${!path}"
+    fi
 done
 mkdir -p /dev/pts && mount -t devpts devpts /dev/pts
 ln -sf /proc/self/fd /dev/fd

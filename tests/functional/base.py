@@ -20,17 +20,25 @@ def _say(text):
 
 
 _lab = None
+_failure = None
 
 
 def shared_lab():
     """The lab of this process; $LOCALCLONE_TEST_LAB names one that is up."""
-    global _lab
+    global _lab, _failure
+    if _failure:
+        raise _failure
     if _lab is None:
         given = os.environ.get('LOCALCLONE_TEST_LAB')
-        _lab = Lab(given or 'test%d' % os.getpid())
+        lab = Lab(given or 'test%d' % os.getpid())
         if not given:
-            atexit.register(_lab.down)
-            _lab.up(progress=_say)
+            atexit.register(lab.down, keep_logs=True)
+            try:
+                lab.up(progress=_say)
+            except process.LabError as exc:
+                _failure = exc
+                raise
+        _lab = lab
     return _lab
 
 
