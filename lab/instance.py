@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attaches volumes the way Nova does: attachments API, os-brick, tokens."""
 
-import contextlib
 import json
 import time
 import uuid
@@ -46,36 +45,28 @@ def wait_status(cinder, volume_id, wanted, timeout=60):
 
 def create_volume(cinder, size_gib, volume_type='localclone', timeout=60,
                   node=None):
-    """Create a volume; with a node, on that node.
+    """Create a volume; with a node, until the scheduler chose that node.
 
     :returns: its id
     """
-    with _only(cinder.lab, node, volume_type):
-        volume = cinder.post('/volumes', json={'volume': {
-            'size': size_gib, 'volume_type': volume_type,
-        }}).raise_for_status().json()['volume']['id']
-        wait_status(cinder, volume, 'available', timeout)
-    if node and home(cinder.lab, volume) != node:
-        raise process.LabError('volume %s was not made on %s' % (
-            volume, node))
-    return volume
-
-
-@contextlib.contextmanager
-def _only(lab, node, backend):
-    """Have the scheduler choose a node: the others are disabled."""
-    others = [name for name in lab.nodes if node and name != node]
-
-    def switch(action):
-        for name in others:
-            lab.cinder().put('/os-services/' + action, json={
-                'host': '%s@%s' % (name, backend),
-                'binary': 'cinder-volume'}).raise_for_status()
-    switch('disable')
+    elsewhere = []
     try:
-        yield
+        for _attempt in range(8):
+            volume = cinder.post('/volumes', json={'volume': {
+                'size': size_gib, 'volume_type': volume_type,
+            }}).raise_for_status().json()['volume']['id']
+            wait_status(cinder, volume, 'available', timeout)
+            if node is None or home(cinder.lab, volume) == node:
+                return volume
+            elsewhere.append(volume)
+        raise process.LabError('the scheduler never chose %s' % node)
     finally:
-        switch('enable')
+        for each in elsewhere:
+            cinder.delete('/volumes/' + each)
+        if elsewhere:
+            process.wait_for('spare volumes to go', lambda: not any(
+                each in cinder.get('/volumes').text for each in elsewhere),
+                60, every=0.5)
 
 
 def home(lab, volume_id):
