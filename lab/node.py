@@ -97,7 +97,9 @@ class Node:
             'uml_dir=%s' % self.lab.directory,
             'virtio_uml.device=%s:2:1' % (self.directory / 'vda.sock'),
             'virtio_uml.device=%s:2:2' % (self.directory / 'vdb.sock'),
-            'vec0:transport=tap,ifname=%s,depth=128,gro=1' % self.tap,
+            # The same address after each boot: neighbours remember it.
+            'vec0:transport=tap,ifname=%s,depth=128,gro=1,'
+            'mac=02:00:00:00:00:%s' % (self.tap, self.address[-2:]),
             'rootfstype=hostfs', 'rootflags=/', 'rw', 'quiet',
             'init=%s/lab/node_init.sh' % self.lab.repo,
             'con=null', 'con0=null,fd:1', 'lc_name=' + self.name,
