@@ -64,17 +64,21 @@ def check_room(host: str, room: stack.Room, size_gib: int,
         raise exceptions.NoRoom(host=host, size=size_gib, reason=lack)
 
 
-# -- at the source
-
-
-class CheckRoom(task.Task):
-    """The peer is able and has room; nothing has been touched yet."""
-
-    default_provides = 'destination'
+class _Step(task.Task):
+    """One step of a flow, on this node."""
 
     def __init__(self, node):
         super().__init__()
         self._node = node
+
+
+# -- at the source
+
+
+class CheckRoom(_Step):
+    """The peer is able and has room; nothing has been touched yet."""
+
+    default_provides = 'destination'
 
     def execute(self, context, volume, peer):
         found = self._node.peers.describe(context, peer)
@@ -86,12 +90,8 @@ class CheckRoom(task.Task):
         return found
 
 
-class CheckClosed(task.Task):
+class CheckClosed(_Step):
     """Nothing at the source has the handle open: the fence of a move."""
-
-    def __init__(self, node):
-        super().__init__()
-        self._node = node
 
     def execute(self, volume):
         self._node.stack.ensure_handle_on_lv(
@@ -103,14 +103,13 @@ class CheckClosed(task.Task):
                 device=handle.name)
 
 
-class Record(task.Task):
+class Record(_Step):
     """Record the intent; undone by recording that the move has failed."""
 
     default_provides = 'transfer'
 
     def __init__(self, node, event, new_credentials):
-        super().__init__()
-        self._node = node
+        super().__init__(node)
         self._event = event
         self._new_credentials = new_credentials
 
@@ -125,37 +124,25 @@ class Record(task.Task):
             abandon(self._node, context, result)
 
 
-class Offer(task.Task):
+class Offer(_Step):
     """Serve the source to the destination's initiator, read-only."""
-
-    def __init__(self, node):
-        super().__init__()
-        self._node = node
 
     def execute(self, transfer):
         self._node.exports.offer_source(transfer)
 
 
-class Prepare(task.Task):
+class Prepare(_Step):
     """The peer builds its stack."""
-
-    def __init__(self, node):
-        super().__init__()
-        self._node = node
 
     def execute(self, context, transfer):
         self._node.peers.prepare(context, transfer.destination,
                                  transfer.shadow_id, transfer.token.nonce)
 
 
-class Commit(task.Task):
+class Commit(_Step):
     """Swap the identities: from here on the volume is at its new home."""
 
     default_provides = 'committed'
-
-    def __init__(self, node):
-        super().__init__()
-        self._node = node
 
     def execute(self, transfer):
         return self._node.records.commit(transfer)
@@ -198,12 +185,11 @@ def abandon(node: Node, context, transfer: state.Transfer) -> None:
 # -- at the destination
 
 
-class Allocate(task.Task):
+class Allocate(_Step):
     """LV and metadata LV: created the first time, else they must exist."""
 
     def __init__(self, node, create):
-        super().__init__()
-        self._node = node
+        super().__init__(node)
         self._create = create
 
     def execute(self, transfer):
@@ -235,34 +221,22 @@ class Allocate(task.Task):
             self._node.stack.activate(lv.name)
 
 
-class AttachSource(task.Task):
+class AttachSource(_Step):
     """Log in to the source and verify that it is that source."""
 
     default_provides = 'disk'
-
-    def __init__(self, node):
-        super().__init__()
-        self._node = node
 
     def execute(self, transfer):
         return self._node.imports.attach(transfer)
 
 
-class Clone(task.Task):
-    def __init__(self, node):
-        super().__init__()
-        self._node = node
-
+class Clone(_Step):
     def execute(self, transfer, disk):
         self._node.stack.ensure_clone(transfer, disk)
 
 
-class Handle(task.Task):
+class Handle(_Step):
     """The constant path; and proof that it can be read."""
-
-    def __init__(self, node):
-        super().__init__()
-        self._node = node
 
     def execute(self, transfer):
         if self._node.stack.ensure_handle_on_clone(
@@ -321,14 +295,10 @@ def _detach_source(node, transfer):
 # -- completion
 
 
-class Land(task.Task):
+class Land(_Step):
     """Everything is local: flushed, and said so in the record."""
 
     default_provides = 'completing'
-
-    def __init__(self, node):
-        super().__init__()
-        self._node = node
 
     def execute(self, transfer):
         if transfer.phase is state.Phase.COMPLETING:
@@ -337,12 +307,8 @@ class Land(task.Task):
         return self._node.records.advance(transfer, state.Event.HYDRATED)
 
 
-class CutOver(task.Task):
+class CutOver(_Step):
     """The handle maps to the LV again; the clone is used by nothing."""
-
-    def __init__(self, node):
-        super().__init__()
-        self._node = node
 
     def execute(self, completing):
         self._node.stack.ensure_handle_on_lv(
@@ -351,14 +317,10 @@ class CutOver(task.Task):
         self._node.stack.flush_lv(completing.destination_lv)
 
 
-class LetGo(task.Task):
+class LetGo(_Step):
     """Clone, session and metadata go; then the source may."""
 
     default_provides = 'releasing'
-
-    def __init__(self, node):
-        super().__init__()
-        self._node = node
 
     def execute(self, completing):
         _detach_source(self._node, completing)

@@ -124,7 +124,7 @@ class Processes:
                 pass
         self.kill(name)
 
-    def stop_all(self, keep_order=()):
+    def stop_all(self):
         """End everything of this lab, children and strays included."""
         for name in sorted(os.listdir(self.directory)
                            if self.directory.is_dir() else ()):
