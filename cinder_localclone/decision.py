@@ -82,6 +82,9 @@ def decide(request: Request) -> Decision:
         return Decision(
             Verdict.REFUSE, 'it is attached to another instance on %s.'
             % elsewhere[0].host, 'ATTACHED_ELSEWHERE')
+    if request.transfer and not by_instance and (
+            request.transfer.phase is state.Phase.STARTING):
+        return _during_transfer(request, elsewhere)
     if request.node == request.home:
         return Decision(Verdict.LOCAL)
     if request.node is None:
@@ -90,11 +93,9 @@ def decide(request: Request) -> Decision:
         return _remotely(request, 'it is not an instance that connects')
     if request.transfer:
         return _during_transfer(request, elsewhere)
-    if elsewhere:
-        return Decision(Verdict.LIVE_MOVE)
     if request.pinned:
         return _remotely(request, request.pinned)
-    return Decision(Verdict.MOVE)
+    return Decision(Verdict.LIVE_MOVE if elsewhere else Verdict.MOVE)
 
 
 def _during_transfer(request, elsewhere):
@@ -114,3 +115,44 @@ def _remotely(request, reason):
         return Decision(Verdict.REMOTE, reason)
     return Decision(
         Verdict.REFUSE, '%s, and it named no iSCSI initiator.' % reason)
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """Who holds a volume whose live move is in phase ``starting``.
+
+    The attachments are what Cinder says; whether a handle is open is what a
+    kernel says, which only its own node can tell.
+
+    :param source: an attachment is connected to another host than the
+        destination
+    :param destination: an attachment is connected to the destination
+    :param pending: an attachment is not connected to any host (yet)
+    """
+
+    source: bool
+    destination: bool
+    pending: bool
+
+
+def may_go_forward(standing: Standing, source_users: int) -> bool:
+    """Whether the source has let go, so that hydration may begin.
+
+    A source attachment that survives means "unsafe", whatever else is true;
+    without one, it is the kernel that has the last word.
+
+    :param source_users: how many have the volume open at the source
+    """
+    return not standing.source and not source_users
+
+
+def may_go_back(standing: Standing, destination_users: int,
+                written: bool) -> bool:
+    """Whether a live migration was given up without a call that says so.
+
+    :param destination_users: how many have the handle open there
+    :param written: whether anything was written at the destination
+    """
+    return (standing.source and not standing.destination
+            and not standing.pending and not destination_users
+            and not written)

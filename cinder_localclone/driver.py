@@ -23,6 +23,7 @@ from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_service import loopingcall
 from oslo_utils import units
+import tenacity
 from tooz import coordination as tooz
 
 from cinder_localclone import decision
@@ -41,6 +42,9 @@ from cinder_localclone.state import Phase
 from cinder_localclone import transfer
 
 LOG = logging.getLogger(__name__)
+
+#: Seconds that a hypervisor may take to close a volume after its detach.
+CLOSING = 10
 
 
 @interface.volumedriver
@@ -138,8 +142,11 @@ class LocalCloneDriver(driver.VolumeDriver):
         except ValueError as exc:
             raise exception.InvalidConfigurationValue(str(exc))
         peers = peer.Client(conf.localclone_peer_timeout)
+        rows = records.Records()
+        self.directory = peer.Directory(self.host, rows, peers)
+        self.directory.know(self.host, self._addresses())
         self.node = transfer.Node(
-            host=self.host, records=records.Records(),
+            host=self.host, records=rows,
             stack=stack.Stack(
                 conf.volume_group, self.vg.vg_thin_pool,
                 conf.localclone_metadata_group or conf.volume_group,
@@ -150,9 +157,7 @@ class LocalCloneDriver(driver.VolumeDriver):
             imports=export.Imports(conf.localclone_command_timeout,
                                    conf.localclone_source_timeout),
             peers=peers, geometry=geometry, lock=self._lock,
-            clear=self._clear)
-        self.directory = peer.Directory(self.host, self.node.records, peers)
-        self.directory.know(self.host, self._addresses())
+            is_at=self.directory.is_at, clear=self._clear)
         self.reconciler = reconcile.Reconciler(
             self.node, cinder_context.get_admin_context())
 
@@ -235,6 +240,9 @@ class LocalCloneDriver(driver.VolumeDriver):
         with self._lock(volume.id):
             self.reconcile_abandoned(volume.id)
             found = self.node.records.transfer_of(volume.id)
+            if found and found.phase is Phase.STARTING:
+                # Cinder makes it available again; its owner may retry.
+                raise exception.VolumeIsBusy(volume_name=volume.name)
             self.node.exports.withdraw_volume(volume.id, None)
             if found is None or not found.committed:
                 self.node.stack.remove_handle(volume.id)
@@ -307,15 +315,15 @@ class LocalCloneDriver(driver.VolumeDriver):
                 return self._local_connection(volume_id)
             if found.verdict is decision.Verdict.REMOTE:
                 return self._remote_connection(volume, connector)
-            if found.verdict is decision.Verdict.MOVE:
-                transfer.move(self.node, context, volume, node_of_connector,
-                              export.new_credentials)
+            if found.verdict is not decision.Verdict.REFUSE:
+                transfer.move(
+                    self.node, context, volume, node_of_connector,
+                    export.new_credentials,
+                    live=found.verdict is decision.Verdict.LIVE_MOVE)
                 return self._local_connection(volume_id)
         raise exceptions.Refused(
             volume=volume_id, host=connector.get('host'),
-            reason=found.reason or 'live migration is not supported yet.',
-            user_message='LIVE_MOVE' if found.verdict is
-            decision.Verdict.LIVE_MOVE else found.user_message)
+            reason=found.reason, user_message=found.user_message)
 
     def reconcile_abandoned(self, volume_id):
         """Settle a move that this service began and did not live to end."""
@@ -356,17 +364,37 @@ class LocalCloneDriver(driver.VolumeDriver):
         A local connection leaves nothing to end: the handle stays, and a
         move that was committed goes on to its end, because what the guest
         has written since is nowhere else.
+
+        During a live migration it is the signal: the host that is detached
+        is the one that the guest is not on. Cinder's own rows do not tell
+        yet. Whoever has to act is asked.
         """
         found = self.node.records.volume(volume.id)
-        home = volume_utils.extract_host(found.host)
-        if home == self.host:
+        where = volume_utils.extract_host(found.host)
+        moving = self.node.records.transfer_of(volume.id)
+        from_source = self._leaves_source(moving, connector)
+        if from_source:
+            where = moving.source
+        if where == self.host:
             self.unserve(volume._context, volume.id, connector)
-        else:
+            return
+        try:
             self.node.peers.terminate_connection(
-                volume._context, home, volume.id, connector)
+                volume._context, where, volume.id, connector)
+        except exceptions.PeerUnreachable as exc:
+            if not from_source:
+                raise
+            LOG.warning('The source will look for itself whether volume '
+                        '%(volume)s has left it: %(error)s',
+                        {'volume': volume.id, 'error': exc})
+
+    def _leaves_source(self, moving, connector):
+        return bool(moving and moving.phase is Phase.STARTING
+                    and moving.committed and connector
+                    and not self.node.is_at(connector, moving.destination))
 
     def unserve(self, context, volume_id, connector):
-        """The home's answer to terminate_connection.
+        """What terminate_connection does on the node that has to act.
 
         :param connector: None (a forced detach) ends all connections
         """
@@ -376,6 +404,36 @@ class LocalCloneDriver(driver.VolumeDriver):
             elif connector.get('initiator'):
                 self.node.exports.withdraw_volume(
                     volume_id, connector['initiator'])
+            moving = self.node.records.transfer_of(volume_id)
+            if not (connector and moving and moving.committed
+                    and moving.phase is Phase.STARTING):
+                return
+            if self._leaves_source(moving, connector):
+                if moving.source == self.host:
+                    self._let_go(context, moving)
+            elif moving.destination == self.host:
+                self._when_closed(lambda: transfer.give_back(
+                    self.node, context, moving))
+
+    def _let_go(self, context, moving):
+        """The guest has left this node; a late close is waited for.
+
+        If it does not come, the detach is done nevertheless: the periodic
+        look lets hydration begin when the kernel shows that it may.
+        """
+        try:
+            self._when_closed(lambda: transfer.let_go(
+                self.node, context, moving))
+        except exceptions.SourceBusy as exc:
+            LOG.warning('Hydration of volume %(volume)s waits: %(error)s',
+                        {'volume': moving.volume_id, 'error': exc})
+
+    def _when_closed(self, act):
+        """Act once nothing uses the volume here; wait a bounded time."""
+        tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(exceptions.SourceBusy),
+            stop=tenacity.stop_after_delay(CLOSING), reraise=True,
+            wait=tenacity.wait_fixed(0.5))(act)
 
     # Exports belong to connections, not to volumes.
 

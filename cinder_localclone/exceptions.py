@@ -48,6 +48,12 @@ class Refused(LocalCloneError):
             self.user_message = user_message
 
 
+class NotPossible(LocalCloneError):
+    """What an operator asked for cannot be done."""
+
+    message = _('Volume %(volume)s: %(reason)s Nothing was changed.')
+
+
 class PeerUnreachable(LocalCloneError):
     message = _('The volume service %(host)s did not answer "%(method)s" '
                 'within %(seconds)s s. Check that it runs and reaches the '
@@ -71,6 +77,15 @@ class SourceBusy(LocalCloneError):
                 'users of %(device)s). Close it there first; nothing was '
                 'changed.')
     user_message = 'SOURCE_BUSY'
+
+
+class DestinationWritten(LocalCloneError):
+    message = _('The live move of volume %(volume)s is not rolled back: '
+                'something was already written on %(host)s (%(regions)s '
+                'regions), and going back would lose it. Nothing was '
+                'changed. If the instance runs on %(host)s, "cinder-'
+                'localclone resume" goes forward once the source is closed.')
+    user_message = 'TRANSFER_BUSY'
 
 
 class WrongSource(LocalCloneError):

@@ -71,11 +71,24 @@ class Exports:
         """
         return self._export(
             names.transfer_iqn(self.prefix, transfer.shadow_id),
-            transfer.volume_id, transfer.shadow_id, True,
-            transfer.initiator, transfer.auth)
+            transfer.volume_id, True, transfer.initiator, transfer.auth)
 
-    def withdraw_source(self, shadow_id: str) -> bool:
-        return self._unexport(names.transfer_iqn(self.prefix, shadow_id))
+    def withdraw_source(self, transfer: state.Transfer) -> bool:
+        return self._unexport(
+            names.transfer_iqn(self.prefix, transfer.shadow_id),
+            transfer.volume_id)
+
+    def serving(self, volume_id: str) -> tuple[bool, bool]:
+        """How a volume's handle is served at this moment.
+
+        :returns: whether it is at all (which opens it once), and whether to
+            anyone but the destination of a transfer
+        """
+        device = names.handle_path(volume_id)
+        iqns = [found['iqn'] for found in self._found()
+                if device in found['devices']]
+        return bool(iqns), any(
+            not names.transfer_of_iqn(self.prefix, iqn) for iqn in iqns)
 
     def offer_volume(self, volume_id: str, initiator: str,
                      auth: str) -> dict:
@@ -84,7 +97,7 @@ class Exports:
         :returns: connection properties for that host
         """
         iqn = names.remote_iqn(self.prefix, volume_id, initiator)
-        self._export(iqn, volume_id, volume_id, False, initiator, auth)
+        self._export(iqn, volume_id, False, initiator, auth)
         return dict(connection_properties(
             location(self.address, self.port, iqn), auth),
             volume_id=volume_id)
@@ -93,29 +106,41 @@ class Exports:
         """Stop serving a volume to one initiator, or (None) to all."""
         if initiator:
             return self._unexport(
-                names.remote_iqn(self.prefix, volume_id, initiator))
-        return any([self._unexport(iqn) for iqn in self.iqns()
+                names.remote_iqn(self.prefix, volume_id, initiator),
+                volume_id)
+        return any([self._unexport(found['iqn'], volume_id)
+                    for found in self._found()
                     if volume_id == names.volume_of_remote_iqn(
-                        self.prefix, iqn)])
+                        self.prefix, found['iqn'])])
 
-    def iqns(self) -> list[str]:
-        return [found['iqn'] for found in json.loads(
-            lio.exports(self.prefix))]
+    def withdraw_strays(self, wanted) -> list[str]:
+        """Stop serving the sources of transfers that are over.
 
-    def offered_sources(self) -> set[str]:
-        """The shadow ids of the transfers whose source is served here."""
-        found = {names.transfer_of_iqn(self.prefix, iqn)
-                 for iqn in self.iqns()}
-        return found - {None}
+        :param wanted: ``wanted(shadow_id)``: whether it is still a transfer
+        :returns: the shadow ids that were served in vain
+        """
+        strays = []
+        for found in self._found():
+            shadow_id = names.transfer_of_iqn(self.prefix, found['iqn'])
+            if shadow_id and not wanted(shadow_id):
+                for device in found['devices'] or ['']:
+                    lio.unexport(found['iqn'], names.backstore(device))
+                strays.append(shadow_id)
+        return strays
 
-    def _export(self, iqn, volume_id, serial, readonly, initiator, auth):
+    def _found(self):
+        return json.loads(lio.exports(self.prefix))
+
+    def _export(self, iqn, volume_id, readonly, initiator, auth):
         _method, user, password = auth.split(' ')
+        device = names.handle_path(volume_id)
         return lio.export(
-            iqn, names.backstore(iqn), names.handle_path(volume_id), serial,
-            readonly, self.address, self.port, initiator, user, password)
+            iqn, names.backstore(device), device, volume_id, readonly,
+            self.address, self.port, initiator, user, password)
 
-    def _unexport(self, iqn):
-        return lio.unexport(iqn, names.backstore(iqn))
+    def _unexport(self, iqn, volume_id):
+        return lio.unexport(
+            iqn, names.backstore(names.handle_path(volume_id)))
 
 
 class Imports:
@@ -181,10 +206,10 @@ class Imports:
     @staticmethod
     def _verify(transfer, iqn, path):
         size, serial = block.identity(path)
-        if serial != transfer.shadow_id:
+        if serial != transfer.volume_id:
             raise exceptions.WrongSource(
                 iqn=iqn, device=path, reason='serial number "%s" instead of '
-                '"%s"' % (serial, transfer.shadow_id))
+                '"%s"' % (serial, transfer.volume_id))
         if size != transfer.size_bytes:
             raise exceptions.WrongSource(
                 iqn=iqn, device=path, reason='%d bytes instead of %d'

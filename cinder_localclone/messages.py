@@ -47,8 +47,6 @@ DETAILS = {
         'where it was.')),
     'ATTACHED_ELSEWHERE': ('LC10', _(
         'The volume is attached to another instance.')),
-    'LIVE_MOVE': ('LC11', _(
-        'Volumes of this type cannot follow a live migration yet.')),
 }
 
 

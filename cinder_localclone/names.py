@@ -90,9 +90,9 @@ def volume_of_remote_iqn(prefix: str, iqn: str) -> str | None:
     return found.group(1) if found else None
 
 
-def backstore(iqn: str) -> str:
-    """The name of the LIO storage object behind a target."""
-    return iqn.rpartition(':')[2]
+def backstore(device: str) -> str:
+    """The name of the LIO storage object of a device, by its path."""
+    return device.rpartition('/')[2]
 
 
 def lock(host: str, volume_id: str) -> str:

@@ -152,24 +152,32 @@ class Directory:
 
         :raises PeerUnreachable: if the node that matches by name is down
         """
+        nodes = self._nodes()
+        found = _by_name(connector, nodes)
+        if found is None:
+            return self._find_by_address(
+                context, connector.get('ip'),
+                [host for host, alive in nodes.items() if alive])
+        if not nodes[found] and found != self.host:
+            raise exceptions.PeerUnreachable(
+                host=found, method='heartbeat', seconds='service_down_time')
+        return found
+
+    def is_at(self, connector: dict, host: str) -> bool:
+        """Whether a connector belongs to the node of a service host.
+
+        Alive or not; an address counts if that node was asked for its own.
+        """
+        found = _by_name(connector, self._nodes())
+        if found is None:
+            return connector.get('ip') in self._addresses.get(host, ())
+        return found == host
+
+    def _nodes(self):
         backend = self.host.partition('@')[2]
-        nodes = {host: alive for host, alive in
-                 self._records.services().items()
-                 if host.partition('@')[2] == backend}
-        name = connector.get('host') or ''
-        for same in (lambda n: n == name,
-                     lambda n: n.split('.')[0] == name.split('.')[0]):
-            matches = [host for host in nodes
-                       if name and same(host.partition('@')[0])]
-            if len(matches) == 1:
-                if not nodes[matches[0]] and matches[0] != self.host:
-                    raise exceptions.PeerUnreachable(
-                        host=matches[0], method='heartbeat',
-                        seconds='service_down_time')
-                return matches[0]
-        return self._find_by_address(
-            context, connector.get('ip'),
-            [host for host, alive in nodes.items() if alive])
+        return {host: alive for host, alive in
+                self._records.services().items()
+                if host.partition('@')[2] == backend}
 
     def know(self, host: str, addresses) -> None:
         """Remember a node's addresses."""
@@ -185,3 +193,15 @@ class Directory:
                     continue
         return next((host for host in hosts
                      if address in self._addresses.get(host, ())), None)
+
+
+def _by_name(connector, hosts):
+    """The service host of the node that a connector names, if it is one."""
+    name = connector.get('host') or ''
+    for same in (lambda n: n == name,
+                 lambda n: n.split('.')[0] == name.split('.')[0]):
+        matches = [host for host in hosts
+                   if name and same(host.partition('@')[0])]
+        if len(matches) == 1:
+            return matches[0]
+    return None

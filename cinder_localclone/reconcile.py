@@ -10,6 +10,7 @@ import contextlib
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
+from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone import names
@@ -52,12 +53,14 @@ class Reconciler:
         elif self.node.host == transfer.destination:
             self._as_destination(transfer, volume)
         elif self.node.host == transfer.source:
-            self._as_source(transfer)
+            self._as_source(transfer, volume)
 
     def _at_rest(self, volume_id, volume):
         if volume is None or not self._is_home(volume):
             self._forget(volume_id)
             return
+        self.node.exports.withdraw_strays(
+            lambda shadow_id: self.node.records.transfer(shadow_id))
         found = self.node.stack.survey()
         if found.metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
@@ -91,6 +94,9 @@ class Reconciler:
             moves.build(self.node, transfer, create=False)
             self.node.stack.set_hydration(
                 transfer.shadow_id, transfer.phase is Phase.MIGRATING)
+            if transfer.phase is Phase.STARTING:
+                self._settle_back(transfer, volume)
+                return
             if not self._hydrated(transfer):
                 return
         if transfer.phase is not Phase.RELEASING:
@@ -116,9 +122,9 @@ class Reconciler:
                       'its metadata or its disk failed. The source is kept. '
                       'Mend the disk, then restart this service.',
                       {'volume': transfer.volume_id, 'mode': status.mode})
-        return transfer.phase is Phase.MIGRATING and status.finished
+        return status.finished
 
-    def _as_source(self, transfer):
+    def _as_source(self, transfer, volume):
         if transfer.phase is Phase.RELEASING:
             moves.release(self.node, transfer)
             LOG.info('The move of volume %(volume)s to %(host)s has ended.',
@@ -129,14 +135,101 @@ class Reconciler:
             transfer.volume_id, transfer.source_lv, transfer.size_bytes)
         if transfer.committed:
             self.node.exports.offer_source(transfer)
+            if transfer.phase is Phase.STARTING and volume is not None:
+                self._settle_forward(transfer, volume)
         elif transfer.phase in READS_SOURCE:
             # Only this service moves its volumes, under the lock that is
             # held here: whoever began this transfer did not live to end it.
             moves.abandon(self.node, self.context, transfer)
         else:
-            self.node.exports.withdraw_source(transfer.shadow_id)
+            self.node.exports.withdraw_source(transfer)
             self.node.peers.converge_soon(
                 self.context, transfer.destination, transfer.volume_id)
+
+    # -- signals that never come
+
+    def _standing(self, transfer, volume):
+        connectors = [attachment.connector
+                      for attachment in volume.volume_attachment]
+        at = [self.node.is_at(connector, transfer.destination)
+              for connector in connectors if connector]
+        return decision.Standing(
+            source=not all(at), destination=any(at),
+            pending=not all(connectors))
+
+    def _settle_forward(self, transfer, volume):
+        """At the source: it was detached, and no call has said so."""
+        users = moves.users(self.node, transfer.volume_id)
+        if decision.may_go_forward(self._standing(transfer, volume), users):
+            LOG.info('Volume %s is not attached to this node any more: '
+                     'hydration may begin.', transfer.volume_id)
+            moves.let_go(self.node, self.context, transfer)
+
+    def _settle_back(self, transfer, volume):
+        """At the destination: the migration was dropped without a call."""
+        users = moves.users(self.node, transfer.volume_id)
+        written = moves.written_regions(self.node, transfer)
+        if decision.may_go_back(self._standing(transfer, volume), users,
+                                bool(written)):
+            LOG.info('The live migration of volume %s to this node was '
+                     'dropped: rolling back.', transfer.volume_id)
+            moves.give_back(self.node, self.context, transfer)
+
+    def abort(self, volume_id: str) -> None:
+        """Roll a transfer back, as far as that loses nothing.
+
+        For the source if it is not committed, else for the destination.
+
+        :raises NotPossible: if there is no way back
+        :raises SourceBusy: if the volume is open at the destination
+        :raises DestinationWritten: if it was written there
+        """
+        with self.node.lock(volume_id):
+            transfer = self.node.records.transfer_of(volume_id)
+            if transfer is None:
+                raise self._not_possible(volume_id, 'it has no transfer.')
+            if transfer.phase is Phase.ROLLING_BACK:
+                self.converge_locked(volume_id)
+            elif not transfer.committed:
+                self._check_here(transfer, transfer.source)
+                moves.abandon(self.node, self.context, transfer)
+            elif transfer.phase is Phase.STARTING:
+                self._check_here(transfer, transfer.destination)
+                moves.give_back(self.node, self.context, transfer)
+            else:
+                raise self._not_possible(
+                    volume_id, 'the volume is at %s already, with all that '
+                    'was written since; it only goes forward (%s).' % (
+                        transfer.destination, transfer.phase.value))
+
+    def resume(self, volume_id: str) -> None:
+        """Take the next step, though an attachment may speak against it.
+
+        A live move whose source attachment was never removed goes forward
+        if the kernel of the source (where this must be called) shows that
+        nothing has the volume open.
+
+        :raises NotPossible: if there is no transfer
+        :raises SourceBusy: if the source is still in use
+        """
+        with self.node.lock(volume_id):
+            transfer = self.node.records.transfer_of(volume_id)
+            if transfer is None:
+                raise self._not_possible(volume_id, 'it has no transfer.')
+            if transfer.committed and transfer.phase is Phase.STARTING:
+                self._check_here(transfer, transfer.source)
+                moves.let_go(self.node, self.context, transfer)
+            else:
+                self.converge_locked(volume_id)
+
+    def _check_here(self, transfer, host):
+        if host != self.node.host:
+            raise self._not_possible(
+                transfer.volume_id, 'this has to be done on %s.' % host)
+
+    @staticmethod
+    def _not_possible(volume_id, reason):
+        return exceptions.NotPossible(volume=volume_id, reason=reason)
 
     # -- the node
 
@@ -173,9 +266,9 @@ class Reconciler:
     def _withdraw_strays(self, transfers):
         wanted = {t.shadow_id for t in transfers
                   if t.source == self.node.host and t.phase in READS_SOURCE}
-        for shadow_id in self.node.exports.offered_sources() - wanted:
-            if self.node.records.transfer(shadow_id) is None:
-                self.node.exports.withdraw_source(shadow_id)
+        self.node.exports.withdraw_strays(
+            lambda shadow_id: shadow_id in wanted
+            or self.node.records.transfer(shadow_id))
 
     def _attempt(self, volume_id):
         """One volume that fails never stops the others."""

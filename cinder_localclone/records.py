@@ -193,25 +193,51 @@ class Records:
         :raises StaleTransfer: if either row is not as the transfer says
         """
         with main_context_manager.writer.using(_admin()) as session:
-            rows = {key: self._row(session, key, lock=True) for key in sorted(
-                (transfer.volume_id, transfer.shadow_id))}
-            volume = rows[transfer.volume_id]
-            shadow = rows[transfer.shadow_id]
+            volume, shadow = self._both(session, transfer)
             if (volume is None or shadow is None
                     or shadow.replication_driver_data != str(transfer.token)
                     or shadow.name_id != shadow.id
                     or _service(volume.host) != transfer.source):
                 raise exceptions.StaleTransfer(volume=transfer.volume_id)
-            backing = volume.name_id
-            volume._name_id = shadow.id
-            shadow._name_id = backing
-            for column in SWAPPED:
-                old = getattr(volume, column)
-                setattr(volume, column, getattr(shadow, column))
-                setattr(shadow, column, old)
-            volume.cluster_name = shadow.cluster_name = None
+            self._swap(volume, shadow)
             session.flush()
             return _to_transfer(shadow, volume)
+
+    def roll_back(self, transfer: state.Transfer) -> state.Transfer:
+        """Give the identities back and enter ``rolling-back``, in one.
+
+        :raises InvalidTransition: if the transfer's phase allows no way back
+        :raises StaleTransfer: if either row is not as the transfer says
+        """
+        token = transfer.token.after(
+            state.Event.DESTINATION_DETACHED, transfer.committed)
+        with main_context_manager.writer.using(_admin()) as session:
+            volume, shadow = self._both(session, transfer)
+            if (volume is None or shadow is None
+                    or shadow.replication_driver_data != str(transfer.token)
+                    or _service(volume.host) != transfer.destination):
+                raise exceptions.StaleTransfer(volume=transfer.volume_id)
+            self._swap(volume, shadow)
+            shadow.replication_driver_data = str(token)
+            session.flush()
+            return _to_transfer(shadow, volume)
+
+    @staticmethod
+    def _swap(volume, shadow):
+        backing = volume.name_id
+        volume._name_id = None if shadow.name_id == volume.id else (
+            shadow.name_id)
+        shadow._name_id = None if backing == shadow.id else backing
+        for column in SWAPPED:
+            old = getattr(volume, column)
+            setattr(volume, column, getattr(shadow, column))
+            setattr(shadow, column, old)
+        volume.cluster_name = shadow.cluster_name = None
+
+    def _both(self, session, transfer):
+        rows = {key: self._row(session, key, lock=True) for key in sorted(
+            (transfer.volume_id, transfer.shadow_id))}
+        return rows[transfer.volume_id], rows[transfer.shadow_id]
 
     def finish(self, transfer: state.Transfer, event: state.Event) -> None:
         """Forget a transfer: its shadow goes.

@@ -33,6 +33,8 @@ class Node:
 
     :param host: this service's host, without pool
     :param lock: ``lock(name)``, a context manager; raises Busy
+    :param is_at: ``is_at(connector, host)``: whether a connector belongs to
+        the node of a service host
     :param clear: overwrites an LV's data before it is removed, where thick
         volumes would leak it: ``clear(lv_name, size_gib)``
     """
@@ -45,6 +47,7 @@ class Node:
     peers: object
     geometry: state.Geometry
     lock: object
+    is_at: object
     clear: object
 
 
@@ -90,17 +93,19 @@ class CheckRoom(_Step):
         return found
 
 
-class CheckClosed(_Step):
-    """Nothing at the source has the handle open: the fence of a move."""
+class Stand(_Step):
+    """The source's handle is there to be served."""
 
     def execute(self, volume):
         self._node.stack.ensure_handle_on_lv(
             volume.id, volume.name, volume.size << 30)
-        handle = self._node.stack.devices()[names.handle(volume.id)]
-        if handle.opened:
-            raise exceptions.SourceBusy(
-                volume=volume.id, host=self._node.host, count=handle.opened,
-                device=handle.name)
+
+
+class CheckClosed(_Step):
+    """Nothing at the source has the handle open: the fence of a move."""
+
+    def execute(self, volume):
+        check_closed(self._node, volume.id)
 
 
 class Record(_Step):
@@ -148,17 +153,41 @@ class Commit(_Step):
         return self._node.records.commit(transfer)
 
 
-def move(node: Node, context, volume, peer: str,
-         new_credentials) -> state.Transfer:
-    """Move a volume that nothing uses to a peer.
+def users(node: Node, volume_id: str) -> int:
+    """How many on this node use a volume's handle, its copying aside.
 
-    :returns: the committed transfer; hydration is the destination's next
-        step
+    An iSCSI initiator that is no destination of a transfer counts.
     """
-    flow = linear_flow.Flow('move').add(
-        CheckRoom(node), CheckClosed(node),
-        Record(node, state.Event.MOVE_BEGUN, new_credentials),
-        Offer(node), Prepare(node), Commit(node))
+    handle = node.stack.devices().get(names.handle(volume_id))
+    served, to_others = node.exports.serving(volume_id)
+    opened = handle.opened if handle else 0
+    return opened - bool(served and opened) + bool(to_others)
+
+
+def check_closed(node: Node, volume_id: str) -> None:
+    """:raises SourceBusy: if anything uses the handle on this node"""
+    count = users(node, volume_id)
+    if count:
+        raise exceptions.SourceBusy(
+            volume=volume_id, host=node.host, count=count,
+            device=names.handle(volume_id))
+
+
+def move(node: Node, context, volume, peer: str, new_credentials,
+         live: bool = False) -> state.Transfer:
+    """Move a volume to a peer.
+
+    :param live: for a live migration: the source is in use and stays so
+        until :func:`let_go`; without it, nothing may use the volume
+    :returns: the committed transfer; what follows is the destination's step
+    """
+    event = (state.Event.LIVE_MOVE_BEGUN if live
+             else state.Event.MOVE_BEGUN)
+    flow = linear_flow.Flow('move').add(CheckRoom(node), Stand(node))
+    if not live:
+        flow.add(CheckClosed(node))
+    flow.add(Record(node, event, new_credentials),
+             Offer(node), Prepare(node), Commit(node))
     committed = run(flow, context=context, volume=volume,
                     peer=peer)['committed']
     node.peers.converge_soon(context, peer, volume.id)
@@ -172,7 +201,7 @@ def abandon(node: Node, context, transfer: state.Transfer) -> None:
     has, now if it answers, else when it looks the next time.
     """
     failed = node.records.advance(transfer, state.Event.FAILED)
-    node.exports.withdraw_source(failed.shadow_id)
+    node.exports.withdraw_source(failed)
     try:
         node.peers.converge(context, failed.destination, failed.volume_id)
     except exceptions.LocalCloneError as exc:
@@ -180,6 +209,20 @@ def abandon(node: Node, context, transfer: state.Transfer) -> None:
                     'the failed transfer of volume %(volume)s later: '
                     '%(error)s', {'host': failed.destination,
                                   'volume': failed.volume_id, 'error': exc})
+
+
+def let_go(node: Node, context, transfer: state.Transfer) -> None:
+    """At the source: the guest has left, hydration may begin.
+
+    Whether it has is seen here, at the source, so the source records it.
+
+    :raises SourceBusy: if something still uses the volume here: it might
+        write what the destination has already copied
+    """
+    check_closed(node, transfer.volume_id)
+    node.records.advance(transfer, state.Event.SOURCE_DETACHED)
+    node.peers.converge_soon(context, transfer.destination,
+                             transfer.volume_id)
 
 
 # -- at the destination
@@ -271,6 +314,37 @@ def prepare(node: Node, shadow_id: str, nonce: str) -> None:
     build(node, transfer, create=True)
 
 
+def give_back(node: Node, context, transfer: state.Transfer) -> None:
+    """At the destination: the live migration was given up.
+
+    The volume is at its source again, where the guest never left it, and
+    nothing is left here.
+
+    :raises SourceBusy: if something has the handle open here
+    :raises DestinationWritten: if anything was written here
+    """
+    check_closed(node, transfer.volume_id)
+    written = written_regions(node, transfer)
+    if written:
+        raise exceptions.DestinationWritten(
+            volume=transfer.volume_id, host=node.host, regions=written)
+    back = node.records.roll_back(transfer)
+    take_down(node, back)
+    node.records.finish(back, state.Event.DESTINATION_REMOVED)
+    node.peers.converge_soon(context, transfer.source, transfer.volume_id)
+
+
+def written_regions(node: Node, transfer: state.Transfer) -> int:
+    """How many regions were written at the destination of a live move.
+
+    Nothing hydrates yet, so a region that is local was written.
+    """
+    if transfer.shadow_id not in (
+            names.shadow_of_clone(name) for name in node.stack.devices()):
+        build(node, transfer, create=False)
+    return node.stack.clone_status(transfer.shadow_id).hydrated
+
+
 def take_down(node: Node, transfer: state.Transfer) -> None:
     """Remove the destination's stack of a transfer, top down."""
     node.stack.remove_handle(transfer.volume_id)
@@ -336,7 +410,7 @@ def complete(node: Node, transfer: state.Transfer) -> state.Transfer:
 
 def release(node: Node, transfer: state.Transfer) -> None:
     """Remove the drained source; the transfer ends here."""
-    node.exports.withdraw_source(transfer.shadow_id)
+    node.exports.withdraw_source(transfer)
     node.stack.remove_handle(transfer.volume_id)
     remove_volume_lv(node, transfer.source_lv, transfer.size_gib)
     node.records.finish(transfer, state.Event.SOURCE_REMOVED)

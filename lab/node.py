@@ -250,7 +250,8 @@ class Node:
         if action in ('start', 'restart'):
             log = self.lab.logs / ('%s.cinder-%s.log' % (self.name, backend))
             self.run(
-                'mkdir -p /run/cinder/%(backend)s; setsid %(venv)s/bin/'
+                'mkdir -p /run/cinder/%(backend)s; '
+                'PATH=$PATH:%(venv)s/bin setsid %(venv)s/bin/'
                 'cinder-volume --config-file %(conf)s >>%(log)s 2>&1 '
                 '</dev/null & echo $! >%(pid)s' % {
                     'backend': backend, 'venv': self.lab.venv, 'log': log,

@@ -25,16 +25,17 @@ def _storage_object(rtslib_fb, name):
     return None
 
 
-def _as_asked(target, store, device, serial, initiator, readonly, user,
-              password):
-    if (not target or not store or store.udev_path != device
-            or store.wwn != serial):
+def _as_asked(target, store, initiator, readonly, user, password):
+    if not target:
         return False
     for tpg in target.tpgs:
-        acls = [(a.node_wwn, a.chap_userid, a.chap_password)
-                for a in tpg.node_acls]
-        return (tpg.enable and acls == [(initiator, user, password)]
-                and bool(store.readonly) == readonly)
+        acls = [(acl.node_wwn, acl.chap_userid, acl.chap_password,
+                 [lun.write_protect for lun in acl.mapped_luns])
+                for acl in tpg.node_acls]
+        return (tpg.enable
+                and acls == [(initiator, user, password, [readonly])]
+                and [lun.storage_object.name for lun in tpg.luns]
+                == [store.name])
     return False
 
 
@@ -45,23 +46,23 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     """Serve a device to one initiator, and to it alone, with CHAP.
 
     What stands already and is as asked for is left alone, so that sessions
-    live on; anything else under that name is replaced.
+    live on; anything else under that name is replaced. All targets of one
+    device share one backstore, because the kernel claims a device for one.
 
+    :param name: of the backstore
     :param serial: the unit serial number that the initiator will see
     :returns: whether it was (re)created
     """
     import rtslib_fb
     target = _target(rtslib_fb, iqn)
     store = _storage_object(rtslib_fb, name)
-    if _as_asked(target, store, device, serial, initiator, readonly, user,
-                 password):
+    if store is None:
+        store = rtslib_fb.BlockStorageObject(name, dev=device, wwn=serial)
+        store.set_attribute('emulate_tpu', 1)
+    elif _as_asked(target, store, initiator, readonly, user, password):
         return False
-    _remove(target, store)
-    store = rtslib_fb.BlockStorageObject(
-        name, dev=device, wwn=serial, readonly=readonly)
+    _remove(target, None)
     try:
-        if not readonly:
-            store.set_attribute('emulate_tpu', 1)
         target = rtslib_fb.Target(rtslib_fb.FabricModule('iscsi'), iqn)
         tpg = rtslib_fb.TPG(target, 1)
         tpg.set_attribute('authentication', 1)
@@ -80,11 +81,12 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
 
 
 def _remove(target, store):
+    """Remove a target; and a backstore that no other target serves."""
     if target:
         for tpg in target.tpgs:
             tpg.enable = False
         target.delete()
-    if store:
+    if store and not list(store.attached_luns):
         store.delete()
 
 
@@ -100,10 +102,15 @@ def unexport(iqn: str, name: str) -> bool:
 
 @default.entrypoint
 def exports(prefix: str) -> str:
-    """The targets under a prefix: JSON list of {iqn, initiators}."""
+    """The targets under a prefix: JSON list of dictionaries.
+
+    Each has ``iqn``, ``initiators`` and ``devices`` (paths).
+    """
     import rtslib_fb
     return json.dumps([
         {'iqn': target.wwn,
+         'devices': [lun.storage_object.udev_path for tpg in target.tpgs
+                     for lun in tpg.luns],
          'initiators': [acl.node_wwn for tpg in target.tpgs
                         for acl in tpg.node_acls]}
         for target in rtslib_fb.FabricModule('iscsi').targets

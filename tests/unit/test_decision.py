@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import itertools
+
 import ddt
 import testtools
 
@@ -56,6 +58,12 @@ CASES = (
     ('host copy', request(status='maintenance', attachments=[]),
      V.REMOTE, 'not an instance'),
     ('pinned', request(pinned='it belongs to a group'), V.REMOTE, 'group'),
+    ('pinned, live', request(
+        pinned='it belongs to a group', status='in-use',
+        attachments=[At('vm', 'n1'), At('vm', None)]), V.REMOTE, 'group'),
+    ('copied by Cinder during a live migration', request(
+        'n1@l', 'n1', 'maintenance', [], transfer=moving(P.STARTING)),
+     V.REFUSE, 'being moved'),
     ('during hydration', request(transfer=moving(P.MIGRATING)), V.REMOTE,
      'still being moved'),
     ('while completing', request(transfer=moving(P.COMPLETING)), V.REMOTE,
@@ -82,3 +90,20 @@ class DecisionTest(testtools.TestCase):
         self.assertIn(reason, found.reason, what)
         if verdict is V.REFUSE:
             self.assertTrue(found.reason.strip())
+
+
+@ddt.ddt
+class StandingTest(testtools.TestCase):
+
+    @ddt.data(*itertools.product((False, True), repeat=5))
+    @ddt.unpack
+    def test_at_most_one_way(self, source, destination, pending, used,
+                             written):
+        standing = decision.Standing(source, destination, pending)
+        forward = decision.may_go_forward(standing, int(used))
+        back = decision.may_go_back(standing, int(used), written)
+        self.assertEqual(not source and not used, forward)
+        self.assertEqual(
+            (source, destination, pending, used, written)
+            == (True, False, False, False, False), back)
+        self.assertFalse(forward and back)

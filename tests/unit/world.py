@@ -64,7 +64,7 @@ class World:
     def create_volume(self, host):
         volume = types.SimpleNamespace(
             id=str(uuid.uuid4()), host=host + '#p', size=1,
-            status='available', migration_status=None)
+            status='available', migration_status=None, volume_attachment=[])
         volume.name_id = volume.id
         volume.name = 'volume-' + volume.id
         self.volumes[volume.id] = volume
@@ -122,7 +122,8 @@ class SimNode:
             host=self.host, records=_Acting(self, SimRecords(self)),
             stack=self.sim_stack, exports=_Acting(self, SimExports(self)),
             imports=_Acting(self, SimImports(self)), peers=SimPeers(self),
-            geometry=GEOMETRY, lock=self.lock, clear=lambda lv, size: None)
+            geometry=GEOMETRY, lock=self.lock, clear=lambda lv, size: None,
+            is_at=lambda connector, host: connector['host'] == host)
         self.reconciler = reconcile.Reconciler(self.node, None)
 
     @contextlib.contextmanager
@@ -147,11 +148,11 @@ class SimNode:
                          self.opened):
                 kept.clear()
 
-    def move(self, volume, peer):
+    def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""
         with self.lock(volume.id):
             transfer.move(self.node, None, volume, peer,
-                          lambda: 'CHAP user secret')
+                          lambda: 'CHAP user secret', live)
 
     # -- the data path of a guest
 
@@ -203,7 +204,7 @@ class _Acting:
 
     _LOOKS = ('survey', 'lvs', 'devices', 'room', 'clone_status', 'volume',
               'volumes_of', 'transfer', 'transfer_of', 'transfers_of',
-              'transfer_location', 'offered_sources')
+              'transfer_location', 'serving')
 
     def __init__(self, node, inner):
         self._node = node
@@ -331,11 +332,15 @@ class SimExports:
         assert names.handle(moving.volume_id) in self.node.devices
         self.node.exports[moving.shadow_id] = moving.volume_id
 
-    def withdraw_source(self, shadow_id):
-        return self.node.exports.pop(shadow_id, None) is not None
+    def withdraw_source(self, moving):
+        return self.node.exports.pop(moving.shadow_id, None) is not None
 
-    def offered_sources(self):
-        return set(self.node.exports)
+    def withdraw_strays(self, wanted):
+        for shadow_id in [s for s in self.node.exports if not wanted(s)]:
+            del self.node.exports[shadow_id]
+
+    def serving(self, volume_id):
+        return volume_id in self.node.exports.values(), False
 
 
 class SimImports:
@@ -444,6 +449,18 @@ class SimRecords:
         volume.name = moving.destination_lv
         volume.host = moving.destination + '#p'
         after = dataclasses.replace(moving, committed=True)
+        self.world.shadows[moving.shadow_id] = after
+        return after
+
+    def roll_back(self, moving):
+        self._check(moving)
+        token = moving.token.after(state.Event.DESTINATION_DETACHED,
+                                   moving.committed)
+        volume = self.world.volumes[moving.volume_id]
+        volume.name = moving.source_lv
+        volume.name_id = volume.name[-36:]
+        volume.host = moving.source + '#p'
+        after = dataclasses.replace(moving, token=token, committed=False)
         self.world.shadows[moving.shadow_id] = after
         return after
 

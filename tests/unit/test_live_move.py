@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live migration with a stop at every moment, on either node."""
+
+import itertools
+import types
+
+import ddt
+
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone.state import Phase
+from cinder_localclone import transfer
+from tests.unit import test_move
+from tests.unit import world as worlds
+
+A, B = test_move.A, test_move.B
+
+
+def attachment(host):
+    return types.SimpleNamespace(connector={'host': host} if host else None)
+
+
+class Migration:
+    """A guest that writes, and what Nova does around it.
+
+    :param signal: whether Cinder's detach calls reach the driver; if not,
+        only the attachments change
+    """
+
+    def __init__(self, stop_at, power, signal):
+        self.world = worlds.World(power=power)
+        self.signal = signal
+        self.volume = self.world.create_volume(A)
+        self.id = self.volume.id
+        self.handle = names.handle(self.id)
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
+        self.expected = list(self.a.lvs[self.volume.name])
+        self.volume.volume_attachment = [attachment(A)]
+        self.guest = self.a
+        self.a.opened.add(self.handle)
+        self.world.moment, self.world.stop_at = 0, stop_at
+
+    def write(self, region, value):
+        """The guest writes; one whose node lost power is started again."""
+        self.revive()
+        self.guest.write(self.id, region, value)
+        self.expected[region] = value
+
+    def revive(self):
+        if any(node.dead for node in self.world.nodes.values()):
+            self.world.look()
+            self.world.look()
+        self.guest.opened.add(self.handle)
+
+    def begin(self):
+        """Nova's create of the attachment at the destination."""
+        for _attempt in range(3):
+            self.volume.volume_attachment = [attachment(A), attachment(None)]
+            try:
+                if self.volume.host.startswith(A):
+                    self.a.move(self.volume, B, live=True)
+                self.volume.volume_attachment = [
+                    attachment(A), attachment(B)]
+                return
+            except (exceptions.LocalCloneError, worlds.Stopped):
+                # Nova gives up: the attachment goes, no call is made.
+                self.volume.volume_attachment = [attachment(A)]
+                self.revive()
+                self.world.settle()
+        raise AssertionError('the live move never began')
+
+    def switch(self):
+        """The guest goes on at the destination."""
+        self.revive()
+        self.a.opened.discard(self.handle)
+        self.guest = self.b
+        self.b.opened.add(self.handle)
+
+    def call(self, node, act):
+        """A detach call that may be cut short; its answer is not needed."""
+        moving = next(iter(self.world.shadows.values()), None)
+        if not self.signal or moving is None or (
+                moving.phase is not Phase.STARTING):
+            return
+        try:
+            node.check_alive()
+            with node.lock(self.id):
+                act(node.node, None, moving)
+        except (exceptions.LocalCloneError, worlds.Stopped):
+            pass
+
+    def detach_source(self):
+        self.call(self.a, transfer.let_go)
+        self.volume.volume_attachment = [attachment(B)]
+
+    def detach_destination(self):
+        self.call(self.b, transfer.give_back)
+        self.volume.volume_attachment = [attachment(A)]
+
+    def end(self):
+        self.guest.opened.discard(self.handle)
+        for _round in range(3):
+            self.world.settle()
+            self.revive()
+        self.guest.opened.discard(self.handle)
+
+
+@ddt.ddt
+class LiveMoveTest(test_move.Base):
+
+    def verify(self, migration):
+        for region, value in enumerate(migration.expected):
+            self.assertEqual(value, migration.guest.read(
+                migration.id, region))
+
+    def forward(self, stop_at, power, signal):
+        m = Migration(stop_at, power, signal)
+        m.begin()
+        m.write(1, 'late')       # the source's last word
+        self.assertEqual('late', m.b.read(m.id, 1))
+        m.world.look()
+        self.assertFalse(any(
+            device.get('hydrating') for device in m.b.devices.values()))
+        m.switch()
+        m.write(2, 'new')
+        self.verify(m)
+        m.detach_source()
+        m.revive()
+        self.verify(m)
+        m.end()
+        self.assertEqual(B, m.world.home(m.volume).host)
+        self.check(m.world, m.volume, m.expected)
+        return m
+
+    def back(self, stop_at, power, signal):
+        m = Migration(stop_at, power, signal)
+        m.begin()
+        m.write(1, 'late')
+        m.detach_destination()
+        m.write(3, 'later')
+        m.world.settle()
+        m.world.settle()
+        m.revive()
+        self.verify(m)
+        m.end()
+        self.assertEqual(A, m.world.home(m.volume).host)
+        self.check(m.world, m.volume, m.expected)
+        return m
+
+    @ddt.data(*itertools.product(
+        ('forward', 'back'), (True, False), (True, False)))
+    @ddt.unpack
+    def test_stop_at_every_moment(self, way, power, signal):
+        scenario = getattr(self, way)
+        moments = scenario(None, power, signal).world.moment
+        self.assertGreater(moments, 20)
+        for moment in range(1, moments + 1):
+            try:
+                scenario(moment, power, signal)
+            except BaseException as exc:
+                raise AssertionError('stopped at moment %d (%s)' % (
+                    moment, scenario(None, power, signal).world.trace[
+                        moment - 1])) from exc
+
+    def started(self):
+        m = Migration(None, True, True)
+        m.begin()
+        return m, next(iter(m.world.shadows.values()))
+
+    def test_no_hydration_while_the_source_is_open(self):
+        m, moving = self.started()
+        self.assertRaises(exceptions.SourceBusy, transfer.let_go,
+                          m.a.node, None, moving)
+        m.volume.volume_attachment = []  # os-reset_status
+        m.world.settle()
+        self.assertIs(Phase.STARTING, m.a.node.records.transfer_of(
+            m.id).phase)
+        m.a.opened.clear()
+        m.world.settle()
+        self.check(m.world, m.volume, m.expected)
+
+    def test_a_source_attachment_that_survives_is_unsafe(self):
+        m, _moving = self.started()
+        m.switch()
+        m.world.settle()
+        self.assertIs(Phase.STARTING, m.a.node.records.transfer_of(
+            m.id).phase)
+        m.a.reconciler.resume(m.id)
+        m.end()
+        self.check(m.world, m.volume, m.expected)
+
+    def test_no_way_back_once_written(self):
+        m, moving = self.started()
+        m.switch()
+        m.write(2, 'new')
+        self.assertRaises(exceptions.SourceBusy, m.b.reconciler.abort, m.id)
+        m.b.opened.clear()
+        self.assertRaises(exceptions.DestinationWritten,
+                          m.b.reconciler.abort, m.id)
+        m.volume.volume_attachment = [attachment(A)]
+        m.world.settle()
+        self.assertEqual('new', m.b.read(m.id, 2))
+        self.assertEqual(B, m.world.home(m.volume).host)
+
+    def test_an_attachment_that_waits_is_not_settled(self):
+        m, _moving = self.started()
+        m.volume.volume_attachment = [attachment(A), attachment(None)]
+        m.world.settle()
+        self.assertEqual(B, m.world.home(m.volume).host)
+        m.b.reconciler.abort(m.id)
+        m.end()
+        self.assertEqual(A, m.world.home(m.volume).host)
+        self.check(m.world, m.volume, m.expected)
+
+    def test_abort_and_resume_where_they_cannot_be(self):
+        m, _moving = self.started()
+        for call in (m.a.reconciler.abort, m.b.reconciler.resume):
+            self.assertRaises(exceptions.NotPossible, call, m.id)
+        m.switch()
+        m.detach_source()
+        self.assertRaises(exceptions.NotPossible, m.b.reconciler.abort, m.id)
+        m.world.settle()
+        m.world.settle()
+        for call in (m.a.reconciler.abort, m.b.reconciler.resume):
+            self.assertRaises(exceptions.NotPossible, call, m.id)
