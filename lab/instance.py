@@ -82,18 +82,21 @@ class Instance:
     :param lab: the lab
     """
 
+    #: What os-brick says of a node; asking costs seconds, the answer stays.
+    _connectors: dict = {}
+
     def __init__(self, lab):
         self.lab = lab
         self.uuid = str(uuid.uuid4())
         self.nova = lab.cinder('nova')
-        self._connectors = {}
 
     def connector(self, node):
         """What os-brick on a node says of that node."""
-        if node.name not in self._connectors:
-            self._connectors[node.name] = json.loads(self._brick(
+        key = self.lab.name, node.name
+        if key not in self._connectors:
+            self._connectors[key] = json.loads(self._brick(
                 node, 'properties', {}, node.address, node.name))
-        return dict(self._connectors[node.name])
+        return dict(self._connectors[key])
 
     def _brick(self, node, action, info, *words):
         return node.run(
@@ -112,20 +115,32 @@ class Instance:
         return self.nova.put('/attachments/' + attachment_id, json={
             'attachment': {'connector': connector}})
 
-    def attach(self, volume_id, node, connector=None):
+    def connect_live(self, volume_id, connector):
+        """Nova's call for a live migration; the answer, unchecked."""
+        return self.nova.post('/attachments', json={'attachment': {
+            'volume_uuid': volume_id, 'instance_uuid': self.uuid,
+            'connector': connector}})
+
+    def attach(self, volume_id, node, connector=None, live=False):
         """Attach a volume on a node.
 
+        :param live: as Nova does for a live migration, while the instance
+            has the volume attached on another node
         :returns: an Attached; its ``seconds`` is the time of the API call
             that asks for the connection
         """
         connector = connector or self.connector(node)
-        attachment = self.reserve(volume_id)
         began = time.monotonic()
-        answer = self.connect(attachment, connector)
+        if live:
+            answer = self.connect_live(volume_id, connector)
+        else:
+            attachment = self.reserve(volume_id)
+            answer = self.connect(attachment, connector)
+            if answer.status_code >= 400:
+                self.nova.delete('/attachments/' + attachment)
         seconds = time.monotonic() - began
-        if answer.status_code >= 400:
-            self.nova.delete('/attachments/' + attachment)
-            answer.raise_for_status()
+        answer.raise_for_status()
+        attachment = answer.json()['attachment']['id']
         info = answer.json()['attachment']['connection_info']
         data = {key: value for key, value in info.items()
                 if key != 'driver_volume_type'}
@@ -153,12 +168,16 @@ class Attached:
         self.path = path
         self.seconds = seconds
 
-    def detach(self):
+    def detach(self, status='available'):
+        """Detach.
+
+        :param status: of the volume afterwards
+        """
         if self.data['driver_volume_type'] != 'local':
             self.instance._brick(self.node, 'disconnect', self.data)
         self.instance.nova.delete(
             '/attachments/' + self.id).raise_for_status()
-        wait_status(self.instance.nova, self.volume_id, 'available', 30)
+        wait_status(self.instance.nova, self.volume_id, status, 30)
 
     # -- what the guest does
 

@@ -56,6 +56,9 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     import rtslib_fb
     target = _target(rtslib_fb, iqn)
     store = _storage_object(rtslib_fb, name)
+    if store and (store.udev_path != device or store.wwn != serial):
+        store.delete()  # with what serves it: it is not this device
+        store = None
     if store is None:
         store = rtslib_fb.BlockStorageObject(name, dev=device, wwn=serial)
         store.set_attribute('emulate_tpu', 1)

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-extensions = ['openstackdocstheme', 'oslo_config.sphinxext']
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), '_ext'))
+extensions = ['openstackdocstheme', 'oslo_config.sphinxext',
+              'sphinx.ext.graphviz', 'transfer_states']
+graphviz_output_format = 'svg'
 project = 'cinder-localclone'
 html_theme = 'openstackdocs'
 openstackdocs_auto_name = False
