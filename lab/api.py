@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small client of the lab's block storage API; standard library only."""
+"""A small client of the lab's APIs; standard library only."""
 
 import http.client
 import json
@@ -8,7 +8,8 @@ import urllib.parse
 from lab import config
 from lab import process
 
-MICROVERSION = 'volume 3.70'
+MICROVERSIONS = {'cinder': 'volume 3.70', 'nova': 'compute 2.93'}
+PATHS = {'cinder': '/v3/%s', 'nova': '/v2.1', 'glance': '/v2'}
 
 
 class Response:
@@ -27,19 +28,27 @@ class Response:
 
 
 class Client:
-    """:param user: see :meth:`lab.lab.Lab.cinder`"""
+    """A client of one service.
+
+    :param user: see :meth:`lab.lab.Lab.cinder`
+    :param service: 'cinder', 'nova' or 'glance'
+    """
 
     _tokens: dict = {}
 
-    def __init__(self, lab, user):
+    def __init__(self, lab, user, service='cinder'):
         self.lab = lab
-        self.headers = {'OpenStack-API-Version': MICROVERSION,
-                        'Content-Type': 'application/json'}
+        self.headers = {'Content-Type': 'application/json'}
+        if service in MICROVERSIONS:
+            self.headers['OpenStack-API-Version'] = MICROVERSIONS[service]
         self.headers['X-Auth-Token'], self.project = self._token(
             'demo' if user == 'nova' else user)
         if user == 'nova':
             self.headers['X-Service-Token'] = self._token(
                 'nova', 'service')[0]
+        path = PATHS[service]
+        self.url = config.url(service) + (
+            path % self.project if '%' in path else path)
 
     def _token(self, user, project=None):
         key = (self.lab.name, user)
@@ -67,10 +76,13 @@ class Client:
             connection = http.client.HTTPConnection(
                 parts.netloc, timeout=timeout)
             try:
+                data = body
+                if body is not None and not isinstance(body, bytes):
+                    data = json.dumps(body)
                 connection.request(
                     method, parts.path + ('?' + parts.query
                                           if parts.query else ''),
-                    json.dumps(body) if body is not None else None, headers)
+                    data, headers)
                 answer = connection.getresponse()
                 return answer.status, dict(answer.headers), answer.read()
             finally:
@@ -80,11 +92,11 @@ class Client:
             raise process.LabError('%s %s: no answer' % (method, url))
         return answer
 
-    def request(self, method, path, body=None) -> Response:
+    def request(self, method, path, body=None, headers=None) -> Response:
+        """:param body: to be sent as JSON; bytes are sent as they are"""
         status, _headers, answer = self._request(
-            method, '%s/v3/%s%s' % (
-                config.url('cinder'), self.project, path),
-            self.headers, body)
+            method, self.url + path, dict(self.headers, **(headers or {})),
+            body)
         return Response(status, answer)
 
     def get(self, path):

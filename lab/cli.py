@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+from lab import compute
 from lab import lab as labs
 from lab import process
 
@@ -19,13 +20,18 @@ def parser():
                      'or "lab"); labs of different names do not meet')
     commands = top.add_subparsers(dest='command', required=True)
 
-    def add(name, text, node=False):
-        found = commands.add_parser(name, help=text, description=text)
+    def add(name, text, node=False, parents=()):
+        found = commands.add_parser(name, help=text, description=text,
+                                    parents=parents)
         if node:
             found.add_argument('node', choices=('node1', 'node2'))
         return found
-    add('install', 'install what the lab needs (apt, PyPI), start nothing')
-    up = add('up', 'bring the lab up')
+    nova = argparse.ArgumentParser(add_help=False)
+    nova.add_argument('--nova', action='store_true', help='with Nova, '
+                      'libvirt and QEMU: servers that run on the nodes')
+    add('install', 'install what the lab needs (apt, PyPI), start nothing',
+        parents=[nova])
+    up = add('up', 'bring the lab up', parents=[nova])
     up.add_argument('--disks', choices=('volatile', 'plain'),
                     default='volatile', help='volatile: a write cache that '
                     'a power cut loses; plain: none, faster')
@@ -53,6 +59,10 @@ def parser():
         'start', 'stop', 'kill', 'restart'))
     service.add_argument('--backend', choices=('localclone', 'stock'),
                          default='localclone')
+    hypervisor = add('compute', 'nova-compute of a node; guests run on',
+                     node=True)
+    hypervisor.add_argument('action', choices=(
+        'start', 'stop', 'kill', 'restart'))
     openstack = add('openstack', 'the openstack command, as admin')
     openstack.add_argument('words', nargs=argparse.REMAINDER)
     add('env', 'export lines for the openstack command')
@@ -65,15 +75,22 @@ def status(lab):
     for name, each in lab.nodes.items():
         print('%-10s %-8s %s' % (
             name, 'on' if each.is_on else 'off', each.address))
-    for name in ('mariadb', 'rabbitmq', 'keystone', 'glance', 'cinder',
-                 'cinder-scheduler'):
+    for name in (*lab.control.apis, *lab.control.daemons):
         pid = lab.processes.pid(name)
-        print('%-10s %-8s %s' % (name[-10:], 'runs' if pid else 'ended',
-                                 'pid %d' % pid if pid else ''))
-    for service in lab.cinder().get('/os-services').json()['services']:
-        print('%-10s %-8s %s' % (
-            'service', service['state'],
-            '%(binary)s %(host)s' % service))
+        print('%-10s %-8s %s' % ('process', 'runs' if pid else 'ended',
+                                 name + (' pid %d' % pid if pid else '')))
+    for api in ('cinder', 'nova') if lab.settings['nova'] else ('cinder',):
+        for service in lab.client(api).get('/os-services').json()[
+                'services']:
+            print('%-10s %-8s %s' % (
+                'service', service['state'],
+                '%(binary)s %(host)s' % service))
+    if lab.settings['nova']:
+        for server in lab.client('nova').get(
+                '/servers/detail?all_tenants=1').json()['servers']:
+            print('%-10s %-8s %s on %s' % (
+                'server', server['status'].lower(), server['name'],
+                server['OS-EXT-SRV-ATTR:host']))
     for name, each in lab.nodes.items():
         if each.is_on:
             groups = each.run('vgs --noheadings -o vg_name,vg_size,vg_free '
@@ -118,11 +135,13 @@ def main(argv=None):
 def act(lab, options):
     command = options.command
     if command == 'install':
+        lab.settings['nova'] = options.nova
         lab.install()
     elif command == 'up':
         lab.up(progress=lambda text: print(text, flush=True),
                service=not options.no_service, disks=options.disks,
                disk_gib=options.disk_gib, debug=options.debug,
+               nova=options.nova,
                options=dict(each.split('=', 1) for each in options.set))
     elif command == 'down':
         lab.down(keep_logs=options.keep_logs)
@@ -148,8 +167,11 @@ def act(lab, options):
         node = lab.nodes[options.node]
         if command == 'power-on':
             node.power_on()
-            if not options.no_service:
-                node.service('start')
+            lab.start_services(node, volume=not options.no_service)
+        elif command == 'compute':
+            if not lab.settings['nova']:
+                raise process.LabError('the lab was brought up without Nova')
+            compute.service(node, options.action)
         elif command == 'service':
             if options.action in ('start', 'restart'):
                 lab.write_service_config(node, options.backend)

@@ -7,7 +7,8 @@ nothing else reaches; its passwords are therefore no secret.
 
 CONTROL = '192.0.2.1'
 PASSWORD = 'lab'
-PORTS = {'keystone': 5000, 'cinder': 8776, 'glance': 9292}
+PORTS = {'keystone': 5000, 'cinder': 8776, 'glance': 9292, 'nova': 8774,
+         'placement': 8778, 'neutron': 9696}
 BUS = 'rabbit://guest:guest@%s:5672/' % CONTROL
 
 
@@ -31,13 +32,19 @@ def ini(sections: dict) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def _authtoken(user):
-    return {'www_authenticate_uri': url('keystone'),
-            'auth_url': url('keystone'), 'auth_type': 'password',
+def service_auth(user):
+    """The options by which one service logs in to use another."""
+    return {'auth_url': url('keystone'), 'auth_type': 'password',
             'project_domain_id': 'default', 'user_domain_id': 'default',
             'project_name': 'service', 'username': user,
-            'password': PASSWORD, 'service_token_roles': 'service',
-            'service_token_roles_required': 'true'}
+            'password': PASSWORD}
+
+
+def authtoken(user):
+    """The options by which an API checks whom it serves."""
+    return dict(service_auth(user), www_authenticate_uri=url('keystone'),
+                service_token_roles='service',
+                service_token_roles_required='true')
 
 
 def keystone(directory) -> str:
@@ -56,7 +63,7 @@ def glance(directory, state) -> str:
     return ini({
         'DEFAULT': {'use_stderr': 'true', 'enabled_backends': 'files:file'},
         'database': {'connection': database('glance')},
-        'keystone_authtoken': _authtoken('glance'),
+        'keystone_authtoken': authtoken('glance'),
         'paste_deploy': {'flavor': 'keystone', 'config_file':
                          directory / 'glance-api-paste.ini'},
         'glance_store': {'default_backend': 'files'},
@@ -88,7 +95,7 @@ def _cinder(venv, state, debug):
             'oslo.privsep.daemon=INFO,oslo_service=INFO',
         },
         'database': {'connection': database('cinder'), 'max_pool_size': 5},
-        'keystone_authtoken': _authtoken('cinder'),
+        'keystone_authtoken': authtoken('cinder'),
         'oslo_concurrency': {'lock_path': '%s/locks' % state},
         'coordination': {'backend_url': 'file://%s/coordination' % state},
     }

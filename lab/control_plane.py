@@ -13,15 +13,27 @@ from lab import config
 from lab import install
 from lab import process
 
-_SERVICES = {'keystone': 'identity', 'cinder': 'block-storage',
-             'glance': 'image'}
-
 
 class ControlPlane:
     """The control plane of one lab.
 
     :param lab: the :class:`lab.lab.Lab` it belongs to
     """
+
+    #: What the template is named, and the files that it is made by.
+    template = 'control'
+    sources = ('constraints.txt', 'control_plane.py', 'config.py',
+               'bootstrap.py')
+    databases = ('keystone', 'cinder', 'glance')
+    #: Each API's configuration file and WSGI module.
+    apis = {
+        'keystone': ('keystone.conf', 'keystone.wsgi.api'),
+        'cinder': ('cinder.conf', 'cinder.wsgi.api'),
+        'glance': ('glance-api.conf', 'glance.wsgi.api')}
+    #: What else runs, by the names of its processes.
+    daemons = ('mariadb', 'rabbitmq', 'cinder-scheduler')
+    #: Words for bootstrap.py.
+    extra_services = ()
 
     def __init__(self, lab):
         self.lab = lab
@@ -33,9 +45,8 @@ class ControlPlane:
         """Copy the template of database and keys; make it if need be."""
         inputs = b''.join((
             (install.HERE / name).read_bytes()
-            for name in ('constraints.txt', 'control_plane.py',
-                         'config.py', 'bootstrap.py')))
-        made = install.template('control', inputs, self._make, progress)
+            for name in self.sources))
+        made = install.template(self.template, inputs, self._make, progress)
         shutil.rmtree(self.directory, ignore_errors=True)
         process.run('cp', '-a', '--reflink=auto', str(made),
                     str(self.directory), timeout=120)
@@ -69,7 +80,7 @@ class ControlPlane:
         sql = ''.join(
             "CREATE DATABASE %(n)s; GRANT ALL ON %(n)s.* TO '%(n)s'@'%%' "
             "IDENTIFIED BY '%(p)s';" % {'n': name, 'p': config.PASSWORD}
-            for name in _SERVICES)
+            for name in self.databases)
         process.run('mariadb', '--socket=%s' % (directory / 'mysql.sock'),
                     '-uroot', '-e', sql)
         keystone = [self.lab.venv / 'bin/keystone-manage', '--config-file',
@@ -84,18 +95,21 @@ class ControlPlane:
                    '--bootstrap-internal-url',
                    config.url('keystone') + '/v3',
                    '--bootstrap-region-id', 'lab')
-        self._host(self.lab.venv / 'bin/glance-manage', '--config-file',
-                   directory / 'glance-api.conf', 'db_sync')
-        self._host(self.lab.venv / 'bin/cinder-manage', '--config-file',
-                   directory / 'cinder.conf', 'db', 'sync')
-        self._start_api('keystone', 'keystone.conf')
+        self._make_schemas()
+        self._start_api('keystone')
         self._wait_for_api('keystone')
         self._host(self.lab.venv / 'bin/python', '-P',
-                   install.HERE / 'bootstrap.py')
+                   install.HERE / 'bootstrap.py', *self.extra_services)
         self.lab.processes.stop('keystone')
         self.lab.processes.stop('mariadb')
         for name in ('mysql', 'fernet-keys', 'credential-keys'):
             shutil.move(directory / name, target / name)
+
+    def _make_schemas(self):
+        self._host(self.lab.venv / 'bin/glance-manage', '--config-file',
+                   self.directory / 'glance-api.conf', 'db_sync')
+        self._host(self.lab.venv / 'bin/cinder-manage', '--config-file',
+                   self.directory / 'cinder.conf', 'db', 'sync')
 
     def _host(self, *argv):
         self.lab.host_run(*argv, timeout=300,
@@ -115,18 +129,12 @@ class ControlPlane:
         if self._errors:
             raise self._errors[0]
         progress('database and message bus')
-        self._start_api('keystone', 'keystone.conf')
-        self._start_api('cinder', 'cinder.conf')
-        self._start_api('glance', 'glance-api.conf')
-        self.lab.processes.start(
-            'cinder-scheduler',
-            [self.lab.venv / 'bin/cinder-scheduler', '--config-file',
-             self.directory / 'cinder.conf'],
-            self.lab.logs / 'cinder-scheduler.log',
-            env={'PYTHONPATH': str(self.lab.repo)})
+        for name in self.apis:
+            self._start_api(name)
+        self._start_daemon('cinder-scheduler', 'cinder.conf')
 
     def wait(self) -> None:
-        for name in _SERVICES:
+        for name in self.apis:
             self._wait_for_api(name)
 
     def _guard(self, start):
@@ -170,15 +178,26 @@ class ControlPlane:
         process.wait_for('RabbitMQ', lambda: self.lab.reachable(
             config.CONTROL, 5672), 60, log)
 
-    def _start_api(self, name, conf):
+    def _start_daemon(self, name, conf):
+        self.lab.processes.start(
+            name, [self.lab.venv / 'bin' / name, '--config-file',
+                   self.directory / conf],
+            self.lab.logs / (name + '.log'),
+            env={'PYTHONPATH': str(self.lab.repo)})
+
+    def _config_files(self, name):
+        return str(self.directory / self.apis[name][0])
+
+    def _start_api(self, name):
+        conf, module = self.apis[name]
         environment = {
             'PYTHONPATH': str(self.lab.repo),
-            'OS_%s_CONFIG_FILES' % name.upper(): str(self.directory / conf),
+            'OS_%s_CONFIG_FILES' % name.upper(): self._config_files(name),
             'OS_%s_CONFIG_DIR' % name.upper(): str(self.directory)}
         self.lab.processes.start(name, [
             self.lab.venv / 'bin/uwsgi', '--http-socket', '%s:%d' % (
                 config.CONTROL, config.PORTS[name]),
-            '--module', '%s.wsgi.api:application' % name,
+            '--module', module + ':application',
             '--virtualenv', self.lab.venv, '--master', '--die-on-term',
             '--need-app', '--enable-threads', '--threads',
             '4' if name == 'cinder' else '2', '--thunder-lock',

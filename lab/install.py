@@ -27,11 +27,24 @@ PACKAGES = {  # Debian package: something it brings
     'gcc': '/usr/bin/gcc', 'libffi-dev': '/usr/include/x86_64-linux-gnu/'
     'ffi.h', 'util-linux': '/usr/bin/setsid', 'git': '/usr/bin/git',
 }
+#: Only for a lab with Nova.
+NOVA_PACKAGES = {
+    'libvirt-daemon': '/usr/sbin/libvirtd',
+    'libvirt-clients': '/usr/bin/virsh',
+    'libvirt-dev': '/usr/include/libvirt/libvirt.h',
+    'pkg-config': '/usr/bin/pkg-config',
+    'dbus-daemon': '/usr/bin/dbus-daemon',
+    'qemu-system-x86': '/usr/bin/qemu-system-x86_64',
+    'qemu-utils': '/usr/bin/qemu-img',
+    'libc6-dev': '/usr/lib/x86_64-linux-gnu/libc.a',
+    'syslinux': '/usr/bin/syslinux', 'mtools': '/usr/bin/mcopy',
+}
 REQUIREMENTS = (
     'cinder', 'keystone', 'glance', 'python-openstackclient',
     'openstacksdk', 'os-brick', 'PyMySQL', 'uWSGI', 'python-memcached',
     'rtslib-fb', 'rich', 'stestr', 'ddt', 'taskflow', 'fixtures',
     'testtools', 'oslotest', 'setuptools<81')
+NOVA_REQUIREMENTS = ('nova', 'openstack-placement', 'libvirt-python')
 
 
 def cache_directory() -> pathlib.Path:
@@ -57,9 +70,10 @@ def _locked(name):
         yield directory
 
 
-def packages(progress) -> None:
+def packages(progress, nova=False) -> None:
     """Install Debian's packages without starting their daemons."""
-    lacking = [name for name, path in PACKAGES.items()
+    wanted = dict(PACKAGES, **(NOVA_PACKAGES if nova else {}))
+    lacking = [name for name, path in wanted.items()
                if not os.path.exists(path)]
     if lacking:
         with _locked('apt'):
@@ -80,28 +94,47 @@ def packages(progress) -> None:
                     policy.unlink()
     # Where nodes mount their kernel's modules; not on a container's root.
     os.makedirs('/lib/modules', exist_ok=True)
+    if nova:  # likewise, a file system in a node's memory
+        os.makedirs('/var/cache/libvirt', exist_ok=True)
 
 
-def venv(progress) -> pathlib.Path:
-    """The venv with OpenStack, built once for each set of requirements."""
+def venv(progress, nova=False) -> pathlib.Path:
+    """The venv with OpenStack, built once for each set of requirements.
+
+    Nova is added to it when first asked for: what is there already stays
+    as it is, so labs that run from it do not notice.
+    """
     constraints = HERE / 'constraints.txt'
     digest = hashlib.sha256(
         constraints.read_bytes() + ' '.join(REQUIREMENTS).encode()
     ).hexdigest()[:12]
     with _locked('venv') as directory:
         path = directory / ('venv-' + digest)
-        if (path / 'complete').exists():
-            return path
-        progress('OpenStack from PyPI into %s (minutes, once)' % path)
-        shutil.rmtree(path, ignore_errors=True)
-        process.run('/usr/bin/python3', '-m', 'venv', str(path),
-                    timeout=120)
         pip = [str(path / 'bin/pip'), 'install', '-q',
                '--disable-pip-version-check', '-c', str(constraints)]
-        process.run(*pip, 'wheel', 'setuptools<81', timeout=300)
-        process.run(*pip, *REQUIREMENTS, timeout=2400)
-        (path / 'complete').touch()
+        if not (path / 'complete').exists():
+            progress('OpenStack from PyPI into %s (minutes, once)' % path)
+            shutil.rmtree(path, ignore_errors=True)
+            process.run('/usr/bin/python3', '-m', 'venv', str(path),
+                        timeout=120)
+            process.run(*pip, 'wheel', 'setuptools<81', timeout=300)
+            process.run(*pip, *REQUIREMENTS, timeout=2400)
+            (path / 'complete').touch()
+        if nova:
+            _add_nova(path, pip, progress)
         return path
+
+
+def _add_nova(path, pip, progress):
+    constraints = HERE / 'constraints_nova.txt'
+    done = path / ('complete-nova-' + hashlib.sha256(
+        constraints.read_bytes() + ' '.join(NOVA_REQUIREMENTS).encode()
+    ).hexdigest()[:12])
+    if not done.exists():
+        progress('Nova and Placement from PyPI (minutes, once)')
+        process.run(*pip, '-c', str(constraints), *NOVA_REQUIREMENTS,
+                    timeout=2400)
+        done.touch()
 
 
 def template(name: str, inputs: bytes, build, progress) -> pathlib.Path:

@@ -12,15 +12,18 @@ import threading
 import time
 import urllib.parse
 
+from lab import compute
 from lab import config
 from lab import control_plane
+from lab import guest_image
 from lab import install
 from lab import node
+from lab import nova_control
 from lab import process
 
 STATE = pathlib.Path('/var/tmp/localclone-lab')
 DEFAULTS = {'disks': 'volatile', 'disk_gib': 40, 'debug': False,
-            'options': {}}
+            'options': {}, 'nova': False}
 
 
 class Lab:
@@ -41,7 +44,6 @@ class Lab:
         settings = self.directory / 'settings.json'
         if settings.exists():
             self.settings.update(json.loads(settings.read_text()))
-        self.control = control_plane.ControlPlane(self)
         self.nodes = {n.name: n for n in (
             node.Node(self, number) for number in (1, 2))}
 
@@ -54,6 +56,11 @@ class Lab:
         return self.venv / 'bin/python'
 
     @property
+    def control(self) -> control_plane.ControlPlane:
+        return (nova_control.NovaControlPlane if self.settings['nova']
+                else control_plane.ControlPlane)(self)
+
+    @property
     def is_up(self) -> bool:
         return (self.directory / 'up').exists()
 
@@ -61,15 +68,17 @@ class Lab:
 
     def install(self, progress=print) -> None:
         """Everything from apt and PyPI, into place and into the cache."""
+        nova = self.settings['nova']
         install.check()
-        install.packages(progress)
-        self.settings['venv'] = str(install.venv(progress))
+        install.packages(progress, nova)
+        self.settings['venv'] = str(install.venv(progress, nova))
 
     def up(self, progress=print, service=True, **settings) -> None:
         """Bring the lab up: nodes, control plane, both volume services.
 
         :param settings: disks ('volatile' or 'plain'), disk_gib, debug,
-            options (of the driver's backend section)
+            options (of the driver's backend section), nova (with Nova,
+            libvirt and QEMU: servers that run on the nodes)
         :raises LabError: if a part does not come up; nothing stays then
         """
         if self.directory.exists():
@@ -100,20 +109,34 @@ class Lab:
         for each in self.nodes.values():
             each.create_disks()
             self.write_service_config(each)
-        self.control.prepare(say)
+        control = self.control
+        control.prepare(say)
+        image = guest_image.path(say) if self.settings['nova'] else None
         self._in_parallel(
-            lambda: self.control.start(say),
+            lambda: control.start(say),
             *[each.power_on for each in self.nodes.values()])
         say('nodes booted')
         # Volume services need database and bus only, not the APIs.
         self._in_parallel(
-            self._finish_control_plane,
-            *[lambda each=each: each.service('start')
-              for each in self.nodes.values() if service])
+            lambda: self._finish_control_plane(control, image),
+            *[lambda each=each: self.start_services(each, service)
+              for each in self.nodes.values()])
         say('APIs answer')
         if service:
             self.wait_for_services()
+        if self.settings['nova']:
+            compute.wait(self)
         (self.directory / 'up').touch()
+
+    def start_services(self, each, volume=True) -> None:
+        """Start what a node runs.
+
+        :param volume: the volume service, too
+        """
+        if volume:
+            each.service('start')
+        if self.settings['nova']:
+            compute.service(each, 'start')
 
     def write_service_config(self, each, backend='localclone') -> None:
         path = each.directory / ('%s.conf' % backend)
@@ -122,13 +145,15 @@ class Lab:
             self.settings['options'] if backend == 'localclone' else None,
             self.settings['debug']))
 
-    def _finish_control_plane(self):
-        self.control.wait()
+    def _finish_control_plane(self, control, image):
+        control.wait()
         cinder = self.cinder()
         for name in ('localclone', 'stock'):
             cinder.post('/types', json={'volume_type': {
                 'name': name, 'extra_specs': {'volume_backend_name': name},
             }}).raise_for_status()
+        if image:
+            guest_image.register(self, image)
 
     def wait_for_services(self, backend='localclone', timeout=120,
                           nodes=None) -> None:
@@ -242,8 +267,12 @@ class Lab:
         :param user: 'admin', 'demo' (a plain tenant) or 'nova' (as Nova
             does: the demo user's token and a service token)
         """
+        return self.client('cinder', user)
+
+    def client(self, service, user='admin'):
+        """A client of an API, as :meth:`cinder`: 'nova' or 'glance', too."""
         from lab import api
-        return api.Client(self, user)
+        return api.Client(self, user, service)
 
     def environment(self, user='admin') -> dict:
         """OS_* variables for the openstack command."""

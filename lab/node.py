@@ -88,8 +88,9 @@ class Node:
             with open(self.directory / (disk + '.img'), 'wb') as image:
                 image.truncate(self.lab.settings['disk_gib'] << 30)
 
-    def power_on(self, memory='1536M'):
+    def power_on(self):
         """Boot on the disks as they are; returns when commands can run."""
+        memory = '3072M' if self.lab.settings['nova'] else '1536M'
         self._start_disks()
         self.lab.processes.start(self.name, [
             'linux.uml', 'mem=' + memory,
@@ -234,11 +235,19 @@ class Node:
                 done.stderr[-2000:]))
         return done
 
-    # -- the volume service
+    # -- services
 
     def service(self, action, backend='localclone'):
         """start, stop, kill or restart a volume service of this node."""
-        pid = '/run/cinder-%s.pid' % backend
+        self.daemon(action, 'cinder-' + backend, 'cinder-volume',
+                    self.directory / ('%s.conf' % backend))
+
+    def daemon(self, action, name, program, conf):
+        """start, stop, kill or restart an OpenStack service of this node.
+
+        :param name: of its log and pid file
+        """
+        pid = '/run/%s.pid' % name
         if action in ('stop', 'kill', 'restart'):
             number = 'KILL' if action == 'kill' else 'TERM'
             self.run(
@@ -248,15 +257,13 @@ class Node:
                 'kill -KILL -- -$p 2>/dev/null; rm -f %(pid)s' % {
                     'pid': pid, 'number': number}, timeout=30)
         if action in ('start', 'restart'):
-            log = self.lab.logs / ('%s.cinder-%s.log' % (self.name, backend))
             self.run(
-                'mkdir -p /run/cinder/%(backend)s; '
-                'PATH=$PATH:%(venv)s/bin setsid %(venv)s/bin/'
-                'cinder-volume --config-file %(conf)s >>%(log)s 2>&1 '
-                '</dev/null & echo $! >%(pid)s' % {
-                    'backend': backend, 'venv': self.lab.venv, 'log': log,
-                    'conf': self.directory / ('%s.conf' % backend),
-                    'pid': pid})
+                'PATH=$PATH:%(venv)s/bin setsid %(venv)s/bin/%(program)s '
+                '--config-file %(conf)s >>%(log)s 2>&1 </dev/null & '
+                'echo $! >%(pid)s' % {
+                    'venv': self.lab.venv, 'program': program, 'conf': conf,
+                    'log': self.lab.logs / (
+                        '%s.%s.log' % (self.name, name)), 'pid': pid})
 
     def service_log(self, backend='localclone'):
         path = self.lab.logs / ('%s.cinder-%s.log' % (self.name, backend))
