@@ -48,8 +48,7 @@ class Migration:
 
     def revive(self):
         if any(node.dead for node in self.world.nodes.values()):
-            self.world.look()
-            self.world.look()
+            self.world.recover()
         self.guest.opened.add(self.handle)
 
     def begin(self):
@@ -151,19 +150,17 @@ class LiveMoveTest(test_move.Base):
         ('forward', 'back'), (True, False), (True, False)))
     @ddt.unpack
     def test_stop_at_every_moment(self, way, power, signal):
-        scenario = getattr(self, way)
-        moments = scenario(None, power, signal).world.moment
-        self.assertGreater(moments, 20)
-        for moment in range(1, moments + 1):
-            try:
-                scenario(moment, power, signal)
-            except BaseException as exc:
-                raise AssertionError('stopped at moment %d (%s)' % (
-                    moment, scenario(None, power, signal).world.trace[
-                        moment - 1])) from exc
+        self.stop_everywhere(lambda stops: getattr(self, way)(
+            stops, power, signal).world)
+
+    @ddt.data(*itertools.product(('forward', 'back'), (True, False)))
+    @ddt.unpack
+    def test_stop_at_every_two_moments(self, way, power):
+        self.stop_everywhere(lambda stops: getattr(self, way)(
+            stops, power, True).world, times=2)
 
     def started(self):
-        m = Migration(None, True, True)
+        m = Migration((), True, True)
         m.begin()
         return m, next(iter(m.world.shadows.values()))
 
