@@ -44,9 +44,10 @@ def wait_status(cinder, volume_id, wanted, timeout=60):
 
 
 def create_volume(cinder, size_gib, volume_type='localclone', timeout=60,
-                  node=None):
+                  node=None, image=None):
     """Create a volume; with a node, until the scheduler chose that node.
 
+    :param image: the id of an image that it is made from
     :returns: its id
     """
     elsewhere = []
@@ -54,6 +55,7 @@ def create_volume(cinder, size_gib, volume_type='localclone', timeout=60,
         for _attempt in range(8):
             volume = cinder.post('/volumes', json={'volume': {
                 'size': size_gib, 'volume_type': volume_type,
+                'imageRef': image,
             }}).raise_for_status().json()['volume']['id']
             wait_status(cinder, volume, 'available', timeout)
             if node is None or home(cinder.lab, volume) == node:

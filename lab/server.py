@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers on the lab's nodes: boot, attach, live-migrate, listen to them.
+
+Plain REST: an openstack command costs seconds each.
+"""
+
+import re
+import time
+
+from lab import guest_console
+from lab import guest_image
+from lab import instance as instances
+from lab import process
+
+BOOT_TIMEOUT = 240
+MIGRATION_TIMEOUT = 300
+
+
+def boot_volume(lab, size_gib=1, node='node1', volume_type='localclone'):
+    """A volume with the guest on it, on a node; its id."""
+    image = lab.client('glance').get(
+        '/images?name=' + guest_image.NAME).json()['images'][0]['id']
+    return instances.create_volume(lab.cinder(), size_gib, volume_type,
+                                   timeout=120, node=node, image=image)
+
+
+class Server:
+    """One server.
+
+    :param lab: the lab
+    :param server_id: of a server that exists; see :meth:`boot`
+    """
+
+    def __init__(self, lab, server_id):
+        self.lab = lab
+        self.id = server_id
+        self.nova = lab.client('nova')
+
+    @classmethod
+    def boot(cls, lab, volume_id, node='node1', name='guest'):
+        """Boot a server from a volume, on a node; returns when it is ACTIVE.
+
+        """
+        nova = lab.client('nova')
+        flavor = next(f['id'] for f in nova.get('/flavors').json()['flavors']
+                      if f['name'] == guest_image.NAME)
+        server = cls(lab, nova.post('/servers', json={'server': {
+            'name': name, 'flavorRef': flavor, 'networks': 'none',
+            'host': node, 'block_device_mapping_v2': [{
+                'uuid': volume_id, 'source_type': 'volume',
+                'destination_type': 'volume', 'boot_index': 0}],
+        }}).raise_for_status().json()['server']['id'])
+        server.wait_status('ACTIVE', BOOT_TIMEOUT)
+        return server
+
+    def show(self):
+        return self.nova.get('/servers/' + self.id).json()['server']
+
+    @property
+    def node(self):
+        """The node that it runs on."""
+        return self.lab.nodes[self.show()['OS-EXT-SRV-ATTR:host']]
+
+    @property
+    def domain(self):
+        """libvirt's name for it."""
+        return self.show()['OS-EXT-SRV-ATTR:instance_name']
+
+    def act(self, action, arguments=None):
+        """An action of the API; the answer, unchecked."""
+        return self.nova.post('/servers/%s/action' % self.id,
+                              json={action: arguments})
+
+    def wait_status(self, wanted, timeout=60):
+        def check():
+            server = self.show()
+            if server['status'] == 'ERROR' and wanted != 'ERROR':
+                raise process.LabError('server %s: %s' % (
+                    self.id, server.get('fault', {}).get('message')))
+            return server['status'] == wanted and (
+                server['OS-EXT-STS:task_state'] is None)
+        process.wait_for('server %s to be %s' % (self.id, wanted), check,
+                         timeout, every=0.5)
+
+    # -- volumes
+
+    def attach(self, volume_id, timeout=120) -> float:
+        """Attach a volume; seconds until Cinder calls it in use."""
+        began = time.monotonic()
+        self.nova.post('/servers/%s/os-volume_attachments' % self.id, json={
+            'volumeAttachment': {'volumeId': volume_id},
+        }).raise_for_status()
+        instances.wait_status(self.lab.cinder(), volume_id, 'in-use',
+                              timeout)
+        return time.monotonic() - began
+
+    def detach(self, volume_id, timeout=120) -> float:
+        began = time.monotonic()
+        self.nova.delete('/servers/%s/os-volume_attachments/%s' % (
+            self.id, volume_id)).raise_for_status()
+        instances.wait_status(self.lab.cinder(), volume_id, 'available',
+                              timeout)
+        return time.monotonic() - began
+
+    # -- live migration
+
+    def live_migrate(self, node):
+        """Ask for a live migration; the answer, unchecked."""
+        return self.act('os-migrateLive', {
+            'host': node.name, 'block_migration': 'auto'})
+
+    def migrations(self):
+        """The records of all its migrations, oldest first."""
+        found = self.nova.get('/os-migrations?instance_uuid=' + self.id)
+        return sorted(found.json()['migrations'], key=lambda m: m['id'])
+
+    def wait_migration(self, number, *wanted, timeout=MIGRATION_TIMEOUT):
+        """Wait until the number-th migration has one of these statuses.
+
+        A server is ACTIVE before its migration's record says completed.
+        """
+        def check():
+            records = self.migrations()
+            if len(records) < number:
+                return None
+            status = records[number - 1]['status']
+            if status in wanted:
+                return records[number - 1]
+            if status in ('error', 'failed', 'completed', 'cancelled'):
+                raise process.LabError(
+                    'live migration of %s: %s, not %s; see %s' % (
+                        self.id, status, ' or '.join(wanted),
+                        self.lab.logs))
+        return process.wait_for(
+            'migration %d of %s to be %s' % (
+                number, self.id, ' or '.join(wanted)), check, timeout,
+            every=0.3)
+
+    def migrate(self, node, timeout=MIGRATION_TIMEOUT) -> float:
+        """Live-migrate and wait for it; the seconds it took."""
+        number = len(self.migrations()) + 1
+        began = time.monotonic()
+        self.live_migrate(node).raise_for_status()
+        self.wait_migration(number, 'completed', timeout=timeout)
+        seconds = time.monotonic() - began
+        self.wait_status('ACTIVE')
+        return seconds
+
+    def abort(self, migration) -> None:
+        """Abort a live migration that runs, by its record."""
+        self.nova.delete('/servers/%s/migrations/%d' % (
+            self.id, migration['id'])).raise_for_status()
+
+    def mend(self) -> None:
+        """Nova leaves a server whose migration was aborted in ERROR."""
+        self.act('os-resetState', {'state': 'active'}).raise_for_status()
+        self.wait_status('ACTIVE')
+
+    def downtime(self):
+        """Seconds that the last live migration to here stopped the guest.
+
+        As QEMU measured it; None if libvirt does not know.
+        """
+        text = self.node.run(['virsh', 'domjobinfo', '--completed',
+                              '--keep-completed', self.domain],
+                             check=False).stdout
+        found = re.search(r'Total downtime:\s+(\d+)\s+ms', text)
+        return int(found.group(1)) / 1000 if found else None
+
+    # -- the guest
+
+    def console(self) -> guest_console.Console:
+        """What the guest has said since it runs on this node."""
+        answer = self.act('os-getConsoleOutput', {})
+        return guest_console.Console(
+            answer.raise_for_status().json()['output'])
+
+    def wait_guest(self, what, check, timeout=120):
+        """Wait until ``check`` is true of the console; the console."""
+        def look():
+            console = self.console()
+            return console if check(console) else None
+        return process.wait_for('the guest to ' + what, look, timeout,
+                                every=1)
+
+    def wait_writing(self, *volumes, timeout=180):
+        """Wait until the guest writes on, to all these volumes."""
+        began = self.console()
+
+        def check(console):
+            return all(
+                console.of(volume) and console.of(volume)['seq']
+                > (began.of(volume) or {'seq': 0})['seq']
+                for volume in volumes)
+        return self.wait_guest('write', check, timeout)
+
+    def wait_verified(self, *volumes, timeout=300):
+        """Wait until the guest has read back all that it had written.
+
+        A sweep that began before now may have passed over a block already:
+        two have to end.
+        """
+        began = self.wait_writing(*volumes)
+
+        def check(console):
+            return all(console.of(volume)['sweeps']
+                       >= began.of(volume)['sweeps'] + 2
+                       for volume in volumes)
+        return self.wait_guest('read all blocks back', check, timeout)
+
+    def delete(self, timeout=120) -> None:
+        self.nova.delete('/servers/' + self.id).raise_for_status()
+        process.wait_for(
+            'server %s to go' % self.id, lambda: self.id not in
+            self.nova.get('/servers?all_tenants=1').text, timeout,
+            every=0.5)
