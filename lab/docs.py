@@ -13,6 +13,7 @@ def main():
     lab = labs.Lab('install')
     try:
         lab.install()
+        install.packages(print, more={'graphviz': '/usr/bin/dot'})
         process.run(str(lab.venv / 'bin/pip'), 'install', '-q', '-r',
                     'doc/requirements.txt', '-c',
                     str(install.HERE / 'constraints.txt'), timeout=600,

@@ -70,9 +70,12 @@ def _locked(name):
         yield directory
 
 
-def packages(progress, nova=False) -> None:
-    """Install Debian's packages without starting their daemons."""
-    wanted = dict(PACKAGES, **(NOVA_PACKAGES if nova else {}))
+def packages(progress, *, nova=False, more=()) -> None:
+    """Install Debian's packages without starting their daemons.
+
+    :param more: packages, each with a path that shows it is there
+    """
+    wanted = dict(PACKAGES, **(NOVA_PACKAGES if nova else {}), **dict(more))
     lacking = [name for name, path in wanted.items()
                if not os.path.exists(path)]
     if lacking:

@@ -70,7 +70,7 @@ class Lab:
         """Everything from apt and PyPI, into place and into the cache."""
         nova = self.settings['nova']
         install.check()
-        install.packages(progress, nova)
+        install.packages(progress, nova=nova)
         self.settings['venv'] = str(install.venv(progress, nova))
 
     def up(self, progress=print, service=True, **settings) -> None:
