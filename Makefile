@@ -3,8 +3,10 @@
 SIZE ?= 2
 LABRUN = PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -m
 
-.PHONY: demo test unit lab-up lab-down lab-status bench docs
+.PHONY: demo live-migration test unit lab-up lab-down lab-status bench docs
 demo: python3 ; lab/demo --size $(SIZE) $(if $(KEEP),--keep)
+live-migration: python3
+	lab/live-migration --size $(SIZE) $(if $(KEEP),--keep)
 test: python3 ; $(LABRUN) lab.testrun
 unit: python3 ; $(LABRUN) lab.testrun --unit
 bench: python3 ; $(LABRUN) lab.bench $(if $(JSON),--json $(JSON))

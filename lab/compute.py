@@ -25,7 +25,7 @@ def service(node, action) -> None:
 def _write_configs(node, conf):
     lab = node.lab
     state, libvirt = node.directory / 'nova', node.directory / 'libvirt'
-    for directory in (state / 'instances', libvirt):
+    for directory in (state, libvirt):
         directory.mkdir(parents=True, exist_ok=True)
     conf.write_text(nova_config.compute(
         node.name, node.address, lab.venv, state, conf,

@@ -5,7 +5,7 @@
 set -e
 state=$1
 [ ! -e /run/compute-ready ] || exit 0
-mkdir -p $state/domains /etc/libvirt/qemu /run/dbus
+mkdir -p $state/domains /run/nova/instances /etc/libvirt/qemu /run/dbus
 # Domains are defined on the host's disk, as on a real one. Sockets and pid
 # files are below /run and /var/lib/libvirt.
 mount --bind $state/domains /etc/libvirt/qemu

@@ -6,15 +6,20 @@ import re
 from lab import process
 
 
+def clones(node):
+    """The clones of a node: {name: (hydrated, all regions, region bytes)}"""
+    found = {}
+    for name, region, hydrated, regions in re.findall(
+            r'(?m)^(\S+): \d+ \d+ clone \d+ \d+/\d+ (\d+) (\d+)/(\d+) ',
+            node.run('dmsetup status --noflush', check=False,
+                     timeout=30).stdout):
+        found[name] = int(hydrated), int(regions), int(region) * 512
+    return found
+
+
 def clone_progress(node):
     """Hydrated and all regions, region bytes; None without a clone."""
-    found = re.search(r'clone \d+ \d+/\d+ (\d+) (\d+)/(\d+) ',
-                      node.run('dmsetup status --noflush', check=False,
-                               timeout=30).stdout)
-    if not found:
-        return None
-    region, hydrated, regions = (int(word) for word in found.groups())
-    return hydrated, regions, region * 512
+    return next(iter(clones(node).values()), None)
 
 
 def leftovers(node, volume_id):

@@ -60,19 +60,26 @@ def control(state, debug=False) -> str:
 def compute(node, address, venv, state, path, debug=False) -> str:
     """For nova-compute on one node.
 
-    :param state: kept across power cuts, as on a real host
+    :param state: kept across power cuts, as on a real host. Not so what
+        Nova keeps of each instance: a hard reboot makes it anew, and logs
+        that grow are not seen through hostfs.
     """
     sections = _nova(state, '/run/nova/locks', debug)
     sections['DEFAULT'].update({
         'host': node, 'my_ip': address, 'my_block_storage_ip': address,
         'compute_driver': 'libvirt.LibvirtDriver',
-        'instances_path': '%s/instances' % state,
+        'instances_path': '/run/nova/instances',
         'reserved_host_memory_mb': 512, 'cpu_allocation_ratio': 8.0,
         'shutdown_timeout': 3, 'resume_guests_state_on_host_boot': 'true'})
     sections['libvirt'] = {
         'virt_type': 'qemu', 'cpu_mode': 'none',
         'hw_machine_type': 'x86_64=pc', 'live_migration_scheme': 'tcp',
-        'live_migration_inbound_addr': address}
+        'live_migration_inbound_addr': address,
+        # A guest that writes all the time, over a slow link: the first
+        # limits that Nova would try would only cost time.
+        'live_migration_downtime': 1000,
+        'live_migration_downtime_steps': 3,
+        'live_migration_downtime_delay': 3}
     helper = '%s/bin/privsep-helper --config-file %s' % (venv, path)
     for name in ('nova_sys_admin', 'privsep_osbrick',
                  'vif_plug_linux_bridge_privileged',

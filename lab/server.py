@@ -16,12 +16,12 @@ BOOT_TIMEOUT = 240
 MIGRATION_TIMEOUT = 300
 
 
-def boot_volume(lab, size_gib=1, node='node1', volume_type='localclone'):
-    """A volume with the guest on it, on a node; its id."""
+def boot_volume(lab, size_gib=1, volume_type='localclone'):
+    """A volume with the guest on it, on whichever node; its id."""
     image = lab.client('glance').get(
         '/images?name=' + guest_image.NAME).json()['images'][0]['id']
     return instances.create_volume(lab.cinder(), size_gib, volume_type,
-                                   timeout=120, node=node, image=image)
+                                   timeout=120, image=image)
 
 
 class Server:
@@ -38,9 +38,7 @@ class Server:
 
     @classmethod
     def boot(cls, lab, volume_id, node='node1', name='guest'):
-        """Boot a server from a volume, on a node; returns when it is ACTIVE.
-
-        """
+        """Boot a server from a volume; returns when it is ACTIVE."""
         nova = lab.client('nova')
         flavor = next(f['id'] for f in nova.get('/flavors').json()['flavors']
                       if f['name'] == guest_image.NAME)

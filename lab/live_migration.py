@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The other demo: Nova live-migrates a server that writes all the time."""
+
+import argparse
+import os
+import sys
+import time
+
+import lab as labs
+from lab import demo
+from lab import instance as instances
+from lab import look
+from lab import process
+from lab import server as servers
+
+#: So slow that a live migration can be aborted, as tc-netem(8) has it.
+SLOW = ('rate', '15mbit')
+
+
+class LiveMigration:
+
+    def __init__(self, lab, size, report):
+        self.lab = lab
+        self.size = size
+        self.report = report
+        self.volumes = []
+
+    def run(self):
+        self.boot()
+        first = self.server.node
+        second = next(node for node in self.lab.nodes.values()
+                      if node is not first)
+        self.abort(first, second)
+        self.migrate(first, second)
+        if not self.back(second, first):
+            self.settle(second, first)
+            self.migrate(second, first)
+        self.settle(first, second)
+        self.delete()
+
+    # -- steps
+
+    def boot(self):
+        began = time.monotonic()
+        root = servers.boot_volume(self.lab)
+        home = instances.home(self.lab, root)
+        self.report.step('boot volume of 1 GiB from the image',
+                         time.monotonic() - began, 'home: ' + home)
+        began = time.monotonic()
+        data = instances.create_volume(self.lab.cinder(), self.size,
+                                       node=home)
+        self.report.step('data volume of %d GiB' % self.size,
+                         time.monotonic() - began, 'home: ' + home)
+        self.volumes = [root, data]
+        began = time.monotonic()
+        self.server = servers.Server.boot(self.lab, root, home)
+        self.report.step('server ACTIVE', time.monotonic() - began,
+                         'on %s, from the volume' % home)
+        self.report.step('data volume attached', self.server.attach(data))
+        began = time.monotonic()
+        self.prove('the guest writes to both volumes', began,
+                   self.server.wait_verified)
+
+    def abort(self, source, target):
+        """Abort one; nothing of it stays."""
+        began = time.monotonic()
+        source.netem(*SLOW)
+        try:
+            number = len(self.server.migrations()) + 1
+            self.server.live_migrate(target).raise_for_status()
+            record = self.server.wait_migration(number, 'running')
+            self.report.check(
+                'both volumes are on both nodes while the guest moves',
+                len(look.shadows(self.lab)) == 2)
+            self.server.abort(record)
+            self.server.wait_migration(number, 'cancelled')
+        finally:
+            source.netem()
+        self.report.step('live migration to %s aborted' % target.name,
+                         time.monotonic() - began)
+        began = time.monotonic()
+        self.report.check(
+            'nothing left of it: LV, clone, export, session, shadow',
+            *self.gone(target, source))
+        status = self.server.show()['status']
+        if status == 'ERROR':
+            self.server.mend()
+        self.prove('the guest never noticed', began,
+                   self.server.wait_writing,
+                   'Nova said %s: state reset' % status
+                   if status == 'ERROR' else '')
+        self.report.check(
+            'server and volumes are still on ' + source.name,
+            {self.server.node.name} == {source.name} == self.homes())
+
+    def migrate(self, source, target):
+        seconds = self.server.migrate(target)
+        downtime = self.server.downtime()
+        self.report.step(
+            'live migration to ' + target.name, seconds,
+            'the guest stood still for ' + (
+                'an unknown time' if downtime is None
+                else '%.2f s' % downtime))
+        self.report.check('server is on ' + target.name,
+                          self.server.node is target)
+
+    def back(self, source, target):
+        """Ask for the way back at once; whether the server went."""
+        progress = look.clone_progress(source)
+        number = len(self.server.migrations()) + 1
+        answer = self.server.live_migrate(target)
+        said = answer.text
+        if answer.status_code < 400:
+            record = self.server.wait_migration(
+                number, 'completed', 'error', 'failed')
+            if record['status'] == 'completed':
+                self.report.check(
+                    'back on %s while the copy still ran' % target.name,
+                    self.server.node is target)
+                return True
+            said = self.refusal()
+        self.report.check(
+            'the way back is refused while the copy runs',
+            self.server.node is source,
+            '%s: %s' % (
+                '%d of %d regions local' % progress[:2] if progress
+                else 'copied already', said[:150]))
+        if self.server.show()['status'] == 'ERROR':
+            self.server.mend()
+        return False
+
+    def refusal(self):
+        """What the volumes' owner can read about it."""
+        messages = self.lab.cinder().get('/messages').json()['messages']
+        found = [m['user_message'] for m in messages
+                 if m['resource_uuid'] in self.volumes]
+        return found[0] if found else 'no message'
+
+    def settle(self, here, there):
+        """Wait until both volumes are local; prove it."""
+        began = time.monotonic()
+        rates = self.watch(here)
+        for volume in self.volumes:
+            look.wait_moved(self.lab, volume, timeout=600)
+        self.report.step('both volumes copied and cut over',
+                         time.monotonic() - began, rates)
+        self.report.check(
+            'source gone on %s: LV, export, session, shadow' % there.name,
+            *self.gone(there, here))
+        self.report.check('homes are ' + here.name,
+                          self.homes() == {here.name})
+        self.prove('every block read back, none wrong', time.monotonic(),
+                   self.server.wait_verified)
+
+    def delete(self):
+        began = time.monotonic()
+        root, data = self.volumes
+        self.server.detach(data)
+        self.server.delete()
+        cinder = self.lab.cinder()
+        instances.wait_status(cinder, root, 'available')
+        for volume in self.volumes:
+            cinder.delete('/volumes/' + volume).raise_for_status()
+        process.wait_for('the volumes to go', lambda: not any(
+            look.volume_lvs(node) for node in self.lab.nodes.values()), 90)
+        self.report.step('detached, server and volumes deleted',
+                         time.monotonic() - began)
+        self.report.check('no LV left on either node', True)
+
+    # -- what is so
+
+    def homes(self):
+        return {instances.home(self.lab, volume) for volume in self.volumes}
+
+    def gone(self, empty, other):
+        """Whether nothing is left of moving volumes: (good, what is)."""
+        def rest():
+            return (look.volume_lvs(empty) + look.leftovers(other, None)
+                    + [left for volume in self.volumes
+                       for left in look.leftovers(empty, volume)]
+                    + look.shadows(self.lab))
+        try:
+            process.wait_for('all to go', lambda: not rest(), 60, every=1)
+        except process.LabError:
+            pass
+        found = rest()
+        return not found, found or ''
+
+    def prove(self, what, began, wait, detail=''):
+        """Let the guest go on for a while; what it says must be clean."""
+        console = wait(*self.volumes)
+        blocks = [console.of(volume) for volume in self.volumes]
+        self.report.check(
+            what, console.clean, detail or console.bad[:3]
+            or '%d + %d blocks, %d + %d reads, 0 wrong (%.0f s)' % (
+                blocks[0]['blocks'], blocks[1]['blocks'],
+                blocks[0]['reads'], blocks[1]['reads'],
+                time.monotonic() - began))
+
+    def watch(self, node):
+        """Progress until no clone is left; in words, how fast it was."""
+        from rich import progress as bars
+        began, copied = time.monotonic(), {}
+        with bars.Progress(
+                bars.TextColumn('  copying to ' + node.name),
+                bars.BarColumn(), bars.TaskProgressColumn(),
+                bars.TransferSpeedColumn(), bars.TimeRemainingColumn(),
+                console=self.report.console) as bar:
+            tasks = {}
+            while time.monotonic() - began < 300 + 120 * self.size:
+                found = look.clones(node)
+                for name, (hydrated, regions, size) in found.items():
+                    if name not in tasks:
+                        tasks[name] = bar.add_task(name)
+                        copied[name] = [hydrated * size, 0]
+                    copied[name][1] = hydrated * size
+                    bar.update(tasks[name], completed=hydrated * size,
+                               total=regions * size)
+                if not found:
+                    break
+                last = time.monotonic()
+                time.sleep(1)
+        if not copied:
+            return 'copied before it could be watched'
+        moved = sum(end - start for start, end in copied.values())
+        return '%.0f MiB/s, both together, with the guest writing' % (
+            moved / 2**20 / max(1, last - began))
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog='lab/live-migration', description='Bring up two real nodes '
+        'with Nova, live-migrate a server with two volumes while it writes, '
+        'there and back, abort once, prove every block.')
+    parser.add_argument('--name', default='live', help='name of the lab')
+    parser.add_argument('--size', type=int, default=2, metavar='GIB',
+                        help='size of the data volume (1 to 16, default 2)')
+    parser.add_argument('--keep', action='store_true',
+                        help='leave the lab up afterwards')
+    parser.add_argument('--use', action='store_true', help='use the lab of '
+                        'that name as it is, and leave it up')
+    options = parser.parse_args()
+    if not 1 <= options.size <= 16:
+        parser.error('--size must be 1 to 16')
+    lab = labs.Lab(options.name)
+    lab.settings['nova'] = True
+    try:
+        lab.install(progress=lambda text: print(text, flush=True))
+        if sys.prefix != str(lab.venv):  # rich and the like are there
+            os.execv(lab.python, [str(lab.python), '-m',
+                                  'lab.live_migration', *sys.argv[1:]])
+        return live_migration(lab, options)
+    except process.LabError as exc:
+        print('live-migration: %s' % exc, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print('interrupted', file=sys.stderr)
+        return 130
+
+
+def live_migration(lab, options):
+    from rich.console import Console
+    report = demo.Report(Console(width=120))
+    began = time.monotonic()
+    if not options.use:
+        lab.down()
+        lab.up(progress=lambda text: print(text, flush=True), nova=True)
+        report.step('lab up', time.monotonic() - began,
+                    'two nodes, OpenStack with Nova')
+    try:
+        LiveMigration(lab, options.size, report).run()
+    except Exception as exc:
+        report.check('the demo ran to its end', False, str(exc)[:500])
+    finally:
+        if options.keep or options.use:
+            print('the lab is up: lab/lab --name %s status' % lab.name)
+        else:
+            lab.down(keep_logs=bool(report.failed))
+    report.step('all of it', time.monotonic() - began)
+    report.table()
+    if report.failed:
+        print('%d checks FAILED; logs: %s' % (report.failed, lab.logs))
+    return int(bool(report.failed))
+
+
+if __name__ == '__main__':
+    sys.exit(main())
