@@ -244,6 +244,8 @@ class LocalCloneDriver(driver.VolumeDriver):
                 # Cinder makes it available again; its owner may retry.
                 raise exception.VolumeIsBusy(volume_name=volume.name)
             self.node.exports.withdraw_volume(volume.id, None)
+            if transfer.users(self.node, volume.id):
+                raise exception.VolumeIsBusy(volume_name=volume.name)
             if found is None or not found.committed:
                 self.node.stack.remove_handle(volume.id)
                 transfer.remove_volume_lv(self.node, volume.name,

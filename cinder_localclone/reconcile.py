@@ -120,7 +120,8 @@ class Reconciler:
         if status.mode != 'rw':
             LOG.error('The clone of volume %(volume)s is in mode "%(mode)s": '
                       'its metadata or its disk failed. The source is kept. '
-                      'Mend the disk, then restart this service.',
+                      'Mend the disk and stop what uses the volume: it is '
+                      'then tried again.',
                       {'volume': transfer.volume_id, 'mode': status.mode})
         return status.finished
 

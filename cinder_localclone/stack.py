@@ -263,12 +263,20 @@ class Stack:
         disk. If the disk has come back under another number, the clone is
         suspended before its table is loaded anew: the kernel copies the
         bitmap at load, and one that is live goes stale.
+
+        One whose metadata failed is loaded anew only while nothing has the
+        handle open: a guest's writes that it has completed, but could not
+        record, would vanish under it.
         """
         name = names.clone(transfer.shadow_id)
-        found = self.devices().get(name)
+        devices = self.devices()
+        found = devices.get(name)
         number = block.number(source)
         if found and found.target == 'clone' and not found.suspended:
-            if found.uses()[2] == number:
+            handle = devices.get(names.handle(transfer.volume_id))
+            if found.uses()[2] == number and (
+                    (handle and handle.opened)
+                    or self.clone_status(transfer.shadow_id).mode == 'rw'):
                 return False
         table = tables.clone(
             transfer.size_bytes // state.SECTOR,

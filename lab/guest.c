@@ -34,10 +34,10 @@
 
 #define BLOCK 4096
 #define WORDS (BLOCK / 8)
-#define PLACES 1024
+#define PLACES 512
 #define RESERVED (64u << 20)     /* a boot disk: its image ends before this */
 #define MAGIC 0x6c6f63616c636c6fu
-#define PAUSE_US 20000           /* between rounds: leave the nodes some CPU */
+#define PAUSE_US 50000           /* between rounds: leave the nodes some CPU */
 #define SWEEP 4                  /* places a round that a full pass reads */
 #define REPORT_S 2.0
 #define SHOWN 20                 /* bad blocks shown a disk; all are counted */

@@ -25,7 +25,8 @@ for what in repo venv; do
 done
 mkdir -p /dev/pts && mount -t devpts devpts /dev/pts
 ln -sf /proc/self/fd /dev/fd
-mkdir -p /run/lock /run/overlay /run/cinder/localclone /run/cinder/stock /run/nova
+mkdir -p /run/lock /run/overlay /run/nova \
+    /run/cinder/localclone /run/cinder/stock
 mount --bind /usr/lib/uml/modules /lib/modules
 modprobe -a overlay virtio_blk
 overlay() {

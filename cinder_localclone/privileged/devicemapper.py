@@ -28,9 +28,17 @@ def create(name: str, uuid: str, table: str, timeout: float) -> None:
 
 @privileged.default.entrypoint
 def swap_table(name: str, table: str, timeout: float) -> None:
-    """Give a device another table; I/O in flight ends on the old one."""
+    """Give a device another table; I/O in flight ends on the old one.
+
+    Whatever fails, the device is not left suspended: it is on its old table.
+    """
     process.run('dmsetup', 'load', name, '--table', table, timeout=timeout)
-    process.run('dmsetup', 'resume', name, timeout=timeout)
+    try:
+        process.run('dmsetup', 'resume', name, timeout=timeout)
+    except Exception:
+        for undo in ('clear', 'resume'):
+            process.run('dmsetup', undo, name, timeout=timeout, ok=(0, 1))
+        raise
 
 
 @privileged.default.entrypoint
