@@ -127,6 +127,11 @@ class LiveMigration:
                 else 'copied already', said[:150]))
         if self.server.show()['status'] == 'ERROR':
             self.server.mend()
+        left = self.server.forget_refused()
+        self.prove('the guest never noticed', time.monotonic(),
+                   self.server.wait_writing,
+                   '%d reserved attachment deleted, as an operator has to' %
+                   left if left else '')
         return False
 
     def refusal(self):
