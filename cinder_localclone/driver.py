@@ -7,6 +7,7 @@ The way a volume takes is read here from ``initialize_connection`` downwards:
 """
 
 import contextlib
+import time
 
 from cinder.brick.local_dev import lvm as brick_lvm
 from cinder.common import constants
@@ -29,6 +30,7 @@ from tooz import coordination as tooz
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import export
+from cinder_localclone import inspection
 from cinder_localclone import messages
 from cinder_localclone import names
 from cinder_localclone import opts
@@ -223,7 +225,7 @@ class LocalCloneDriver(driver.VolumeDriver):
             found = self.node.records.transfer(volume.id)
             transfer.prepare(self.node, volume.id, found.token.nonce)
             return
-        self.node.stack.create_lv(volume.name, volume.size << 30)
+        self.node.stack.create_lv(volume.name, volume.size << 30, volume.id)
         self.node.stack.ensure_handle_on_lv(
             volume.id, volume.name, volume.size << 30)
 
@@ -495,7 +497,8 @@ class Handlers:
         """What this node is and can take.
 
         :returns: host (with pool), addresses, iSCSI initiator name, room
-            (fields of stack.Room, bytes), problems (texts; none: ready)
+            (fields of stack.Room, bytes), problems (texts; none: ready),
+            time (seconds since the epoch, by this node's clock)
         """
         node = self._driver.node
         room = node.stack.room()
@@ -506,6 +509,7 @@ class Handlers:
             'room': {'volumes': room.volumes, 'metadata': room.metadata,
                      'shared': room.shared},
             'problems': self._driver._problems,
+            'time': time.time(),
         }
 
     def prepare(self, shadow_id, nonce):
@@ -516,6 +520,21 @@ class Handlers:
 
     def converge(self, volume_id):
         self._driver.reconciler.converge(volume_id)
+
+    def inspect(self, volume_id):
+        return inspection.inspect(self._driver.node, volume_id,
+                                  self._driver.reconciler.progress)
+
+    def repair(self, volume_id):
+        return inspection.repair(
+            self._driver.node, lambda node: reconcile.Reconciler(
+                node, self._driver.reconciler.context), volume_id)
+
+    def abort(self, volume_id):
+        self._driver.reconciler.abort(volume_id)
+
+    def resume(self, volume_id):
+        self._driver.reconciler.resume(volume_id)
 
     def serve(self, context, volume_id, connector):
         return self._driver.serve(context, volume_id, connector)

@@ -7,6 +7,7 @@ import socket
 
 from cinder.volume import volume_utils
 from oslo_log import log as logging
+import tenacity
 
 from cinder_localclone import exceptions
 from cinder_localclone import names
@@ -19,6 +20,8 @@ LOG = logging.getLogger(__name__)
 #: Seconds for a peer's portal to accept a connection. iscsiadm itself would
 #: retry a login for two minutes.
 PORTAL_TIMEOUT = 4
+#: Seconds for a disk to appear after a login.
+DISK_TIMEOUT = 10
 
 
 def new_credentials() -> str:
@@ -163,8 +166,10 @@ class Imports:
 
     def disk(self, transfer: state.Transfer) -> str | None:
         """The path of a transfer's source disk if a session has it."""
-        iqn = connection_properties(
-            transfer.location, transfer.auth)['target_iqn']
+        return self._known_disk(transfer.source_iqn)
+
+    @staticmethod
+    def _known_disk(iqn):
         disks = json.loads(block.iscsi_disks()).get(iqn)
         return disks[0] if disks else None
 
@@ -186,6 +191,34 @@ class Imports:
         except exceptions.WrongSource:
             self.detach(transfer)
             raise
+        block.stall_rather_than_fail(path, self.stall)
+        return path
+
+    def resume(self, transfer: state.Transfer) -> str | None:
+        """Log in with what this node's own iSCSI records know.
+
+        :returns: path of the disk; None if the records do not know it
+        :raises WrongSource: if it is another disk
+        :raises SourceUnreachable: if the source's portal does not answer
+        """
+        iqn = transfer.source_iqn
+        path = self._known_disk(iqn)
+        if path is None:
+            portal = block.known_portal(iqn, self.timeout)
+            if not portal:
+                return None
+            self._probe(portal)
+            block.login(iqn, self.timeout)
+            path = tenacity.Retrying(
+                retry=tenacity.retry_if_result(lambda found: not found),
+                stop=tenacity.stop_after_delay(DISK_TIMEOUT),
+                wait=tenacity.wait_fixed(0.2),
+                retry_error_callback=lambda state: None)(
+                    self._known_disk, iqn)
+            if path is None:
+                raise exceptions.SourceUnreachable(
+                    portal=portal, reason='no disk came with the session')
+        self._verify(transfer, iqn, path)
         block.stall_rather_than_fail(path, self.stall)
         return path
 

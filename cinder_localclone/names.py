@@ -18,6 +18,21 @@ _METADATA = re.compile('localclone-meta-(%s)$' % _UUID)
 METADATA_READY = 'localclone.ready'
 
 
+def tags(**facts) -> list[str]:
+    """Facts as LVM tags: ``localclone.<name>=<value>``.
+
+    Values may have letters, digits and ``_+.-/=!:#&``.
+    """
+    return ['localclone.%s=%s' % fact for fact in facts.items()]
+
+
+def facts(tags) -> dict[str, str]:
+    """The facts in an LV's tags."""
+    pairs = [tag.removeprefix('localclone.').partition('=') for tag in tags
+             if tag.startswith('localclone.')]
+    return {name: value for name, equals, value in pairs if equals}
+
+
 def handle(volume_id: str) -> str:
     """The device-mapper name of a volume's handle, on every node the same."""
     return 'localclone-%s' % volume_id

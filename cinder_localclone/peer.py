@@ -18,7 +18,8 @@ TOPIC = 'cinder-localclone'
 NAMESPACE = 'localclone'
 #: 1.0: describe, prepare, converge, initialize_connection,
 #: terminate_connection
-VERSION = '1.0'
+#: 1.1: inspect, repair, abort, resume
+VERSION = '1.1'
 #: Seconds within which a living service answers a question.
 PROMPT = 8
 
@@ -70,6 +71,25 @@ class Client:
         self._call(context, host, 'terminate_connection', self.timeout,
                    volume_id=volume_id, connector=connector)
 
+    # -- for the operator
+
+    def inspect(self, context, host: str, volume_id: str) -> dict:
+        """What a node has of a volume; see inspection.inspect."""
+        return self._call(context, host, 'inspect', PROMPT,
+                          volume_id=volume_id)
+
+    def repair(self, context, host: str, volume_id: str) -> list[str]:
+        """Converge, and say what was done."""
+        return self._call(context, host, 'repair', self.timeout,
+                          volume_id=volume_id)
+
+    def abort(self, context, host: str, volume_id: str) -> None:
+        self._call(context, host, 'abort', self.timeout, volume_id=volume_id)
+
+    def resume(self, context, host: str, volume_id: str) -> None:
+        self._call(context, host, 'resume', self.timeout,
+                   volume_id=volume_id)
+
     def _target(self, host, timeout):
         if self._client is None:
             self._client = rpc.get_client(messaging.Target(
@@ -114,6 +134,18 @@ class _Endpoint:
     def initialize_connection(self, context, volume_id, connector):
         return self._handlers.serve(context, volume_id, connector)
 
+    def inspect(self, context, volume_id):
+        return self._handlers.inspect(volume_id)
+
+    def repair(self, context, volume_id):
+        return self._handlers.repair(volume_id)
+
+    def abort(self, context, volume_id):
+        self._handlers.abort(volume_id)
+
+    def resume(self, context, volume_id):
+        self._handlers.resume(volume_id)
+
     def terminate_connection(self, context, volume_id, connector):
         self._handlers.unserve(context, volume_id, connector)
 
@@ -122,8 +154,7 @@ def start_server(host: str, handlers):
     """Answer the peers' calls.
 
     :param host: this service's host, without pool
-    :param handlers: an object with describe, prepare, converge, serve and
-        unserve
+    :param handlers: see ``driver.Handlers``
     """
     server = rpc.get_server(
         messaging.Target(topic=TOPIC, server=host), [_Endpoint(handlers)])

@@ -33,6 +33,11 @@ class Reconciler:
         self.node = node
         self.context = context
         self._meters: dict[str, hydration.Meter] = {}
+        self._progress: dict[str, hydration.Progress] = {}
+
+    def progress(self, shadow_id: str) -> hydration.Progress | None:
+        """How far a copy to this node was at the last look."""
+        return self._progress.get(shadow_id)
 
     # -- one volume
 
@@ -101,7 +106,8 @@ class Reconciler:
                 return
         if transfer.phase is not Phase.RELEASING:
             transfer = moves.complete(self.node, transfer)
-            self._meters.pop(transfer.shadow_id, None)
+            for kept in (self._meters, self._progress):
+                kept.pop(transfer.shadow_id, None)
             LOG.info('Volume %s is complete on this node.',
                      transfer.volume_id)
         self.node.stack.ensure_handle_on_lv(
@@ -114,6 +120,7 @@ class Reconciler:
         meter = self._meters.setdefault(
             transfer.shadow_id, hydration.Meter())
         progress = meter.update(status, timeutils.now())
+        self._progress[transfer.shadow_id] = progress
         LOG.info('Volume %(volume)s moves from %(source)s: %(progress)s.',
                  {'volume': transfer.volume_id, 'source': transfer.source,
                   'progress': progress})

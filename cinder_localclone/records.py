@@ -111,11 +111,15 @@ class Records:
 
     def transfers_of(self, host: str) -> list[state.Transfer]:
         """All transfers from or to a service host."""
+        return [each for each in self.transfers()
+                if host in (each.source, each.destination)]
+
+    def transfers(self) -> list[state.Transfer]:
+        """All transfers there are."""
         with main_context_manager.reader.using(_admin()) as session:
-            found = [_to_transfer(shadow, self._row(
+            return [_to_transfer(shadow, self._row(
                 session, shadow.migration_status.partition(':')[2]))
                 for shadow in self._shadow_query(session).all()]
-        return [t for t in found if host in (t.source, t.destination)]
 
     def services(self) -> dict[str, bool]:
         """All volume services: host and whether it is alive."""

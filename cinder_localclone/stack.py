@@ -199,6 +199,15 @@ class Stack:
         return Capacity(total, free, sum(lv.size for lv in volumes),
                         len(volumes))
 
+    def pool_usage(self) -> tuple[float, float]:
+        """Percent of the thin pool's data and metadata in use; 0 if none."""
+        rows = json.loads(lvm.volumes(self._groups, self.timeout))
+        for row in rows['report'][0]['lv']:
+            if row['lv_name'] == self.pool:
+                return (float(row['data_percent'] or 0),
+                        float(row['metadata_percent'] or 0))
+        return 0.0, 0.0
+
     def pool_zeroes(self) -> bool:
         """Whether the thin pool zeroes blocks before it hands them out."""
         return self.lvs()[self.pool].zeroes
@@ -209,16 +218,19 @@ class Stack:
 
     # -- logical volumes
 
-    def create_lv(self, name: str, size_bytes: int) -> bool:
-        """Create the LV of a volume, thin or thick as configured."""
+    def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:
+        """Create the LV of a volume, thin or thick as configured.
+
+        It is tagged with the volume's id, for :mod:`.restore`.
+        """
         if name in self.lvs():
             return False
         if self.pool:
             lvm.create_thin(self.group, self.pool, name, size_bytes,
-                            'localclone', self.timeout)
+                            names.tags(volume=volume_id), self.timeout)
         else:
-            lvm.create_thick(self.group, name, size_bytes, 'localclone',
-                             self.timeout)
+            lvm.create_thick(self.group, name, size_bytes,
+                             names.tags(volume=volume_id), self.timeout)
         return True
 
     def activate(self, name: str) -> bool:
@@ -236,7 +248,10 @@ class Stack:
         return True
 
     def create_metadata(self, transfer: state.Transfer) -> bool:
-        """Create the metadata LV and zero its head: once, marked by a tag."""
+        """Create the metadata LV and zero its head: once, marked by a tag.
+
+        More tags say what :mod:`.restore` needs to know of the transfer.
+        """
         name = names.metadata_lv(transfer.shadow_id)
         found = self.lvs().get(name)
         if found and names.METADATA_READY in found.tags:
@@ -247,7 +262,10 @@ class Stack:
             lvm.create_thick(
                 self.metadata_group, name,
                 transfer.geometry.metadata_bytes(transfer.size_bytes),
-                'localclone', self.timeout)
+                names.tags(
+                    volume=transfer.volume_id, lv=transfer.destination_lv,
+                    geometry=transfer.geometry,
+                    source=transfer.source_iqn), self.timeout)
         block.zero_head(names.lv_path(self.metadata_group, name),
                         self.timeout)
         lvm.add_tag(self.metadata_group, name, names.METADATA_READY,

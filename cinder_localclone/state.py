@@ -101,6 +101,16 @@ class Geometry:
     threshold: int
     batch: int
 
+    def __str__(self) -> str:
+        return '%d:%d:%d' % (
+            self.region_sectors, self.threshold, self.batch)
+
+    @classmethod
+    def parse(cls, text: str) -> 'Geometry':
+        """:raises ValueError: if it is none"""
+        region, threshold, batch = text.split(':')
+        return cls(int(region), int(threshold), int(batch))
+
     def regions(self, size_bytes: int) -> int:
         """How many regions a device of this size (bytes) has."""
         return -(-size_bytes // (self.region_sectors * SECTOR))
@@ -127,8 +137,7 @@ class Token:
     def __str__(self) -> str:
         return ':'.join((
             TOKEN_VERSION, self.phase.value, self.nonce,
-            str(self.geometry.region_sectors),
-            str(self.geometry.threshold), str(self.geometry.batch)))
+            str(self.geometry)))
 
     @classmethod
     def parse(cls, text: str | None) -> 'Token':
@@ -137,11 +146,10 @@ class Token:
         :raises InvalidToken: if it is not one, or of a version unknown here
         """
         try:
-            version, phase, nonce, region, threshold, batch = text.split(':')
+            version, phase, nonce, geometry = text.split(':', 3)
             if version != TOKEN_VERSION:
                 raise ValueError('version %s' % version)
-            return cls(Phase(phase), nonce,
-                       Geometry(int(region), int(threshold), int(batch)))
+            return cls(Phase(phase), nonce, Geometry.parse(geometry))
         except (AttributeError, ValueError) as exc:
             raise exceptions.InvalidToken(token=text, reason=str(exc))
 
@@ -180,6 +188,11 @@ class Transfer:
     @property
     def geometry(self) -> Geometry:
         return self.token.geometry
+
+    @property
+    def source_iqn(self) -> str:
+        """The iSCSI name that the source is served under."""
+        return self.location.split(' ')[1]
 
     @property
     def size_bytes(self) -> int:

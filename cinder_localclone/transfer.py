@@ -248,8 +248,9 @@ class Allocate(_Step):
                            transfer.size_gib, transfer.geometry)
             # The metadata LV goes first: it marks the volume as arriving.
             self._node.stack.create_metadata(transfer)
-            self._node.stack.create_lv(transfer.destination_lv,
-                                       transfer.size_bytes)
+            self._node.stack.create_lv(
+                transfer.destination_lv, transfer.size_bytes,
+                transfer.volume_id)
 
     def _find(self, transfer):
         found = self._node.stack.lvs()

@@ -118,3 +118,21 @@ def end_session(iqn: str, timeout: float) -> None:
                 timeout=timeout, ok=(0, 21))
     process.run('iscsiadm', '-m', 'node', '-T', iqn, '-o', 'delete',
                 timeout=timeout, ok=(0, 21))
+
+
+@privileged.default.entrypoint
+def known_portal(iqn: str, timeout: float) -> str:
+    """The portal that the initiator's records have for a target, or ''."""
+    for line in process.run('iscsiadm', '-m', 'node', timeout=timeout,
+                            ok=(0, 21)).splitlines():
+        portal, _space, name = line.partition(' ')
+        if name.strip() == iqn:
+            return portal.rpartition(',')[0]
+    return ''
+
+
+@privileged.default.entrypoint
+def login(iqn: str, timeout: float) -> None:
+    """Log in as recorded. 15 is iscsiadm's "session exists"."""
+    process.run('iscsiadm', '-m', 'node', '-T', iqn, '--login',
+                timeout=timeout, ok=(0, 15))

@@ -15,7 +15,7 @@ def volumes(groups: list[str], timeout: float) -> str:
     """All LVs of some groups: LVM's JSON, sizes in bytes."""
     return process.run(
         'lvs', *_JSON, '-o', 'vg_name,lv_name,lv_size,lv_attr,lv_tags,'
-        'data_percent,lv_kernel_major,lv_kernel_minor,zero', *groups,
+        'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,zero', *groups,
         timeout=timeout)
 
 
@@ -27,21 +27,25 @@ def free(groups: list[str], timeout: float) -> str:
 
 
 @privileged.default.entrypoint
-def create_thin(group: str, pool: str, name: str, size: int, tag: str,
-                timeout: float) -> None:
+def create_thin(group: str, pool: str, name: str, size: int,
+                tags: list[str], timeout: float) -> None:
     """:param size: bytes"""
     process.run('lvcreate', '--yes', '--wipesignatures', 'n', '-V',
                 '%db' % size, '-T', '%s/%s' % (group, pool), '-n', name,
-                '--addtag', tag, timeout=timeout)
+                *_tagged(tags), timeout=timeout)
 
 
 @privileged.default.entrypoint
-def create_thick(group: str, name: str, size: int, tag: str,
+def create_thick(group: str, name: str, size: int, tags: list[str],
                  timeout: float) -> None:
     """:param size: bytes; LVM rounds up to whole extents"""
     process.run('lvcreate', '--yes', '--wipesignatures', 'n', '--zero', 'n',
-                '-L', '%db' % size, '-n', name, '--addtag', tag, group,
+                '-L', '%db' % size, '-n', name, *_tagged(tags), group,
                 timeout=timeout)
+
+
+def _tagged(tags):
+    return [word for tag in tags for word in ('--addtag', tag)]
 
 
 @privileged.default.entrypoint

@@ -281,7 +281,7 @@ class SimStack:
         return tables.CloneStatus(128, 1, 9, len(local), REGIONS, 0,
                                   device['hydrating'], 'rw')
 
-    def create_lv(self, name, size):
+    def create_lv(self, name, size, volume_id):
         self.node.lvs.setdefault(name, ['empty'] * REGIONS)
 
     def activate(self, name):

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Restoring this node's stacks at boot, from local facts alone.
+
+Before Nova starts guests their volumes must be there, though neither the
+database nor a peer may answer yet. What there is to restore is in the tags of
+the logical volumes; how to log in to a source is in the iSCSI initiator's own
+records, CHAP secret included. Nothing is created, and nothing is copied: that
+is the volume service's to decide.
+"""
+
+import dataclasses
+
+from oslo_log import log as logging
+
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone import stack
+from cinder_localclone import state
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Local:
+    """One volume of this node.
+
+    :param lv: name of its LV
+    :param size: bytes
+    :param transfer: the transfer that brings it here, if it is not all here
+    :param reason: why it is left to the volume service; '' if it is not
+    """
+
+    volume_id: str
+    lv: str
+    size: int
+    transfer: state.Transfer | None = None
+    reason: str = ''
+
+
+def plan(survey: stack.Survey) -> list[Local]:
+    """What is to be restored. Pure.
+
+    An LV that something is still being copied into is never given out by
+    itself: regions that are not local would read as old bytes.
+    """
+    arriving = {}
+    for lv in survey.lvs.values():
+        shadow_id = names.shadow_of_metadata(lv.name)
+        if shadow_id:
+            arriving[names.facts(lv.tags).get('lv')] = (shadow_id, lv)
+    found = []
+    for lv in sorted(survey.lvs.values(), key=lambda each: each.name):
+        volume_id = names.facts(lv.tags).get('volume')
+        if not volume_id or names.shadow_of_metadata(lv.name):
+            continue
+        local = Local(volume_id, lv.name, lv.size)
+        if lv.name in arriving:
+            local = _of_transfer(local, *arriving[lv.name])
+        found.append(local)
+    return _without_doubles(found)
+
+
+def _of_transfer(local, shadow_id, metadata):
+    if names.METADATA_READY not in metadata.tags:
+        return dataclasses.replace(
+            local, reason='its transfer was not prepared to the end')
+    facts = names.facts(metadata.tags)
+    try:
+        geometry = state.Geometry.parse(facts['geometry'])
+        iqn = facts['source']
+    except (KeyError, ValueError):
+        return dataclasses.replace(
+            local, reason='the tags of its metadata are not complete')
+    return dataclasses.replace(local, transfer=state.Transfer(
+        volume_id=local.volume_id, shadow_id=shadow_id,
+        token=state.Token(state.Phase.MIGRATING, '', geometry),
+        committed=True, source='', destination='', source_lv='',
+        destination_lv=local.lv, size_gib=local.size >> 30,
+        location='local %s 0' % iqn))
+
+
+def _without_doubles(found):
+    ids = [local.volume_id for local in found]
+    return [dataclasses.replace(
+        local, reason='two LVs here claim to be it')
+        if ids.count(local.volume_id) > 1 else local for local in found]
+
+
+def restore(stack_: stack.Stack, imports) -> list[tuple[Local, str]]:
+    """Restore all that can be; one that fails does not stop the others.
+
+    :returns: each volume with what is wrong with it, '' if nothing is
+    """
+    outcome = []
+    for local in plan(stack_.survey()):
+        problem = local.reason
+        if not problem:
+            try:
+                _restore(stack_, imports, local)
+            except Exception as exc:
+                LOG.exception('Volume %s was not restored', local.volume_id)
+                problem = str(exc)
+        outcome.append((local, problem))
+    return outcome
+
+
+def _restore(stack_, imports, local):
+    moving = local.transfer
+    if moving is None:
+        stack_.ensure_handle_on_lv(local.volume_id, local.lv, local.size)
+        return
+    if stack_.survey().handle_is_on_lv(local.volume_id, local.lv):
+        return  # cut over already; only the clean-up was interrupted
+    for lv in (local.lv, names.metadata_lv(moving.shadow_id)):
+        stack_.activate(lv)
+    disk = imports.resume(moving)
+    if disk is None:
+        raise exceptions.SourceUnreachable(
+            portal=moving.source_iqn, reason='this node\'s iSCSI records do '
+            'not know it; the volume service does')
+    stack_.ensure_clone(moving, disk)
+    stack_.ensure_handle_on_clone(local.volume_id, moving.shadow_id,
+                                  local.size)
