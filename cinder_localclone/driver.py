@@ -188,9 +188,10 @@ class LocalCloneDriver(driver.VolumeDriver):
             except Exception:
                 LOG.exception('A periodic look failed; the next one is in '
                               '%s s.', seconds)
-        loop = loopingcall.FixedIntervalLoopingCall(guarded)
-        loop.start(interval=seconds, initial_delay=1,
-                   stop_on_exception=False)
+            return seconds
+        # Between the end of one look and the next: a look may take longer.
+        loop = loopingcall.DynamicLoopingCall(guarded)
+        loop.start(initial_delay=1, stop_on_exception=False)
         self._loops.append(loop)
 
     @contextlib.contextmanager
@@ -297,6 +298,8 @@ class LocalCloneDriver(driver.VolumeDriver):
             return self.serve(context, volume.id, connector)
         except exceptions.LocalCloneError as exc:
             messages.tell_owner(context, volume.id, exc)
+            self.node.records.drop_live_attachment(
+                volume.id, connector.get('host'))
             raise
 
     def serve(self, context, volume_id, connector):

@@ -243,6 +243,26 @@ class Records:
             (transfer.volume_id, transfer.shadow_id))}
         return rows[transfer.volume_id], rows[transfer.shadow_id]
 
+    def drop_live_attachment(self, volume_id: str, host: str) -> None:
+        """Remove the attachment of a live migration that was refused.
+
+        Nova asks for it in one call with the connector. When that fails,
+        Nova never learns the attachment's id, and Cinder would keep it
+        (api/v3/attachments.py), reserved for good: the volume could not
+        become available any more.
+
+        :param host: the connector's; nothing is done unless the instance
+            has the volume connected on another host
+        """
+        volume = self.volume(volume_id)
+        connected = {each.instance_uuid for each in volume.volume_attachment
+                     if each.connector and each.connector['host'] != host}
+        pending = [each for each in volume.volume_attachment
+                   if not each.connector and each.attach_status == 'reserved'
+                   and each.instance_uuid in connected]
+        if pending:
+            max(pending, key=lambda each: each.created_at).destroy()
+
     def finish(self, transfer: state.Transfer, event: state.Event) -> None:
         """Forget a transfer: its shadow goes.
 

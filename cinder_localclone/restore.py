@@ -47,15 +47,16 @@ def plan(survey: stack.Survey) -> list[Local]:
     for lv in survey.lvs.values():
         shadow_id = names.shadow_of_metadata(lv.name)
         if shadow_id:
-            arriving[names.facts(lv.tags).get('lv')] = (shadow_id, lv)
+            arriving[shadow_id] = lv
     found = []
     for lv in sorted(survey.lvs.values(), key=lambda each: each.name):
         volume_id = names.facts(lv.tags).get('volume')
         if not volume_id or names.shadow_of_metadata(lv.name):
             continue
         local = Local(volume_id, lv.name, lv.size)
-        if lv.name in arriving:
-            local = _of_transfer(local, *arriving[lv.name])
+        shadow_id = lv.name[-36:]  # of a destination LV: see records.py
+        if shadow_id in arriving:
+            local = _of_transfer(local, shadow_id, arriving[shadow_id])
         found.append(local)
     return _without_doubles(found)
 

@@ -263,8 +263,7 @@ class Stack:
                 self.metadata_group, name,
                 transfer.geometry.metadata_bytes(transfer.size_bytes),
                 names.tags(
-                    volume=transfer.volume_id, lv=transfer.destination_lv,
-                    geometry=transfer.geometry,
+                    volume=transfer.volume_id, geometry=transfer.geometry,
                     source=transfer.source_iqn), self.timeout)
         block.zero_head(names.lv_path(self.metadata_group, name),
                         self.timeout)

@@ -94,9 +94,10 @@ class RefusalTest(base.LabTest):
         self.assertGreaterEqual(answer.status_code, 400, answer.text)
         self.assertIn('try again when that has ended', self.told(volume))
         self.assertEqual(1, len(look.shadows(self.lab)))
+        self.assertEqual(1, len(self.instance.nova.get(
+            '/attachments').json()['attachments']))
         self.assert_moved(volume, attached, expected)
-        # Cinder leaves the row of the attachment that failed; clean-up
-        # removes it.
+        attached.detach()
 
     def test_wrong_source_after_a_power_cut(self):
         volume, attached, expected = self.moving_volume()

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the operator's command finds and says; the plan of a restore."""
+
+import dataclasses
+import types
+from unittest import mock
+
+import ddt
+import testtools
+
+from cinder_localclone.cmd import doctor
+from cinder_localclone.cmd import main
+from cinder_localclone.cmd import transfers
+from cinder_localclone import exceptions
+from cinder_localclone import hydration
+from cinder_localclone import inspection
+from cinder_localclone import names
+from cinder_localclone import restore
+from cinder_localclone import stack
+from cinder_localclone import state
+from cinder_localclone.state import Phase
+
+GIB = 1 << 30
+GEOMETRY = state.Geometry(128, 32, 8)
+V1, V2, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2, 3))
+A, B = 'a@l', 'b@l'
+
+
+def lv(name, *tags):
+    return stack.LogicalVolume('g', name, GIB, '', frozenset(tags))
+
+
+def survey(*lvs):
+    return stack.Survey({each.name: each for each in lvs}, {})
+
+
+def metadata(*tags):
+    return lv(names.metadata_lv(SHADOW), *tags)
+
+
+WHOLE = (names.METADATA_READY, *names.tags(
+    volume=V1, geometry=GEOMETRY, source='iqn.2026-11.org.example:x'))
+
+
+class RestoreTest(testtools.TestCase):
+
+    def test_at_rest(self):
+        found = restore.plan(survey(
+            lv('volume-' + V1, *names.tags(volume=V1)), lv('pool'),
+            lv('volume-' + V2, *names.tags(volume=V2))))
+        self.assertEqual([
+            restore.Local(V1, 'volume-' + V1, GIB),
+            restore.Local(V2, 'volume-' + V2, GIB)], found)
+
+    def arriving(self, *tags):
+        return restore.plan(survey(
+            lv('volume-' + SHADOW, *names.tags(volume=V1)),
+            metadata(*tags)))
+
+    def test_arriving(self):
+        found, = self.arriving(*WHOLE)
+        self.assertEqual('', found.reason)
+        self.assertEqual(
+            (V1, SHADOW, GEOMETRY, 1, 'iqn.2026-11.org.example:x'),
+            (found.transfer.volume_id, found.transfer.shadow_id,
+             found.transfer.geometry, found.transfer.size_gib,
+             found.transfer.source_iqn))
+
+    def test_arriving_is_never_given_out_by_itself(self):
+        for lacking in WHOLE:
+            for found in self.arriving(*set(WHOLE) - {lacking}):
+                self.assertTrue(found.reason or found.transfer, lacking)
+        found, = self.arriving()
+        self.assertTrue(found.reason)
+
+    def test_two_that_claim_to_be_one(self):
+        found = restore.plan(survey(
+            lv('volume-' + V1, *names.tags(volume=V1)),
+            lv('volume-' + V2, *names.tags(volume=V1))))
+        self.assertEqual(['two LVs here claim to be it'] * 2, [
+            each.reason for each in found])
+
+    def test_one_that_fails_does_not_stop_the_others(self):
+        found = mock.MagicMock()
+        found.survey.return_value = survey(
+            lv('volume-' + V1, *names.tags(volume=V1)),
+            lv('volume-' + V2, *names.tags(volume=V2)))
+        found.ensure_handle_on_lv.side_effect = [
+            exceptions.CommandFailed(command='c', code=1, stderr='s'), True]
+        outcome = restore.restore(found, None)
+        self.assertEqual([False, True], [
+            not problem for _local, problem in outcome])
+
+    def test_a_source_that_is_not_known_leaves_the_volume(self):
+        found = mock.MagicMock()
+        found.survey.return_value = survey(
+            lv('volume-' + SHADOW, *names.tags(volume=V1)), metadata(*WHOLE))
+        imports = mock.MagicMock()
+        imports.resume.return_value = None
+        (_local, problem), = restore.restore(found, imports)
+        self.assertIn('do not know it', problem)
+        found.ensure_handle_on_lv.assert_not_called()
+        found.ensure_clone.assert_not_called()
+
+
+def moving(phase, committed=True):
+    return state.Transfer(
+        V1, SHADOW, state.Token(phase, 'n', GEOMETRY), committed, A, B,
+        'volume-' + V1, 'volume-' + SHADOW, 1)
+
+
+def standing(host, on=None, lvs=(), clone=None, served=False, **more):
+    found = {'host': host, 'served': [served, False], 'session': None,
+             'lvs': [{'name': name} for name in lvs], 'clone': clone,
+             'handle': on and {'on': [on], 'opened': 0, 'suspended': False},
+             'progress': None}
+    found.update(more)
+    return found
+
+
+ON_CLONE = 'clone ' + names.clone(SHADOW)
+META = names.metadata_lv(SHADOW)
+CLONE = {'mode': 'rw', 'enabled': True}
+MIGRATING = moving(Phase.MIGRATING)
+
+DIFFERENCES = (
+    # what, found, transfer, words that must be in the one difference
+    ('destination', standing(B, ON_CLONE, [META], CLONE, session='/dev/sda'),
+     MIGRATING, None),
+    ('destination on the LV', standing(
+        B, 'LV volume-' + SHADOW, [META], CLONE, session='/dev/sda'),
+     MIGRATING, 'not on the clone'),
+    ('no clone', standing(B, ON_CLONE, [META], session='/dev/sda'),
+     MIGRATING, 'clone is missing'),
+    ('failed clone', standing(
+        B, ON_CLONE, [META], dict(CLONE, mode='Fail'), session='/dev/sda'),
+     MIGRATING, 'mode Fail'),
+    ('copying too early', standing(
+        B, ON_CLONE, [META], CLONE, session='/dev/sda'),
+     moving(Phase.STARTING), 'the clone is copying'),
+    ('not copying', standing(
+        B, ON_CLONE, [META], dict(CLONE, enabled=False), session='/dev/sda'),
+     MIGRATING, 'not copying'),
+    ('no session', standing(B, ON_CLONE, [META], CLONE), MIGRATING,
+     'no session'),
+    ('no metadata', standing(B, ON_CLONE, [], CLONE, session='/dev/sda'),
+     MIGRATING, 'metadata LV is missing'),
+    ('cut over', standing(B, 'LV volume-' + SHADOW),
+     moving(Phase.COMPLETING), None),
+    ('not cut over', standing(B, ON_CLONE), moving(Phase.RELEASING),
+     'not on the LV'),
+    ('source', standing(A, 'LV volume-' + V1, served=True), MIGRATING, None),
+    ('source, not exported', standing(A, 'LV volume-' + V1), MIGRATING,
+     'not exported'),
+    ('source without handle', standing(A, served=True), MIGRATING,
+     'on nothing'),
+    ('source not removed', standing(A, None, ['volume-' + V1]),
+     moving(Phase.RELEASING), 'still there'),
+    ('at home', standing(A, 'LV x', ['x']), None, None),
+    ('at home, no handle', standing(A, None, ['x']), None, 'on nothing'),
+    ('at home, no LV', standing(A, None), None, 'LV x is missing'),
+    ('suspended', standing(A, None, ['x'], handle={
+        'on': ['LV x'], 'opened': 1, 'suspended': True}), None, 'suspended'),
+    ('elsewhere', standing('c@l'), None, None),
+    ('stray handle', standing('c@l', 'LV y'), None, 'not here'),
+)
+
+
+@ddt.ddt
+class DifferencesTest(testtools.TestCase):
+
+    @ddt.data(*DIFFERENCES)
+    @ddt.unpack
+    def test_differences(self, _what, found, transfer, words):
+        wrong = inspection.differences(found, transfer, A, 'x')
+        if words is None:
+            self.assertEqual([], wrong)
+        else:
+            self.assertEqual(1, len(wrong), wrong)
+            self.assertIn(words, wrong[0])
+
+
+class RecorderTest(testtools.TestCase):
+
+    def test_effects_are_noted_only_if_they_did_something(self):
+        inner = mock.MagicMock()
+        inner.create_lv.return_value = True
+        inner.remove_lv.return_value = False
+        journal = []
+        recorder = inspection.Recorder(inner, journal)
+        recorder.create_lv('a', 1, 'v')
+        recorder.remove_lv('b')
+        recorder.lvs()
+        self.assertEqual(['created LV a'], journal)
+
+    def test_every_effect_that_is_named_exists(self):
+        from cinder_localclone import export
+        from cinder_localclone import records
+        for name in inspection.SAID:
+            self.assertTrue(any(
+                hasattr(kind, name) for kind in (
+                    stack.Stack, export.Exports, records.Records)), name)
+
+
+@ddt.ddt
+class DoctorTest(testtools.TestCase):
+
+    def only(self, findings, verdict):
+        return [each for each in findings if each.verdict == verdict]
+
+    def test_commands(self):
+        self.assertEqual([], self.only(doctor.commands(
+            lambda name: '/x/' + name), doctor.FAIL))
+        found, = doctor.commands(
+            lambda name: None if name in ('lvs', 'dmsetup') else 'x')
+        self.assertEqual('apt install dmsetup lvm2', found.mend)
+
+    def test_targets(self):
+        text = 'thin-pool        v1.22.0\nclone            v1.0.0\n'
+        self.assertEqual(2, len(self.only(doctor.targets(text), doctor.OK)))
+        found, = self.only(doctor.targets('thin-pool v1\n'), doctor.FAIL)
+        self.assertIn('CONFIG_DM_CLONE', found.mend)
+
+    @ddt.data((True, 10, 10, []), (False, 10, 10, ['thin pool zeroes']),
+              (True, 85, 10, ['thin pool data']),
+              (True, 10, 85, ['thin pool metadata']))
+    @ddt.unpack
+    def test_pool(self, zeroes, data, meta, wrong):
+        lvs = {'p': dataclasses.replace(lv('p'), zeroes=zeroes)}
+        found = doctor.pool('g', 'p', lvs, data, meta)
+        self.assertEqual(wrong, [each.check for each in found
+                                 if each.verdict != doctor.OK])
+
+    def conf(self, **more):
+        return types.SimpleNamespace(**dict({
+            'localclone_peer_timeout': 40, 'localclone_region_size': 64,
+            'localclone_hydration_batch': 8,
+            'localclone_hydration_threshold': 32}, **more))
+
+    def test_limits(self):
+        self.assertEqual(doctor.OK, doctor.limits(self.conf(), 60)[0].verdict)
+        self.assertIn('gives up first', doctor.limits(
+            self.conf(localclone_peer_timeout=60), 60)[0].found)
+        self.assertIn('power of two', doctor.limits(
+            self.conf(localclone_region_size=65), 60)[0].found)
+
+    @ddt.data((100, doctor.OK), (104, doctor.WARN), (95, doctor.WARN))
+    @ddt.unpack
+    def test_clock(self, theirs, verdict):
+        found, = doctor.clock('h', theirs, 99.5, 100.5)
+        self.assertEqual(verdict, found.verdict)
+
+
+class TransfersTest(testtools.TestCase):
+
+    def row(self, transfer, found, problem=''):
+        backend = mock.MagicMock()
+        backend.records.transfers.return_value = [transfer]
+        backend.ask.return_value = found, problem
+        row, = transfers.follow(backend)
+        return row
+
+    def test_copying(self):
+        progress = dataclasses.asdict(hydration.Progress(25.0, 1 << 21, 7))
+        row = self.row(MIGRATING, standing(
+            B, clone=dict(CLONE, hydrated=1, regions=4), progress=progress))
+        self.assertEqual((25.0, 2.0, 7, ''), tuple(
+            row[key] for key in ('Percent', 'MiB/s', 'Seconds left',
+                                 'Remark')))
+
+    def test_node_that_does_not_answer(self):
+        row = self.row(MIGRATING, None, 'it did not answer')
+        self.assertEqual('it did not answer', row['Remark'])
+        self.assertIsNone(row['Percent'])
+
+    def test_waiting(self):
+        row = self.row(moving(Phase.STARTING), standing(
+            B, clone=dict(CLONE, hydrated=0, regions=4)))
+        self.assertIn('waits', row['Remark'])
+
+    def test_being_removed(self):
+        self.assertEqual(100.0, self.row(
+            moving(Phase.RELEASING), None)['Percent'])
+
+    def test_where_abort_and_resume_go(self):
+        starting, early = moving(Phase.STARTING), moving(
+            Phase.MIGRATING, committed=False)
+        self.assertEqual((B, A), (
+            transfers.Abort.where(starting), transfers.Abort.where(early)))
+        self.assertEqual((A, B), (
+            transfers.Resume.where(starting),
+            transfers.Resume.where(MIGRATING)))
+
+
+class MainTest(testtools.TestCase):
+
+    def test_every_command_explains_itself(self):
+        for name, kind in main.COMMANDS.items():
+            self.assertTrue(kind.__doc__, name)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records on Cinder's own schema, in its SQLite fixture."""
+
+from cinder import context
+from cinder import objects
+from cinder.tests.unit import fake_constants as fake
+from cinder.tests.unit import test
+from cinder.tests.unit import utils
+
+from cinder_localclone import exceptions
+from cinder_localclone import records
+from cinder_localclone import state
+from cinder_localclone.state import Event
+from cinder_localclone.state import Phase
+
+GEOMETRY = state.Geometry(128, 32, 8)
+A, B = 'a@l', 'b@l'
+
+
+class RecordsTest(test.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.context = context.get_admin_context()
+        self.records = records.Records()
+        self.volume = utils.create_volume(
+            self.context, host=A + '#p', size=1, status='in-use',
+            volume_type_id=None)
+
+    def begin(self, event=Event.LIVE_MOVE_BEGUN):
+        return self.records.begin(
+            self.records.volume(self.volume.id), B + '#p', event, GEOMETRY,
+            lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i')
+
+    def reload(self):
+        return self.records.volume(self.volume.id)
+
+    def test_begin_is_seen_from_both_ends(self):
+        moving = self.begin()
+        self.assertEqual((A, B, False, Phase.STARTING), (
+            moving.source, moving.destination, moving.committed,
+            moving.phase))
+        for host in (A, B):
+            self.assertEqual([moving], self.records.transfers_of(host))
+        self.assertEqual([], self.records.transfers_of('c@l'))
+        self.assertEqual(moving, self.records.transfer_of(self.volume.id))
+        self.assertEqual(moving, self.records.transfer(moving.shadow_id))
+        self.assertEqual('iqn:' + moving.shadow_id, moving.source_iqn)
+        self.assertTrue(records.is_shadow(
+            self.records.volume(moving.shadow_id)))
+        self.assertEqual([self.volume.id], [
+            each.id for each in self.records.volumes_of(A)])
+        self.assertEqual([], self.records.volumes_of(B))
+
+    def test_one_transfer_at_a_time(self):
+        self.begin()
+        self.assertRaises(exceptions.StaleTransfer, self.begin)
+
+    def test_begin_at_a_stale_home(self):
+        stale = self.reload()
+        self.volume.host = B + '#p'
+        self.volume.save()
+        self.assertRaises(
+            exceptions.StaleTransfer, self.records.begin, stale, B + '#p',
+            Event.MOVE_BEGUN, GEOMETRY, lambda shadow: 'x', 'CHAP u s', 'i')
+
+    def test_commit_swaps_and_nothing_else(self):
+        before = self.reload()
+        moving = self.records.commit(self.begin())
+        after = self.reload()
+        self.assertTrue(moving.committed)
+        self.assertEqual((A, B), (moving.source, moving.destination))
+        self.assertEqual(B + '#p', after.host)
+        self.assertEqual(moving.shadow_id, after.name_id)
+        self.assertEqual(before.name, moving.source_lv)
+        self.assertEqual(after.name, moving.destination_lv)
+        for kept in ('id', 'status', 'size', 'user_id', 'project_id',
+                     'volume_type_id', 'migration_status'):
+            self.assertEqual(getattr(before, kept), getattr(after, kept))
+
+    def test_commit_twice_has_one_winner(self):
+        moving = self.begin()
+        self.records.commit(moving)
+        self.assertRaises(exceptions.StaleTransfer, self.records.commit,
+                          moving)
+
+    def test_commit_after_a_failure_is_refused(self):
+        moving = self.begin()
+        self.records.advance(moving, Event.FAILED)
+        self.assertRaises(exceptions.StaleTransfer, self.records.commit,
+                          moving)
+        self.assertEqual(A + '#p', self.reload().host)
+
+    def test_advance_compares(self):
+        moving = self.begin()
+        self.records.advance(moving, Event.FAILED)
+        self.assertRaises(exceptions.StaleTransfer, self.records.advance,
+                          moving, Event.FAILED)
+
+    def test_roll_back_restores_the_identities(self):
+        before = self.reload()
+        back = self.records.roll_back(self.records.commit(self.begin()))
+        after = self.reload()
+        self.assertEqual((Phase.ROLLING_BACK, False, A, B), (
+            back.phase, back.committed, back.source, back.destination))
+        for column in ('host', 'name', 'name_id'):
+            self.assertEqual(getattr(before, column),
+                             getattr(after, column))
+        self.records.finish(back, Event.DESTINATION_REMOVED)
+        self.assertIsNone(self.records.transfer_of(self.volume.id))
+        self.assertIsNone(self.reload().migration_status)
+
+    def test_no_way_back_once_hydrating(self):
+        moving = self.records.advance(
+            self.records.commit(self.begin()), Event.SOURCE_DETACHED)
+        self.assertRaises(exceptions.InvalidTransition,
+                          self.records.roll_back, moving)
+
+    def test_there_and_back_again(self):
+        for host in (B, A, B):
+            moving = self.records.begin(
+                self.reload(), host + '#p', Event.MOVE_BEGUN, GEOMETRY,
+                lambda shadow: 'portal,1 iqn 0', 'CHAP u s', 'i')
+            moving = self.records.commit(moving)
+            for event in (Event.HYDRATED, Event.DRAINED):
+                moving = self.records.advance(moving, event)
+            self.records.finish(moving, Event.SOURCE_REMOVED)
+            volume = self.reload()
+            self.assertEqual(host + '#p', volume.host)
+            self.assertEqual('volume-' + moving.shadow_id, volume.name)
+            self.assertEqual('success', volume.migration_status)
+
+    def test_the_secret_goes_with_the_transfer(self):
+        moving = self.begin()
+        failed = self.records.advance(moving, Event.FAILED)
+        self.records.finish(failed, Event.DESTINATION_REMOVED)
+        row = objects.Volume.get_by_id(
+            self.context.elevated(read_deleted='yes'), moving.shadow_id)
+        self.assertIsNone(row.provider_auth)
+
+    def test_transfer_of_a_volume_that_was_deleted(self):
+        moving = self.records.commit(self.begin())
+        self.volume.destroy()
+        found = self.records.transfer(moving.shadow_id)
+        self.assertEqual(A, found.source)
+        self.assertIsNone(found.destination)
+
+    def attachment(self, host, instance=fake.INSTANCE_ID):
+        found = objects.VolumeAttachment(
+            self.context, volume_id=self.volume.id, instance_uuid=instance,
+            attach_status='attached' if host else 'reserved')
+        found.create()
+        if host:
+            found.connector = {'host': host}
+            found.save()
+        return found
+
+    def test_a_refused_live_attachment_is_dropped(self):
+        self.attachment('n1')
+        self.attachment(None)
+        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.assertEqual(['attached'], [
+            each.attach_status for each in self.reload().volume_attachment])
+
+    def test_other_attachments_are_left_alone(self):
+        self.attachment(None)
+        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.attachment('n2')
+        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.attachment('n1', fake.UUID1)
+        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.assertEqual(3, len(self.reload().volume_attachment))
