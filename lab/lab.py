@@ -94,8 +94,10 @@ class Lab:
         try:
             self._up(say, service)
         except BaseException:
-            say('taking down what was begun; logs stay in %s' % self.logs)
-            self.down(keep_logs=True)
+            with process.uninterrupted():
+                say('taking down what was begun; logs stay in %s' % (
+                    self.logs))
+                self.down(keep_logs=True)
             raise
         say('lab "%s" is up' % self.name)
 
@@ -193,12 +195,14 @@ class Lab:
 
     def down(self, keep_logs=False) -> None:
         """End everything of this lab; also what a crash has left behind."""
-        self.processes.stop_all()
-        if (pathlib.Path('/run/netns') / self.namespace).exists():
-            process.run('ip', 'netns', 'del', self.namespace, check=False)
-        shutil.rmtree(self.directory, ignore_errors=True)
-        if not keep_logs:
-            shutil.rmtree(self.logs, ignore_errors=True)
+        with process.uninterrupted():
+            self.processes.stop_all()
+            if (pathlib.Path('/run/netns') / self.namespace).exists():
+                process.run('ip', 'netns', 'del', self.namespace,
+                            check=False)
+            shutil.rmtree(self.directory, ignore_errors=True)
+            if not keep_logs:
+                shutil.rmtree(self.logs, ignore_errors=True)
 
     def _make_network(self):
         process.run('ip', 'netns', 'add', self.namespace)

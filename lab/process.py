@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of a lab: started in its network namespace, ended by id."""
 
+import contextlib
 import ctypes
 import os
 import pathlib
 import signal
 import subprocess
+import threading
 import time
 
 CLONE_NEWNET = 0x40000000
@@ -25,6 +27,24 @@ def enter_namespace(name: str) -> None:
                 name, os.strerror(ctypes.get_errno())))
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def uninterrupted():
+    """What is done in here is done to its end: ctrl-C, twice, is heard once.
+
+    Only the main thread is ever interrupted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN)
+              for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run(*argv, timeout=120, check=True, **kwargs):
