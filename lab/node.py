@@ -106,6 +106,7 @@ class Node:
             'con=null', 'con0=null,fd:1', 'lc_name=' + self.name,
             'lc_address=' + self.address, 'lc_repo=%s' % self.lab.repo,
             'lc_venv=%s' % self.lab.venv,
+            'lc_records=%s' % (self.directory / 'iscsi'),
         ], self.console, env={'TMPDIR': '/dev/shm'})
         process.wait_for('%s to boot' % self.name, self._answers,
                          BOOT_TIMEOUT, self.console)

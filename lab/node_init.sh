@@ -37,6 +37,9 @@ overlay() {
         -o lowerdir=$1,upperdir=$to/upper,workdir=$to/work $1 || exit 1
 }
 overlay /etc
+# What the iSCSI initiator remembers outlives a power cut, as on a real disk.
+mkdir -p $lc_records /etc/iscsi/nodes
+mount --bind $lc_records /etc/iscsi/nodes
 overlay /var/lib
 overlay /var/log
 hostname $lc_name
@@ -50,7 +53,7 @@ modprobe -a dm-mod dm-clone dm-thin-pool dm-snapshot dm-flakey dm-delay \
     dm-dust sd_mod iscsi_tcp configfs target_core_mod target_core_iblock \
     iscsi_target_mod loop ext4 xfs
 mount -t configfs configfs /sys/kernel/config
-mkdir -p /etc/target /var/target /etc/iscsi/nodes
+mkdir -p /etc/target /var/target
 echo "InitiatorName=iqn.2026-11.org.example:$lc_name" \
     >/etc/iscsi/initiatorname.iscsi
 sed -i -e 's/^node.startup.*/node.startup = manual/' \

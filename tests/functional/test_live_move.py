@@ -9,7 +9,7 @@ from lab import process
 from tests.functional import base
 
 
-class LiveMoveTest(base.LabTest):
+class Base(base.LabTest):
 
     def migrating_volume(self):
         """A volume in use on node1, and attached on node2 as well."""
@@ -21,6 +21,9 @@ class LiveMoveTest(base.LabTest):
         self.assertEqual('node2', instances.home(self.lab, volume))
         self.assertTrue(writer.running)
         return volume, source, destination, writer, expected
+
+
+class LiveMoveTest(Base):
 
     def put(self, attached, text):
         attached.node.run(

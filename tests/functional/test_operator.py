@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operator's command on real nodes."""
+
+import json
+
+from lab import config
+from lab import look
+from lab import process
+from tests.functional import test_live_move
+
+NO_VOLUME = '00000000-0000-4000-8000-000000000000'
+
+
+class OperatorTest(test_live_move.Base):
+
+    def command(self, node, *words, code=0):
+        """Run ``cinder-localclone`` on a node; its JSON, or its text."""
+        done = node.run(
+            [self.lab.python, '-W', 'ignore', '-m',
+             'cinder_localclone.cmd.main', '--config-file',
+             node.directory / 'localclone.conf', *words],
+            timeout=120, check=False)
+        self.assertEqual(code, done.returncode, done.stdout + done.stderr)
+        if '--json' in words:
+            return json.loads(done.stdout)
+        return done.stdout + done.stderr
+
+    def test_while_a_volume_moves(self):
+        volume, attached, expected = self.moving_volume()
+        self.brake('15mbit')
+        row, = self.command(self.n1, 'transfers', '--json')
+        self.assertEqual(
+            (volume, 'node1@localclone', 'node2@localclone', 'migrating'),
+            (row['Volume'], row['From'], row['To'], row['Phase']))
+        self.assertTrue(0 < row['Percent'] < 100, row)
+        self.assertIn('only goes forward', self.command(
+            self.n1, 'abort', volume, code=1))
+        shown = self.command(self.n1, 'show', volume, '--json')
+        self.assertIn(('node2@localclone', 'source disk'), [
+            (each['Where'], each['What']) for each in shown])
+        self.assertEqual([], self.command(
+            self.n2, 'repair', volume, '--dry-run', '--json'))
+        for each in self.command(self.n2, 'doctor', '--json'):
+            self.assertNotEqual('FAIL', each['Verdict'], each)
+        self.assert_moved(volume, attached, expected)
+        self.assertEqual([], self.command(self.n1, 'transfers', '--json'))
+
+    def test_repair_says_what_it_did(self):
+        volume = self.volume()
+        self.n1.run('dmsetup remove localclone-' + volume)
+        found = self.command(self.n2, 'show', volume, code=1)
+        self.assertIn('DIFFERENCE', found)
+        self.assertIn('handle of %s now on LV' % volume,
+                      self.command(self.n2, 'repair', volume))
+        self.command(self.n2, 'show', volume)
+        self.n1.service('kill')
+        self.assertIn('did not answer', self.command(
+            self.n2, 'show', volume, code=1))
+        found = self.command(self.n2, 'doctor', code=1)
+        self.assertIn('node1@localclone', found)
+        self.assertIn('there is no volume', self.command(
+            self.n2, 'show', NO_VOLUME, code=1))
+
+    def test_restored_before_any_service_runs(self):
+        other = self.volume(node='node2')
+        volume, attached, expected = self.moving_volume()
+        self.n2.power_cut()
+        self.brake()
+        self.n2.power_on()
+        self.assertTrue(self.n2.run('test -b ' + attached.path,
+                                    check=False).returncode)
+        # Neither the database nor the message bus is asked.
+        conf = self.n2.directory / 'localclone.conf'
+        text = conf.read_text()
+        conf.write_text(text.replace(config.CONTROL, '192.0.2.250'))
+        try:
+            found = self.command(self.n2, 'restore', '--json')
+        finally:
+            conf.write_text(text)
+        self.assertEqual({volume: 'on its clone', other: 'local'}, {
+            each['Volume']: each['State'] for each in found})
+        self.assertEqual(expected, self.checksum(attached))
+        self.assertEqual(0, self.n2.run(
+            'test -b /dev/mapper/localclone-' + other).returncode)
+        self.restart(self.n2, 'start')
+        self.brake()
+        look.wait_moved(self.lab, volume)
+        self.assertEqual(expected, self.checksum(attached))
+
+    def test_a_live_migration_settled_by_hand(self):
+        volume, source, destination, writer, expected = (
+            self.migrating_volume())
+        self.assertIn('is still open on node1', self.command(
+            self.n2, 'resume', volume, code=1))
+        source.stop_writing(writer)
+        self.assertIn('it goes on', self.command(self.n2, 'resume', volume))
+        self.assert_moved(volume, destination, expected)
+        self.assertIn(' 0 bad', destination.verify(writer.stdout))
+        self.assertIn('it has no transfer', self.command(
+            self.n2, 'abort', volume, code=1))
+
+    def test_a_live_migration_taken_back_by_hand(self):
+        volume, source, destination, writer, _expected = (
+            self.migrating_volume())
+        holder = destination.start_writing(seconds=600)
+        self.assertIn('is still open on node2', self.command(
+            self.n1, 'abort', volume, code=1))
+        destination.stop_writing(holder)
+        self.assertIn('was already written on node2', self.command(
+            self.n1, 'abort', volume, code=1))
+        process.wait_for('the phase to stand', lambda: look.shadows(
+            self.lab)[0][1].startswith('lc1:starting'), 10)
+        source.stop_writing(writer)
+        self.command(self.n1, 'resume', volume)
+        look.wait_moved(self.lab, volume)
