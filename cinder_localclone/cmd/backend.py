@@ -139,5 +139,3 @@ def lv_of(volume) -> str | None:
 def home_of(volume) -> str | None:
     """The service host of a volume, without the pool."""
     return volume.host.partition('#')[0] if volume is not None else None
-
-

@@ -9,7 +9,6 @@ import time
 from cliff import lister
 from oslo_config import cfg
 
-from cinder_localclone.cmd import backend as backends
 from cinder_localclone import exceptions
 from cinder_localclone import opts
 from cinder_localclone.privileged import devicemapper
