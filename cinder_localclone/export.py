@@ -194,33 +194,39 @@ class Imports:
         block.stall_rather_than_fail(path, self.stall)
         return path
 
-    def resume(self, transfer: state.Transfer) -> str | None:
+    def resume(self, transfer: state.Transfer) -> str:
         """Log in with what this node's own iSCSI records know.
 
-        :returns: path of the disk; None if the records do not know it
+        :returns: path of the disk
         :raises WrongSource: if it is another disk
-        :raises SourceUnreachable: if the source's portal does not answer
+        :raises NotPossible: if the records do not know the source
+        :raises SourceUnreachable: if it does not answer
         """
         iqn = transfer.source_iqn
         path = self._known_disk(iqn)
         if path is None:
             portal = block.known_portal(iqn, self.timeout)
             if not portal:
-                return None
+                raise exceptions.NotPossible(
+                    volume=transfer.volume_id, reason='this node\'s iSCSI '
+                    'records do not know %s; the volume service logs in to '
+                    'it.' % iqn)
             self._probe(portal)
             block.login(iqn, self.timeout)
-            path = tenacity.Retrying(
-                retry=tenacity.retry_if_result(lambda found: not found),
-                stop=tenacity.stop_after_delay(DISK_TIMEOUT),
-                wait=tenacity.wait_fixed(0.2),
-                retry_error_callback=lambda state: None)(
-                    self._known_disk, iqn)
+            path = self._await_disk(iqn)
             if path is None:
                 raise exceptions.SourceUnreachable(
                     portal=portal, reason='no disk came with the session')
         self._verify(transfer, iqn, path)
         block.stall_rather_than_fail(path, self.stall)
         return path
+
+    def _await_disk(self, iqn):
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_result(lambda found: not found),
+            stop=tenacity.stop_after_delay(DISK_TIMEOUT),
+            wait=tenacity.wait_fixed(0.2),
+            retry_error_callback=lambda state: None)(self._known_disk, iqn)
 
     def detach(self, transfer: state.Transfer) -> None:
         """Log out, whatever still uses the disk; nothing on it is dirty."""

@@ -38,7 +38,7 @@ class Local:
 
 
 def plan(survey: stack.Survey) -> list[Local]:
-    """What is to be restored. Pure.
+    """What is to be restored: what needs no source first. Pure.
 
     An LV that something is still being copied into is never given out by
     itself: regions that are not local would read as old bytes.
@@ -47,18 +47,20 @@ def plan(survey: stack.Survey) -> list[Local]:
     for lv in survey.lvs.values():
         shadow_id = names.shadow_of_metadata(lv.name)
         if shadow_id:
-            arriving[shadow_id] = lv
+            arriving[shadow_id] = (shadow_id, lv)
+            arriving[names.facts(lv.tags).get('volume')] = (shadow_id, lv)
     found = []
     for lv in sorted(survey.lvs.values(), key=lambda each: each.name):
         volume_id = names.facts(lv.tags).get('volume')
         if not volume_id or names.shadow_of_metadata(lv.name):
             continue
         local = Local(volume_id, lv.name, lv.size)
-        shadow_id = lv.name[-36:]  # of a destination LV: see records.py
-        if shadow_id in arriving:
-            local = _of_transfer(local, shadow_id, arriving[shadow_id])
-        found.append(local)
-    return _without_doubles(found)
+        # A destination LV is named after the shadow (see records.py). One
+        # whose volume has a metadata LV is never given out by itself.
+        arrival = arriving.get(lv.name[-36:]) or arriving.get(volume_id)
+        found.append(_of_transfer(local, *arrival) if arrival else local)
+    return sorted(_without_doubles(found),
+                  key=lambda local: local.transfer is not None)
 
 
 def _of_transfer(local, shadow_id, metadata):
@@ -71,7 +73,7 @@ def _of_transfer(local, shadow_id, metadata):
         iqn = facts['source']
     except (KeyError, ValueError):
         return dataclasses.replace(
-            local, reason='the tags of its metadata are not complete')
+            local, reason='the tags of its metadata LV are not complete')
     return dataclasses.replace(local, transfer=state.Transfer(
         volume_id=local.volume_id, shadow_id=shadow_id,
         token=state.Token(state.Phase.MIGRATING, '', geometry),
@@ -83,24 +85,30 @@ def _of_transfer(local, shadow_id, metadata):
 def _without_doubles(found):
     ids = [local.volume_id for local in found]
     return [dataclasses.replace(
-        local, reason='two LVs here claim to be it')
+        local, transfer=None, reason='two LVs here claim to be it')
         if ids.count(local.volume_id) > 1 else local for local in found]
 
 
 def restore(stack_: stack.Stack, imports) -> list[tuple[Local, str]]:
     """Restore all that can be; one that fails does not stop the others.
 
+    A volume that has a handle is left alone: the volume service may be at
+    work on it.
+
     :returns: each volume with what is wrong with it, '' if nothing is
     """
+    survey = stack_.survey()
     outcome = []
-    for local in plan(stack_.survey()):
+    for local in plan(survey):
         problem = local.reason
-        if not problem:
+        if not problem and survey.handle(local.volume_id) is None:
             try:
                 _restore(stack_, imports, local)
+            except exceptions.LocalCloneError as exc:
+                problem = str(exc)
             except Exception as exc:
                 LOG.exception('Volume %s was not restored', local.volume_id)
-                problem = str(exc)
+                problem = '%s: %s' % (type(exc).__name__, exc)
         outcome.append((local, problem))
     return outcome
 
@@ -110,15 +118,9 @@ def _restore(stack_, imports, local):
     if moving is None:
         stack_.ensure_handle_on_lv(local.volume_id, local.lv, local.size)
         return
-    if stack_.survey().handle_is_on_lv(local.volume_id, local.lv):
-        return  # cut over already; only the clean-up was interrupted
     for lv in (local.lv, names.metadata_lv(moving.shadow_id)):
         stack_.activate(lv)
     disk = imports.resume(moving)
-    if disk is None:
-        raise exceptions.SourceUnreachable(
-            portal=moving.source_iqn, reason='this node\'s iSCSI records do '
-            'not know it; the volume service does')
     stack_.ensure_clone(moving, disk)
     stack_.ensure_handle_on_clone(local.volume_id, moving.shadow_id,
                                   local.size)

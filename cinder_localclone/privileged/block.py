@@ -133,6 +133,19 @@ def known_portal(iqn: str, timeout: float) -> str:
 
 @privileged.default.entrypoint
 def login(iqn: str, timeout: float) -> None:
-    """Log in as recorded. 15 is iscsiadm's "session exists"."""
+    """Log in as recorded and find the disk. 15 is "session exists".
+
+    os-brick records that sessions are scanned by hand, so that only the
+    disks that it asks for appear; of a transfer's target there is one.
+    """
     process.run('iscsiadm', '-m', 'node', '-T', iqn, '--login',
                 timeout=timeout, ok=(0, 15))
+    base = '/sys/class/iscsi_session'
+    for session in os.listdir(base):
+        with open('%s/%s/targetname' % (base, session)) as name:
+            if name.read().strip() != iqn:
+                continue
+        device = os.path.realpath('%s/%s/device' % (base, session))
+        host = os.path.basename(os.path.dirname(device))
+        process.run('tee', '/sys/class/scsi_host/%s/scan' % host,
+                    stdin=b'0 0 0', timeout=timeout)

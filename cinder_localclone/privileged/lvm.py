@@ -15,8 +15,8 @@ def volumes(groups: list[str], timeout: float) -> str:
     """All LVs of some groups: LVM's JSON, sizes in bytes."""
     return process.run(
         'lvs', *_JSON, '-o', 'vg_name,lv_name,lv_size,lv_attr,lv_tags,'
-        'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,zero', *groups,
-        timeout=timeout)
+        'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,zero',
+        *groups, timeout=timeout)
 
 
 @privileged.default.entrypoint

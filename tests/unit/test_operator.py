@@ -73,6 +73,26 @@ class RestoreTest(testtools.TestCase):
         found, = self.arriving()
         self.assertTrue(found.reason)
 
+    def test_metadata_of_the_volume_counts_whatever_its_lv_is_called(self):
+        found, = restore.plan(survey(
+            lv('other-name', *names.tags(volume=V1)), metadata(*WHOLE)))
+        self.assertEqual('other-name', found.transfer.destination_lv)
+
+    def test_what_needs_no_source_goes_first(self):
+        found = restore.plan(survey(
+            lv('a-' + SHADOW, *names.tags(volume=V1)), metadata(*WHOLE),
+            lv('volume-' + V2, *names.tags(volume=V2))))
+        self.assertEqual([V2, V1], [each.volume_id for each in found])
+
+    def test_a_volume_with_a_handle_is_left_alone(self):
+        found = mock.MagicMock()
+        found.survey.return_value = stack.Survey(
+            survey(lv('volume-' + V1, *names.tags(volume=V1))).lvs,
+            {names.handle(V1): mock.sentinel.device})
+        (_local, problem), = restore.restore(found, None)
+        self.assertEqual('', problem)
+        found.ensure_handle_on_lv.assert_not_called()
+
     def test_two_that_claim_to_be_one(self):
         found = restore.plan(survey(
             lv('volume-' + V1, *names.tags(volume=V1)),
@@ -96,9 +116,10 @@ class RestoreTest(testtools.TestCase):
         found.survey.return_value = survey(
             lv('volume-' + SHADOW, *names.tags(volume=V1)), metadata(*WHOLE))
         imports = mock.MagicMock()
-        imports.resume.return_value = None
+        imports.resume.side_effect = exceptions.NotPossible(
+            volume=V1, reason='not known.')
         (_local, problem), = restore.restore(found, imports)
-        self.assertIn('do not know it', problem)
+        self.assertIn('not known', problem)
         found.ensure_handle_on_lv.assert_not_called()
         found.ensure_clone.assert_not_called()
 
