@@ -144,10 +144,23 @@ class Server:
         self.wait_status('ACTIVE')
         return seconds
 
-    def abort(self, migration) -> None:
-        """Abort a live migration that runs, by its record."""
-        self.nova.delete('/servers/%s/migrations/%d' % (
-            self.id, migration['id'])).raise_for_status()
+    def abort(self, migration, timeout=180) -> None:
+        """Abort a live migration that runs, by its record; wait for it."""
+        path = '/servers/%s/migrations/%d' % (self.id, migration['id'])
+
+        def sending():  # libvirt refuses until its own job has begun
+            answer = self.nova.request('GET', path)
+            return answer.status_code >= 400 or answer.json()['migration'][
+                'memory_processed_bytes']
+        process.wait_for('memory to be sent', sending, timeout, every=0.5)
+        self.nova.delete(path).raise_for_status()
+
+        def ended():
+            return next(each['status'] for each in self.migrations()
+                        if each['id'] == migration['id']) in (
+                            'cancelled', 'error', 'failed')
+        process.wait_for('live migration to be aborted', ended, timeout,
+                         every=0.5)
 
     def mend(self) -> None:
         """Nova leaves a server whose migration was aborted in ERROR."""
