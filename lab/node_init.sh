@@ -69,6 +69,7 @@ mkdir -p /run/bin
 printf '#!/bin/sh\nwhile :; do case $1 in -*) shift;; *rootwrap) shift 2;; *) break;; esac; done\nexec "$@"\n' \
     >/run/bin/sudo
 chmod +x /run/bin/sudo
+cp $lc_repo/etc/udev/rules.d/*.rules /etc/udev/rules.d/
 /lib/systemd/systemd-udevd --daemon
 udevadm trigger --action=add --subsystem-match=block
 udevadm settle --timeout=5
