@@ -7,8 +7,9 @@
     clone    dm-clone, only during a transfer (metadata LV | LV | source)
     LV       LVM, thin by default
 
-Every effect looks first, does what is missing and returns whether it did
-anything. Sizes are bytes; device-mapper lengths are 512-byte sectors.
+Every effect does what is missing and returns whether it did anything. It
+looks first, or takes "there already" for an answer: a look costs a command.
+Sizes are bytes; device-mapper lengths are 512-byte sectors.
 """
 
 import dataclasses
@@ -221,31 +222,38 @@ class Stack:
     def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:
         """Create the LV of a volume, thin or thick as configured.
 
-        It is tagged with the volume's id, for :mod:`.restore`.
+        It is tagged with the volume's id, for :mod:`.restore`. Once this
+        returns, the LV and all that was created before outlive a power cut.
         """
-        if name in self.lvs():
-            return False
+        tags = names.tags(volume=volume_id)
         if self.pool:
-            lvm.create_thin(self.group, self.pool, name, size_bytes,
-                            names.tags(volume=volume_id), self.timeout)
+            created = lvm.create_thin(self.group, self.pool, name, size_bytes,
+                                      tags, self.timeout)
         else:
-            lvm.create_thick(self.group, name, size_bytes,
-                             names.tags(volume=volume_id), self.timeout)
-        return True
+            created = lvm.create_thick(self.group, name, size_bytes, tags,
+                                       self.timeout)
+        if created:
+            lvm.settle(self._groups, self.timeout)
+        return created
 
     def activate(self, name: str) -> bool:
         found = self.lvs().get(name)
-        if found is None or found.number:
+        return found is not None and self._activate(found)
+
+    def _activate(self, lv):
+        if lv.number:
             return False
-        lvm.activate(found.group, name, self.timeout)
+        lvm.activate(lv.group, lv.name, self.timeout)
         return True
 
     def remove_lv(self, name: str) -> bool:
-        found = self.lvs().get(name)
-        if found is None:
-            return False
-        lvm.remove(found.group, name, self.timeout)
-        return True
+        """Remove an LV, so that it does not come back after a power cut."""
+        group = (self.metadata_group if names.shadow_of_metadata(name)
+                 else self.group)
+        removed = lvm.remove(group, name, self.timeout)
+        if removed:
+            lvm.settle([group], self.timeout)
+        return removed
 
     def create_metadata(self, transfer: state.Transfer) -> bool:
         """Create the metadata LV and zero its head: once, marked by a tag.
@@ -253,18 +261,16 @@ class Stack:
         More tags say what :mod:`.restore` needs to know of the transfer.
         """
         name = names.metadata_lv(transfer.shadow_id)
-        found = self.lvs().get(name)
-        if found and names.METADATA_READY in found.tags:
-            return self.activate(name)
-        if found:
-            self.activate(name)
-        else:
-            lvm.create_thick(
+        if not lvm.create_thick(
                 self.metadata_group, name,
                 transfer.geometry.metadata_bytes(transfer.size_bytes),
                 names.tags(
                     volume=transfer.volume_id, geometry=transfer.geometry,
-                    source=transfer.source_iqn), self.timeout)
+                    source=transfer.source_iqn), self.timeout):
+            found = self.lvs()[name]
+            activated = self._activate(found)
+            if names.METADATA_READY in found.tags:
+                return activated
         block.zero_head(names.lv_path(self.metadata_group, name),
                         self.timeout)
         lvm.add_tag(self.metadata_group, name, names.METADATA_READY,
@@ -335,14 +341,14 @@ class Stack:
             raise exceptions.MissingData(
                 what='Logical volume %s' % lv, volume=volume_id,
                 host='this node')
-        self.activate(lv)
+        self._activate(survey.lvs[lv])
         return self._ensure_handle(
             survey, volume_id,
             names.lv_path(survey.lvs[lv].group, lv), size_bytes)
 
     def ensure_handle_on_clone(self, volume_id: str, shadow_id: str,
                                size_bytes: int) -> bool:
-        survey = self.survey()
+        survey = Survey({}, self.devices())
         if survey.handle_is_on_clone(volume_id, shadow_id):
             return False
         return self._ensure_handle(
@@ -362,10 +368,7 @@ class Stack:
         return self._remove_device(names.handle(volume_id))
 
     def _remove_device(self, name):
-        if name not in self.devices():
-            return False
-        devicemapper.remove(name, self.timeout)
-        return True
+        return devicemapper.remove(name, self.timeout)
 
     # -- data
 

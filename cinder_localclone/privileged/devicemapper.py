@@ -42,9 +42,12 @@ def swap_table(name: str, table: str, timeout: float) -> None:
 
 
 @privileged.default.entrypoint
-def remove(name: str, timeout: float) -> None:
+def remove(name: str, timeout: float) -> bool:
+    """Returns False if there is no such device."""
     # udev opens new devices for a moment: EBUSY, so retry.
-    process.run('dmsetup', 'remove', '--retry', name, timeout=timeout)
+    return process.run_unless(
+        'No such device', 'dmsetup', 'remove', '--retry', name,
+        timeout=timeout)
 
 
 @privileged.default.entrypoint

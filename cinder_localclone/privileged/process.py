@@ -41,3 +41,20 @@ def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
             command=' '.join(argv), code=process.returncode,
             stderr=err.decode(errors='replace').strip()[-500:])
     return out.decode(errors='replace')
+
+
+def run_unless(done: str, *argv: str, timeout: float) -> bool:
+    """Run a command whose work may be done already.
+
+    Asking first would cost a command more, each time.
+
+    :param done: what it says on stderr if so
+    :returns: whether it did anything
+    """
+    try:
+        run(*argv, timeout=timeout)
+    except exceptions.CommandFailed as exc:
+        if done in str(exc):
+            return False
+        raise
+    return True

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the stack runs, and in which order, where the order matters."""
+
+from unittest import mock
+
+import ddt
+import testtools
+
+from cinder_localclone.dm import tables
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone.privileged import process
+from cinder_localclone import stack
+from cinder_localclone import state
+
+V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
+TRANSFER = state.Transfer(
+    V1, SHADOW, state.Token(state.Phase.MIGRATING, 'n',
+                            state.Geometry(128, 32, 8)), False, 'a@l', 'b@l',
+    'volume-' + V1, 'volume-' + SHADOW, 1,
+    location='192.0.2.1:3260,1 iqn.2026-11.org.example:x 0')
+META = names.metadata_lv(SHADOW)
+
+
+class ProcessTest(testtools.TestCase):
+
+    def test_run_unless(self):
+        def run(done):
+            return process.run_unless(
+                done, 'sh', '-c', 'echo it is there >&2; exit 5', timeout=9)
+        self.assertFalse(run('is there'))
+        self.assertRaises(exceptions.CommandFailed, run, 'is not there')
+        self.assertTrue(process.run_unless('x', 'true', timeout=9))
+
+
+@ddt.ddt
+class StackTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.ran = mock.Mock()
+        for room in ('lvm', 'block', 'devicemapper'):
+            patched = mock.patch.object(stack, room, getattr(self.ran, room))
+            patched.start()
+            self.addCleanup(patched.stop)
+        self.stack = stack.Stack('g', 'g-pool', 'fast', 30)
+
+    def lvs(self, *found):
+        self.stack.lvs = lambda: {each.name: each for each in found}
+
+    def called(self):
+        return [call[0].partition('.')[2] for call in self.ran.mock_calls]
+
+    def test_created_lv_outlives_a_power_cut(self):
+        self.assertTrue(self.stack.create_lv('volume-x', 1 << 30, V1))
+        self.assertEqual(['create_thin', 'settle'], self.called())
+        self.assertEqual(['localclone.volume=' + V1],
+                         self.ran.lvm.create_thin.call_args.args[4])
+        self.ran.lvm.settle.assert_called_once_with(['fast', 'g'], 30)
+
+    def test_lv_that_is_there_is_left(self):
+        self.ran.lvm.create_thin.return_value = False
+        self.assertFalse(self.stack.create_lv('volume-x', 1 << 30, V1))
+        self.assertEqual(['create_thin'], self.called())
+
+    @ddt.data((META, 'fast'), ('volume-x', 'g'))
+    @ddt.unpack
+    def test_removed_lv_does_not_come_back(self, name, group):
+        self.assertTrue(self.stack.remove_lv(name))
+        self.assertEqual([
+            mock.call.lvm.remove(group, name, 30),
+            mock.call.lvm.settle([group], 30)], self.ran.mock_calls)
+
+    def test_lv_that_is_gone_is_removed(self):
+        self.ran.lvm.remove.return_value = False
+        self.assertFalse(self.stack.remove_lv('volume-x'))
+        self.assertEqual(['remove'], self.called())
+
+    def test_new_metadata_is_zeroed_and_then_marked(self):
+        self.assertTrue(self.stack.create_metadata(TRANSFER))
+        self.assertEqual(['create_thick', 'zero_head', 'add_tag'],
+                         self.called())
+        self.assertEqual({
+            'volume': V1, 'geometry': '128:32:8',
+            'source': 'iqn.2026-11.org.example:x'}, names.facts(
+                self.ran.lvm.create_thick.call_args.args[3]))
+
+    def metadata(self, number, *tags):
+        self.ran.lvm.create_thick.return_value = False
+        self.lvs(stack.LogicalVolume(
+            'fast', META, 4 << 20, number, frozenset(tags)))
+
+    @ddt.data(('', ['create_thick', 'activate'], True),
+              ('253:4', ['create_thick'], False))
+    @ddt.unpack
+    def test_metadata_that_is_marked_is_never_zeroed(
+            self, number, called, did):
+        self.metadata(number, names.METADATA_READY)
+        self.assertEqual(did, self.stack.create_metadata(TRANSFER))
+        self.assertEqual(called, self.called())
+
+    def test_metadata_that_was_not_marked_is_zeroed(self):
+        self.metadata('253:4', *names.tags(volume=V1))
+        self.assertTrue(self.stack.create_metadata(TRANSFER))
+        self.assertEqual(['create_thick', 'zero_head', 'add_tag'],
+                         self.called())
+
+    def devices(self, *found):
+        self.stack.devices = lambda: {each.name: each for each in found}
+
+    def device(self, name, number, table):
+        return tables.Device(name, names.device_uuid(name), number, 0, False,
+                             table)
+
+    def test_handle_on_its_clone_is_left(self):
+        self.devices(
+            self.device(names.handle(V1), '253:7', '0 1 linear 253:6 0'),
+            self.device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
+        self.assertFalse(self.stack.ensure_handle_on_clone(
+            V1, SHADOW, 1 << 30))
+        self.assertEqual([], self.ran.mock_calls)
+
+    @ddt.data((True, 'swap_table'), (False, 'create'))
+    @ddt.unpack
+    def test_handle_is_put_on_its_clone(self, there, called):
+        found = [self.device(names.clone(SHADOW), '253:6', '0 1 clone a b c')]
+        if there:
+            found.append(self.device(
+                names.handle(V1), '253:7', '0 1 linear 253:5 0'))
+        self.devices(*found)
+        self.assertTrue(self.stack.ensure_handle_on_clone(
+            V1, SHADOW, 1 << 30))
+        self.assertEqual([called], self.called())
+
+    def test_handle_on_an_lv_that_is_not_active(self):
+        self.devices()
+        self.lvs(stack.LogicalVolume('g', 'v', 1 << 30, '', frozenset()))
+        self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', 1 << 30))
+        self.assertEqual(['activate', 'create'], self.called())
+
+    def test_missing_lv_is_not_made_anew(self):
+        self.devices()
+        self.lvs()
+        self.assertRaises(
+            exceptions.MissingData, self.stack.ensure_handle_on_lv, V1, 'v',
+            1 << 30)
+        self.assertEqual([], self.ran.mock_calls)
