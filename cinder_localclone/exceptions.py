@@ -103,6 +103,15 @@ class MissingData(LocalCloneError):
     user_message = 'DATA_MISSING'
 
 
+class MetadataTooSmall(LocalCloneError):
+    message = _('%(device)s, which is to remember the copy of volume '
+                '%(volume)s, has %(found)s bytes and needs %(needed)s: the '
+                'kernel crashes when it is full. The volume was not given '
+                'out. Extend it ("lvextend -L %(needed)sb %(device)s"), then '
+                '"cinder-localclone repair".')
+    user_message = 'DATA_MISSING'
+
+
 class CommandFailed(LocalCloneError):
     message = _('"%(command)s" failed with exit code %(code)s: %(stderr)s')
 

@@ -301,10 +301,11 @@ class Stack:
                     (handle and handle.opened)
                     or self.clone_status(transfer.shadow_id).mode == 'rw'):
                 return False
+        metadata = names.lv_path(self.metadata_group,
+                                 names.metadata_lv(transfer.shadow_id))
+        self._check_metadata(transfer, metadata)
         table = tables.clone(
-            transfer.size_bytes // state.SECTOR,
-            names.lv_path(self.metadata_group,
-                          names.metadata_lv(transfer.shadow_id)),
+            transfer.size_bytes // state.SECTOR, metadata,
             names.lv_path(self.group, transfer.destination_lv), number,
             transfer.geometry)
         if found:
@@ -317,6 +318,14 @@ class Stack:
         # refuses discards refuses them too.
         block.withhold_discards(names.clone_path(transfer.shadow_id))
         return True
+
+    def _check_metadata(self, transfer, path):
+        found = block.size(path)
+        needed = transfer.geometry.metadata_bytes(transfer.size_bytes)
+        if found < needed:
+            raise exceptions.MetadataTooSmall(
+                device=path, volume=transfer.volume_id, found=found,
+                needed=needed)
 
     def set_hydration(self, shadow_id: str, enabled: bool) -> bool:
         if self.clone_status(shadow_id).enabled == enabled:

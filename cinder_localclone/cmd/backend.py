@@ -10,6 +10,7 @@ from cinder import version
 from cinder.volume import configuration
 from cinder.volume.drivers import lvm as cinder_lvm
 from oslo_config import cfg
+from oslo_messaging import opts as messaging
 
 from cinder_localclone import exceptions
 from cinder_localclone import export
@@ -28,6 +29,8 @@ def load(files) -> None:
     """Read configuration files; the default is Cinder's."""
     CONF([], project='cinder', version=version.version_string(),
          default_config_files=files or None)
+    for group, found in messaging.list_opts():
+        CONF.register_opts(found, group)
 
 
 def sections() -> list[str]:

@@ -42,14 +42,24 @@ def identity(path: str) -> tuple[int, str]:
     :returns: size in bytes, unit serial number ('' if it names none)
     """
     name = os.path.basename(os.path.realpath(path))
-    with open('/sys/block/%s/size' % name) as size:
-        sectors = int(size.read())
     serial = ''
     page = '/sys/block/%s/device/vpd_pg80' % name
     if os.path.exists(page):
         with open(page, 'rb') as data:
             serial = data.read()[4:].decode('ascii', 'replace').strip('\0 ')
-    return sectors * 512, serial
+    return _size(path), serial
+
+
+@privileged.default.entrypoint
+def size(path: str) -> int:
+    """The size of a device in bytes, from sysfs."""
+    return _size(path)
+
+
+def _size(path):
+    name = os.path.basename(os.path.realpath(path))
+    with open('/sys/block/%s/size' % name) as sectors:
+        return int(sectors.read()) * 512
 
 
 @privileged.default.entrypoint

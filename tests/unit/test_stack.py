@@ -145,3 +145,21 @@ class StackTest(testtools.TestCase):
             exceptions.MissingData, self.stack.ensure_handle_on_lv, V1, 'v',
             1 << 30)
         self.assertEqual([], self.ran.mock_calls)
+
+    def clone_with(self, metadata_bytes):
+        self.devices()
+        self.ran.block.size.return_value = metadata_bytes
+        self.ran.block.number.return_value = '8:0'
+        return self.stack.ensure_clone(TRANSFER, '/dev/sda')
+
+    def test_clone_on_metadata_of_its_size(self):
+        self.assertTrue(self.clone_with(4 << 20))
+        self.ran.block.size.assert_called_once_with(
+            names.lv_path('fast', META))
+        self.assertIn('create', self.called())
+
+    def test_no_clone_on_metadata_that_is_too_small(self):
+        # A clone whose metadata runs full panics the kernel.
+        self.assertRaises(exceptions.MetadataTooSmall, self.clone_with,
+                          (4 << 20) - 4096)
+        self.assertNotIn('create', self.called())
