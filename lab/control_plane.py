@@ -152,6 +152,9 @@ class ControlPlane:
             '--socket=%s' % sock, '--bind-address=' + config.CONTROL,
             '--pid-file=%s' % (self.directory / 'mysql.pid'),
             '--innodb-flush-log-at-trx-commit=0', '--max-connections=300',
+            # A node that lost power never ends its transactions: its row
+            # locks would stand for hours.
+            '--idle-transaction-timeout=15',
             '--skip-name-resolve'], log)
         process.wait_for('MariaDB', lambda: sock.exists() and 'mysqld is '
                          'alive' in process.run(
@@ -200,7 +203,8 @@ class ControlPlane:
             '--module', module + ':application',
             '--virtualenv', self.lab.venv, '--master', '--die-on-term',
             '--need-app', '--enable-threads', '--threads',
-            '4' if name == 'cinder' else '2', '--thunder-lock',
+            str(self.lab.settings.get('api_threads', 4))
+            if name == 'cinder' else '2', '--thunder-lock',
             '--lazy-apps', '--buffer-size', '65535', '--listen', '64',
             '--http-auto-chunked', '--http-chunked-input',
             '--add-header', 'Connection: close', '--disable-logging',
