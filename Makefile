@@ -3,13 +3,15 @@
 SIZE ?= 2
 LABRUN = PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -m
 
-.PHONY: demo live-migration test unit lab-up lab-down lab-status bench docs
+.PHONY: demo live-migration test unit lab-up lab-down lab-status bench docs faults
 demo: python3 ; lab/demo --size $(SIZE) $(if $(KEEP),--keep)
 live-migration: python3
 	lab/live-migration --size $(SIZE) $(if $(KEEP),--keep)
 test: python3 ; $(LABRUN) lab.testrun
 unit: python3 ; $(LABRUN) lab.testrun --unit
 bench: python3 ; $(LABRUN) lab.bench $(if $(JSON),--json $(JSON))
+# ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on; SEED=, MINUTES=: random
+faults: python3 ; $(LABRUN) lab.faults $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 lab-up: python3 ; lab/lab up
 lab-down: ; lab/lab down
 lab-status: ; lab/lab status

@@ -240,13 +240,22 @@ class Node:
 
     def service(self, action, backend='localclone'):
         """start, stop, kill or restart a volume service of this node."""
+        steps = self.lab.directory / 'steps'
+        stepping = (backend == 'localclone'
+                    and self.lab.settings.get('stepping'))
+        if stepping:
+            steps.mkdir(exist_ok=True)
         self.daemon(action, 'cinder-' + backend, 'cinder-volume',
-                    self.directory / ('%s.conf' % backend))
+                    self.directory / ('%s.conf' % backend),
+                    '%s -m lab.stepping %s %s %d ' % (
+                        self.lab.python, steps, self.name, stepping)
+                    if stepping else '')
 
-    def daemon(self, action, name, program, conf):
+    def daemon(self, action, name, program, conf, runner=''):
         """start, stop, kill or restart an OpenStack service of this node.
 
         :param name: of its log and pid file
+        :param runner: what runs the program, if it does not run by itself
         """
         pid = '/run/%s.pid' % name
         if action in ('stop', 'kill', 'restart'):
@@ -259,10 +268,12 @@ class Node:
                     'pid': pid, 'number': number}, timeout=30)
         if action in ('start', 'restart'):
             self.run(
-                'PATH=$PATH:%(venv)s/bin setsid %(venv)s/bin/%(program)s '
+                'PATH=$PATH:%(venv)s/bin setsid '
+                '%(runner)s%(venv)s/bin/%(program)s '
                 '--config-file %(conf)s >>%(log)s 2>&1 </dev/null & '
                 'echo $! >%(pid)s' % {
                     'venv': self.lab.venv, 'program': program, 'conf': conf,
+                    'runner': runner,
                     'log': self.lab.logs / (
                         '%s.%s.log' % (self.name, name)), 'pid': pid})
 

@@ -34,7 +34,7 @@ def shared_lab():
         if not given:
             atexit.register(lab.down, keep_logs=True)
             try:
-                lab.up(progress=_say)
+                lab.up(progress=_say, stepping=1)
             except process.LabError as exc:
                 _failure = exc
                 raise

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One batch of cells: each stops its own volume's operation at its own step;
+one fault hits all of them; then each must reach its goal.
+
+A cell takes a minute or two, nearly all of it for starting again what the
+fault ended: so cells that differ in the step alone share that. Each keeps a
+volume, requests and a verdict of its own.
+"""
+
+import dataclasses
+import threading
+import time
+import traceback
+
+from lab.faults import checks
+from lab.faults import disk as disks
+from lab.faults.ground import in_parallel
+from lab.faults.operations import OPERATIONS
+from lab import process
+
+#: Seconds within which an operation must come to a step.
+REACH = 240
+#: Seconds that a node is without power.
+DARK = 3
+
+#: Steps under the destination's lock on its room: one at a time stays there,
+#: and only when all others are past it.
+ALONE = frozenset('destination ' + step for step in (
+    'create_thick metadata', 'zero_head metadata', 'add_tag metadata',
+    'create_thin volume'))
+
+#: Steps of a move while its request waits for the answer.
+BEFORE_ANSWER = ALONE | frozenset((
+    'source before begin', 'source begin', 'source export export',
+    'destination attach', 'destination create clone',
+    'destination withhold_discards clone', 'destination create handle',
+    'destination read_head handle', 'source commit'))
+
+#: Requests sent at once, where none of them is to be stopped: the nodes are
+#: small, and a request has its limits.
+TOGETHER = 3
+
+#: Column: (what happens, to which ends).
+FAULTS = {
+    'kill source': ('kill', ('source',)),
+    'kill destination': ('kill', ('destination',)),
+    'cut source': ('cut', ('source',)),
+    'cut destination': ('cut', ('destination',)),
+    'cut both': ('cut', ('source', 'destination')),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """:param step: 'source LABEL' or 'destination LABEL'"""
+
+    operation: str
+    step: str
+    fault: str
+
+    def __str__(self):
+        return '%s / %s / %s' % (self.operation, self.step, self.fault)
+
+
+@dataclasses.dataclass
+class Verdict:
+    cell: Cell
+    ok: bool
+    reason: str = ''
+    log: list = dataclasses.field(default_factory=list)
+    seconds: float = 0
+
+
+class Batch:
+    """Cells of one operation and one fault.
+
+    :param pool: volumes that may be used again: {node name: [Disk]}
+    """
+
+    def __init__(self, ground, cells, pool):
+        self.ground = ground
+        self.cells = cells
+        self.kind = OPERATIONS[cells[0].operation]
+        self.fault = cells[0].fault
+        self.pool = pool
+        self.source, self.destination = self._direction()
+        self.operations = []
+        self.reasons = {}
+
+    def _direction(self):
+        first, second = self.ground.nodes.values()
+        if self.kind.moved and len(self.pool[second.name]) > len(
+                self.pool[first.name]):
+            return second, first
+        return first, second
+
+    # -- volumes
+
+    def _disks(self):
+        count = len(self.cells)
+        mine = []
+        if self.kind.moved:
+            ready = self.pool[self.source.name]
+            while ready and len(mine) < count:
+                mine.append(ready.pop())
+        fresh_at = self.destination if self.kind.moved else self.source
+        fresh = self._fresh(fresh_at, count - len(mine))
+        if self.kind.moved and fresh:
+            in_parallel([lambda d=disk: self._move_once(d)
+                         for disk in fresh])
+        return mine + fresh
+
+    def _fresh(self, node, count):
+        made = [disks.Disk(self.ground.lab, volume) for volume in
+                (self.ground.create(node, count) if count else ())]
+        in_parallel([lambda d=disk: d.fill(node) for disk in made])
+        return made
+
+    def _move_once(self, disk):
+        move = OPERATIONS['move'](self.ground, disk, self.destination,
+                                  self.source)
+        move.run()
+        move.settle(())
+        disk.detach(self.source)
+
+    # -- the course of a batch
+
+    def run(self):
+        """:returns: a Verdict for each cell"""
+        began = time.monotonic()
+        marks = self.ground.log_marks()
+        try:
+            self._prepare()
+            self._stop_all()
+            self._strike()
+            self._settle()
+            self._check()
+        except Exception as exc:
+            self._blame(range(len(self.cells)), exc)
+        verdicts = []
+        for index, cell in enumerate(self.cells):
+            reason = '; '.join(self.reasons.get(index, ()))
+            log = []
+            if reason and index < len(self.operations):
+                log = self.ground.log_since(
+                    marks, self.operations[index].disk.volume)
+            verdicts.append(Verdict(
+                cell, not reason, reason, log,
+                (time.monotonic() - began) / len(self.cells)))
+        return verdicts
+
+    def _blame(self, indices, what):
+        text = str(what) if isinstance(what, (str, process.LabError)) else (
+            ''.join(traceback.format_exception(what))[-1500:])
+        for index in indices:
+            self.reasons.setdefault(index, []).append(text[:1500])
+
+    def _each(self, call):
+        """Call for each operation without a complaint; blame it if not."""
+        def guarded(index, operation):
+            try:
+                call(index, operation)
+            except Exception as exc:
+                self._blame([index], exc)
+        in_parallel([
+            lambda i=index, o=operation: guarded(i, o)
+            for index, operation in enumerate(self.operations)
+            if index not in self.reasons])
+
+    def _prepare(self):
+        self.ground.dirty(self.destination)
+        self.operations = [
+            self.kind(self.ground, disk, self.source, self.destination)
+            for disk in self._disks()]
+        if not any(cell.step in BEFORE_ANSWER for cell in self.cells):
+            gate = threading.Semaphore(TOGETHER)
+            for operation in self.operations:
+                operation.gate = gate
+        for operation in self.operations:
+            self.ground.forget_steps(operation.disk)
+        self._each(lambda _index, operation: operation.prepare())
+
+    def _stop_all(self):
+        for cell, operation in zip(self.cells, self.operations):
+            end, _space, label = cell.step.partition(' ')
+            self.ground.arm(operation.disk, getattr(self, end), label)
+        late = [index for index, cell in enumerate(self.cells)
+                if cell.step in ALONE]
+        for turn in (False, True):
+            self._each(lambda index, operation: self._start_and_wait(
+                operation) if (index in late) is turn else None)
+
+    def _start_and_wait(self, operation):
+        operation.start()
+
+        def there():
+            if self.ground.reached(operation.disk):
+                return True
+            if operation.error:
+                raise operation.error
+            return False
+        self.ground.wait('the step', there, REACH, every=0.3)
+
+    def _strike(self):
+        what, ends = FAULTS[self.fault]
+        nodes = [getattr(self, end) for end in ends]
+        self.lost_power = nodes if what == 'cut' else []
+        if what == 'kill':
+            in_parallel([lambda n=n: self.ground.kill_service(n)
+                         for n in nodes])
+        else:
+            in_parallel([n.power_cut for n in nodes])
+        for operation in self.operations:
+            for node in self.lost_power:
+                operation.disk.lost_power(node)
+        self.ground.release()
+        if what == 'cut':
+            self.ground.pause(DARK)
+            in_parallel([lambda n=n: self.ground.power_on(n) for n in nodes])
+        else:
+            for node in nodes:
+                self.ground.start_service(node)
+        in_parallel([lambda n=n: self.ground.wait_service(n) for n in nodes])
+        checks.services(self.ground)
+
+    def _settle(self):
+        self._each(lambda _index, operation: operation.settle(
+            self.lost_power))
+
+    def _check(self):
+        attachments = [
+            attached.id
+            for disk in [o.disk for o in self.operations]
+            + self.ground.bystanders + sum(self.pool.values(), [])
+            for attached in disk.attached.values()]
+        for problem in checks.settled(self.ground, attachments):
+            mine = [index for index, operation in enumerate(self.operations)
+                    if operation.disk.volume in problem]
+            self._blame(mine or range(len(self.cells)), problem)
+        checks.bystanders(self.ground)
+
+    # -- afterwards
+
+    def clean(self):
+        """Keep the volumes that can be used again, delete the others.
+
+        :raises LabError: if the lab is not as it was
+        """
+        self.ground.heal()
+
+        def clean_one(index, disk):
+            disk.stop()
+            if index in self.reasons or not disk.exists():
+                disk.remove()
+                return
+            for node in list(self.ground.nodes.values()):
+                if node.name in disk.attached:
+                    disk.detach(node)
+            if len(disk._areas) < disks.AREAS and issubclass(
+                    self.kind, OPERATIONS['move']):
+                self.pool[disk.home()].append(disk)
+            else:
+                disk.remove()
+        in_parallel([lambda i=index, o=operation: clean_one(i, o.disk)
+                     for index, operation in enumerate(self.operations)])
+        for operation in self.operations:
+            self.ground.forget_steps(operation.disk)
+        left = checks.settled(self.ground, [
+            attached.id for disk in self.ground.bystanders
+            for attached in disk.attached.values()])
+        if left:
+            raise process.LabError('; '.join(left))
+
+
+def discover(ground, kind, pool):
+    """The steps of an undisturbed operation, in their order.
+
+    :returns: ['source LABEL' or 'destination LABEL', ...]
+    """
+    batch = Batch(ground, [Cell(kind, '', 'kill source')], pool)
+    batch._prepare()
+    operation = batch.operations[0]
+    if batch.reasons:
+        raise process.LabError(batch.reasons[0][0])
+    prepared = len(ground.taken(operation.disk))
+    operation.start()
+    operation.settle(())
+    batch._check()
+    if batch.reasons:
+        raise process.LabError('undisturbed: %s' % batch.reasons[0][0])
+    ends = {batch.source.name: 'source', batch.destination.name:
+            'destination'}
+    steps = []
+    for node, label in ground.taken(operation.disk)[prepared:]:
+        step = '%s %s' % (ends[node], label)
+        if step not in steps:
+            steps.append(step)
+    batch.clean()
+    end, _space, label = steps[0].partition(' ')
+    return ['%s before %s' % (end, label)] + steps

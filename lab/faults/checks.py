@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The promises of the design, as far as looking at everything can tell.
+
+What must be there follows from Cinder's database, row by row; whatever else
+is there, or lacks, is named. Only a state that stays is wrong: work may be
+under way, so looks are repeated for a while.
+"""
+
+import time
+
+from lab.faults import disk as disks
+from lab.faults import ground as grounds
+from lab import look
+from lab import process
+
+#: Seconds for strays to go: some periodic looks.
+SETTLING = 75
+
+_LOOK = r'''
+echo "== lvs"
+lvs --noheadings --separator '|' -o lv_name,lv_kernel_major,lv_kernel_minor \
+    cinder-volumes 2>/dev/null
+echo "== devices"
+dmsetup info -c --noheadings --separator '|' -o name,suspended
+echo "== tables"
+dmsetup table
+echo "== sessions"
+iscsiadm -m session 2>/dev/null
+echo "== exports"
+ls /sys/kernel/config/target/iscsi 2>/dev/null | grep iqn
+echo "== backstores"
+ls -d /sys/kernel/config/target/core/iblock_*/* 2>/dev/null | grep localclone
+true
+'''
+
+
+def _sections(text):
+    found = {}
+    for line in text.splitlines():
+        if line.startswith('== '):
+            found[line[3:]] = rows = []
+        elif line.strip():
+            rows.append(line.strip())
+    return found
+
+
+def _rows(lab):
+    names = ('id', 'backing', 'host', 'status', 'migration')
+    return [dict(zip(names, row)) for row in look.sql(
+        lab, "SELECT id, COALESCE(_name_id, id), SUBSTRING_INDEX(host, '@', "
+        "1), status, COALESCE(migration_status, '') FROM volumes WHERE "
+        "deleted = 0 AND host LIKE '%@localclone%'")]
+
+
+def node_problems(node, rows):
+    """What a node has that it should not, or lacks."""
+    found = _sections(node.run(_LOOK, timeout=60).stdout)
+    lvs = {}
+    for line in found['lvs']:
+        name, major, minor = line.split('|')
+        lvs[name] = '%s:%s' % (major, minor)
+    here = {row['id']: 'volume-' + row['backing'] for row in rows
+            if row['host'] == node.name}
+    own = {name for name in lvs
+           if name.startswith(('volume-', 'localclone-'))}
+    for name in sorted(own - set(here.values())):
+        yield 'LV %s is left' % name
+    for name in sorted(set(here.values()) - own):
+        yield 'LV %s is missing' % name
+    devices = dict(line.split('|') for line in found['devices']
+                   if line.startswith('localclone-'))
+    handles = {'localclone-' + volume: lv for volume, lv in here.items()}
+    for name, suspended in sorted(devices.items()):
+        if name not in handles:
+            yield 'device %s is left' % name
+        if suspended != 'Active':
+            yield 'device %s is suspended (%s)' % (name, suspended)
+    tables = dict(line.split(': ', 1) for line in found['tables']
+                  if ': ' in line)
+    for name, lv in sorted(handles.items()):
+        words = tables.get(name, 'no device').split()
+        if words[2:3] != ['linear'] or words[3] != lvs.get(lv):
+            yield 'handle %s is not on %s: %s' % (
+                name, lv, ' '.join(words[2:4]))
+    for what in ('sessions', 'exports', 'backstores'):
+        for line in found[what]:
+            yield '%s left: %s' % (what, line)
+
+
+def problems(ground, attachments):
+    """What is wrong on the nodes and in the database, in words.
+
+    :param attachments: ids of those that there must be
+    """
+    lab, found = ground.lab, []
+    rows = _rows(lab)
+    for row in rows:
+        if row['migration'].startswith('target:') or (
+                row['status'] == 'maintenance'):
+            found.append('shadow %(id)s is left (%(migration)s)' % row)
+    rows = [row for row in rows
+            if not row['migration'].startswith('target:')]
+    for each in grounds.in_parallel(
+            [lambda n=node: list(node_problems(n, rows))
+             for node in ground.nodes.values()]):
+        found += each
+    for name, node in ground.nodes.items():
+        if not ground.serves(node):
+            found.append('the service of %s has ended' % name)
+    there = {row[0] for row in look.sql(
+        lab, 'SELECT id FROM volume_attachment WHERE deleted = 0')}
+    for each in sorted(there ^ set(attachments)):
+        found.append('attachment %s is %s' % (
+            each, 'left' if each in there else 'gone'))
+    return found
+
+
+def settled(ground, attachments, seconds=SETTLING):
+    """What is still wrong after a while; ends at once when nothing is."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = problems(ground, attachments)
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(2)
+
+
+def services(ground):
+    """:raises LabError: if a service is not up, as Cinder sees it"""
+    ground.lab.wait_for_services(timeout=60)
+
+
+def bystanders(ground):
+    """The volumes of another project: data as it was, and served.
+
+    :raises LabError: if not
+    """
+    for disk, node in zip(ground.bystanders, ground.nodes.values()):
+        disk.verify(node)
+        disk.fill(node, first=disks.SPARE, count=1)
+        disk.fills.pop()  # the next one goes to the same place
+        node.run('dd if=/dev/zero of=%s bs=1M seek=%d count=1 '
+                 'oflag=direct conv=notrunc,fsync status=none' % (
+                     disk.path, disks.SPARE))
+        if disk.home() != node.name:
+            raise process.LabError('bystander %s has moved' % disk.volume)

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A volume with known data, the guest that uses it, and the proof."""
+
+import itertools
+import json
+import threading
+import time
+
+from lab import instance as instances
+from lab import process
+
+#: MiBs: what is filled at first, one that is always free, and where guests
+#: write: one MiB each time one is started.
+FILL = 16
+SPARE = 24
+FIRST_AREA = 32
+AREAS = 90
+#: Blocks a second: enough to fall into each step, few enough for many.
+RATE = 10
+
+_seeds = itertools.count(1)
+
+
+def until(what, call, seconds=150, every=2):
+    """Repeat a request until it is answered; its result.
+
+    As a user, or Nova, would: what was refused or lost is asked again.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return call()
+        except (process.LabError, OSError) as exc:
+            if time.monotonic() > deadline:
+                raise process.LabError('%s: not within %d s: %s' % (
+                    what, seconds, str(exc)[:400]))
+        time.sleep(every)
+
+
+class Disk:
+    """A volume of one instance.
+
+    :param user: of its project: 'demo' or 'admin'
+    """
+
+    def __init__(self, lab, volume, user='demo', size=1):
+        self.lab = lab
+        self.volume = volume
+        self.cinder = lab.cinder(user)
+        self.instance = instances.Instance(lab)
+        self.path = '/dev/mapper/localclone-' + volume
+        self.mib = size * 1024 // (lab.settings.get('stepping') or 1)
+        self.fills = []
+        self.moved = False
+        self.attached = {}
+        self._areas = []
+        self._sessions = []
+        self._writer = None
+        self._on = None
+        self._lock = threading.Lock()
+
+    # -- data
+
+    def fill(self, node, first=0, count=FILL):
+        seed = '%s-%d' % (self.volume, next(_seeds))
+        self._proof(node, 'fill', self.path, first, count, seed)
+        self.fills.append([first, count, seed])
+
+    def start(self, node):
+        """The guest begins to write on a node, where nothing was yet."""
+        self.stop()
+        first = FIRST_AREA + len(self._areas)
+        self._areas.append([first, 1])
+        self._writer = node.popen([
+            '/usr/bin/python3', '-S', self.lab.repo / 'lab/guest_io.py',
+            'write', self.path, first * 256, 256, 3600,
+            len(self._areas), RATE], timeout=3660)
+        self._on = node
+        self._sessions.append(self._writer)
+
+    def stop(self):
+        """The guest ends, if it still runs."""
+        if self._writer is None:
+            return
+        if self._on.is_on and self._writer.running:
+            with self._lock:
+                self._on.run('kill $(pgrep -f "[g]uest_io.py write %s")'
+                             % self.path, check=False)
+            self._writer.wait(20)
+        self._writer = self._on = None
+
+    def lost_power(self, node):
+        """The node went down, and the guest with it."""
+        if self._on is node:
+            self._writer = self._on = None
+
+    @property
+    def runs_on(self):
+        return self._on
+
+    def written(self):
+        return sum(len(each.stdout) for each in self._sessions)
+
+    def check_running(self, seconds=40):
+        """The guest's writes go on: it is neither suspended nor failed.
+
+        :raises LabError: if not
+        """
+        if self._writer is None:
+            return
+        before = self.written()
+        process.wait_for(
+            'a write of the guest of %s' % self.volume,
+            lambda: self._ended() or self.written() > before, seconds)
+
+    def _ended(self):
+        if not self._writer.running:
+            raise process.LabError(
+                'the guest of %s ended by itself (%s): %s' % (
+                    self.volume, self._writer.returncode,
+                    self._writer.stderr[-300:].decode(errors='replace')))
+        return False
+
+    def acknowledged(self):
+        found = {}
+        for session in self._sessions:
+            for line in session.stdout.decode().splitlines(True):
+                words = line.split()
+                if (len(words) == 2 and words[0].isdigit()
+                        and line.endswith('\n')):
+                    found[int(words[0])] = int(words[1])
+        return found
+
+    def verify(self, node, timeout=200):
+        """Every byte of the volume, on a node.
+
+        :raises LabError: with what is wrong
+        """
+        wanted = {'mib': self.mib, 'fills': self.fills,
+                  'areas': self._areas, 'acknowledged': self.acknowledged()}
+        found = json.loads(self._proof(
+            node, 'verify', self.path, timeout=timeout,
+            stdin=json.dumps(wanted).encode()))
+        if found['count']:
+            raise process.LabError('DATA of %s on %s: %d bad: %s' % (
+                self.volume, node.name, found['count'],
+                '; '.join(found['bad'][:3])))
+        return found['blocks']
+
+    def _proof(self, node, *words, timeout=120, stdin=b''):
+        return node.run([
+            '/usr/bin/python3', '-S', self.lab.repo / 'lab/faults/proof.py',
+            *words], timeout=timeout, stdin=stdin).stdout
+
+    def has_path(self, node):
+        return not node.run('test -b ' + self.path, check=False).returncode
+
+    # -- connections
+
+    def attach(self, node, live=False):
+        self.attached[node.name] = self.instance.attach(
+            self.volume, node, live=live)
+
+    def detach(self, node, status='available'):
+        """Detach; done again, it is done."""
+        self.forget(self.attached[node.name].id)
+        del self.attached[node.name]
+        instances.wait_status(self.instance.nova, self.volume, status, 30)
+
+    def forget(self, attachment):
+        answer = self.instance.nova.delete('/attachments/' + attachment)
+        if answer.status_code != 404:
+            answer.raise_for_status()
+
+    def forget_failed(self):
+        """Delete the attachments that a failed request has left."""
+        mine = {each.id for each in self.attached.values()}
+        for found in self.attachments():
+            if found not in mine:
+                self.forget(found)
+
+    def attachments(self):
+        return [found['id'] for found in self.instance.nova.get(
+            '/attachments?volume_id=' + self.volume).json()['attachments']]
+
+    # -- the volume
+
+    def home(self):
+        return instances.home(self.lab, self.volume)
+
+    def exists(self):
+        answer = self.cinder.request('GET', '/volumes/' + self.volume)
+        if answer.status_code == 404:
+            return False
+        return bool(answer.raise_for_status())
+
+    def remove(self, seconds=120):
+        """Detach and delete, by force of the cloud's administrator."""
+        self.stop()
+
+        def ask():
+            for attachment in self.attachments():
+                self.forget(attachment)
+            self.attached.clear()
+            if not self.exists():
+                return
+            volume = self.cinder.get('/volumes/' + self.volume).json()[
+                'volume']
+            if volume['status'] != 'deleting':
+                if volume['status'] not in ('available', 'error'):
+                    self.lab.cinder().post(
+                        '/volumes/%s/action' % self.volume,
+                        json={'os-reset_status': {
+                            'status': 'available',
+                            'attach_status': 'detached'}})
+                self.cinder.delete('/volumes/' + self.volume)
+            raise process.LabError('still ' + volume['status'])
+        until('volume %s to go' % self.volume, ask, seconds)

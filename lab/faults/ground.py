@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab that faults happen in: brought up, broken, mended."""
+
+import concurrent.futures
+import signal
+import time
+
+from lab import api
+from lab.faults import disk as disks
+from lab import instance as instances
+from lab import look
+from lab import process
+
+#: Periodic looks come often, so that a cell need not wait for them.
+OPTIONS = {'localclone_interval': 3, 'localclone_node_interval': 12}
+#: How much smaller volumes are than Cinder thinks.
+SCALE = 8
+#: GiB of each node's disk; small, so that it can be filled.
+DISK = 8
+START = 180
+READY = 'Driver post RPC initialization completed'
+PATTERN = 'another-tenant'
+
+
+def in_parallel(calls):
+    """Run all; the first error is raised when all have ended."""
+    calls = list(calls)
+    with concurrent.futures.ThreadPoolExecutor(max(1, len(calls))) as pool:
+        futures = [pool.submit(call) for call in calls]
+    return [future.result() for future in futures]
+
+
+class Ground:
+    """A lab and what must be untouched in it.
+
+    :param say: called with a line of progress
+    """
+
+    def __init__(self, lab, say=print):
+        self.lab = lab
+        self.say = say
+        self.bystanders = []
+        self.steps = lab.directory / 'steps'
+        self._ready = {}
+
+    @property
+    def nodes(self):
+        return self.lab.nodes
+
+    # -- up
+
+    def up(self):
+        """Bring the lab up if it is not, with a volume of another project
+        on each node that nothing here may touch.
+        """
+        if not self.lab.is_up:
+            self.lab.up(progress=lambda text: self.say('lab: ' + text),
+                        stepping=SCALE, api_threads=16, options=OPTIONS,
+                        disk_gib=DISK)
+        if not self.lab.settings.get('stepping'):
+            raise process.LabError('lab "%s" is not for faults: take it '
+                                   'down first' % self.lab.name)
+        self.heal()
+        self._sweep()
+        for user in ('demo', 'admin'):
+            self.lab.cinder().put(
+                '/os-quota-sets/' + self.lab.cinder(user).project,
+                {'quota_set': {'volumes': 100, 'gigabytes': 1000}}
+            ).raise_for_status()
+        for node in self.nodes.values():
+            self.bystanders.append(self._bystander(node))
+
+    def rebuild(self):
+        self.say('rebuilding the lab')
+        self.bystanders = []
+        self._ready = {}
+        self.lab.down(keep_logs=True)
+        api.Client._tokens.clear()
+        instances.Instance._connectors.clear()
+        self.up()
+
+    def _bystander(self, node):
+        found = disks.Disk(self.lab, self.create(node, 1, 'admin')[0],
+                           'admin')
+        found.instance.nova = self.lab.cinder('admin')
+        found.attach(node)
+        found.fill(node)
+        return found
+
+    def _sweep(self):
+        """Delete what an earlier, interrupted run has left."""
+        for user in ('demo', 'admin'):
+            for volume in self.lab.cinder(user).get('/volumes').json()[
+                    'volumes']:
+                disks.Disk(self.lab, volume['id'], user).remove()
+
+    def create(self, node, count, user='demo', size=1):
+        """Volumes on a node: the other one takes none for the moment."""
+        cinder = self.lab.cinder(user)
+        self._take_volumes(node)
+        made = []
+
+        def one():
+            volume = cinder.post('/volumes', {'volume': {
+                'size': size, 'volume_type': 'localclone'}})
+            made.append(volume.raise_for_status().json()['volume']['id'])
+            instances.wait_status(cinder, made[-1], 'available', 120)
+        try:
+            in_parallel([one] * count)
+        except process.LabError:
+            for volume in made:
+                disks.Disk(self.lab, volume, user).remove()
+            raise
+        finally:
+            self._take_volumes(None)
+        return made
+
+    def _take_volumes(self, node):
+        """The scheduler may choose this node alone; None: any.
+
+        The API's way leaves the row as it was within a heartbeat.
+        """
+        look.sql(self.lab, "UPDATE services SET disabled = (host LIKE "
+                 "'%%@localclone' AND host NOT LIKE '%s@%%')" % (
+                     node.name if node else '%'))
+
+    # -- faults
+
+    def kill_service(self, node):
+        node.service('kill')
+
+    def start_service(self, node):
+        self._ready[node.name] = node.service_log().count(READY)
+        node.service('start')
+
+    def wait_service(self, node):
+        process.wait_for(
+            'the service of %s' % node.name,
+            lambda: node.service_log().count(READY) > self._ready.get(
+                node.name, 0), START, every=0.5)
+
+    def serves(self, node):
+        return node.is_on and not node.run(
+            'kill -0 -- -$(cat /run/cinder-localclone.pid)',
+            check=False).returncode
+
+    def power_on(self, node):
+        node.power_on()
+        self.start_service(node)
+
+    def brake(self, node, rate=None):
+        """Slow what a node sends; None: no more."""
+        if node.is_on:
+            node.netem(*(('rate', rate) if rate else ()))
+
+    def heal(self):
+        """Undo whatever a fault has done; everything runs afterwards."""
+        self.release()
+        for name in ('mariadb', 'rabbitmq'):
+            self.lab.processes.signal(name, signal.SIGCONT)
+
+        def mend(node):
+            node.network_heal()
+            if not node.is_on:
+                self.power_on(node)
+            else:
+                self.brake(node)
+                if not self.serves(node):
+                    node.service('stop')
+                    self.start_service(node)
+            self.wait_service(node)
+        in_parallel([lambda n=node: mend(n)
+                     for node in self.nodes.values()])
+        self._take_volumes(None)
+        self.lab.wait_for_services()
+
+    # -- steps (see lab.stepping)
+
+    def arm(self, disk, node, label):
+        """Work on a volume is to stay at a step of a node."""
+        self.steps.mkdir(exist_ok=True)
+        (self.steps / (disk.volume + '.reached')).unlink(missing_ok=True)
+        (self.steps / (disk.volume + '.stop')).write_text(
+            '%s %s' % (node.name, label))
+
+    def reached(self, disk):
+        return (self.steps / (disk.volume + '.reached')).exists()
+
+    def release(self, disk=None):
+        """Let work on a volume, or on all, go on."""
+        if self.steps.is_dir():
+            for stop in self.steps.glob(
+                    '%s.stop' % (disk.volume if disk else '*')):
+                stop.unlink(missing_ok=True)
+
+    def forget_steps(self, disk):
+        self.release(disk)
+        if self.steps.is_dir():
+            for path in self.steps.glob(disk.volume + '.*'):
+                path.unlink(missing_ok=True)
+
+    def taken(self, disk):
+        """The steps that were done for a volume: (node name, label)."""
+        found = []
+        for path in self.steps.glob(disk.volume + '.node*'):
+            for line in path.read_text().splitlines():
+                when, _space, label = line.partition(' ')
+                found.append((float(when), path.suffix[1:], label))
+        return [(node, label) for _when, node, label in sorted(found)]
+
+    # -- another tenant
+
+    def dirty(self, node, mib=96):
+        """Fill blocks of a node's pool with a pattern, and free them."""
+        node.run(
+            'lvcreate -q -y -T -V 1g -n pattern '
+            'cinder-volumes/cinder-volumes-pool && '
+            'yes %s | dd of=/dev/cinder-volumes/pattern bs=1M count=%d '
+            'iflag=fullblock oflag=direct status=none; '
+            'lvremove -q -f cinder-volumes/pattern' % (PATTERN, mib),
+            timeout=120)
+
+    def log_marks(self):
+        return {name: len(node.service_log())
+                for name, node in self.nodes.items()}
+
+    def log_since(self, marks, *words, lines=12):
+        """What the services logged of something, at warning or worse."""
+        found = []
+        for name, node in self.nodes.items():
+            for line in node.service_log()[marks.get(name, 0):].splitlines():
+                if (' ERROR ' in line or ' WARNING ' in line) and (
+                        not words or any(word in line for word in words)):
+                    found.append('%s: %s' % (name, line[:400]))
+        return found[-lines:]
+
+    def wait(self, what, check, seconds, every=1):
+        return process.wait_for(what, check, seconds, every=every)
+
+    def pause(self, seconds):
+        time.sleep(seconds)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows, columns and verdicts; what is known is kept in a file."""
+
+import json
+import os
+import pathlib
+import time
+
+from lab.faults import cells
+from lab.faults import cross
+from lab.faults import operations
+from lab import process
+
+#: So many at once have an answer within the limits of their requests.
+ASKING = 5
+
+
+def sections(steps):
+    """The steps of each operation, with completion as one of its own."""
+    found = {}
+    for name, taken in steps.items():
+        if name == operations.Move.name:
+            cut = next(index for index, step in enumerate(taken)
+                       if step == 'destination enable_hydration') + 1
+            found[name] = taken[:cut]
+            found[operations.Completion.name] = taken[cut:]
+        else:
+            found[name] = taken
+    return found
+
+
+def all_cells(steps):
+    found = [cells.Cell(name, step, fault)
+             for name, taken in sections(steps).items()
+             for fault in cells.FAULTS for step in taken]
+    return found + [cells.Cell(operation, cross.WHOLE, name)
+                    for name, operation in cross.names()]
+
+
+def batches(wanted, width):
+    """Cells that can run together: of one operation, fault and stage."""
+    found = []
+    groups = {}
+    for cell in wanted:
+        groups.setdefault((cell.fault, cell.operation), []).append(cell)
+    for group in groups.values():
+        if group[0].step == cross.WHOLE:
+            found.append(group)
+            continue
+        part = [cell for cell in group if cell.step in cells.BEFORE_ANSWER]
+        alone = [cell for cell in part if cell.step in cells.ALONE]
+        others = [cell for cell in part if cell.step not in cells.ALONE]
+        count = max(-(-len(part) // ASKING), len(alone))
+        # Every nth: neighbours differ, so do their moments.
+        found += [others[index::count] + alone[index::count]
+                  for index in range(count)]
+        part = [cell for cell in group
+                if cell.step not in cells.BEFORE_ANSWER]
+        count = -(-len(part) // width)
+        found += [part[index::count] for index in range(count)]
+    return found
+
+
+class Matrix:
+    """All cells, their verdicts, and the file that keeps them.
+
+    :param path: of the file; what it says already is not run again
+    """
+
+    def __init__(self, ground, path=None, say=print):
+        self.ground = ground
+        self.path = pathlib.Path(path) if path else None
+        self.say = say
+        self.steps = {}
+        self.verdicts = {}
+        self.pool = {}
+        if self.path and self.path.exists():
+            kept = json.loads(self.path.read_text())
+            self.steps = kept['steps']
+            for each in kept['cells']:
+                cell = cells.Cell(*each.pop('cell'))
+                self.verdicts[cell] = cells.Verdict(cell, **each)
+
+    def save(self):
+        if self.path:
+            fresh = self.path.with_suffix('.new')
+            fresh.write_text(json.dumps({
+                'steps': self.steps, 'cells': [
+                    {'cell': [v.cell.operation, v.cell.step, v.cell.fault],
+                     'ok': v.ok, 'reason': v.reason, 'log': v.log,
+                     'seconds': round(v.seconds, 1)}
+                    for v in self.verdicts.values()]}, indent=1))
+            os.replace(fresh, self.path)
+
+    def empty_pool(self):
+        self.pool = {name: [] for name in self.ground.nodes}
+
+    def discover(self):
+        """Run each operation once, undisturbed; note its steps."""
+        for name, kind in operations.OPERATIONS.items():
+            if name in self.steps or kind is operations.Completion:
+                continue
+            began = time.monotonic()
+            self.steps[name] = cells.discover(self.ground, name, self.pool)
+            self.say('%s: %d steps, undisturbed in %.0f s' % (
+                name, len(self.steps[name]), time.monotonic() - began))
+            self.save()
+
+    def run(self, wanted, width):
+        """Run what is wanted and not known to hold."""
+        todo = [cell for cell in wanted if not (
+            cell in self.verdicts and self.verdicts[cell].ok)]
+        planned = batches(todo, width)
+        for number, batch in enumerate(planned, 1):
+            began = time.monotonic()
+            self.say('batch %d of %d: %s / %s, %d cell%s' % (
+                number, len(planned), batch[0].operation, batch[0].fault,
+                len(batch), 's' * (len(batch) > 1)))
+            for verdict in self._run(batch):
+                self.verdicts[verdict.cell] = verdict
+                self.say('  %-4s %s%s' % (
+                    'ok' if verdict.ok else 'FAIL', verdict.cell.step,
+                    '' if verdict.ok else ': ' + verdict.reason[:300]))
+            self.say('  %.0f s' % (time.monotonic() - began))
+            self.save()
+
+    def _run(self, batch):
+        if batch[0].step == cross.WHOLE:
+            found = cross.Cross(self.ground, batch, self.pool)
+        else:
+            found = cells.Batch(self.ground, batch, self.pool)
+        verdicts = found.run()
+        try:
+            found.clean()
+        except (process.LabError, OSError) as exc:
+            self.say('  clean-up: %s' % str(exc)[:500])
+            if all(verdict.ok for verdict in verdicts):
+                for verdict in verdicts:
+                    verdict.ok = False
+                    verdict.reason = 'clean-up: %s' % str(exc)[:1000]
+            self.empty_pool()
+            self.ground.rebuild()
+        return verdicts
+
+    # -- showing
+
+    def _word(self, cell):
+        verdict = self.verdicts.get(cell)
+        return '.' if verdict is None else 'ok' if verdict.ok else 'FAIL'
+
+    def table(self):
+        """The matrix: a row for each step, a column for each fault."""
+        lines = []
+        found = sections(self.steps) if self.steps else {}
+        for name, taken in found.items():
+            lines += ['', '%-42s %s' % (name, ' '.join(
+                '%-11s' % fault.replace('destination', 'dest.')
+                for fault in cells.FAULTS))]
+            for number, step in enumerate(taken):
+                lines.append('%3d %-38s %s' % (number, step, ' '.join(
+                    '%-11s' % self._word(cells.Cell(name, step, fault))
+                    for fault in cells.FAULTS)))
+        lines += ['', 'across the whole']
+        for name, operation in cross.names():
+            lines.append('    %-62s %s' % (
+                '%s, %s' % (operation, name),
+                self._word(cells.Cell(operation, cross.WHOLE, name))))
+        failed = [v for v in self.verdicts.values() if not v.ok]
+        for verdict in failed:
+            lines += ['', 'FAIL %s' % verdict.cell, '    ' + verdict.reason]
+            lines += ['    | ' + line for line in verdict.log]
+        count = len(self.verdicts)
+        lines += ['', '%d cells: %d hold, %d fail; %d not run' % (
+            count, count - len(failed), len(failed),
+            len(all_cells(self.steps)) - count)]
+        return '\n'.join(lines)

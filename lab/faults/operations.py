@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user asks of a volume, and what they ask again after a fault.
+
+An operation is prepared, run (the requests, each of which may fail) and
+settled: whatever was refused or lost is asked again, as Nova or its user
+would, until the goal is reached. Then every byte is proven.
+"""
+
+import contextlib
+import threading
+
+from lab.faults import disk as disks
+from lab import look
+from lab import process
+
+#: Seconds for a transfer to end; a batch of them shares two small nodes.
+MOVING = 420
+
+
+class Operation:
+    """One operation on one volume.
+
+    :param source: the node that has the volume
+    :param destination: the other one
+    """
+
+    name = ''
+    #: Whether it wants a volume that has moved before.
+    moved = False
+
+    def __init__(self, ground, disk, source, destination):
+        self.ground = ground
+        self.disk = disk
+        self.source = source
+        self.destination = destination
+        self.error = None
+        #: Held while the requests are sent: how many may be so at once.
+        self.gate = contextlib.nullcontext()
+        self._thread = None
+
+    def prepare(self):
+        """Bring about the state in which it begins."""
+
+    def start(self):
+        """Send the requests, in the background."""
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            with self.gate:
+                self.run()
+        except Exception as exc:
+            self.error = exc
+
+    def join(self, seconds=150):
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            raise process.LabError(
+                'a request for %s was not answered within %d s'
+                % (self.disk.volume, seconds))
+
+    @property
+    def answered(self):
+        return not self._thread.is_alive()
+
+    def run(self):
+        raise NotImplementedError()
+
+    def settle(self, lost_power):
+        """Repeat what failed until the goal is reached; prove the data.
+
+        :param lost_power: the nodes that went down
+        """
+        raise NotImplementedError()
+
+    # -- what most of them need
+
+    def _wait_moved(self):
+        look.wait_moved(self.ground.lab, self.disk.volume, MOVING)
+        if self.disk.home() != self.destination.name:
+            raise process.LabError('home is %s' % self.disk.home())
+
+    def _wait_path(self, node, seconds=120):
+        process.wait_for('the handle of %s on %s' % (
+            self.disk.volume, node.name),
+            lambda: self.disk.has_path(node), seconds, every=1)
+
+    def _prove(self, node):
+        """The data, while the guest runs and when it has ended."""
+        self.disk.check_running()
+        self.disk.stop()
+        self.disk.verify(node)
+
+    def _run_again(self, node):
+        """A guest whose node was down starts again where it was."""
+        self._wait_path(node)
+        self.disk.verify(node)
+        self.disk.start(node)
+
+
+class Move(Operation):
+    """Attached on the other node, with the source at rest."""
+
+    name = 'move'
+
+    def run(self):
+        self.disk.attach(self.destination)
+        self.disk.start(self.destination)
+
+    def settle(self, lost_power):
+        self.join()
+        disk, node = self.disk, self.destination
+        if node.name not in disk.attached:
+            disk.forget_failed()
+            disks.until('the attach of %s' % disk.volume,
+                        lambda: disk.attach(node))
+        if disk.runs_on is None:
+            self._run_again(node)
+        self._wait_moved()
+        self._prove(node)
+
+
+class Completion(Move):
+    """A move from when all is local: the steps after hydration."""
+
+    name = 'completion'
+
+
+class MoveBack(Move):
+    """The same for a volume that has moved before."""
+
+    name = 'move back'
+    moved = True
+
+
+class LiveMove(Operation):
+    """Attached on both nodes; the guest goes over; the source lets go."""
+
+    name = 'live-move'
+
+    def prepare(self):
+        self.disk.attach(self.source)
+        self.disk.start(self.source)
+
+    def run(self):
+        self.disk.attach(self.destination, live=True)
+        self._switch()
+        self.disk.detach(self.source, 'in-use')
+
+    def _switch(self):
+        """What QEMU does: pause here, go on there."""
+        self.disk.stop()
+        self.disk.start(self.destination)
+
+    def settle(self, lost_power):
+        self.join()
+        disk = self.disk
+        on_source = disk.runs_on is not self.destination and (
+            self.source.name in disk.attached)
+        switched = len(disk._areas) > 1
+        if on_source and not switched:
+            disk.check_running()
+            # The migration has failed for Nova: it takes the destination's
+            # attachment back, and the guest goes on where it was.
+            if (disk.runs_on is None or self.destination in lost_power
+                    or self.destination.name not in disk.attached):
+                self._roll_back()
+                disks.until('the live attach of %s' % disk.volume, self._ask)
+            self._switch()
+        elif disk.runs_on is None:
+            self._run_again(self.destination)
+        if self.source.name in disk.attached:
+            disks.until('the detach of %s' % disk.volume,
+                        lambda: disk.detach(self.source, 'in-use'))
+        self._wait_moved()
+        self._prove(self.destination)
+
+    def _ask(self):
+        try:
+            self.disk.attach(self.destination, live=True)
+        except process.LabError:
+            self.disk.forget_failed()
+            raise
+
+    def _roll_back(self):
+        """Back at the source, wherever the driver stood."""
+        disk, there = self.disk, self.destination.name
+
+        def ask():
+            if there in disk.attached:
+                disk.detach(self.destination, 'in-use')
+            disk.forget_failed()
+        disks.until('the roll-back of %s' % disk.volume, ask)
+        process.wait_for(
+            '%s to be at its source again' % disk.volume,
+            lambda: not any(volume == disk.volume for volume, _token
+                            in look.shadows(self.ground.lab)), 120, every=1)
+        if disk.home() != self.source.name:
+            raise process.LabError('home is %s' % disk.home())
+        if disk.runs_on is None:
+            self._run_again(self.source)
+        disk.check_running()
+
+
+class LiveMoveRolledBack(LiveMove):
+    """A live migration that is given up when all is ready for it."""
+
+    name = 'live-move rolled back'
+
+    def run(self):
+        self.disk.attach(self.destination, live=True)
+        self.disk.detach(self.destination, 'in-use')
+
+    def settle(self, lost_power):
+        self.join()
+        self._roll_back()
+        self._prove(self.source)
+
+
+class DeleteWhileMoving(Operation):
+    """Deleted while it is being copied."""
+
+    name = 'delete during hydration'
+    #: So slow that the copy cannot end before the fault.
+    rate = '4mbit'
+
+    def prepare(self):
+        self.ground.brake(self.source, self.rate)
+        with self.gate:
+            self.disk.attach(self.destination)
+        self.disk.start(self.destination)
+        self.disk.stop()
+        self.disk.detach(self.destination)
+        clone = look.clone_progress(self.destination)
+        if clone is None:
+            raise process.LabError('the copy has ended before the delete')
+
+    def run(self):
+        self._ask()
+
+    def _ask(self):
+        self.disk.cinder.delete(
+            '/volumes/' + self.disk.volume).raise_for_status()
+
+    def settle(self, lost_power):
+        self.join()
+
+        def gone():
+            if not self.disk.exists():
+                return True
+            status = self.disk.cinder.get('/volumes/' + self.disk.volume
+                                          ).json()['volume']['status']
+            if status != 'deleting':
+                self._ask()
+            return False
+        process.wait_for('volume %s to go' % self.disk.volume, gone, 150,
+                         every=2)
+        self.ground.brake(self.source)
+        process.wait_for(
+            'the transfer of the deleted volume to end',
+            lambda: not any(volume == self.disk.volume for volume, _token
+                            in look.shadows(self.ground.lab)), 120, every=1)
+
+
+OPERATIONS = {each.name: each for each in (
+    Move, Completion, LiveMove, LiveMoveRolledBack, DeleteWhileMoving,
+    MoveBack)}

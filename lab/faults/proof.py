@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Known data on a whole disk, written and proven; runs in a node.
+
+``fill PATH FIRST COUNT SEED``: MiBs that only the seed explains, flushed.
+``verify PATH``: reads what there must be as JSON from standard input:
+
+- ``fills``: [first MiB, MiBs, seed] of what was filled
+- ``areas``: [first MiB, MiBs] where a guest of :mod:`lab.guest_io` wrote
+- ``acknowledged``: {place: number} of its blocks that the disk confirmed
+
+All else must be zero: anything that is not is another tenant's. Blocks of an
+area that were not acknowledged may be there or not, but not torn.
+"""
+
+import json
+import mmap
+import os
+import random
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+import guest_io  # noqa: E402  (runs without the packages of the lab)
+
+MIB = 1 << 20
+WORST = 20
+
+
+def known(seed, index):
+    return random.Random('%s/%d' % (seed, index)).randbytes(MIB)
+
+
+def fill(path, first, count, seed):
+    disk = os.open(path, os.O_RDWR | os.O_DIRECT)
+    memory = mmap.mmap(-1, MIB)
+    for index in range(count):
+        memory[:] = known(seed, index)
+        os.pwritev(disk, [memory], (first + index) * MIB)
+    os.fsync(disk)
+
+
+def bad_blocks(data, first_place, acknowledged, may_be_written):
+    """What is wrong with the blocks of one MiB, in words."""
+    size = guest_io.BLOCK
+    for index in range(MIB // size):
+        place, found = first_place + index, data[index * size:][:size]
+        number = acknowledged.get(place)
+        if number is None and found == bytes(size):
+            continue
+        words = found[:40].split()
+        ours = (len(words) > 1 and words[1].isdigit()
+                and found == guest_io.block(place, int(words[1])))
+        if not ours:
+            yield 'block %d: %s, found %r' % (
+                place, '%d acknowledged' % number if number is not None
+                else 'never written', found[:32])
+        elif number is None and not may_be_written:
+            yield 'block %d: never written, found %r' % (place, found[:32])
+        elif number is not None and int(words[1]) < number:
+            yield 'block %d: %d acknowledged, %s found' % (
+                place, number, int(words[1]))
+
+
+def verify(path, wanted):
+    disk = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    size = os.lseek(disk, 0, os.SEEK_END)
+    memory, zeros = mmap.mmap(-1, MIB), bytes(MIB)
+    acknowledged = {int(place): number for place, number in
+                    wanted['acknowledged'].items()}
+    filled = {first + index: (seed, index)
+              for first, count, seed in wanted['fills']
+              for index in range(count)}
+    areas = {first + index for first, count in wanted['areas']
+             for index in range(count)}
+    bad = []
+    if size != wanted['mib'] * MIB:
+        bad.append('%d bytes large' % size)
+    for index in range(size // MIB):
+        os.preadv(disk, [memory], index * MIB)
+        data = memory[:]
+        if index in filled:
+            if data != known(*filled[index]):
+                bad.append('MiB %d: not as it was filled, begins %r' % (
+                    index, data[:32]))
+        elif data != zeros:
+            bad += bad_blocks(data, index * 256, acknowledged,
+                              index in areas)
+        elif any(place // 256 == index for place in acknowledged):
+            bad.append('MiB %d: acknowledged blocks are zero' % index)
+    print(json.dumps({'blocks': len(acknowledged), 'count': len(bad),
+                      'bad': bad[:WORST]}))
+
+
+if __name__ == '__main__':
+    if sys.argv[1] == 'fill':
+        fill(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
+    else:
+        verify(sys.argv[2], json.load(sys.stdin))
