@@ -159,10 +159,11 @@ class Node:
     # -- network
 
     def network_cut(self):
-        self._ip('link', 'set', self.tap, 'down')
+        """Nothing arrives any more; the node's own link stays up."""
+        self._ip('link', 'set', self.tap, 'nomaster')
 
     def network_heal(self):
-        self._ip('link', 'set', self.tap, 'up')
+        self._ip('link', 'set', self.tap, 'master', 'br0')
 
     def netem(self, *words):
         """Delay, loss or rate of what the node sends (tc-netem(8)).

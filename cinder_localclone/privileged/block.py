@@ -5,6 +5,7 @@ The service's own process never opens a device that may hang: file I/O on a
 dead source would block all of it.
 """
 
+import errno
 import json
 import os
 import re
@@ -89,12 +90,20 @@ def _session_of(path: str) -> str | None:
 
 @privileged.default.entrypoint
 def stall_rather_than_fail(path: str, seconds: int) -> None:
-    """How long an iSCSI disk holds I/O while its session is down."""
+    """How long an iSCSI disk holds I/O while its session is down.
+
+    The kernel refuses it (EBUSY) of a session that is down at the moment;
+    then it is for the next look.
+    """
     session = _session_of(path)
     if session:
         limit = '/sys/class/iscsi_session/%s/recovery_tmo' % session
-        with open(limit, 'w') as setting:
-            setting.write(str(seconds))
+        try:
+            with open(limit, 'w') as setting:
+                setting.write(str(seconds))
+        except OSError as exc:
+            if exc.errno != errno.EBUSY:
+                raise
 
 
 @privileged.default.entrypoint

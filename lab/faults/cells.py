@@ -3,8 +3,8 @@
 one fault hits all of them; then each must reach its goal.
 
 A cell takes a minute or two, nearly all of it for starting again what the
-fault ended: so cells that differ in the step alone share that. Each keeps a
-volume, requests and a verdict of its own.
+fault ended: so cells that differ in operation and step alone share that. Each
+keeps a volume, requests and a verdict of its own.
 """
 
 import dataclasses
@@ -36,9 +36,9 @@ BEFORE_ANSWER = ALONE | frozenset((
     'destination withhold_discards clone', 'destination create handle',
     'destination read_head handle', 'source commit'))
 
-#: Requests sent at once, where none of them is to be stopped: the nodes are
-#: small, and a request has its limits.
-TOGETHER = 3
+#: Volumes on their way to their steps at once: the nodes are small, and a
+#: request has its limits.
+TOGETHER = 4
 
 #: Column: (what happens, to which ends).
 FAULTS = {
@@ -72,7 +72,7 @@ class Verdict:
 
 
 class Batch:
-    """Cells of one operation and one fault.
+    """Cells of one fault.
 
     :param pool: volumes that may be used again: {node name: [Disk]}
     """
@@ -80,7 +80,7 @@ class Batch:
     def __init__(self, ground, cells, pool):
         self.ground = ground
         self.cells = cells
-        self.kind = OPERATIONS[cells[0].operation]
+        self.kinds = [OPERATIONS[cell.operation] for cell in cells]
         self.fault = cells[0].fault
         self.pool = pool
         self.source, self.destination = self._direction()
@@ -89,7 +89,7 @@ class Batch:
 
     def _direction(self):
         first, second = self.ground.nodes.values()
-        if self.kind.moved and len(self.pool[second.name]) > len(
+        if any(kind.moved for kind in self.kinds) and len(self.pool[second.name]) > len(
                 self.pool[first.name]):
             return second, first
         return first, second
@@ -97,18 +97,20 @@ class Batch:
     # -- volumes
 
     def _disks(self):
-        count = len(self.cells)
-        mine = []
-        if self.kind.moved:
-            ready = self.pool[self.source.name]
-            while ready and len(mine) < count:
-                mine.append(ready.pop())
-        fresh_at = self.destination if self.kind.moved else self.source
-        fresh = self._fresh(fresh_at, count - len(mine))
-        if self.kind.moved and fresh:
-            in_parallel([lambda d=disk: self._move_once(d)
-                         for disk in fresh])
-        return mine + fresh
+        """A volume for each cell; fresh, or one that has moved before."""
+        ready = self.pool[self.source.name]
+        found = [ready.pop() if kind.moved and ready else None
+                 for kind in self.kinds]
+        lacking = [index for index, disk in enumerate(found) if disk is None]
+        to_move = [index for index in lacking if self.kinds[index].moved]
+        for node, indices in (
+                (self.destination, to_move),
+                (self.source, [i for i in lacking if i not in to_move])):
+            for index, disk in zip(indices, self._fresh(node, len(indices))):
+                found[index] = disk
+        in_parallel([lambda d=found[index]: self._move_once(d)
+                     for index in to_move])
+        return found
 
     def _fresh(self, node, count):
         made = [disks.Disk(self.ground.lab, volume) for volume in
@@ -170,36 +172,34 @@ class Batch:
     def _prepare(self):
         self.ground.dirty(self.destination)
         self.operations = [
-            self.kind(self.ground, disk, self.source, self.destination)
-            for disk in self._disks()]
-        if not any(cell.step in BEFORE_ANSWER for cell in self.cells):
-            gate = threading.Semaphore(TOGETHER)
-            for operation in self.operations:
-                operation.gate = gate
+            kind(self.ground, disk, self.source, self.destination)
+            for kind, disk in zip(self.kinds, self._disks())]
         for operation in self.operations:
             self.ground.forget_steps(operation.disk)
         self._each(lambda _index, operation: operation.prepare())
 
     def _stop_all(self):
+        """Bring each to its step: whose request waits there, comes last."""
         for cell, operation in zip(self.cells, self.operations):
             end, _space, label = cell.step.partition(' ')
             self.ground.arm(operation.disk, getattr(self, end), label)
-        late = [index for index, cell in enumerate(self.cells)
-                if cell.step in ALONE]
-        for turn in (False, True):
+        gate = threading.Semaphore(TOGETHER)
+        for turn in (lambda step: step not in BEFORE_ANSWER,
+                     lambda step: step in BEFORE_ANSWER - ALONE,
+                     lambda step: step in ALONE):
             self._each(lambda index, operation: self._start_and_wait(
-                operation) if (index in late) is turn else None)
+                operation, gate) if turn(self.cells[index].step) else None)
 
-    def _start_and_wait(self, operation):
-        operation.start()
-
+    def _start_and_wait(self, operation, gate):
         def there():
             if self.ground.reached(operation.disk):
                 return True
             if operation.error:
                 raise operation.error
             return False
-        self.ground.wait('the step', there, REACH, every=0.3)
+        with gate:
+            operation.start()
+            self.ground.wait('the step', there, REACH, every=0.3)
 
     def _strike(self):
         what, ends = FAULTS[self.fault]
@@ -257,7 +257,7 @@ class Batch:
                 if node.name in disk.attached:
                     disk.detach(node)
             if len(disk._areas) < disks.AREAS and issubclass(
-                    self.kind, OPERATIONS['move']):
+                    self.kinds[index], OPERATIONS['move']):
                 self.pool[disk.home()].append(disk)
             else:
                 disk.remove()

@@ -38,26 +38,27 @@ def all_cells(steps):
 
 
 def batches(wanted, width):
-    """Cells that can run together: of one operation, fault and stage."""
-    found = []
-    groups = {}
+    """Cells that can run together: those of one fault, as many as can be
+    at their steps at once.
+    """
+    found, together = [], {}
     for cell in wanted:
-        groups.setdefault((cell.fault, cell.operation), []).append(cell)
-    for group in groups.values():
-        if group[0].step == cross.WHOLE:
-            found.append(group)
-            continue
-        part = [cell for cell in group if cell.step in cells.BEFORE_ANSWER]
-        alone = [cell for cell in part if cell.step in cells.ALONE]
-        others = [cell for cell in part if cell.step not in cells.ALONE]
-        count = max(-(-len(part) // ASKING), len(alone))
+        if cell.step == cross.WHOLE or (
+                operations.OPERATIONS[cell.operation].alone):
+            found.append([cell])
+        else:
+            together.setdefault(cell.fault, []).append(cell)
+    for group in together.values():
+        alone = [cell for cell in group if cell.step in cells.ALONE]
+        asking = [cell for cell in group
+                  if cell.step in cells.BEFORE_ANSWER - cells.ALONE]
+        others = [cell for cell in group
+                  if cell.step not in cells.BEFORE_ANSWER]
+        count = max(-(-(len(asking) + len(alone)) // ASKING), len(alone),
+                    -(-len(group) // width))
         # Every nth: neighbours differ, so do their moments.
-        found += [others[index::count] + alone[index::count]
-                  for index in range(count)]
-        part = [cell for cell in group
-                if cell.step not in cells.BEFORE_ANSWER]
-        count = -(-len(part) // width)
-        found += [part[index::count] for index in range(count)]
+        ordered = alone + asking + others
+        found += [ordered[index::count] for index in range(count)]
     return found
 
 
@@ -113,13 +114,14 @@ class Matrix:
         planned = batches(todo, width)
         for number, batch in enumerate(planned, 1):
             began = time.monotonic()
-            self.say('batch %d of %d: %s / %s, %d cell%s' % (
-                number, len(planned), batch[0].operation, batch[0].fault,
-                len(batch), 's' * (len(batch) > 1)))
+            self.say('batch %d of %d: %s, %d cell%s' % (
+                number, len(planned), batch[0].fault, len(batch),
+                's' * (len(batch) > 1)))
             for verdict in self._run(batch):
                 self.verdicts[verdict.cell] = verdict
-                self.say('  %-4s %s%s' % (
-                    'ok' if verdict.ok else 'FAIL', verdict.cell.step,
+                self.say('  %-4s %s / %s%s' % (
+                    'ok' if verdict.ok else 'FAIL', verdict.cell.operation,
+                    verdict.cell.step,
                     '' if verdict.ok else ': ' + verdict.reason[:300]))
             self.say('  %.0f s' % (time.monotonic() - began))
             self.save()

@@ -6,7 +6,6 @@ settled: whatever was refused or lost is asked again, as Nova or its user
 would, until the goal is reached. Then every byte is proven.
 """
 
-import contextlib
 import threading
 
 from lab.faults import disk as disks
@@ -27,6 +26,8 @@ class Operation:
     name = ''
     #: Whether it wants a volume that has moved before.
     moved = False
+    #: Whether it slows the link for all, and so shares its fault with none.
+    alone = False
 
     def __init__(self, ground, disk, source, destination):
         self.ground = ground
@@ -34,8 +35,6 @@ class Operation:
         self.source = source
         self.destination = destination
         self.error = None
-        #: Held while the requests are sent: how many may be so at once.
-        self.gate = contextlib.nullcontext()
         self._thread = None
 
     def prepare(self):
@@ -48,8 +47,7 @@ class Operation:
 
     def _run(self):
         try:
-            with self.gate:
-                self.run()
+            self.run()
         except Exception as exc:
             self.error = exc
 
@@ -222,13 +220,13 @@ class DeleteWhileMoving(Operation):
     """Deleted while it is being copied."""
 
     name = 'delete during hydration'
+    alone = True
     #: So slow that the copy cannot end before the fault.
     rate = '4mbit'
 
     def prepare(self):
         self.ground.brake(self.source, self.rate)
-        with self.gate:
-            self.disk.attach(self.destination)
+        self.disk.attach(self.destination)
         self.disk.start(self.destination)
         self.disk.stop()
         self.disk.detach(self.destination)

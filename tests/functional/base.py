@@ -12,7 +12,7 @@ from lab import Lab
 from lab import look
 from lab import process
 
-SERVICE_START = 60
+SERVICE_START = 180
 
 
 def _say(text):
