@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``.. command-output:: WORDS``: what ``cinder-localclone WORDS`` prints.
+
+The command's own code runs, on a made-up backend: its output on the page
+cannot fall behind the code.
+"""
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+
+import sample_backend
+
+
+class CommandOutput(Directive):
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self):
+        text, code = sample_backend.run(self.arguments[0].split())
+        if code:
+            text += 'exit code %d\n' % code
+        return [nodes.literal_block(text, text, language='none')]
+
+
+def setup(app):
+    app.add_directive('command-output', CommandOutput)
+    return {'parallel_read_safe': True}

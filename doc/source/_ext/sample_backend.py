@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A made-up backend of two nodes, for the operator's command to run on.
+
+MOVING and STARTING in its words stand for the ids of two volumes.
+"""
+
+import contextlib
+import io
+import time
+import types
+from unittest import mock
+
+from cinder_localclone.cmd import doctor
+from cinder_localclone.cmd import main
+from cinder_localclone import exceptions
+from cinder_localclone import inspection
+from cinder_localclone import names
+from cinder_localclone import opts
+from cinder_localclone import restore
+from cinder_localclone import stack
+from cinder_localclone import state
+
+GIB = 1 << 30
+MOVING, STARTING, QUIET, SHADOW, OTHER_SHADOW, SERVER = (
+    '%s-5b1e-4f0a-9c3d-71f2a86e04b5' % begin for begin in (
+        '1c7e09a4', '6fd2b83e', 'a40b5c17', 'd93e6f02', 'e8a1c75b',
+        '27b64d90'))
+NODE1, NODE2 = 'node1@localclone', 'node2@localclone'
+
+
+def _transfer(volume, shadow, phase):
+    return state.Transfer(
+        volume, shadow, state.Token(phase, 'n', state.Geometry(128, 32, 8)),
+        True, NODE1, NODE2, 'volume-' + volume, 'volume-' + shadow, 20)
+
+
+TRANSFERS = {each.volume_id: each for each in (
+    _transfer(MOVING, SHADOW, state.Phase.MIGRATING),
+    _transfer(STARTING, OTHER_SHADOW, state.Phase.STARTING))}
+
+
+def _lv(name, size=20 * GIB):
+    return {'name': name, 'size': size, 'active': True, 'tags': []}
+
+
+def _inspect(host, volume_id):
+    """As if an administrator had cleared the target of node1."""
+    moving = TRANSFERS[volume_id]
+    found = {'host': host, 'clone': None, 'session': None, 'progress': None,
+             'served': [False, False],
+             'handle': {'number': '253:7', 'opened': 0, 'suspended': False,
+                        'on': ['LV ' + moving.source_lv]},
+             'lvs': [_lv(moving.source_lv)]}
+    if host == NODE1:
+        return found
+    copies = moving.phase is state.Phase.MIGRATING
+    return dict(
+        found, session='/dev/sdb', lvs=[
+            _lv(names.metadata_lv(moving.shadow_id), 4 << 20),
+            _lv(moving.destination_lv)],
+        handle=dict(found['handle'], opened=1,
+                    on=['clone ' + names.clone(moving.shadow_id)]),
+        clone={'hydrated': 134808 if copies else 12, 'regions': 327680,
+               'mode': 'rw', 'enabled': copies},
+        progress={'rate': 161.6 * (1 << 20), 'seconds_left': 74.6}
+        if copies else None)
+
+
+class _Peers:
+    """The answers of the two volume services."""
+
+    def abort(self, _context, host, volume_id):
+        pass
+
+    resume = abort
+
+    def answer(self, host, method, *arguments):
+        if method == 'inspect':
+            return _inspect(host, *arguments)
+        if method == 'repair':
+            moving = TRANSFERS[arguments[0]]
+            return [] if host == NODE2 else [
+                inspection.SAID['offer_source'].format(moving)]
+        return {'time': time.time(), 'problems': [] if host == NODE1 else [
+            'its kernel has no dm-clone (CONFIG_DM_CLONE), or the module is '
+            'missing']}
+
+
+class _Backend:
+    """Stands for :class:`cinder_localclone.cmd.backend.Backend`."""
+
+    name = 'localclone'
+    host = NODE1
+    context = None
+    peers = _Peers()
+    records = types.SimpleNamespace(
+        transfers=lambda: list(TRANSFERS.values()))
+    conf = types.SimpleNamespace(**{
+        each.dest: each.default for each in opts.localclone_opts})
+
+    def act_as_root(self):
+        pass
+
+    def nodes(self):
+        return {NODE1: True, NODE2: True}
+
+    def ask(self, host, method, *arguments):
+        return self.peers.answer(host, method, *arguments), ''
+
+    def volume(self, volume_id):
+        moving = TRANSFERS[volume_id]
+        return types.SimpleNamespace(
+            status='in-use', host=NODE2 + '#localclone',
+            name=moving.destination_lv, migration_status=None,
+            volume_attachment=[types.SimpleNamespace(
+                attach_status='attached', instance_uuid=SERVER,
+                connector={'host': 'node2'})]), moving
+
+    def imports(self):
+        return types.SimpleNamespace(
+            initiator=lambda: 'iqn.2026-11.org.example:node1')
+
+    def stack(self):
+        pool = 'cinder-volumes-pool'
+        return types.SimpleNamespace(
+            group='cinder-volumes', pool=pool,
+            metadata_group='cinder-volumes',
+            lvs=lambda: {pool: stack.LogicalVolume(
+                'cinder-volumes', pool, 900 * GIB, '', frozenset(),
+                zeroes=True)},
+            pool_usage=lambda: (84.2, 11.0),
+            room=lambda: stack.Room(142 * GIB, 9 * GIB, False))
+
+
+def _restored(*_args):
+    return [(restore.Local(volume, 'volume-' + lv, 20 * GIB, transfer),
+             problem) for volume, lv, transfer, problem in (
+        (QUIET, QUIET, None, ''),
+        (MOVING, SHADOW, TRANSFERS[MOVING], ''),
+        (STARTING, OTHER_SHADOW, TRANSFERS[STARTING], str(
+            exceptions.SourceUnreachable(portal='192.0.2.13:3260',
+                                         reason='timed out'))))]
+
+
+class _Sample(main.LocalClone):
+
+    def configure_logging(self):
+        pass
+
+    def initialize_app(self, argv):
+        pass
+
+    def backend(self):
+        return _Backend()
+
+
+def run(words: list[str]) -> tuple[str, int]:
+    """What a command prints and its exit code."""
+    argv = [{'MOVING': MOVING, 'STARTING': STARTING}.get(word, word)
+            for word in words]
+    with contextlib.ExitStack() as made_up:
+        printed = made_up.enter_context(
+            contextlib.redirect_stdout(io.StringIO()))
+        for where, what, instead in (
+                (main, 'LocalClone', _Sample),
+                (restore, 'restore', _restored),
+                (doctor.shutil, 'which', lambda name: '/usr/sbin/' + name),
+                (doctor.os.path, 'isdir', lambda path: True),
+                (doctor.devicemapper, 'targets',
+                 lambda timeout: 'clone v1.0.0\nthin-pool v1.22.0\n'),
+                (doctor.cfg, 'CONF', mock.Mock(rpc_response_timeout=60))):
+            made_up.enter_context(
+                mock.patch.object(where, what, instead))
+        code = main.main(argv)
+    return '# cinder-localclone %s\n%s' % (
+        ' '.join(argv), printed.getvalue()), code
