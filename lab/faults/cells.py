@@ -89,8 +89,8 @@ class Batch:
 
     def _direction(self):
         first, second = self.ground.nodes.values()
-        if any(kind.moved for kind in self.kinds) and len(self.pool[second.name]) > len(
-                self.pool[first.name]):
+        if any(kind.moved for kind in self.kinds) and len(
+                self.pool[second.name]) > len(self.pool[first.name]):
             return second, first
         return first, second
 

@@ -34,7 +34,7 @@ def shared_lab():
         if not given:
             atexit.register(lab.down, keep_logs=True)
             try:
-                lab.up(progress=_say, stepping=1)
+                lab.up(progress=_say)
             except process.LabError as exc:
                 _failure = exc
                 raise
@@ -59,6 +59,8 @@ class LabTest(testtools.TestCase):
             node.network_heal()
             if not node.is_on:
                 node.power_on()
+            # A guest of a test that failed would keep its volume busy.
+            node.run("kill $(pgrep -f '[g]uest_io.py write')", check=False)
             if node.run('kill -0 -- -$(cat /run/cinder-localclone.pid)',
                         check=False).returncode:
                 node.service('start')
