@@ -60,6 +60,7 @@ class Exports:
         self.prefix = prefix
         self.address = address
         self.port = port
+        self._ended = set()  # (volume, initiator): not to be served again
 
     def transfer_location(self, shadow_id: str) -> str:
         return location(self.address, self.port,
@@ -101,12 +102,36 @@ class Exports:
         """
         iqn = names.remote_iqn(self.prefix, volume_id, initiator)
         self._export(iqn, volume_id, False, initiator, auth)
+        self._ended -= {(volume_id, initiator), (volume_id, None)}
         return dict(connection_properties(
             location(self.address, self.port, iqn), auth),
             volume_id=volume_id)
 
+    def offer_again(self, volume_id: str, initiator: str,
+                    properties: dict) -> bool:
+        """Serve a volume as before: a reboot forgets all exports.
+
+        Not if the connection was ended here: Cinder deletes its attachment
+        only afterwards.
+
+        :param properties: what :meth:`offer_volume` gave
+        """
+        iqn = names.remote_iqn(self.prefix, volume_id, initiator)
+        if properties['target_iqn'] != iqn or self._ended & {
+                (volume_id, initiator), (volume_id, None)}:
+            return False
+        return self._export(
+            iqn, volume_id, False, initiator, ' '.join(
+                properties['auth_' + key]
+                for key in ('method', 'username', 'password')))
+
+    def offered(self) -> set[str]:
+        """The names of all targets that this node serves."""
+        return {found['iqn'] for found in self._found()}
+
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
         """Stop serving a volume to one initiator, or (None) to all."""
+        self._ended.add((volume_id, initiator))
         if initiator:
             return self._unexport(
                 names.remote_iqn(self.prefix, volume_id, initiator),

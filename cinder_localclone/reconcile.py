@@ -74,6 +74,16 @@ class Reconciler:
                 host=self.node.host)
         self.node.stack.ensure_handle_on_lv(
             volume_id, volume.name, volume.size << 30)
+        self._serve_again(volume)
+
+    def _serve_again(self, volume):
+        """To hosts that have the volume over iSCSI; after a reboot, anew."""
+        for initiator, properties in _remote_connections(volume):
+            if self.node.exports.offer_again(volume.id, initiator,
+                                             properties):
+                LOG.info('Volume %(volume)s is served to %(initiator)s '
+                         'again.', {'volume': volume.id,
+                                    'initiator': initiator})
 
     def _is_home(self, volume):
         return volume.host.partition('#')[0] == self.node.host
@@ -97,6 +107,7 @@ class Reconciler:
             return  # delete_volume takes it down
         if transfer.phase in (Phase.STARTING, Phase.MIGRATING):
             moves.build(self.node, transfer, create=False)
+            self._serve_again(volume)
             self.node.stack.set_hydration(
                 transfer.shadow_id, transfer.phase is Phase.MIGRATING)
             if transfer.phase is Phase.STARTING:
@@ -257,11 +268,13 @@ class Reconciler:
                   for t in records.transfers_of(self.node.host)}
         home = {v.id: v for v in records.volumes_of(self.node.host)}
         found = self.node.stack.survey()
+        served = self.node.exports.offered()
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting'):
                 continue
-            if not found.handle_is_on_lv(volume_id, volume.name):
+            if (not found.handle_is_on_lv(volume_id, volume.name)
+                    or _lacks_export(volume, served)):
                 self._attempt(volume_id)
         handles = {names.volume_of_handle(name) for name in found.devices}
         for stray in handles - {None} - set(home) - set(moving):
@@ -290,3 +303,18 @@ class Reconciler:
                           {'volume': volume_id, 'error': exc},
                           exc_info=not isinstance(
                               exc, exceptions.LocalCloneError))
+
+
+def _remote_connections(volume):
+    """Who has a volume over iSCSI: (initiator, connection properties)."""
+    for attachment in volume.volume_attachment:
+        properties = attachment.connection_info or {}
+        initiator = (attachment.connector or {}).get('initiator')
+        if initiator and properties.get('driver_volume_type') == 'iscsi':
+            yield initiator, properties
+
+
+def _lacks_export(volume, served):
+    return volume.status == 'in-use' and any(
+        properties['target_iqn'] not in served
+        for _initiator, properties in _remote_connections(volume))

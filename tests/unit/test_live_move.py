@@ -17,7 +17,8 @@ A, B = test_move.A, test_move.B
 
 
 def attachment(host):
-    return types.SimpleNamespace(connector={'host': host} if host else None)
+    return types.SimpleNamespace(
+        connector={'host': host} if host else None, connection_info=None)
 
 
 class Migration:

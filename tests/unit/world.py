@@ -223,7 +223,7 @@ class _Acting:
 
     _LOOKS = ('survey', 'lvs', 'devices', 'room', 'clone_status', 'volume',
               'volumes_of', 'transfer', 'transfer_of', 'transfers_of',
-              'transfer_location', 'serving')
+              'transfer_location', 'serving', 'offered')
 
     def __init__(self, node, inner):
         self._node = node
@@ -360,6 +360,9 @@ class SimExports:
 
     def serving(self, volume_id):
         return volume_id in self.node.exports.values(), False
+
+    def offered(self):
+        return set(self.node.exports)
 
 
 class SimImports:
