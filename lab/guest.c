@@ -5,6 +5,7 @@
  * that can be proven (O_DIRECT, O_SYNC), reads earlier ones back, and says
  * on its console how it goes:
  *
+ *   found vdb serial=S blocks=.. sum=.. seq=.. torn=0 stray=0
  *   guest vdb serial=S up=12.3 seq=.. reads=.. sweeps=.. bad=0 errors=0 ...
  *   BAD vdb stale place=.. wanted=.. found=..
  *   gone vdb serial=S blocks=.. sum=..
@@ -14,6 +15,11 @@
  * acknowledged last for each place; anything else read there is bad:
  * missing (never written), torn (checksum), stray (another place or disk),
  * stale (an older number) or early (a newer one).
+ *
+ * A guest that starts anew remembers nothing. So each block also holds the
+ * sum of all places' numbers as it was to be with this block: the newest
+ * block that a disk has tells whether all the others are there. That the
+ * newest is, tells "seq", which must not be less than what was reported.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -42,7 +48,7 @@
 #define REPORT_S 2.0
 #define SHOWN 20                 /* bad blocks shown a disk; all are counted */
 
-enum { W_MAGIC, W_DISK, W_PLACE, W_SEQ, W_FILL, W_SUM = WORDS - 1 };
+enum { W_MAGIC, W_DISK, W_PLACE, W_SEQ, W_TOTAL, W_FILL, W_SUM = WORDS - 1 };
 
 static struct {
     char name[32], serial[64];
@@ -103,13 +109,25 @@ static off_t offset_of(unsigned place)
         : disk.start + place * disk.stride;
 }
 
+static uint64_t known(uint64_t *sum)
+{
+    uint64_t count = 0;
+    *sum = 0;
+    for (unsigned i = 0; i < PLACES; i++)
+        if (disk.wanted[i])
+            count++, *sum += disk.wanted[i];
+    return count;
+}
+
 static void fill(unsigned place, uint64_t seq)
 {
-    uint64_t state = seq * PLACES + place + 1;
+    uint64_t state = seq * PLACES + place + 1, sum;
+    known(&sum);
     buffer[W_MAGIC] = MAGIC;
     buffer[W_DISK] = disk.id;
     buffer[W_PLACE] = place;
     buffer[W_SEQ] = seq;
+    buffer[W_TOTAL] = sum - disk.wanted[place] + seq;
     for (int i = W_FILL; i < W_SUM; i++)
         buffer[i] = chance(&state);
     buffer[W_SUM] = hash(buffer, W_SUM, MAGIC);
@@ -127,16 +145,6 @@ static const char *fault(unsigned place)
     if (buffer[W_SEQ] < disk.wanted[place])
         return "stale";
     return buffer[W_SEQ] > disk.wanted[place] ? "early" : NULL;
-}
-
-static uint64_t known(uint64_t *sum)
-{
-    uint64_t count = 0;
-    *sum = 0;
-    for (unsigned i = 0; i < PLACES; i++)
-        if (disk.wanted[i])
-            count++, *sum += disk.wanted[i];
-    return count;
 }
 
 static void failed(const char *what, unsigned place)
@@ -202,7 +210,7 @@ static void write_place(unsigned place)
 /* Blocks of an earlier run on this disk: take them up. */
 static void adopt(void)
 {
-    uint64_t torn = 0, stray = 0, blocks, sum;
+    uint64_t torn = 0, stray = 0, total = 0, blocks, sum;
     for (unsigned i = 0; i < PLACES; i++) {
         const char *what;
         if (!read_place(i))
@@ -211,7 +219,7 @@ static void adopt(void)
         if (!what || !strcmp(what, "early")) {
             disk.wanted[i] = buffer[W_SEQ];
             if (disk.seq < buffer[W_SEQ])
-                disk.seq = buffer[W_SEQ];
+                disk.seq = buffer[W_SEQ], total = buffer[W_TOTAL];
         } else if (!strcmp(what, "torn")) {
             torn++;
         } else if (!strcmp(what, "stray")) {
@@ -220,10 +228,16 @@ static void adopt(void)
     }
     disk.bad = torn;
     blocks = known(&sum);
-    SAY("found %s serial=%s blocks=%llu sum=%llu torn=%llu stray=%llu\n",
-        disk.name, disk.serial, (unsigned long long)blocks,
-        (unsigned long long)sum, (unsigned long long)torn,
-        (unsigned long long)stray);
+    SAY("found %s serial=%s blocks=%llu sum=%llu seq=%llu torn=%llu "
+        "stray=%llu\n", disk.name, disk.serial, (unsigned long long)blocks,
+        (unsigned long long)sum, (unsigned long long)disk.seq,
+        (unsigned long long)torn, (unsigned long long)stray);
+    if (sum != total) {
+        disk.bad++;
+        SAY("BAD %s lost: the newest block knows of a sum of %llu, found "
+            "%llu\n", disk.name, (unsigned long long)total,
+            (unsigned long long)sum);
+    }
 }
 
 static void open_disk(const char *name)

@@ -7,12 +7,12 @@ _PAIR = re.compile(r'(\w+)=(\S+)')
 
 
 class Console:
-    """A console log, read.
+    """A console log, read: what was said since the last boot.
 
     ``disks``: the last report of each disk that is there, by serial (the
     first 20 characters of the volume's id). ``gone``: the last word on each
     disk that was taken out. ``found``: what each disk held when it came.
-    ``bad``: lines about wrong blocks.
+    ``bad``: lines about wrong blocks, since ever.
     """
 
     def __init__(self, text):
@@ -20,6 +20,8 @@ class Console:
         for line in text.splitlines():
             words = line.split()
             facts = dict(_PAIR.findall(line))
+            if line.startswith('guest is up'):
+                self.disks, self.gone, self.found = {}, {}, {}
             if line.startswith('BAD '):
                 self.bad.append(line)
             if len(words) < 3 or 'serial' not in facts:
