@@ -18,8 +18,20 @@ def service(node, action) -> None:
     if action in ('start', 'restart'):
         _write_configs(node, conf)
         node.run(['/bin/bash', node.lab.repo / 'lab/compute.sh',
-                  node.directory / 'libvirt'], timeout=90)
+                  node.directory / 'libvirt', _keys(node.lab),
+                  node.address], timeout=90)
     node.daemon(action, NAME, NAME, conf)
+
+
+def make_keys(lab) -> None:
+    """The key by which one node's Nova works on the other: one for a lab."""
+    _keys(lab).mkdir()
+    process.run('ssh-keygen', '-q', '-t', 'ed25519', '-N', '',
+                '-f', str(_keys(lab) / 'key'))
+
+
+def _keys(lab):
+    return lab.directory / 'ssh'
 
 
 def _write_configs(node, conf):

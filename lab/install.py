@@ -38,6 +38,8 @@ NOVA_PACKAGES = {
     'qemu-utils': '/usr/bin/qemu-img',
     'libc6-dev': '/usr/lib/x86_64-linux-gnu/libc.a',
     'syslinux': '/usr/bin/syslinux', 'mtools': '/usr/bin/mcopy',
+    # Nova's cold migration: a client; a server that apt does not start.
+    'openssh-client': '/usr/bin/ssh', 'dropbear-bin': '/usr/sbin/dropbear',
 }
 REQUIREMENTS = (
     'cinder', 'keystone', 'glance', 'python-openstackclient',

@@ -107,6 +107,8 @@ class Lab:
         self.directory.mkdir(parents=True)
         (self.directory / 'settings.json').write_text(
             json.dumps(self.settings))
+        if self.settings['nova']:
+            compute.make_keys(self)
         self._make_network()
         for each in self.nodes.values():
             each.create_disks()
