@@ -96,6 +96,8 @@ def _cinder(venv, state, debug):
         },
         'database': {'connection': database('cinder'), 'max_pool_size': 5},
         'keystone_authtoken': authtoken('cinder'),
+        # Who tells Nova, if there is one, that a volume is imaged anew.
+        'nova': dict(service_auth('cinder'), region_name='lab'),
         'oslo_concurrency': {'lock_path': '%s/locks' % state},
         'coordination': {'backend_url': 'file://%s/coordination' % state},
     }
