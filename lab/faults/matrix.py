@@ -43,11 +43,11 @@ def batches(wanted, width):
     """
     found, together = [], {}
     for cell in wanted:
-        if cell.step == cross.WHOLE or (
-                operations.OPERATIONS[cell.operation].alone):
+        if cell.step == cross.WHOLE:
             found.append([cell])
         else:
-            together.setdefault(cell.fault, []).append(cell)
+            slow = operations.OPERATIONS[cell.operation].slow
+            together.setdefault((cell.fault, slow), []).append(cell)
     for group in together.values():
         alone = [cell for cell in group if cell.step in cells.ALONE]
         asking = [cell for cell in group

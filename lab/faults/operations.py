@@ -26,8 +26,8 @@ class Operation:
     name = ''
     #: Whether it wants a volume that has moved before.
     moved = False
-    #: Whether it slows the link for all, and so shares its fault with none.
-    alone = False
+    #: Whether it slows the link, and so shares a fault with its like only.
+    slow = False
 
     def __init__(self, ground, disk, source, destination):
         self.ground = ground
@@ -220,9 +220,9 @@ class DeleteWhileMoving(Operation):
     """Deleted while it is being copied."""
 
     name = 'delete during hydration'
-    alone = True
+    slow = True
     #: So slow that the copy cannot end before the fault.
-    rate = '4mbit'
+    rate = '8mbit'
 
     def prepare(self):
         self.ground.brake(self.source, self.rate)
