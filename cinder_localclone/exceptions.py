@@ -131,5 +131,5 @@ class Busy(LocalCloneError):
 class SourceUnreachable(LocalCloneError):
     message = _('The portal %(portal)s of the source does not accept '
                 'connections: %(reason)s. It will be tried again; until then '
-                'only what is local already can be read.')
+                'at most what is local already can be read.')
     user_message = 'PEER_UNREACHABLE'

@@ -112,6 +112,8 @@ def differences(found: dict, transfer: state.Transfer | None,
     return wrong
 
 
+#: Begins what kept a repair from being complete.
+IN_THE_WAY = 'in the way: '
 #: Effects that an operator wants to read of, and how.
 SAID = {
     'create_lv': 'created LV {0}', 'remove_lv': 'removed LV {0}',
@@ -176,5 +178,5 @@ def repair(node, reconciler, volume_id: str) -> list[str]:
     try:
         reconciler(noted).converge(volume_id)
     except exceptions.LocalCloneError as exc:
-        journal.append('in the way: %s' % exc)
+        journal.append(IN_THE_WAY + str(exc))
     return journal

@@ -45,8 +45,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--unit', action='store_true',
                         help='only the unit tests')
-    parser.add_argument('tests', nargs='*',
-                        help='only functional tests that match these')
+    parser.add_argument('tests', nargs='*', help='only functional tests that '
+                        'match these, and no unit tests')
     options = parser.parse_args()
     lab = labs.Lab('install')
     try:
@@ -54,8 +54,10 @@ def main():
     except process.LabError as exc:
         print('%s' % exc, file=sys.stderr)
         return 1
-    rows = [suite(lab, 'unit', './tests/unit')]
-    if not options.unit and not rows[0][3]:
+    rows = []
+    if options.unit or not options.tests:
+        rows.append(suite(lab, 'unit', './tests/unit'))
+    if not options.unit and not sum(row[3] for row in rows):
         rows.append(suite(lab, 'functional', './tests/functional',
                           '--serial', *options.tests))
     print('\n%-12s %8s %8s %8s %8s' % (

@@ -31,7 +31,7 @@ class LocalClone(app.App):
         for name, kind in COMMANDS.items():
             manager.add_command(name, kind)
         super().__init__(description=self.__doc__, version='0.1.0',
-                         command_manager=manager)
+                         command_manager=manager, deferred_help=True)
         self.exit_code = 0
 
     def build_option_parser(self, description, version):
@@ -46,8 +46,14 @@ class LocalClone(app.App):
 
     def initialize_app(self, argv):
         backend.load(self.options.config_file)
-        for noisy in ('stevedore', 'oslo', 'oslo_db', 'amqp', 'taskflow'):
+        for noisy in ('stevedore', 'oslo', 'oslo_db', 'os_brick', 'amqp',
+                      'taskflow'):
             logging.getLogger(noisy).setLevel(logging.WARNING)
+
+    def interact(self):
+        """Without a sub-command: say what there is."""
+        self.parser.print_help()
+        return 2
 
     def backend(self):
         """The backend that the command line names."""

@@ -3,7 +3,6 @@
 
 import time
 
-from cliff import command
 from cliff import lister
 from rich import console
 from rich import progress as bars
@@ -149,8 +148,9 @@ def _records(volume, transfer):
 
 def _standing(found):
     for lv in (found or {}).get('lvs', ()):
-        yield 'LV', '%s, %d GiB%s' % (
-            lv['name'], lv['size'] >> 30,
+        gib, mib = divmod(lv['size'] >> 20, 1024)
+        yield 'LV', '%s, %s%s' % (
+            lv['name'], '%d GiB' % gib if gib else '%d MiB' % mib,
             '' if lv['active'] else ', not active')
     if found and found['handle']:
         yield 'handle', 'on %s, open %d times' % (
@@ -168,7 +168,8 @@ def _standing(found):
 class Repair(lister.Lister):
     """Take the next safe steps for a volume, or for all; say what was done.
 
-    The same code as the services' own periodic look.
+    The same code as the services' own periodic look. Exits with 1 if
+    something is in the way or, with --dry-run, differs.
     """
 
     def get_parser(self, name):
@@ -182,15 +183,21 @@ class Repair(lister.Lister):
     def take_action(self, args):
         backend = self.app.backend()
         volumes = [args.volume] if args.volume else self._all(backend)
-        rows = []
+        alive = backend.nodes()
+        rows, clean = [], True
         for volume_id in volumes:
             volume, transfer = backend.volume(volume_id)
             hosts = {transfer.destination, transfer.source} if transfer else (
                 {backends.home_of(volume)})
             for host in sorted(hosts - {None}):
-                rows += [(volume_id, host, text) for text in self._one(
-                    backend, host, volume_id, volume, transfer,
-                    args.dry_run)]
+                if not (args.volume or alive.get(host)):
+                    found, fine = ['its service is down: not asked'], False
+                else:
+                    found, fine = self._one(backend, host, volume_id, volume,
+                                            transfer, args.dry_run)
+                rows += [(volume_id, host, text) for text in found]
+                clean = clean and fine
+        self.app.exit_code = int(not clean)
         return ('Volume', 'Where', 'What'), rows
 
     @staticmethod
@@ -202,17 +209,21 @@ class Repair(lister.Lister):
 
     @staticmethod
     def _one(backend, host, volume_id, volume, transfer, dry_run):
+        """What was done, or differs, on one node; and whether that is all."""
+        method = 'inspect' if dry_run else 'repair'
+        found, problem = backend.ask(host, method, volume_id)
+        if found is None:
+            return [problem], False
         if not dry_run:
-            done, problem = backend.ask(host, 'repair', volume_id)
-            return [problem] if done is None else done
-        found, problem = backend.ask(host, 'inspect', volume_id)
-        return [problem] if found is None else [
-            'differs: ' + each for each in inspection.differences(
-                found, transfer, backends.home_of(volume),
-                backends.lv_of(volume))]
+            return found, not any(
+                text.startswith(inspection.IN_THE_WAY) for text in found)
+        wrong = inspection.differences(found, transfer,
+                                       backends.home_of(volume),
+                                       backends.lv_of(volume))
+        return ['differs: ' + each for each in wrong], not wrong
 
 
-class _Settle(command.Command):
+class _Settle(lister.Lister):
     """Base of the commands that settle one transfer."""
 
     def get_parser(self, name):
@@ -229,7 +240,8 @@ class _Settle(command.Command):
         host = self.where(transfer)
         getattr(backend.peers, self.method)(
             backend.context, host, args.volume)
-        self.app.stdout.write('%s: %s\n' % (host, self.done))
+        return ('Volume', 'Where', 'What'), [
+            (args.volume, host, self.done)]
 
 
 class Abort(_Settle):

@@ -257,8 +257,11 @@ def session_logged_out(course):
     course.start_slow()
     course.disk.stop()
     course.destination.run('iscsiadm -m session -u', timeout=60)
-    course.ground.pause(10)
     course.go_on()
+    course.ground.wait('all of it to be readable again', lambda: (
+        not course.destination.run(
+            'dd if=%s of=/dev/null bs=1M iflag=direct status=none' % (
+                course.disk.path), check=False).returncode), 120)
 
 
 _RE_EXPORT = '''

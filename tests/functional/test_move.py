@@ -20,6 +20,7 @@ class MoveTest(base.LabTest):
             attached.path)
         self.assertEqual('0', self.n2.run(
             'cat %sdiscard_max_bytes' % queue).stdout.strip())
+        self.assert_udev_leaves_alone('/dev/mapper/localclone-*')
         writer = attached.start_writing()
         self.assert_moved(volume, attached, expected)
         self.assertTrue(writer.running)
@@ -33,6 +34,14 @@ class MoveTest(base.LabTest):
         self.assertEqual(expected, self.checksum(attached))
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
         self.assertEqual([], look.volume_lvs(self.n2))
+
+    def assert_udev_leaves_alone(self, pattern):
+        """Nothing probes the handle and the clone."""
+        found = self.n2.run('for each in %s; do udevadm info -q property -n '
+                            '$each; done' % pattern).stdout
+        self.assertEqual(2, found.count('DM_UDEV_DISABLE_OTHER_RULES_FLAG=1'),
+                         found)
+        self.assertNotIn('ID_FS', found)
 
     def test_services_killed_while_moving(self):
         volume, attached, expected = self.moving_volume()

@@ -28,6 +28,17 @@ class CommandPageTest(testtools.TestCase):
             self.assertIn(code, (0, 1), printed)
             self.assertTrue(printed.count('\n') > 1, printed)
 
+    def test_exit_code_of_repair(self):
+        self.assertEqual(1, sample_backend.run(
+            ['repair', '--dry-run', 'MOVING'])[1])
+        self.assertEqual(0, sample_backend.run(['repair', 'MOVING'])[1])
+
+    def test_help_is_of_the_command(self):
+        for words in (['show', '--help'], ['help', 'show']):
+            printed, code = sample_backend.run(words)
+            self.assertIn('what stands on each node', printed)
+            self.assertFalse(code)
+
     def test_every_command_has_a_section(self):
         for name in main.COMMANDS:
             self.assertIn('\n%s\n%s\n' % (name, '=' * len(name)), self.page)
