@@ -4,6 +4,7 @@
 import json
 import secrets
 import socket
+import time
 
 from cinder.volume import volume_utils
 from oslo_log import log as logging
@@ -22,6 +23,9 @@ LOG = logging.getLogger(__name__)
 PORTAL_TIMEOUT = 4
 #: Seconds for a disk to appear after a login.
 DISK_TIMEOUT = 10
+#: Seconds after which a connection that was ended, but is still attached by
+#: Cinder's records, counts as one again.
+ENDING = 600
 
 
 def new_credentials() -> str:
@@ -60,7 +64,7 @@ class Exports:
         self.prefix = prefix
         self.address = address
         self.port = port
-        self._ended = set()  # (volume, initiator): not to be served again
+        self._ended = {}  # (volume, initiator): when, monotonic seconds
 
     def transfer_location(self, shadow_id: str) -> str:
         return location(self.address, self.port,
@@ -102,7 +106,8 @@ class Exports:
         """
         iqn = names.remote_iqn(self.prefix, volume_id, initiator)
         self._export(iqn, volume_id, False, initiator, auth)
-        self._ended -= {(volume_id, initiator), (volume_id, None)}
+        for which in (initiator, None):
+            self._ended.pop((volume_id, which), None)
         return dict(connection_properties(
             location(self.address, self.port, iqn), auth),
             volume_id=volume_id)
@@ -117,13 +122,24 @@ class Exports:
         :param properties: what :meth:`offer_volume` gave
         """
         iqn = names.remote_iqn(self.prefix, volume_id, initiator)
-        if properties['target_iqn'] != iqn or self._ended & {
-                (volume_id, initiator), (volume_id, None)}:
+        if properties['target_iqn'] != iqn or self._has_ended(
+                volume_id, initiator):
             return False
         return self._export(
             iqn, volume_id, False, initiator, ' '.join(
                 properties['auth_' + key]
                 for key in ('method', 'username', 'password')))
+
+    def _has_ended(self, volume_id, initiator):
+        since = time.monotonic() - ENDING
+        return any(self._ended.get((volume_id, which), since) > since
+                   for which in (initiator, None))
+
+    def _note_ended(self, volume_id, initiator):
+        now = time.monotonic()
+        self._ended = {which: when for which, when in self._ended.items()
+                       if when > now - ENDING}
+        self._ended[volume_id, initiator] = now
 
     def offered(self) -> set[str]:
         """The names of all targets that this node serves."""
@@ -131,7 +147,7 @@ class Exports:
 
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
         """Stop serving a volume to one initiator, or (None) to all."""
-        self._ended.add((volume_id, initiator))
+        self._note_ended(volume_id, initiator)
         if initiator:
             return self._unexport(
                 names.remote_iqn(self.prefix, volume_id, initiator),

@@ -59,6 +59,17 @@ class ServedAgainTest(testtools.TestCase):
             self.assertFalse(self.exports.offer_again(
                 VOLUME, INITIATOR, properties))
 
+    def test_what_was_ended_is_forgotten_in_time(self):
+        properties = self.connect()
+        self.exports.withdraw_volume(VOLUME, INITIATOR)
+        later = export.time.monotonic() + export.ENDING + 1
+        with mock.patch.object(export.time, 'monotonic', lambda: later):
+            self.assertTrue(self.exports.offer_again(
+                VOLUME, INITIATOR, properties))
+            self.exports.withdraw_volume('another', INITIATOR)
+            self.assertEqual([('another', INITIATOR)],
+                             list(self.exports._ended))
+
     def reconciler(self):
         self.node = mock.MagicMock(host=HOST, exports=self.exports)
         self.node.records.transfers_of.return_value = []
