@@ -3,10 +3,12 @@
 SIZE ?= 2
 LABRUN = PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -m
 
-.PHONY: demo live-migration test unit lab-up lab-down lab-status bench docs faults
+.PHONY: demo live-migration servers test unit lab-up lab-down lab-status bench docs faults
 demo: python3 ; lab/demo --size $(SIZE) $(if $(KEEP),--keep)
 live-migration: python3
 	lab/live-migration --size $(SIZE) $(if $(KEEP),--keep)
+# ONLY=REGEX: operations like it
+servers: python3 ; lab/servers $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
 test: python3 ; $(LABRUN) lab.testrun
 unit: python3 ; $(LABRUN) lab.testrun --unit
 bench: python3 ; $(LABRUN) lab.bench $(if $(JSON),--json $(JSON))

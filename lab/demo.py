@@ -15,8 +15,9 @@ from lab import process
 class Report:
     """Steps with their times, checks with their verdicts."""
 
-    def __init__(self, console):
+    def __init__(self, console, title='A volume follows its instance'):
         self.console = console
+        self.title = title
         self.rows = []
 
     def step(self, what, seconds, detail=''):
@@ -34,7 +35,7 @@ class Report:
 
     def table(self):
         from rich.table import Table
-        table = Table(title='A volume follows its instance')
+        table = Table(title=self.title)
         for column in ('step or check', 'time', 'detail', ''):
             table.add_column(column)
         for what, seconds, detail, good in self.rows:

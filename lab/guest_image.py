@@ -15,6 +15,8 @@ from lab import install
 from lab import process
 
 NAME = 'guest'
+#: A flavour to resize to.
+LARGER = 'guest-larger'
 SIZE = 32 << 20
 MEMORY_MIB = 192
 KERNEL = 'linux-image-cloud-amd64'
@@ -41,9 +43,10 @@ def register(lab, image) -> None:
     glance.request(
         'PUT', '/images/%s/file' % made, image.read_bytes(),
         {'Content-Type': 'application/octet-stream'}).raise_for_status()
-    lab.client('nova').post('/flavors', json={'flavor': {
-        'name': NAME, 'ram': MEMORY_MIB, 'vcpus': 1, 'disk': 0,
-    }}).raise_for_status()
+    for name, memory in ((NAME, MEMORY_MIB), (LARGER, MEMORY_MIB + 32)):
+        lab.client('nova').post('/flavors', json={'flavor': {
+            'name': name, 'ram': memory, 'vcpus': 1, 'disk': 0,
+        }}).raise_for_status()
 
 
 def _build(directory):

@@ -14,14 +14,24 @@ from lab import process
 
 BOOT_TIMEOUT = 240
 MIGRATION_TIMEOUT = 300
+OPERATION_TIMEOUT = 300
+
+
+def image(lab):
+    """The id of the guest's image."""
+    return lab.client('glance').get(
+        '/images?name=' + guest_image.NAME).json()['images'][0]['id']
+
+
+def flavor_id(nova, name):
+    return next(each['id'] for each in nova.get('/flavors').json()['flavors']
+                if each['name'] == name)
 
 
 def boot_volume(lab, size_gib=1, volume_type='localclone'):
     """A volume with the guest on it, on whichever node; its id."""
-    image = lab.client('glance').get(
-        '/images?name=' + guest_image.NAME).json()['images'][0]['id']
     return instances.create_volume(lab.cinder(), size_gib, volume_type,
-                                   timeout=120, image=image)
+                                   timeout=120, image=image(lab))
 
 
 class Server:
@@ -40,10 +50,9 @@ class Server:
     def boot(cls, lab, volume_id, node='node1', name='guest'):
         """Boot a server from a volume; returns when it is ACTIVE."""
         nova = lab.client('nova')
-        flavor = next(f['id'] for f in nova.get('/flavors').json()['flavors']
-                      if f['name'] == guest_image.NAME)
         server = cls(lab, nova.post('/servers', json={'server': {
-            'name': name, 'flavorRef': flavor, 'networks': 'none',
+            'name': name, 'networks': 'none',
+            'flavorRef': flavor_id(nova, guest_image.NAME),
             'host': node, 'block_device_mapping_v2': [{
                 'uuid': volume_id, 'source_type': 'volume',
                 'destination_type': 'volume', 'boot_index': 0}],
@@ -64,10 +73,12 @@ class Server:
         """libvirt's name for it."""
         return self.show()['OS-EXT-SRV-ATTR:instance_name']
 
-    def act(self, action, arguments=None):
+    def act(self, action, arguments=None, version=None):
         """An action of the API; the answer, unchecked."""
-        return self.nova.post('/servers/%s/action' % self.id,
-                              json={action: arguments})
+        return self.nova.request(
+            'POST', '/servers/%s/action' % self.id, {action: arguments},
+            {'OpenStack-API-Version': 'compute ' + version} if version
+            else None)
 
     def wait_status(self, wanted, timeout=60):
         def check():
@@ -99,6 +110,60 @@ class Server:
         instances.wait_status(self.lab.cinder(), volume_id, 'available',
                               timeout)
         return time.monotonic() - began
+
+    def attachments(self):
+        """Nova's own list of its volumes: {volume id: attachment id}"""
+        found = self.nova.get('/servers/%s/os-volume_attachments' % self.id)
+        return {each['volumeId']: each['attachment_id']
+                for each in found.json()['volumeAttachments']}
+
+    # -- what stops and starts it
+
+    def operate(self, action, arguments=None, status='ACTIVE',
+                timeout=OPERATION_TIMEOUT, version=None) -> float:
+        """Act and wait for what follows; the seconds it took.
+
+        :param status: of the server afterwards
+        :param version: of the API, if not the usual one
+        """
+        began = time.monotonic()
+        self.act(action, arguments, version).raise_for_status()
+        self.wait_status(status, timeout)
+        return time.monotonic() - began
+
+    def reboot(self):
+        return self.operate('reboot', {'type': 'HARD'})
+
+    def rebuild(self, version=None):
+        """Rebuild from the image it was made from.
+
+        :param version: before 2.93 a root volume keeps its data
+        """
+        return self.operate('rebuild', {'imageRef': image(self.lab)},
+                            version=version)
+
+    def shelve(self):
+        """Shelve; a server on volumes is offloaded from its node at once."""
+        return self.operate('shelve', status='SHELVED_OFFLOADED')
+
+    def unshelve(self, node):
+        return self.operate('unshelve', {'host': node.name})
+
+    def cold_migrate(self, node):
+        return self.operate('migrate', {'host': node.name},
+                            status='VERIFY_RESIZE')
+
+    def resize(self, flavor):
+        """To another flavour, and so to another node."""
+        return self.operate(
+            'resize', {'flavorRef': flavor_id(self.nova, flavor)},
+            status='VERIFY_RESIZE')
+
+    def confirm(self):
+        return self.operate('confirmResize')
+
+    def revert(self):
+        return self.operate('revertResize')
 
     # -- live migration
 
@@ -163,7 +228,7 @@ class Server:
                          every=0.5)
 
     def mend(self) -> None:
-        """Nova leaves a server whose migration was aborted in ERROR."""
+        """A server that Nova has left in ERROR, though it runs."""
         self.act('os-resetState', {'state': 'active'}).raise_for_status()
         self.wait_status('ACTIVE')
 
@@ -232,6 +297,25 @@ class Server:
                        >= began.of(volume)['sweeps'] + 2
                        for volume in volumes)
         return self.wait_guest('read all blocks back', check, timeout)
+
+    def written(self):
+        """What the guest has reported as written: {serial: number}"""
+        return {serial: disk['seq']
+                for serial, disk in self.console().disks.items()}
+
+    def wait_found(self, written, timeout=BOOT_TIMEOUT):
+        """Wait until the guest has found on its disks what it had written.
+
+        A guest that started anew, or got a disk back, reads all of it
+        first. The console tells if anything but the newest is missing.
+
+        :param written: as by :meth:`written`, before
+        """
+        def check(console):
+            return all(console.found.get(serial, {'seq': -1})['seq'] >= seq
+                       for serial, seq in written.items())
+        return self.wait_guest('find what it had written: %s' % written,
+                               check, timeout)
 
     def delete(self, timeout=120) -> None:
         self.nova.delete('/servers/' + self.id).raise_for_status()
