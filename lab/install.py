@@ -40,6 +40,7 @@ NOVA_PACKAGES = {
     'syslinux': '/usr/bin/syslinux', 'mtools': '/usr/bin/mcopy',
     # Nova's cold migration: a client; a server that apt does not start.
     'openssh-client': '/usr/bin/ssh', 'dropbear-bin': '/usr/sbin/dropbear',
+    'openssh-sftp-server': '/usr/lib/sftp-server',
 }
 REQUIREMENTS = (
     'cinder', 'keystone', 'glance', 'python-openstackclient',

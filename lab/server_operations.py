@@ -86,7 +86,8 @@ class Operations:
         self.proven('the guest writes to both', {})
 
     def attach(self):
-        before = self.written()
+        serial = guest_console.serial(self.data)
+        before = {serial: self.written()[serial]}
         self.step('detach it', self.server.detach(self.data))
         self.step('attach it again', self.server.attach(self.data))
         self.proven('all of it is found again', before)
@@ -165,6 +166,16 @@ class Operations:
             look.wait_moved(self.lab, volume, COPY_TIMEOUT)
         self.report.check('their copies end meanwhile',
                           self.server.wait_writing(*self.volumes).clean)
+        began = time.monotonic()
+        there.power_cut()
+        there.power_on()
+        there.service('start')
+        found = self.server.wait_writing(*self.volumes)
+        self.step('power cut of ' + there.name, time.monotonic() - began,
+                  'until the guest on %s writes on' % here.name)
+        self.report.check('the guest only waited', found.clean,
+                          found.bad[:3])
+        self.start(there)
         before = self.written()
         self.server.shelve()
         self.step('shelve, unshelve on the same node',
@@ -305,7 +316,10 @@ class Operations:
             timeout=120, check=False)
 
     def start(self, node):
-        self.lab.start_services(node)
+        """Start what does not run yet; wait until all are seen to be up."""
+        if not self.ground.serves(node):
+            node.service('start')
+        compute.service(node, 'start')
         self.lab.wait_for_services()
         compute.wait(self.lab)
 
