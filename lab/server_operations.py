@@ -60,8 +60,10 @@ class Operations:
             servers.Server(self.lab, each['id']).delete()
         for each in cinder.get('/attachments').json()['attachments']:
             cinder.delete('/attachments/' + each['id']).raise_for_status()
-        for each in cinder.get('/volumes').json()['volumes']:
-            cinder.delete('/volumes/' + each['id']).raise_for_status()
+        for each in cinder.get('/volumes/detail').json()['volumes']:
+            if each['status'] != 'deleting':
+                instances.wait_status(cinder, each['id'], 'available', 90)
+                cinder.delete('/volumes/' + each['id']).raise_for_status()
         process.wait_for('old volumes to go', lambda: not cinder.get(
             '/volumes').json()['volumes'], 90)
 
@@ -161,7 +163,7 @@ class Operations:
         self.report.check(
             'back, the volumes served over iSCSI by ' + there.name,
             self.server.node is here and self.homes() == {there.name}
-            and len(self.sessions(here)) >= 2, found.bad[:3])
+            and len(self.sessions(here)) >= 2, found.bad[:3] or '')
         for volume in self.volumes:
             look.wait_moved(self.lab, volume, COPY_TIMEOUT)
         self.report.check('their copies end meanwhile',
@@ -174,7 +176,7 @@ class Operations:
         self.step('power cut of ' + there.name, time.monotonic() - began,
                   'until the guest on %s writes on' % here.name)
         self.report.check('the guest only waited', found.clean,
-                          found.bad[:3])
+                          found.bad[:3] or '')
         self.start(there)
         before = self.written()
         self.server.shelve()
