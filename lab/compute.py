@@ -48,6 +48,13 @@ def _write_configs(node, conf):
     (libvirt / 'qemu.conf').write_text(nova_config.qemu())
 
 
+def reported(node):
+    """When nova-compute of a node last told that it serves."""
+    services = node.lab.client('nova').get('/os-services').json()['services']
+    return next(each['updated_at'] for each in services
+                if each['binary'] == NAME and each['host'] == node.name)
+
+
 def wait(lab, timeout=180) -> None:
     """Wait until Nova can place servers on all nodes."""
     nova = lab.client('nova')

@@ -199,7 +199,9 @@ class Operations:
 
     def power_cut(self):
         """The node loses power; everything is there before Nova starts."""
-        self._power_cut(self.server.node)
+        node, before = self.server.node, self.written()
+        node.power_cut()
+        self.power_back(node, before)
 
     def power_cut_copying(self):
         """The same, to a node to which the volumes are being copied."""
@@ -209,17 +211,63 @@ class Operations:
         try:
             self.step('unshelve on the other node',
                       self.server.unshelve(node))
-            self.server.wait_writing(*self.volumes)
+            before = self.written()
             copying = look.clones(node)
             self.report.check('both volumes are being copied',
                               len(copying) == 2, copying)
-            self._power_cut(node)
+            node.power_cut()
         finally:
             source.netem()
+        self.power_back(node, before)
 
-    def _power_cut(self, node):
+    def evacuate_running(self):
+        """The compute service is lost, the guest is not: never two."""
+        node, there = self.server.node, self.elsewhere()
+        before = self.written()
+        compute.service(node, 'kill')
+        self.force_down(node, True)
+        self.refused_evacuation(node, there)
+        self.report.check(
+            'the guest never noticed',
+            self.wait_console(node, before).clean)
+        self.force_down(node, False)
+        self.start(node)
+        self.repaired(before)
+
+    def evacuate(self):
+        """The node is down, and the volumes with it."""
+        node, there = self.server.node, self.elsewhere()
         before = self.written()
         node.power_cut()
+        self.force_down(node, True)
+        self.refused_evacuation(node, there)
+        node.power_on()
+        self.restore(node)
+        self.force_down(node, False)
+        self.start(node)
+        self.server.mend()
+        self.step('hard reboot', self.server.reboot())
+        self.proven('nothing is lost', before)
+
+    def delete(self):
+        began = time.monotonic()
+        self.server.delete()
+        for volume in self.volumes:
+            instances.wait_status(self.lab.cinder(), volume, 'available', 90)
+        self.step('server deleted, its volumes available',
+                  time.monotonic() - began, where='')
+        self.settled([])
+        for volume in self.volumes:
+            self.lab.cinder().delete(
+                '/volumes/' + volume).raise_for_status()
+        process.wait_for('the volumes to go', lambda: not any(
+            look.volume_lvs(node) for node in self.lab.nodes.values()), 90)
+        self.report.check('volumes deleted, no LV left on either node', True)
+
+    # -- parts of them
+
+    def power_back(self, node, before):
+        """A node comes up as a real one: first the unit, then services."""
         node.power_on()
         self.report.check('after a power cut no handle is there',
                           not self.handles(node))
@@ -240,51 +288,6 @@ class Operations:
         self.step('hard reboot', self.server.reboot())
         self.proven('every acknowledged write is there', before)
 
-    def evacuate_running(self):
-        """The compute service is lost, the guest is not: never two."""
-        node, there = self.server.node, self.elsewhere()
-        before = self.written()
-        compute.service(node, 'kill')
-        self.force_down(node, True)
-        self.refused_evacuation(node, there)
-        self.report.check(
-            'the guest never noticed',
-            self.wait_console(node, before).clean)
-        compute.service(node, 'start')
-        self.force_down(node, False)
-        compute.wait(self.lab)
-        self.repaired(before)
-
-    def evacuate(self):
-        """The node is down, and the volumes with it."""
-        node, there = self.server.node, self.elsewhere()
-        before = self.written()
-        node.power_cut()
-        self.force_down(node, True)
-        self.refused_evacuation(node, there)
-        node.power_on()
-        self.restore(node)
-        self.force_down(node, False)
-        self.start(node)
-        self.repaired(before)
-
-    def delete(self):
-        began = time.monotonic()
-        self.server.delete()
-        for volume in self.volumes:
-            instances.wait_status(self.lab.cinder(), volume, 'available', 90)
-        self.step('server deleted, its volumes available',
-                  time.monotonic() - began, where='')
-        self.settled([])
-        for volume in self.volumes:
-            self.lab.cinder().delete(
-                '/volumes/' + volume).raise_for_status()
-        process.wait_for('the volumes to go', lambda: not any(
-            look.volume_lvs(node) for node in self.lab.nodes.values()), 90)
-        self.report.check('volumes deleted, no LV left on either node', True)
-
-    # -- parts of them
-
     def refused_evacuation(self, node, there):
         began = time.monotonic()
         self.server.act('evacuate', {'host': there.name}).raise_for_status()
@@ -299,7 +302,11 @@ class Operations:
             shown.get('fault', {}).get('message', ''))
 
     def repaired(self, before):
-        """What an operator does: reset the state, shelve, unshelve."""
+        """What an operator does: reset the state, reboot; shelve, unshelve.
+
+        Nova has let go of the volumes in Cinder, where they are reserved:
+        only a new attachment makes that right.
+        """
         self.server.mend()
         self.step('hard reboot', self.server.reboot())
         self.server.wait_found(before)
@@ -319,9 +326,13 @@ class Operations:
 
     def start(self, node):
         """Start what does not run yet; wait until all are seen to be up."""
+        last = compute.reported(node)
         if not self.ground.serves(node):
             node.service('start')
         compute.service(node, 'start')
+        # Nova calls it up for a while yet, though it was dead in between.
+        process.wait_for('%s of %s' % (compute.NAME, node.name),
+                         lambda: compute.reported(node) != last, 240)
         self.lab.wait_for_services()
         compute.wait(self.lab)
 
