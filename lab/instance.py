@@ -184,7 +184,7 @@ class Attached:
     # -- what the guest does
 
     def start_writing(self, first_mib=600, length_mib=200, seconds=600,
-                      seed=1, rate=100):
+                      seed=1, rate=25):
         """Write blocks that can be proven; see :mod:`lab.guest_io`."""
         return self.node.popen([
             '/usr/bin/python3', '-S', self.node.lab.repo / 'lab/guest_io.py',
