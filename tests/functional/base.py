@@ -19,6 +19,16 @@ def _say(text):
     print('  lab: ' + text, flush=True)
 
 
+def take_down(lab):
+    """Take a lab down; its logs stay if a test has failed."""
+    lab.down(keep_logs=bool(_failures or _failure))
+
+
+def note_failure(_exc_info):
+    _failures.append(True)
+
+
+_failures = []
 _lab = None
 _failure = None
 
@@ -32,7 +42,7 @@ def shared_lab():
         given = os.environ.get('LOCALCLONE_TEST_LAB')
         lab = Lab(given or 'test%d' % os.getpid())
         if not given:
-            atexit.register(lab.down, keep_logs=True)
+            atexit.register(take_down, lab)
             try:
                 lab.up(progress=_say)
             except process.LabError as exc:
@@ -46,6 +56,7 @@ class LabTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
+        self.addOnException(note_failure)
         self.lab = shared_lab()
         self.n1 = self.lab.nodes['node1']
         self.n2 = self.lab.nodes['node2']

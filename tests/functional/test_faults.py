@@ -20,14 +20,22 @@ class FaultTest(testtools.TestCase):
     def setUpClass(cls):
         super().setUpClass()
         cls.lab = labs.Lab('faults%d' % os.getpid())
-        atexit.register(cls.lab.down, keep_logs=True)
+        atexit.register(base.take_down, cls.lab)
         cls.ground = grounds.Ground(cls.lab, base._say)
-        cls.ground.up()
+        try:
+            cls.ground.up()
+        except Exception:
+            base.note_failure(None)
+            raise
 
     @classmethod
     def tearDownClass(cls):
-        cls.lab.down(keep_logs=True)
+        base.take_down(cls.lab)
         super().tearDownClass()
+
+    def setUp(self):
+        super().setUp()
+        self.addOnException(base.note_failure)
 
     def assert_holds(self, fault, *wanted):
         """One fault while operations, a volume each, are at their steps.
