@@ -110,6 +110,8 @@ class LocalCloneDriver(driver.VolumeDriver):
                              self.reconciler.converge_transfers)
             self._start_loop(self.configuration.localclone_node_interval,
                              self.reconciler.converge_node)
+            if self.configuration.localclone_wake_interval:
+                self._start_loop(1, self._wake_copies)
 
     def _open_group(self):
         conf = self.configuration
@@ -193,6 +195,12 @@ class LocalCloneDriver(driver.VolumeDriver):
         loop = loopingcall.DynamicLoopingCall(guarded)
         loop.start(initial_delay=1, stop_on_exception=False)
         self._loops.append(loop)
+
+    def _wake_copies(self):
+        """For a while, as often as configured; see hydration.Waker."""
+        until = time.monotonic() + 60
+        while self.reconciler.waker.wake() and time.monotonic() < until:
+            time.sleep(self.configuration.localclone_wake_interval)
 
     @contextlib.contextmanager
     def _lock(self, name):

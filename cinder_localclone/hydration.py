@@ -48,3 +48,35 @@ class Meter:
             left = (status.regions - status.hydrated) * region / rate
         percent = 100.0 * status.hydrated / max(1, status.regions)
         return Progress(percent, rate, left)
+
+
+class Waker:
+    """Wakes copies that guests' I/O has put to sleep.
+
+    The kernel starts copying regions only while no guest I/O is in flight.
+    If there is some when the last region under way is done, it looks again
+    up to a second later (COMMIT_PERIOD in drivers/md/dm-clone-target.c), and
+    a guest that does nothing but a few synchronous writes slows the copy to a
+    twentieth. A message makes it look at once.
+
+    :param send: ``send({shadow id: threshold})`` sends it to clones; returns
+        the ids of those that are gone
+    """
+
+    def __init__(self, send):
+        self._send = send
+        self._thresholds: dict[str, int] = {}
+
+    def watch(self, shadow_id: str, threshold: int, finished: bool) -> None:
+        """What a look at a clone that is being copied has shown."""
+        if finished:
+            self._thresholds.pop(shadow_id, None)
+        else:
+            self._thresholds[shadow_id] = threshold
+
+    def wake(self) -> bool:
+        """:returns: whether there was anything to wake"""
+        if self._thresholds:
+            for shadow_id in self._send(dict(self._thresholds)):
+                self._thresholds.pop(shadow_id, None)
+        return bool(self._thresholds)

@@ -31,6 +31,13 @@ localclone_opts = [
              'synchronous write of a guest waits for it while a volume '
              'moves, so a fast disk pays. Default: the volume group of the '
              'volumes, which must then keep a few free extents.'),
+    cfg.FloatOpt(
+        'localclone_wake_interval', default=0.05, min=0, max=10,
+        help='Seconds between two times that a copy beside a busy guest is '
+             'told to go on. The kernel copies only while no guest I/O is in '
+             'flight, and by itself looks once a second. A longer time makes '
+             'copies beside busy guests slower, and their guests a bit '
+             'faster. 0: leave it to the kernel.'),
     cfg.IntOpt(
         'localclone_interval', default=5, min=1, max=3600,
         help='Seconds between looks at the transfers of this node.'),

@@ -34,6 +34,7 @@ class Reconciler:
         self.context = context
         self._meters: dict[str, hydration.Meter] = {}
         self._progress: dict[str, hydration.Progress] = {}
+        self.waker = hydration.Waker(node.stack.wake_hydration)
 
     def progress(self, shadow_id: str) -> hydration.Progress | None:
         """How far a copy to this node was at the last look."""
@@ -141,6 +142,8 @@ class Reconciler:
                       'Mend the disk and stop what uses the volume: it is '
                       'then tried again.',
                       {'volume': transfer.volume_id, 'mode': status.mode})
+        self.waker.watch(transfer.shadow_id, transfer.geometry.threshold,
+                         status.finished)
         return status.finished
 
     def _as_source(self, transfer, volume):

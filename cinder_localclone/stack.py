@@ -336,6 +336,17 @@ class Stack:
             self.timeout)
         return True
 
+    def wake_hydration(self, thresholds: dict[str, int]) -> list[str]:
+        """Make the kernel look whether clones can go on copying.
+
+        :param thresholds: regions at once, as they are, by shadow id
+        :returns: the shadow ids of clones that are gone
+        """
+        missing = devicemapper.send([
+            (names.clone(shadow_id), 'hydration_threshold %d' % threshold)
+            for shadow_id, threshold in thresholds.items()])
+        return [names.shadow_of_clone(name) for name in missing]
+
     def remove_clone(self, shadow_id: str) -> bool:
         return self._remove_device(names.clone(shadow_id))
 

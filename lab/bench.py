@@ -138,12 +138,28 @@ class Bench:
         # Back to node1 with the settings that the kernel has by default.
         self.settings({'localclone_region_size': 4,
                        'localclone_hydration_batch': 1,
-                       'localclone_hydration_threshold': 1})
+                       'localclone_hydration_threshold': 1,
+                       'localclone_wake_interval': 0})
         attached = self.instance.attach(volume, self.n1)
         slow = self.rate(seconds=20, node=self.n1)
         self.add('hydration_over_kernel_defaults', ours, 'MiB/s', slow)
         attached.detach()
         self.delete(volume)
+        self.settings({})
+
+    def beside_a_guest(self, size=2):
+        """The copy while a guest writes synchronously, 25 times a second."""
+        rates = []
+        for options in ({}, {'localclone_wake_interval': 0}):
+            self.settings(options)
+            volume = self.prepared(size)
+            attached = self.instance.attach(volume, self.n2)
+            writer = attached.start_writing()
+            rates.append(self.rate(seconds=20))
+            attached.stop_writing(writer)
+            attached.detach()
+            self.delete(volume)
+        self.add('hydration_beside_guest', rates[0], 'MiB/s', rates[1])
         self.settings({})
 
     def settings(self, options):
@@ -245,6 +261,7 @@ def run(lab):
         node.service('stop', 'stock')
     bench.at_rest()
     bench.hydration()
+    bench.beside_a_guest()
     for node in lab.nodes.values():
         node.service('start', 'stock')
     time.sleep(20)

@@ -5,6 +5,7 @@ import json
 import time
 import uuid
 
+from lab import look
 from lab import process
 
 #: Runs in a node: os-brick as the compute service uses it.
@@ -45,30 +46,24 @@ def wait_status(cinder, volume_id, wanted, timeout=60):
 
 def create_volume(cinder, size_gib, volume_type='localclone', timeout=60,
                   node=None, image=None):
-    """Create a volume; with a node, until the scheduler chose that node.
+    """Create a volume; with a node, there.
 
     :param image: the id of an image that it is made from
     :returns: its id
     """
-    elsewhere = []
+    if node:
+        look.take_volumes(cinder.lab, node)
     try:
-        for _attempt in range(8):
-            volume = cinder.post('/volumes', json={'volume': {
-                'size': size_gib, 'volume_type': volume_type,
-                'imageRef': image,
-            }}).raise_for_status().json()['volume']['id']
-            wait_status(cinder, volume, 'available', timeout)
-            if node is None or home(cinder.lab, volume) == node:
-                return volume
-            elsewhere.append(volume)
-        raise process.LabError('the scheduler never chose %s' % node)
+        volume = cinder.post('/volumes', json={'volume': {
+            'size': size_gib, 'volume_type': volume_type,
+            'imageRef': image}}).raise_for_status().json()['volume']['id']
+        wait_status(cinder, volume, 'available', timeout)
     finally:
-        for each in elsewhere:
-            cinder.delete('/volumes/' + each)
-        if elsewhere:
-            process.wait_for('spare volumes to go', lambda: not any(
-                each in cinder.get('/volumes').text for each in elsewhere),
-                60, every=0.5)
+        if node:
+            look.take_volumes(cinder.lab)
+    if node and home(cinder.lab, volume) != node:
+        raise process.LabError('the scheduler did not choose %s' % node)
+    return volume
 
 
 def home(lab, volume_id):

@@ -79,3 +79,12 @@ def wait_moved(lab, volume_id, timeout=300):
     return process.wait_for('the move of %s to end' % volume_id, ended,
                             timeout, lab.logs / 'node2.cinder-localclone.log',
                             every=1)
+
+
+def take_volumes(lab, node=None):
+    """The scheduler may choose this node alone for a volume; None: any.
+
+    By SQL: the API's way leaves the row as it was within a heartbeat.
+    """
+    sql(lab, "UPDATE services SET disabled = (%s) WHERE `binary` = "
+        "'cinder-volume'" % ("host NOT LIKE '%s@%%'" % node if node else 0))

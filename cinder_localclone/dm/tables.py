@@ -2,15 +2,21 @@
 """Device-mapper tables, status lines and listings as values. Pure.
 
 Formats: the kernel's Documentation/admin-guide/device-mapper/linear.rst and
-dm-clone.rst; ``dmsetup info -c``. All lengths are in 512-byte sectors.
+dm-clone.rst, include/uapi/linux/dm-ioctl.h; ``dmsetup info -c``. All lengths are in 512-byte sectors.
 """
 
 import dataclasses
+import struct
 
 from cinder_localclone import state
 
 #: Columns asked of ``dmsetup info -c``; :func:`parse_info` reads them.
 INFO_COLUMNS = 'name,uuid,major,minor,open,attr'
+#: struct dm_ioctl: version[3], data_size, data_start, target_count,
+#: open_count, flags, event_nr, padding, dev, name, uuid, data.
+_IOCTL = struct.Struct('=3I7IQ128s129s7x')
+#: DM_TARGET_MSG, _IOWR(0xfd, 14, struct dm_ioctl).
+MESSAGE_IOCTL = 3 << 30 | _IOCTL.size << 16 | 0xfd << 8 | 14
 
 
 def linear(sectors: int, device: str) -> str:
@@ -29,6 +35,13 @@ def clone(sectors: int, metadata: str, destination: str, source: str,
             '4 hydration_threshold %d hydration_batch_size %d' % (
                 sectors, metadata, destination, source,
                 geometry.region_sectors, geometry.threshold, geometry.batch))
+
+
+def message(name: str, text: str) -> bytes:
+    """What DM_TARGET_MSG takes: a message to a device's only target."""
+    data = struct.pack('=Q', 0) + text.encode() + b'\0'
+    return _IOCTL.pack(4, 0, 0, _IOCTL.size + len(data), _IOCTL.size, 0, 0,
+                       0, 0, 0, 0, name.encode(), b'') + data
 
 
 @dataclasses.dataclass(frozen=True)

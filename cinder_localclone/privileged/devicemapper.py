@@ -6,6 +6,10 @@ is ``load`` then ``resume``: the kernel suspends, swaps and resumes in that
 one step, so nothing that fails can leave a guest suspended.
 """
 
+import contextlib
+import fcntl
+import os
+
 from cinder_localclone.dm import tables
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
@@ -54,6 +58,25 @@ def remove(name: str, timeout: float) -> bool:
 def message(name: str, text: str, timeout: float) -> None:
     process.run('dmsetup', 'message', name, '0', *text.split(),
                 timeout=timeout)
+
+
+@privileged.default.entrypoint
+def send(messages: list[tuple[str, str]]) -> list[str]:
+    """Send messages to devices, without a process for each.
+
+    :param messages: (name of a device, message)
+    :returns: the names of devices that there are not
+    """
+    missing = []
+    control = os.open('/dev/mapper/control', os.O_RDWR | os.O_CLOEXEC)
+    with contextlib.closing(os.fdopen(control, 'rb', buffering=0)):
+        for name, text in messages:
+            try:
+                fcntl.ioctl(control, tables.MESSAGE_IOCTL,
+                            bytearray(tables.message(name, text)))
+            except OSError:
+                missing.append(name)
+    return missing
 
 
 @privileged.default.entrypoint

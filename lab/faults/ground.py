@@ -97,7 +97,7 @@ class Ground:
     def create(self, node, count, user='demo', size=1):
         """Volumes on a node: the other one takes none for the moment."""
         cinder = self.lab.cinder(user)
-        self._take_volumes(node)
+        look.take_volumes(self.lab, node.name)
         made = []
 
         def one():
@@ -112,17 +112,8 @@ class Ground:
                 disks.Disk(self.lab, volume, user).remove()
             raise
         finally:
-            self._take_volumes(None)
+            look.take_volumes(self.lab)
         return made
-
-    def _take_volumes(self, node):
-        """The scheduler may choose this node alone; None: any.
-
-        The API's way leaves the row as it was within a heartbeat.
-        """
-        look.sql(self.lab, "UPDATE services SET disabled = (host LIKE "
-                 "'%%@localclone' AND host NOT LIKE '%s@%%')" % (
-                     node.name if node else '%'))
 
     # -- faults
 
@@ -171,7 +162,7 @@ class Ground:
             self.wait_service(node)
         in_parallel([lambda n=node: mend(n)
                      for node in self.nodes.values()])
-        self._take_volumes(None)
+        look.take_volumes(self.lab)
         self.lab.wait_for_services()
 
     # -- steps (see lab.stepping)

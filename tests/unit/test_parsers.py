@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builders and parsers, against output captured from real nodes."""
 
+import struct
+
 import ddt
 import testtools
 
@@ -99,6 +101,17 @@ class TablesTest(testtools.TestCase):
         self.assertEqual('0 10485760 linear 254:0 18432', first)
 
 
+    def test_message(self):
+        found = tables.message('localclone-x', 'hydration_threshold 16')
+        self.assertEqual(0xc138fd0e, tables.MESSAGE_IOCTL)
+        # dm-ioctl.h: data_size, data_start, name, uuid; then the sector.
+        self.assertEqual((4, 0, 0, len(found), 312),
+                         struct.unpack_from('=5I', found))
+        self.assertEqual(b'localclone-x'.ljust(128 + 129 + 7, b'\0'),
+                         found[48:312])
+        self.assertEqual(bytes(8) + b'hydration_threshold 16\0', found[312:])
+
+
 class ReportTest(testtools.TestCase):
 
     def test_volumes(self):
@@ -176,3 +189,21 @@ class HydrationTest(testtools.TestCase):
         self.assertEqual(64 << 20, found.rate)
         self.assertEqual(12.0, found.seconds_left)
         self.assertIn('64 MiB/s', str(found))
+
+    def test_copies_are_woken_while_they_last(self):
+        sent, gone = [], []
+
+        def send(thresholds):
+            sent.append(thresholds)
+            return gone
+        waker = hydration.Waker(send)
+        self.assertFalse(waker.wake())
+        waker.watch('a', 16, False)
+        waker.watch('b', 8, False)
+        self.assertTrue(waker.wake())
+        waker.watch('a', 16, True)
+        waker.wake()
+        gone.append('b')
+        self.assertFalse(waker.wake())
+        self.assertFalse(waker.wake())
+        self.assertEqual([{'a': 16, 'b': 8}, {'b': 8}, {'b': 8}], sent)

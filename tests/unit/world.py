@@ -303,6 +303,10 @@ class SimStack:
             'metadata': names.metadata_lv(moving.shadow_id),
             'hydrating': False})
 
+    def wake_hydration(self, thresholds):
+        return [shadow_id for shadow_id in thresholds
+                if names.clone(shadow_id) not in self.node.devices]
+
     def set_hydration(self, shadow_id, enabled):
         self.node.devices[names.clone(shadow_id)]['hydrating'] = enabled
 
