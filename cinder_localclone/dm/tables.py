@@ -2,7 +2,8 @@
 """Device-mapper tables, status lines and listings as values. Pure.
 
 Formats: the kernel's Documentation/admin-guide/device-mapper/linear.rst and
-dm-clone.rst, include/uapi/linux/dm-ioctl.h; ``dmsetup info -c``. All lengths are in 512-byte sectors.
+dm-clone.rst, include/uapi/linux/dm-ioctl.h; ``dmsetup info -c``. All lengths
+are in 512-byte sectors.
 """
 
 import dataclasses

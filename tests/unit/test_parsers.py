@@ -100,7 +100,6 @@ class TablesTest(testtools.TestCase):
         first = live['cinder--volumes-cinder--volumes--pool_tdata']
         self.assertEqual('0 10485760 linear 254:0 18432', first)
 
-
     def test_message(self):
         found = tables.message('localclone-x', 'hydration_threshold 16')
         self.assertEqual(0xc138fd0e, tables.MESSAGE_IOCTL)
