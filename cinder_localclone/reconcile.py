@@ -271,13 +271,12 @@ class Reconciler:
                   for t in records.transfers_of(self.node.host)}
         home = {v.id: v for v in records.volumes_of(self.node.host)}
         found = self.node.stack.survey()
-        served = self.node.exports.offered()
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting'):
                 continue
             if (not found.handle_is_on_lv(volume_id, volume.name)
-                    or _lacks_export(volume, served)):
+                    or self._lacks_export(volume)):
                 self._attempt(volume_id)
         handles = {names.volume_of_handle(name) for name in found.devices}
         for stray in handles - {None} - set(home) - set(moving):
@@ -286,6 +285,12 @@ class Reconciler:
         if transfers:
             for volume_id in moving:
                 self._attempt(volume_id)
+
+    def _lacks_export(self, volume):
+        # Few volumes are served to other hosts: the kernel is asked for them.
+        return volume.status == 'in-use' and any(
+            properties['target_iqn'] not in self.node.exports.offered()
+            for _initiator, properties in _remote_connections(volume))
 
     def _withdraw_strays(self, transfers):
         wanted = {t.shadow_id for t in transfers
@@ -315,9 +320,3 @@ def _remote_connections(volume):
         initiator = (attachment.connector or {}).get('initiator')
         if initiator and properties.get('driver_volume_type') == 'iscsi':
             yield initiator, properties
-
-
-def _lacks_export(volume, served):
-    return volume.status == 'in-use' and any(
-        properties['target_iqn'] not in served
-        for _initiator, properties in _remote_connections(volume))

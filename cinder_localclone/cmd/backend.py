@@ -9,6 +9,7 @@ from cinder import rpc
 from cinder import version
 from cinder.volume import configuration
 from cinder.volume.drivers import lvm as cinder_lvm
+from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_messaging import opts as messaging
 
@@ -141,4 +142,5 @@ def lv_of(volume) -> str | None:
 
 def home_of(volume) -> str | None:
     """The service host of a volume, without the pool."""
-    return volume.host.partition('#')[0] if volume is not None else None
+    return (volume_utils.extract_host(volume.host)
+            if volume is not None else None)

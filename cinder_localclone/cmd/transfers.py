@@ -98,16 +98,20 @@ class Transfers(lister.Lister):
                 time.sleep(1)
 
 
-class Show(lister.Lister):
-    """Show a volume: its records, what stands on each node, differences.
-
-    Exits with 1 if a node differs from the records or does not answer.
-    """
+class _OfVolume(lister.Lister):
+    """Base of the commands about one volume."""
 
     def get_parser(self, name):
         parser = super().get_parser(name)
         parser.add_argument('volume', metavar='VOLUME', help='its id')
         return parser
+
+
+class Show(_OfVolume):
+    """Show a volume: its records, what stands on each node, differences.
+
+    Exits with 1 if a node differs from the records or does not answer.
+    """
 
     def take_action(self, args):
         backend = self.app.backend()
@@ -223,13 +227,8 @@ class Repair(lister.Lister):
         return ['differs: ' + each for each in wrong], not wrong
 
 
-class _Settle(lister.Lister):
+class _Settle(_OfVolume):
     """Base of the commands that settle one transfer."""
-
-    def get_parser(self, name):
-        parser = super().get_parser(name)
-        parser.add_argument('volume', metavar='VOLUME', help='its id')
-        return parser
 
     def take_action(self, args):
         backend = self.app.backend()

@@ -42,9 +42,8 @@ def identity(path: str) -> tuple[int, str]:
 
     :returns: size in bytes, unit serial number ('' if it names none)
     """
-    name = os.path.basename(os.path.realpath(path))
     serial = ''
-    page = '/sys/block/%s/device/vpd_pg80' % name
+    page = '/sys/block/%s/device/vpd_pg80' % _kernel_name(path)
     if os.path.exists(page):
         with open(page, 'rb') as data:
             serial = data.read()[4:].decode('ascii', 'replace').strip('\0 ')
@@ -57,18 +56,21 @@ def size(path: str) -> int:
     return _size(path)
 
 
+def _kernel_name(path):
+    return os.path.basename(os.path.realpath(path))
+
+
 def _size(path):
-    name = os.path.basename(os.path.realpath(path))
-    with open('/sys/block/%s/size' % name) as sectors:
+    with open('/sys/block/%s/size' % _kernel_name(path)) as sectors:
         return int(sectors.read()) * 512
 
 
 @privileged.default.entrypoint
 def withhold_discards(path: str) -> None:
     """Make a device refuse discards, and so all that is stacked on it."""
-    name = os.path.basename(os.path.realpath(path))
-    with open('/sys/block/%s/queue/discard_max_bytes' % name, 'w') as limit:
-        limit.write('0')
+    limit = '/sys/block/%s/queue/discard_max_bytes' % _kernel_name(path)
+    with open(limit, 'w') as setting:
+        setting.write('0')
 
 
 @privileged.default.entrypoint
@@ -82,8 +84,7 @@ def number(path: str) -> str:
 
 
 def _session_of(path: str) -> str | None:
-    real = os.path.realpath('/sys/block/%s/device' % os.path.basename(
-        os.path.realpath(path)))
+    real = os.path.realpath('/sys/block/%s/device' % _kernel_name(path))
     found = re.search(r'/(session\d+)/', real)
     return found.group(1) if found else None
 
@@ -110,20 +111,25 @@ def stall_rather_than_fail(path: str, seconds: int) -> None:
 def iscsi_disks() -> str:
     """The disks of all iSCSI sessions: JSON of {target name: [path]}."""
     found: dict[str, list[str]] = {}
+    for target, device in _sessions():
+        found[target] = []
+        for root, names, _files in os.walk(device):
+            if os.path.basename(root) == 'block':
+                found[target] += ['/dev/' + name for name in names]
+                names.clear()
+    return json.dumps(found)
+
+
+def _sessions():
+    """The target name of each iSCSI session, and its device in sysfs."""
     base = '/sys/class/iscsi_session'
     for session in os.listdir(base) if os.path.isdir(base) else ():
         try:
             with open('%s/%s/targetname' % (base, session)) as name:
                 target = name.read().strip()
         except OSError:
-            continue
-        found[target] = []
-        device = os.path.realpath('%s/%s/device' % (base, session))
-        for root, names, _files in os.walk(device):
-            if os.path.basename(root) == 'block':
-                found[target] += ['/dev/' + name for name in names]
-                names.clear()
-    return json.dumps(found)
+            continue  # it has just ended
+        yield target, os.path.realpath('%s/%s/device' % (base, session))
 
 
 @privileged.default.entrypoint
@@ -159,12 +165,8 @@ def login(iqn: str, timeout: float) -> None:
     """
     process.run('iscsiadm', '-m', 'node', '-T', iqn, '--login',
                 timeout=timeout, ok=(0, 15))
-    base = '/sys/class/iscsi_session'
-    for session in os.listdir(base):
-        with open('%s/%s/targetname' % (base, session)) as name:
-            if name.read().strip() != iqn:
-                continue
-        device = os.path.realpath('%s/%s/device' % (base, session))
-        host = os.path.basename(os.path.dirname(device))
-        process.run('tee', '/sys/class/scsi_host/%s/scan' % host,
-                    stdin=b'0 0 0', timeout=timeout)
+    for target, device in _sessions():
+        if target == iqn:
+            host = os.path.basename(os.path.dirname(device))
+            process.run('tee', '/sys/class/scsi_host/%s/scan' % host,
+                        stdin=b'0 0 0', timeout=timeout)
