@@ -1,48 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo: a volume with real data follows its instance, and back."""
 
-import argparse
-import os
 import sys
 import time
 
-import lab as labs
 from lab import instance as instances
 from lab import look
 from lab import process
-
-
-class Report:
-    """Steps with their times, checks with their verdicts."""
-
-    def __init__(self, console, title='A volume follows its instance'):
-        self.console = console
-        self.title = title
-        self.rows = []
-
-    def step(self, what, seconds, detail=''):
-        self.rows.append((what, '%.1f s' % seconds, detail, None))
-        self.console.print('[bold]%s[/] %.1f s %s' % (what, seconds, detail))
-
-    def check(self, what, good, detail=''):
-        self.rows.append((what, '', str(detail), bool(good)))
-        self.console.print('  %s %s %s' % (
-            '[green]ok[/]' if good else '[red]FAILED[/]', what, detail))
-
-    @property
-    def failed(self):
-        return sum(row[3] is False for row in self.rows)
-
-    def table(self):
-        from rich.table import Table
-        table = Table(title=self.title)
-        for column in ('step or check', 'time', 'detail', ''):
-            table.add_column(column)
-        for what, seconds, detail, good in self.rows:
-            table.add_row(what, seconds, detail, {
-                None: '', True: '[green]ok[/]', False: '[red]FAILED[/]',
-            }[good])
-        self.console.print(table)
+from lab import show
 
 
 class Demo:
@@ -154,54 +119,13 @@ class Demo:
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        prog='lab/demo', description='Bring up two real nodes, move a '
-        'volume with data from one to the other and back, prove every step.')
-    parser.add_argument('--name', default='demo', help='name of the lab')
-    parser.add_argument('--size', type=int, default=2, metavar='GIB',
-                        help='size of the volume (1 to 16, default 2)')
-    parser.add_argument('--keep', action='store_true',
-                        help='leave the lab up afterwards')
-    options = parser.parse_args()
-    if not 1 <= options.size <= 16:
-        parser.error('--size must be 1 to 16')
-    lab = labs.Lab(options.name)
-    try:
-        lab.install(progress=lambda text: print(text, flush=True))
-        if sys.prefix != str(lab.venv):  # rich and the like are there
-            os.execv(lab.python, [str(lab.python), '-m', 'lab.demo',
-                                  *sys.argv[1:]])
-        return demo(lab, options)
-    except process.LabError as exc:
-        print('demo: %s' % exc, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print('interrupted', file=sys.stderr)
-        return 130
-
-
-def demo(lab, options):
-    from rich.console import Console
-    report = Report(Console(width=110))
-    began = time.monotonic()
-    if lab.directory.exists():
-        lab.down()
-    lab.up(progress=lambda text: print(text, flush=True))
-    report.step('lab up', time.monotonic() - began, 'two nodes, OpenStack')
-    try:
-        Demo(lab, options.size, report).run()
-    except Exception as exc:
-        report.check('the demo ran to its end', False, str(exc)[:500])
-    finally:
-        if options.keep:
-            print('the lab is up: lab/lab --name %s status' % lab.name)
-        else:
-            lab.down(keep_logs=bool(report.failed))
-    report.step('all of it', time.monotonic() - began)
-    report.table()
-    if report.failed:
-        print('%d checks FAILED; logs: %s' % (report.failed, lab.logs))
-    return int(bool(report.failed))
+    command = show.Show(
+        'demo', 'lab.demo', 'A volume follows its instance',
+        'Bring up two real nodes, move a volume with data from one to the '
+        'other and back, prove every step.', lab_name='demo')
+    command.add_size('volume')
+    return command.main(lambda lab, options, report: Demo(
+        lab, options.size, report).run())
 
 
 if __name__ == '__main__':

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The other demo: Nova live-migrates a server that writes all the time."""
 
-import argparse
-import os
 import sys
 import time
 
-import lab as labs
-from lab import demo
 from lab import instance as instances
 from lab import look
 from lab import process
 from lab import server as servers
+from lab import show
 
 #: So slow that a live migration can be aborted, as tc-netem(8) has it.
 SLOW = ('rate', '15mbit')
@@ -232,59 +229,15 @@ class LiveMigration:
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        prog='lab/live-migration', description='Bring up two real nodes '
-        'with Nova, live-migrate a server with two volumes while it writes, '
-        'there and back, abort once, prove every block.')
-    parser.add_argument('--name', default='live', help='name of the lab')
-    parser.add_argument('--size', type=int, default=2, metavar='GIB',
-                        help='size of the data volume (1 to 16, default 2)')
-    parser.add_argument('--keep', action='store_true',
-                        help='leave the lab up afterwards')
-    parser.add_argument('--use', action='store_true', help='use the lab of '
-                        'that name as it is, and leave it up')
-    options = parser.parse_args()
-    if not 1 <= options.size <= 16:
-        parser.error('--size must be 1 to 16')
-    lab = labs.Lab(options.name)
-    lab.settings['nova'] = True
-    try:
-        lab.install(progress=lambda text: print(text, flush=True))
-        if sys.prefix != str(lab.venv):  # rich and the like are there
-            os.execv(lab.python, [str(lab.python), '-m',
-                                  'lab.live_migration', *sys.argv[1:]])
-        return live_migration(lab, options)
-    except process.LabError as exc:
-        print('live-migration: %s' % exc, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print('interrupted', file=sys.stderr)
-        return 130
-
-
-def live_migration(lab, options):
-    from rich.console import Console
-    report = demo.Report(Console(width=120))
-    began = time.monotonic()
-    if not options.use:
-        lab.down()
-        lab.up(progress=lambda text: print(text, flush=True), nova=True)
-        report.step('lab up', time.monotonic() - began,
-                    'two nodes, OpenStack with Nova')
-    try:
-        LiveMigration(lab, options.size, report).run()
-    except Exception as exc:
-        report.check('the demo ran to its end', False, str(exc)[:500])
-    finally:
-        if options.keep or options.use:
-            print('the lab is up: lab/lab --name %s status' % lab.name)
-        else:
-            lab.down(keep_logs=bool(report.failed))
-    report.step('all of it', time.monotonic() - began)
-    report.table()
-    if report.failed:
-        print('%d checks FAILED; logs: %s' % (report.failed, lab.logs))
-    return int(bool(report.failed))
+    command = show.Show(
+        'live-migration', 'lab.live_migration',
+        'A volume follows its instance',
+        'Bring up two real nodes with Nova, live-migrate a server with two '
+        'volumes while it writes, there and back, abort once, prove every '
+        'block.', lab_name='live', nova=True)
+    command.add_size('data volume')
+    return command.main(lambda lab, options, report: LiveMigration(
+        lab, options.size, report).run())
 
 
 if __name__ == '__main__':

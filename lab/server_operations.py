@@ -6,15 +6,11 @@ writes to two volumes, its root among them. The guest says that it found all
 it had written; a look at nodes and database says that nothing is left.
 """
 
-import argparse
-import os
 import re
 import sys
 import time
 
-import lab as labs
 from lab import compute
-from lab import demo
 from lab.faults import checks
 from lab.faults import ground as grounds
 from lab import guest_console
@@ -23,6 +19,7 @@ from lab import instance as instances
 from lab import look
 from lab import process
 from lab import server as servers
+from lab import show
 
 #: Before it, a rebuild leaves the root volume as it is.
 KEEPS_ROOT = '2.92'
@@ -435,58 +432,16 @@ class Operations:
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        prog='lab/servers', description='Bring up two real nodes with Nova '
-        'and let it do to a server with two local volumes all it can; prove '
-        'each time that nothing is lost and nothing left.')
-    parser.add_argument('--name', default='servers', help='name of the lab')
-    parser.add_argument('--only', default='', metavar='REGEX',
-                        help='only operations like it: ' + ', '.join(
-                            Operations.names))
-    parser.add_argument('--keep', action='store_true',
-                        help='leave the lab up afterwards')
-    parser.add_argument('--use', action='store_true', help='use the lab of '
-                        'that name as it is, and leave it up')
-    options = parser.parse_args()
-    lab = labs.Lab(options.name)
-    lab.settings['nova'] = True
-    try:
-        lab.install(progress=lambda text: print(text, flush=True))
-        if sys.prefix != str(lab.venv):  # rich and the like are there
-            os.execv(lab.python, [str(lab.python), '-m',
-                                  'lab.server_operations', *sys.argv[1:]])
-        return operate(lab, options)
-    except process.LabError as exc:
-        print('servers: %s' % exc, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print('interrupted', file=sys.stderr)
-        return 130
-
-
-def operate(lab, options):
-    from rich.console import Console
-    report = demo.Report(Console(width=120), 'Servers on local volumes')
-    began = time.monotonic()
-    if not options.use:
-        lab.down()
-        lab.up(progress=lambda text: print(text, flush=True), nova=True)
-        report.step('lab up', time.monotonic() - began,
-                    'two nodes, OpenStack with Nova')
-    try:
-        Operations(lab, report).run(re.compile(options.only).search)
-    except Exception as exc:
-        report.check('all of it ran to its end', False, str(exc)[:500])
-    finally:
-        if options.keep or options.use:
-            print('the lab is up: lab/lab --name %s status' % lab.name)
-        else:
-            lab.down(keep_logs=bool(report.failed))
-    report.step('all of it', time.monotonic() - began)
-    report.table()
-    if report.failed:
-        print('%d checks FAILED; logs: %s' % (report.failed, lab.logs))
-    return int(bool(report.failed))
+    command = show.Show(
+        'servers', 'lab.server_operations', 'Servers on local volumes',
+        'Bring up two real nodes with Nova and let it do to a server with '
+        'two local volumes all it can; prove each time that nothing is lost '
+        'and nothing left.', lab_name='servers', nova=True)
+    command.parser.add_argument(
+        '--only', default='', metavar='REGEX',
+        help='only operations like it: ' + ', '.join(Operations.names))
+    return command.main(lambda lab, options, report: Operations(
+        lab, report).run(re.compile(options.only).search))
 
 
 if __name__ == '__main__':
