@@ -13,11 +13,39 @@ from lab import process
 
 LIMIT = 80 * 60  # seconds for one suite
 
+# What stestr prints of a test that failed: its name underlined, then parts
+# with titles, underlined as well.
+_FAILED = re.compile(r'^(tests\.\S+)\n-{5,}\n(.*?)(?=^tests\.\S+\n-{5,}\n|\Z)',
+                     re.MULTILINE | re.DOTALL)
+_TRACEBACK = re.compile(r'^Captured traceback:\n~+\n(.*?)(?=^Captured |\Z)',
+                        re.MULTILINE | re.DOTALL)
+
+
+def failures(printed):
+    """The tests that failed, and why.
+
+    :param printed: all that stestr has printed
+    :returns: list of (name, lines: where in the test, and the exception)
+    """
+    found = []
+    for name, parts in _FAILED.findall(printed):
+        traceback = _TRACEBACK.search(parts)
+        lines = [ascii(line.strip()[:200])[1:-1] for line in (
+            traceback.group(1) if traceback else parts).splitlines()
+            if line.strip()]
+        frames = [n for n, line in enumerate(lines)
+                  if line.startswith('File "')]
+        in_test = [lines[n] for n in frames if '/tests/' in lines[n]][-1:]
+        # After the last frame: its code, then the exception.
+        reason = lines[frames[-1] + 2:] if frames else lines
+        found.append((name, in_test + reason[:6]))
+    return found
+
 
 def suite(lab, name, path, *options):
     """Run one suite with stestr; what it printed is shown as it comes.
 
-    :returns: (name, seconds, passed, failed, skipped)
+    :returns: (name, seconds, passed, failed, skipped), what failed
     """
     print('\n== %s tests' % name, flush=True)
     began = time.monotonic()
@@ -28,7 +56,9 @@ def suite(lab, name, path, *options):
             os.environ, OS_TEST_PATH=path, PYTHONDONTWRITEBYTECODE='1',
             PATH='%s/bin:%s' % (lab.venv, os.environ['PATH'])))
     counts = {'Passed': 0, 'Failed': 0, 'Skipped': 0}
+    printed = []
     for line in running.stdout:
+        printed.append(line)
         print(line, end='', flush=True)
         found = re.match(r' - (Passed|Failed|Skipped): (\d+)', line)
         if found:
@@ -38,7 +68,7 @@ def suite(lab, name, path, *options):
     code = running.wait()
     failed = counts['Failed'] or int(code != 0)
     return (name, time.monotonic() - began, counts['Passed'], failed,
-            counts['Skipped'])
+            counts['Skipped']), failures(''.join(printed))
 
 
 def main():
@@ -54,12 +84,17 @@ def main():
     except process.LabError as exc:
         print('%s' % exc, file=sys.stderr)
         return 1
-    rows = []
+    suites = []
     if options.unit or not options.tests:
-        rows.append(suite(lab, 'unit', './tests/unit'))
-    if not options.unit and not sum(row[3] for row in rows):
-        rows.append(suite(lab, 'functional', './tests/functional',
-                          '--serial', *options.tests))
+        suites.append(suite(lab, 'unit', './tests/unit'))
+    if not options.unit and not sum(row[3] for row, _failed in suites):
+        suites.append(suite(lab, 'functional', './tests/functional',
+                            '--serial', *options.tests))
+    rows = [row for row, _failed in suites]
+    for _row, failed in suites:
+        for name, reason in failed:
+            print('\nFAILED %s' % name)
+            print('    ' + '\n    '.join(reason))
     print('\n%-12s %8s %8s %8s %8s' % (
         'suite', 'seconds', 'passed', 'failed', 'skipped'))
     for row in rows:
