@@ -128,6 +128,7 @@ class _Endpoint:
     def prepare(self, context, shadow_id, nonce):
         self._handlers.prepare(shadow_id, nonce)
 
+    @messaging.expected_exceptions(exceptions.Busy)
     def converge(self, context, volume_id):
         self._handlers.converge(volume_id)
 

@@ -201,7 +201,11 @@ def abandon(node: Node, context, transfer: state.Transfer) -> None:
     has, now if it answers, else when it looks the next time.
     """
     failed = node.records.advance(transfer, state.Event.FAILED)
-    node.exports.withdraw_source(failed)
+    try:
+        node.exports.withdraw_source(failed)
+    except Exception:  # why the move has failed is what must be heard
+        LOG.exception('The export of volume %s will be withdrawn later.',
+                      failed.volume_id)
     try:
         node.peers.converge(context, failed.destination, failed.volume_id)
     except exceptions.LocalCloneError as exc:

@@ -37,8 +37,7 @@ class Demo:
         attached.detach()
         self.lab.cinder('demo').delete(
             '/volumes/' + volume).raise_for_status()
-        process.wait_for('the volume to go', lambda: not any(
-            look.volume_lvs(node) for node in (self.n1, self.n2)), 60)
+        look.wait_deleted(self.lab)
         self.report.check('deleted, no LV left on either node', True)
 
     def fill(self, attached):

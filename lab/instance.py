@@ -152,6 +152,23 @@ class Instance:
                         seconds)
 
 
+def start_writing(node, path, first_mib, length_mib, seconds, seed, rate):
+    """A guest writes blocks that can be proven; see :mod:`lab.guest_io`.
+
+    :param rate: blocks a second
+    :returns: a :class:`lab.node.Running`; it prints what is acknowledged
+    """
+    return node.popen([
+        '/usr/bin/python3', '-S', node.lab.repo / 'lab/guest_io.py',
+        'write', path, first_mib * 256, length_mib * 256, seconds, seed,
+        rate], timeout=seconds + 60)
+
+
+def stop_writing(node, path=''):
+    """End the guests of a node, or the one that writes to a path."""
+    node.run('kill $(pgrep -f "[g]uest_io.py write %s")' % path, check=False)
+
+
 class Attached:
     """One attachment, connected on a node at ``path``."""
 
@@ -180,14 +197,11 @@ class Attached:
 
     def start_writing(self, first_mib=600, length_mib=200, seconds=600,
                       seed=1, rate=25):
-        """Write blocks that can be proven; see :mod:`lab.guest_io`."""
-        return self.node.popen([
-            '/usr/bin/python3', '-S', self.node.lab.repo / 'lab/guest_io.py',
-            'write', self.path, first_mib * 256, length_mib * 256, seconds,
-            seed, rate], timeout=seconds + 60)
+        return start_writing(self.node, self.path, first_mib, length_mib,
+                             seconds, seed, rate)
 
     def stop_writing(self, writer):
-        self.node.run("kill $(pgrep -f '[g]uest_io.py write')", check=False)
+        stop_writing(self.node, self.path)
         writer.wait(20)
 
     def verify(self, *acknowledged, timeout=120):

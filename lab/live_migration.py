@@ -162,8 +162,7 @@ class LiveMigration:
         instances.wait_status(cinder, root, 'available')
         for volume in self.volumes:
             cinder.delete('/volumes/' + volume).raise_for_status()
-        process.wait_for('the volumes to go', lambda: not any(
-            look.volume_lvs(node) for node in self.lab.nodes.values()), 90)
+        look.wait_deleted(self.lab)
         self.report.step('detached, server and volumes deleted',
                          time.monotonic() - began)
         self.report.check('no LV left on either node', True)

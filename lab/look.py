@@ -81,6 +81,14 @@ def wait_moved(lab, volume_id, timeout=300):
                             every=1)
 
 
+def wait_deleted(lab, timeout=90):
+    """Wait until no node has a volume and no transfer is left."""
+    process.wait_for(
+        'the volumes to go', lambda: not (shadows(lab) or any(
+            volume_lvs(node) for node in lab.nodes.values())), timeout,
+        lab.logs / 'node2.cinder-localclone.log', every=1)
+
+
 def take_volumes(lab, node=None):
     """The scheduler may choose this node alone for a volume; None: any.
 

@@ -16,6 +16,9 @@ from lab import process
 
 Done = collections.namedtuple('Done', 'returncode stdout stderr')
 BOOT_TIMEOUT = 60
+SERVICE_TIMEOUT = 180
+#: Cinder logs it when a driver takes requests.
+READY = 'Driver post RPC initialization completed'
 
 
 class Running:
@@ -78,6 +81,7 @@ class Node:
         self.tap = 'tap%d' % number
         self.directory = lab.directory / self.name
         self.console = lab.logs / ('%s.console.log' % self.name)
+        self._ready = {}
 
     # -- power
 
@@ -241,6 +245,7 @@ class Node:
 
     def service(self, action, backend='localclone'):
         """start, stop, kill or restart a volume service of this node."""
+        self._ready[backend] = self.service_log(backend).count(READY)
         steps = self.lab.directory / 'steps'
         stepping = (backend == 'localclone'
                     and self.lab.settings.get('stepping'))
@@ -251,6 +256,28 @@ class Node:
                     '%s -m lab.stepping %s %s %d ' % (
                         self.lab.python, steps, self.name, stepping)
                     if stepping else '')
+
+    def wait_service(self, backend='localclone'):
+        """Wait until what :meth:`service` has started takes requests."""
+        process.wait_for(
+            'the service of %s' % self.name,
+            lambda: self.service_log(backend).count(READY) > self._ready.get(
+                backend, 0), SERVICE_TIMEOUT, every=0.5)
+
+    @property
+    def serves(self):
+        """Whether its volume service runs."""
+        return self.is_on and not self.run(
+            'kill -0 -- -$(cat /run/cinder-localclone.pid)',
+            check=False).returncode
+
+    def operator(self, *words):
+        """Run ``cinder-localclone`` with the service's configuration."""
+        return self.run(
+            [self.lab.python, '-W', 'ignore', '-m',
+             'cinder_localclone.cmd.main', '--config-file',
+             self.directory / 'localclone.conf', *words],
+            timeout=120, check=False)
 
     def daemon(self, action, name, program, conf, runner=''):
         """start, stop, kill or restart an OpenStack service of this node.

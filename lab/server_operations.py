@@ -257,8 +257,7 @@ class Operations:
         for volume in self.volumes:
             self.lab.cinder().delete(
                 '/volumes/' + volume).raise_for_status()
-        process.wait_for('the volumes to go', lambda: not any(
-            look.volume_lvs(node) for node in self.lab.nodes.values()), 90)
+        look.wait_deleted(self.lab)
         self.report.check('volumes deleted, no LV left on either node', True)
 
     # -- parts of them
@@ -315,16 +314,12 @@ class Operations:
 
     def restore(self, node):
         """What the start-up unit runs; how it ended."""
-        return node.run(
-            [self.lab.python, '-W', 'ignore', '-m',
-             'cinder_localclone.cmd.main', '--config-file',
-             node.directory / 'localclone.conf', 'restore'],
-            timeout=120, check=False)
+        return node.operator('restore')
 
     def start(self, node):
         """Start what does not run yet; wait until all are seen to be up."""
         last = compute.reported(node)
-        if not self.ground.serves(node):
+        if not node.serves:
             node.service('start')
         compute.service(node, 'start')
         # Nova calls it up for a while yet, though it was dead in between.
@@ -426,7 +421,7 @@ class Operations:
             and self.statuses() == {'in-use'})
 
     def settled(self, attachments):
-        found = checks.settled(self.ground, list(attachments))
+        found = checks.settled_with(self.ground, list(attachments))
         self.report.check('nothing is left', not found,
                           '; '.join(found)[:600])
 

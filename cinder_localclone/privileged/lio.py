@@ -6,9 +6,40 @@ each time; here it costs milliseconds. iblock backstores have no cache: what
 an initiator reads is what the exported device has.
 """
 
+import functools
 import json
+import threading
+
+import tenacity
 
 from cinder_localclone.privileged import default
+
+WAIT = 20  # seconds
+_configuring = threading.Lock()
+
+
+def _alone(function):
+    """One at a time: whoever lists targets stumbles over one that goes.
+
+    Other processes (``targetcli``, another backend's service) change targets
+    as well: what stumbled over them is done again; it is idempotent.
+    """
+    @functools.wraps(function)
+    def wrapped(*args):
+        import rtslib_fb
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(
+                (FileNotFoundError, rtslib_fb.RTSLibError)),
+            stop=tenacity.stop_after_attempt(5),
+            wait=tenacity.wait_fixed(0.2), reraise=True)
+        if not _configuring.acquire(timeout=WAIT):
+            raise TimeoutError('another change of the iSCSI target has not '
+                               'ended within %d s' % WAIT)
+        try:
+            return attempts(function, *args)
+        finally:
+            _configuring.release()
+    return wrapped
 
 
 def _target(rtslib_fb, iqn):
@@ -40,6 +71,7 @@ def _as_asked(target, store, initiator, readonly, user, password):
 
 
 @default.entrypoint
+@_alone
 def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
            address: str, port: int, initiator: str, user: str,
            password: str) -> bool:
@@ -94,6 +126,7 @@ def _remove(target, store):
 
 
 @default.entrypoint
+@_alone
 def unexport(iqn: str, name: str) -> bool:
     """Stop serving; returns whether there was anything to stop."""
     import rtslib_fb
@@ -104,6 +137,7 @@ def unexport(iqn: str, name: str) -> bool:
 
 
 @default.entrypoint
+@_alone
 def exports(prefix: str) -> str:
     """The targets under a prefix: JSON list of dictionaries.
 

@@ -38,7 +38,7 @@ BEFORE_ANSWER = ALONE | frozenset((
 
 #: Volumes on their way to their steps at once: the nodes are small, and a
 #: request has its limits.
-TOGETHER = 4
+TOGETHER = 2
 
 #: Column: (what happens, to which ends).
 FAULTS = {
@@ -199,15 +199,14 @@ class Batch:
             return False
         with gate:
             operation.start()
-            self.ground.wait('the step', there, REACH, every=0.3)
+            process.wait_for('the step', there, REACH, every=0.3)
 
     def _strike(self):
         what, ends = FAULTS[self.fault]
         nodes = [getattr(self, end) for end in ends]
         self.lost_power = nodes if what == 'cut' else []
         if what == 'kill':
-            in_parallel([lambda n=n: self.ground.kill_service(n)
-                         for n in nodes])
+            in_parallel([lambda n=n: n.service('kill') for n in nodes])
         else:
             in_parallel([n.power_cut for n in nodes])
         for operation in self.operations:
@@ -215,12 +214,12 @@ class Batch:
                 operation.disk.lost_power(node)
         self.ground.release()
         if what == 'cut':
-            self.ground.pause(DARK)
+            time.sleep(DARK)
             in_parallel([lambda n=n: self.ground.power_on(n) for n in nodes])
         else:
             for node in nodes:
-                self.ground.start_service(node)
-        in_parallel([lambda n=n: self.ground.wait_service(n) for n in nodes])
+                node.service('start')
+        in_parallel([n.wait_service for n in nodes])
         checks.services(self.ground)
 
     def _settle(self):
@@ -228,12 +227,9 @@ class Batch:
             self.lost_power))
 
     def _check(self):
-        attachments = [
-            attached.id
-            for disk in [o.disk for o in self.operations]
-            + self.ground.bystanders + sum(self.pool.values(), [])
-            for attached in disk.attached.values()]
-        for problem in checks.settled(self.ground, attachments):
+        disks_there = ([each.disk for each in self.operations]
+                       + self.ground.bystanders)
+        for problem in checks.settled(self.ground, disks_there):
             mine = [index for index, operation in enumerate(self.operations)
                     if operation.disk.volume in problem]
             self._blame(mine or range(len(self.cells)), problem)
@@ -265,11 +261,7 @@ class Batch:
                      for index, operation in enumerate(self.operations)])
         for operation in self.operations:
             self.ground.forget_steps(operation.disk)
-        left = checks.settled(self.ground, [
-            attached.id for disk in self.ground.bystanders
-            for attached in disk.attached.values()])
-        if left:
-            raise process.LabError('; '.join(left))
+        checks.clean(self.ground)
 
 
 def discover(ground, kind, pool):

@@ -105,7 +105,7 @@ def problems(ground, attachments):
              for node in ground.nodes.values()]):
         found += each
     for name, node in ground.nodes.items():
-        if not ground.serves(node):
+        if not node.serves:
             found.append('the service of %s has ended' % name)
     there = {row[0] for row in look.sql(
         lab, 'SELECT id FROM volume_attachment WHERE deleted = 0')}
@@ -115,14 +115,31 @@ def problems(ground, attachments):
     return found
 
 
-def settled(ground, attachments, seconds=SETTLING):
-    """What is still wrong after a while; ends at once when nothing is."""
+def settled(ground, disks_there, seconds=SETTLING):
+    """What is still wrong after a while; ends at once when nothing is.
+
+    :param disks_there: whose attachments there must be, and no others
+    """
+    return settled_with(ground, [
+        attached.id for disk in disks_there
+        for attached in disk.attached.values()], seconds)
+
+
+def settled_with(ground, attachments, seconds=SETTLING):
+    """As :func:`settled`, by the ids of the attachments."""
     deadline = time.monotonic() + seconds
     while True:
         found = problems(ground, attachments)
         if not found or time.monotonic() > deadline:
             return found
         time.sleep(2)
+
+
+def clean(ground):
+    """:raises LabError: if anything is left but the bystanders"""
+    left = settled(ground, ground.bystanders)
+    if left:
+        raise process.LabError('; '.join(left))
 
 
 def services(ground):

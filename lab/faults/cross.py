@@ -6,7 +6,6 @@ leaves broken is mended by ``Ground.heal``; what it raises is the verdict.
 """
 
 import json
-import signal
 import time
 
 from lab.faults import cells
@@ -69,7 +68,7 @@ class Course:
         self.ground.arm(self.disk, getattr(self, end), label)
         if self.operation._thread is None:
             self.start()
-        self.ground.wait('the step', lambda: self.ground.reached(
+        process.wait_for('the step', lambda: self.ground.reached(
             self.disk), cells.REACH, every=0.2)
 
     def go_on(self):
@@ -92,23 +91,29 @@ class Course:
             "'target:%s'" % self.disk.volume)[0]
 
     def logged(self, node, text, mark, seconds=90):
-        self.ground.wait(
+        process.wait_for(
             '"%s" in the log of %s' % (text, node.name),
             lambda: text in node.service_log()[mark[node.name]:], seconds)
 
     def restart(self, node):
-        node.service('stop')
-        self.ground.start_service(node)
-        self.ground.wait_service(node)
+        node.service('restart')
+        node.wait_service()
 
-    def cut(self, node, service=True):
+    def cut(self, node):
         node.power_cut()
         self.disk.lost_power(node)
         self.lost_power.append(node)
 
     def boot(self, node):
         self.ground.power_on(node)
-        self.ground.wait_service(node)
+        node.wait_service()
+
+    def keeps_source(self):
+        """The copy cannot be complete: nothing of the source may go."""
+        if not look.volume_lvs(self.source) or not look.shadows(
+                self.ground.lab):
+            raise process.LabError('the source is gone, but the copy cannot '
+                                   'be complete')
 
     def no_handle(self, node, seconds=25):
         """Nothing is given out, for a while."""
@@ -127,7 +132,6 @@ class Cross:
         self.cell = batch[0]
         self.pool = pool
         self.disks = []
-        self.failed = True
 
     def run(self):
         began = time.monotonic()
@@ -143,16 +147,12 @@ class Cross:
             _FAULTS[(self.cell.fault, self.cell.operation)](course)
             self.ground.heal()
             course.operation.settle(course.lost_power)
-            left = checks.settled(self.ground, [
-                attached.id for each in self.disks + self.ground.bystanders
-                + sum(self.pool.values(), [])
-                for attached in each.attached.values()])
-            reason = '; '.join(left)
+            reason = '; '.join(checks.settled(
+                self.ground, self.disks + self.ground.bystanders))
             checks.bystanders(self.ground)
         except Exception as exc:
             reason = ('' if isinstance(exc, process.LabError) else
                       type(exc).__name__ + ': ') + str(exc)[:1500]
-        self.failed = bool(reason)
         log = self.ground.log_since(
             marks, *[each.volume for each in self.disks]) if reason else []
         return [cells.Verdict(self.cell, not reason, reason, log,
@@ -169,11 +169,7 @@ class Cross:
         in_parallel([disk.remove for disk in self.disks])
         for disk in self.disks:
             self.ground.forget_steps(disk)
-        left = checks.settled(self.ground, [
-            attached.id for disk in self.ground.bystanders
-            for attached in disk.attached.values()])
-        if left:
-            raise process.LabError('; '.join(left))
+        checks.clean(self.ground)
 
 
 # -- network
@@ -187,31 +183,30 @@ def _between(course, on):
             'add' if on else 'del', peer.address), check=False)
 
 
-@fault('no network between the nodes for 8 s')
-def between_for_seconds(course):
+def _between_for(course, seconds):
     course.start_slow()
     _between(course, True)
-    course.ground.pause(8)
+    time.sleep(seconds)
     _between(course, False)
     course.go_on()
-    course.disk.check_running(60)
+    course.disk.check_running(90)
+
+
+@fault('no network between the nodes for 8 s')
+def between_for_seconds(course):
+    _between_for(course, 8)
 
 
 @fault('no network between the nodes for 2 minutes')
 def between_for_minutes(course):
-    course.start_slow()
-    _between(course, True)
-    course.ground.pause(120)
-    _between(course, False)
-    course.go_on()
-    course.disk.check_running(90)
+    _between_for(course, 120)
 
 
 @fault('the source off all networks for a minute')
 def source_off(course):
     course.start_slow()
     course.source.network_cut()
-    course.ground.pause(60)
+    time.sleep(60)
     course.source.network_heal()
     course.go_on()
     course.disk.check_running(90)
@@ -233,7 +228,7 @@ def lossy(course):
         node.netem('delay', '15ms', '5ms', 'loss', '2%')
     course.start()
     course.operation.join()
-    course.ground.pause(20)
+    time.sleep(20)
     course.disk.check_running(90)
 
 
@@ -244,10 +239,8 @@ def lossy(course):
 def session_reset(course):
     course.start_slow()
     for _time in range(3):
-        course.source.run(
-            'for e in /sys/kernel/config/target/iscsi/iqn*/tpgt_1/enable; '
-            'do echo 0 >$e; sleep 1; echo 1 >$e; done')
-        course.ground.pause(3)
+        course.ground.reset_sessions(course.source)
+        time.sleep(3)
     course.go_on()
     course.disk.check_running(60)
 
@@ -258,7 +251,7 @@ def session_logged_out(course):
     course.disk.stop()
     course.destination.run('iscsiadm -m session -u', timeout=60)
     course.go_on()
-    course.ground.wait('all of it to be readable again', lambda: (
+    process.wait_for('all of it to be readable again', lambda: (
         not course.destination.run(
             'dd if=%s of=/dev/null bs=1M iflag=direct status=none' % (
                 course.disk.path), check=False).returncode), 120)
@@ -294,8 +287,8 @@ def _wrong_source(course, size, serial):
     course.logged(course.destination, 'is not the source of the transfer',
                   mark)
     course.no_handle(course.destination)
-    course.ground.start_service(course.source)
-    course.ground.wait_service(course.source)
+    course.source.service('start')
+    course.source.wait_service()
     course.source.run('lvremove -q -f cinder-volumes/stranger')
 
 
@@ -312,50 +305,44 @@ def wrong_size(course):
 # -- database and message bus
 
 
-def _away(course, name, seconds):
-    course.ground.lab.processes.signal(name, signal.SIGSTOP)
-    course.ground.pause(seconds)
-    course.ground.lab.processes.signal(name, signal.SIGCONT)
-
-
 @fault('database stalls for 20 s while preparing')
 def database_stalls(course):
     course.stop_at('destination', 'create_thin volume')
     course.ground.release()
-    _away(course, 'mariadb', 20)
+    course.ground.stall('mariadb', 20)
 
 
-@fault('database restarted during completion')
-def database_restarted(course):
-    course.stop_at('destination', 'flush handle')
+def _database_away(course, step):
+    course.stop_at('destination', step)
     course.ground.lab.processes.stop('mariadb')
     course.ground.release()
-    course.ground.pause(10)
+    time.sleep(10)
     course.ground.lab.control._start_database()
     course.disk.check_running()
 
 
+@fault('database restarted during completion')
+def database_restarted(course):
+    _database_away(course, 'flush handle')
+
+
 @fault('database restarted before the commit')
 def database_before_commit(course):
-    course.stop_at('destination', 'read_head handle')
-    course.ground.lab.processes.stop('mariadb')
-    course.ground.release()
-    course.ground.pause(10)
-    course.ground.lab.control._start_database()
+    _database_away(course, 'read_head handle')
 
 
 @fault('message bus stalls for 30 s while preparing')
 def bus_stalls(course):
     course.stop_at('destination', 'create_thin volume')
     course.ground.release()
-    _away(course, 'rabbitmq', 30)
+    course.ground.stall('rabbitmq', 30)
 
 
 @fault('message bus restarted during hydration')
 def bus_restarted(course):
     course.start_slow()
     course.ground.lab.processes.stop('rabbitmq')
-    course.ground.pause(10)
+    time.sleep(10)
     course.ground.lab.control._start_bus()
     course.go_on()
     course.disk.check_running()
@@ -401,11 +388,11 @@ def prepare_late(course):
 def prepare_after_failure(course):
     course.stop_at('destination', 'create_thin volume')
     shadow, token, _where = course.shadow()
-    course.ground.kill_service(course.destination)
+    course.destination.service('kill')
     course.ground.release()
     course.operation.join()
-    course.ground.start_service(course.destination)
-    course.ground.wait_service(course.destination)
+    course.destination.service('start')
+    course.destination.wait_service()
     if _prepare_again(course, shadow, token.split(':')[2]) != ['stale']:
         raise process.LabError('a late request was not refused as stale')
 
@@ -420,7 +407,7 @@ def attach_twice(course):
     if not any(answer.status_code < 400 for answer in answers):
         raise process.LabError('both were refused: ' + answers[0].text[:300])
     disk.forget(attachment)
-    course.ground.wait(
+    process.wait_for(
         'the detach', lambda: disk.cinder.get(
             '/volumes/' + disk.volume).json()['volume'][
                 'status'] == 'available', 30)
@@ -460,7 +447,7 @@ def _broken_metadata(course, spoil, mend=None):
     :param mend: a command; None puts back what was there
     """
     course.start_slow()
-    course.ground.pause(3)
+    time.sleep(3)
     metadata = _metadata_path(course)
     node = course.destination
     course.cut(node)
@@ -471,8 +458,8 @@ def _broken_metadata(course, spoil, mend=None):
     words = {'metadata': metadata, 'bytes': good.stat().st_size}
     node.run('%s; sync' % (spoil % words))
     mark = course.ground.log_marks()
-    course.ground.start_service(node)
-    course.ground.wait_service(node)
+    node.service('start')
+    node.wait_service()
     course.no_handle(node)
     course.logged(node, course.disk.volume, mark)
     node.service('stop')
@@ -481,8 +468,8 @@ def _broken_metadata(course, spoil, mend=None):
     node.run('dd if=%s of=%s bs=1M oflag=direct conv=fsync status=none'
              % (good, metadata))
     good.unlink()
-    course.ground.start_service(node)
-    course.ground.wait_service(node)
+    node.service('start')
+    node.wait_service()
     course.go_on()
 
 
@@ -594,11 +581,8 @@ def pool_full(course):
              'dd if=/dev/zero of=/dev/cinder-volumes/filler bs=4M '
              'oflag=direct status=none 2>/dev/null; true', timeout=300)
     course.ground.brake(course.source)
-    course.ground.pause(15)
-    if not look.volume_lvs(course.source) or not look.shadows(
-            course.ground.lab):
-        raise process.LabError('the source is gone, but the copy cannot be '
-                               'complete')
+    time.sleep(15)
+    course.keeps_source()
     node.run('lvremove -q -f cinder-volumes/filler')
     course.go_on()
 
@@ -616,11 +600,8 @@ def pool_metadata_fails(course):
     _replace(node, name, '%s %s flakey %s %s 0 3600 1 error_writes' % (
         words[0], words[1], words[3], words[4]))
     course.ground.brake(course.source)
-    course.ground.pause(25)
-    if not look.volume_lvs(course.source) or not look.shadows(
-            course.ground.lab):
-        raise process.LabError('the source is gone, but the copy cannot be '
-                               'complete')
+    time.sleep(25)
+    course.keeps_source()
     course.cut(node)
     course.boot(node)
     course.go_on()
@@ -632,7 +613,7 @@ def destination_flakey(course):
     under = _Under(course)
     course.disk.stop()  # a guest whose disk fails, fails
     under.fail('flakey %s 0 0 3600')
-    course.ground.pause(10)
+    time.sleep(10)
     under.mend()
     course.restart(course.destination)
     course.go_on()
@@ -645,11 +626,8 @@ def destination_refuses_writes(course):
     course.disk.stop()
     under.fail('flakey %s 0 0 3600 1 error_writes')
     course.ground.brake(course.source)
-    course.ground.pause(25)
-    if not look.volume_lvs(course.source) or not look.shadows(
-            course.ground.lab):
-        raise process.LabError('the source is gone, but the copy cannot be '
-                               'complete')
+    time.sleep(25)
+    course.keeps_source()
     under.mend()
     course.restart(course.destination)
     course.go_on()
@@ -664,7 +642,7 @@ def destination_bad_block(course):
     course.destination.run(
         'dmsetup message %(n)s 0 addbadblock 70000; '
         'dmsetup message %(n)s 0 enable' % {'n': under.name})
-    course.ground.pause(5)
+    time.sleep(5)
     course.destination.run('dmsetup message %s 0 disable' % under.name)
     under.mend()
     course.go_on()
@@ -692,7 +670,7 @@ def _fail_once(node, word):
 
 
 def _has_failed(course):
-    course.ground.wait('the command to fail', lambda: course.destination.run(
+    process.wait_for('the command to fail', lambda: course.destination.run(
         'test -e /run/fail-dmsetup', check=False).returncode, 90)
     course.destination.run('rm -f /run/bin/dmsetup')
 
@@ -766,7 +744,7 @@ def load_fails_again(course):
 def _clock(course, node, words):
     course.start_slow()
     node.run('date -s "%s"' % words)
-    course.ground.pause(15)
+    time.sleep(15)
     course.go_on()
     course.disk.check_running()
     node.run('date -s @%d' % time.time())

@@ -51,7 +51,6 @@ class Disk:
         self.path = '/dev/mapper/localclone-' + volume
         self.mib = size * 1024 // (lab.settings.get('stepping') or 1)
         self.fills = []
-        self.moved = False
         self.attached = {}
         self._areas = []
         self._sessions = []
@@ -71,10 +70,8 @@ class Disk:
         self.stop()
         first = FIRST_AREA + len(self._areas)
         self._areas.append([first, 1])
-        self._writer = node.popen([
-            '/usr/bin/python3', '-S', self.lab.repo / 'lab/guest_io.py',
-            'write', self.path, first * 256, 256, 3600,
-            len(self._areas), RATE], timeout=3660)
+        self._writer = instances.start_writing(
+            node, self.path, first, 1, 3600, len(self._areas), RATE)
         self._on = node
         self._sessions.append(self._writer)
 
@@ -84,8 +81,7 @@ class Disk:
             return
         if self._on.is_on and self._writer.running:
             with self._lock:
-                self._on.run('kill $(pgrep -f "[g]uest_io.py write %s")'
-                             % self.path, check=False)
+                instances.stop_writing(self._on, self.path)
             self._writer.wait(20)
         self._writer = self._on = None
 

@@ -17,8 +17,6 @@ OPTIONS = {'localclone_interval': 3, 'localclone_node_interval': 12}
 SCALE = 8
 #: GiB of each node's disk; small, so that it can be filled.
 DISK = 8
-START = 180
-READY = 'Driver post RPC initialization completed'
 PATTERN = 'another-tenant'
 
 
@@ -41,7 +39,6 @@ class Ground:
         self.say = say
         self.bystanders = []
         self.steps = lab.directory / 'steps'
-        self._ready = {}
 
     @property
     def nodes(self):
@@ -73,7 +70,6 @@ class Ground:
     def rebuild(self):
         self.say('rebuilding the lab')
         self.bystanders = []
-        self._ready = {}
         self.lab.down(keep_logs=True)
         api.Client._tokens.clear()
         instances.Instance._connectors.clear()
@@ -117,27 +113,21 @@ class Ground:
 
     # -- faults
 
-    def kill_service(self, node):
-        node.service('kill')
-
-    def start_service(self, node):
-        self._ready[node.name] = node.service_log().count(READY)
-        node.service('start')
-
-    def wait_service(self, node):
-        process.wait_for(
-            'the service of %s' % node.name,
-            lambda: node.service_log().count(READY) > self._ready.get(
-                node.name, 0), START, every=0.5)
-
-    def serves(self, node):
-        return node.is_on and not node.run(
-            'kill -0 -- -$(cat /run/cinder-localclone.pid)',
-            check=False).returncode
-
     def power_on(self, node):
         node.power_on()
-        self.start_service(node)
+        node.service('start')
+
+    def stall(self, name, seconds):
+        """The database or the message bus answers nobody for a while."""
+        self.lab.processes.signal(name, signal.SIGSTOP)
+        time.sleep(seconds)
+        self.lab.processes.signal(name, signal.SIGCONT)
+
+    def reset_sessions(self, node):
+        """The targets of a node end their sessions, once."""
+        node.run('for e in /sys/kernel/config/target/iscsi/iqn*/tpgt_1/'
+                 'enable; do echo 0 >$e; sleep 1; echo 1 >$e; done '
+                 '2>/dev/null', check=False)
 
     def brake(self, node, rate=None):
         """Slow what a node sends; None: no more."""
@@ -156,10 +146,9 @@ class Ground:
                 self.power_on(node)
             else:
                 self.brake(node)
-                if not self.serves(node):
-                    node.service('stop')
-                    self.start_service(node)
-            self.wait_service(node)
+                if not node.serves:
+                    node.service('restart')
+            node.wait_service()
         in_parallel([lambda n=node: mend(n)
                      for node in self.nodes.values()])
         look.take_volumes(self.lab)
@@ -224,9 +213,3 @@ class Ground:
                         not words or any(word in line for word in words)):
                     found.append('%s: %s' % (name, line[:400]))
         return found[-lines:]
-
-    def wait(self, what, check, seconds, every=1):
-        return process.wait_for(what, check, seconds, every=every)
-
-    def pause(self, seconds):
-        time.sleep(seconds)

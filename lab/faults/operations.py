@@ -58,10 +58,6 @@ class Operation:
                 'a request for %s was not answered within %d s'
                 % (self.disk.volume, seconds))
 
-    @property
-    def answered(self):
-        return not self._thread.is_alive()
-
     def run(self):
         raise NotImplementedError()
 

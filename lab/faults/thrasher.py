@@ -8,7 +8,6 @@ the same seed more than once.
 """
 
 import random
-import signal
 import time
 
 from lab.faults import checks
@@ -32,9 +31,8 @@ class Round:
         self.nodes = list(ground.nodes.values())
         self.source, self.destination = chance.sample(self.nodes, 2)
         self.lost_power = []
-        names = chance.choices(list(CHOICES), CHOICES.values(),
-                               k=chance.randint(1, MOST))
-        self.names = [name for name in names]
+        self.names = chance.choices(list(CHOICES), CHOICES.values(),
+                                    k=chance.randint(1, MOST))
         self.faults = [
             (round(chance.uniform(0, 25), 1), chance.choice(list(FAULTS)),
              chance.choice(self.nodes))
@@ -66,9 +64,7 @@ class Round:
         self.ground.heal()
         in_parallel([lambda o=operation: o.settle(self.lost_power)
                      for operation in operations])
-        left = checks.settled(self.ground, [
-            attached.id for disk in made + self.ground.bystanders
-            for attached in disk.attached.values()])
+        left = checks.settled(self.ground, made + self.ground.bystanders)
         if left:
             raise process.LabError('; '.join(left))
         checks.bystanders(self.ground)
@@ -77,7 +73,7 @@ class Round:
         began = time.monotonic()
         for when, what, node in sorted(self.faults,
                                        key=lambda each: each[:2]):
-            self.ground.pause(max(0, when - (time.monotonic() - began)))
+            time.sleep(max(0, when - (time.monotonic() - began)))
             if not node.is_on:
                 continue
             FAULTS[what](self.ground, node)
@@ -93,7 +89,7 @@ class Round:
 
 def _network(ground, node):
     node.network_cut()
-    ground.pause(12)
+    time.sleep(12)
     node.network_heal()
 
 
@@ -101,32 +97,18 @@ def _lossy(ground, node):
     node.netem('delay', '10ms', 'loss', '2%')
 
 
-def _reset(ground, node):
-    node.run('for e in /sys/kernel/config/target/iscsi/iqn*/tpgt_1/enable; '
-             'do echo 0 >$e; sleep 1; echo 1 >$e; done 2>/dev/null',
-             check=False)
-
-
-def _stall(name):
-    def stall(ground, _node):
-        ground.lab.processes.signal(name, signal.SIGSTOP)
-        ground.pause(10)
-        ground.lab.processes.signal(name, signal.SIGCONT)
-    return stall
-
-
-def _restart(ground, node):
-    if ground.serves(node):
-        ground.kill_service(node)
-    ground.start_service(node)
+def _restart(_ground, node):
+    node.service('kill')
+    node.service('start')
 
 
 FAULTS = {
     'SIGKILL of the service': _restart,
     'power cut': lambda ground, node: node.power_cut(),
     'network cut': _network, 'lossy link': _lossy,
-    'session reset': _reset, 'database stall': _stall('mariadb'),
-    'message bus stall': _stall('rabbitmq'),
+    'session reset': lambda ground, node: ground.reset_sessions(node),
+    'database stall': lambda ground, _node: ground.stall('mariadb', 10),
+    'message bus stall': lambda ground, _node: ground.stall('rabbitmq', 10),
 }
 
 

@@ -12,8 +12,6 @@ from lab import Lab
 from lab import look
 from lab import process
 
-SERVICE_START = 180
-
 
 def _say(text):
     print('  lab: ' + text, flush=True)
@@ -71,9 +69,8 @@ class LabTest(testtools.TestCase):
             if not node.is_on:
                 node.power_on()
             # A guest of a test that failed would keep its volume busy.
-            node.run("kill $(pgrep -f '[g]uest_io.py write')", check=False)
-            if node.run('kill -0 -- -$(cat /run/cinder-localclone.pid)',
-                        check=False).returncode:
+            instances.stop_writing(node)
+            if not node.serves:
                 node.service('start')
         self.brake()
         self.lab.wait_for_services()
@@ -175,12 +172,8 @@ class LabTest(testtools.TestCase):
 
     def restart(self, node, action='restart'):
         """Restart a volume service and wait until it serves again."""
-        before = node.service_log().count('Driver initialization completed')
         node.service(action)
         if action == 'kill':
             node.service('start')
-        process.wait_for(
-            'the service of %s' % node.name, lambda: node.service_log(
-            ).count('Driver post RPC initialization completed') > before,
-            SERVICE_START, every=0.5)
+        node.wait_service()
         time.sleep(1)

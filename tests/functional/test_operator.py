@@ -15,11 +15,7 @@ class OperatorTest(test_live_move.Base):
 
     def command(self, node, *words, code=0):
         """Run ``cinder-localclone`` on a node; its JSON, or its text."""
-        done = node.run(
-            [self.lab.python, '-W', 'ignore', '-m',
-             'cinder_localclone.cmd.main', '--config-file',
-             node.directory / 'localclone.conf', *words],
-            timeout=120, check=False)
+        done = node.operator(*words)
         self.assertEqual(code, done.returncode, done.stdout + done.stderr)
         if '--json' in words:
             return json.loads(done.stdout)

@@ -142,6 +142,26 @@ class MoveTest(Base):
             exceptions.WrongSource, world.nodes[A].move, volume, B)
         self.check(world, volume, expected)
 
+    def test_why_is_told_though_rolling_back_fails(self):
+        world = worlds.World()
+        volume = world.create_volume(A)
+        expected = list(world.nodes[A].lvs[volume.name])
+        world.nodes[B].node.imports._inner.attach = self._wrong_source
+        exports = world.nodes[A].node.exports._inner
+        withdraw = exports.withdraw_source
+        exports.withdraw_source = self._fail_once(exports, withdraw)
+        self.assertRaises(
+            exceptions.WrongSource, world.nodes[A].move, volume, B)
+        world.settle()
+        self.check(world, volume, expected)
+
+    @staticmethod
+    def _fail_once(exports, withdraw):
+        def failing(moving):
+            exports.withdraw_source = withdraw
+            raise FileNotFoundError('no such target')
+        return failing
+
     @staticmethod
     def _wrong_source(moving):
         raise exceptions.WrongSource(iqn='i', device='d', reason='serial')
