@@ -112,6 +112,15 @@ class MetadataTooSmall(LocalCloneError):
     user_message = 'DATA_MISSING'
 
 
+class MetadataLost(LocalCloneError):
+    message = _('%(device)s, which remembers what of volume %(volume)s has '
+                'been copied, is blank: something has overwritten it. The '
+                'volume was not given out, because all that was written '
+                'since its move began would read as it was before. See '
+                '"Losing a disk" in the administrator guide.')
+    user_message = 'DATA_MISSING'
+
+
 class CommandFailed(LocalCloneError):
     message = _('"%(command)s" failed with exit code %(code)s: %(stderr)s')
 

@@ -326,6 +326,11 @@ class Stack:
             raise exceptions.MetadataTooSmall(
                 device=path, volume=transfer.volume_id, found=found,
                 needed=needed)
+        # The kernel takes zeros for a new clone, of which nothing is local
+        # (dm-clone-metadata.c). It is new only until the move is committed.
+        if transfer.committed and block.head_is_zero(path, self.timeout):
+            raise exceptions.MetadataLost(
+                device=path, volume=transfer.volume_id)
 
     def set_hydration(self, shadow_id: str, enabled: bool) -> bool:
         if self.clone_status(shadow_id).enabled == enabled:

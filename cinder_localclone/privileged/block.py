@@ -31,6 +31,14 @@ def zero_head(path: str, timeout: float) -> None:
 
 
 @privileged.default.entrypoint
+def head_is_zero(path: str, timeout: float) -> bool:
+    """Whether the first 4 KiB are all zeros on the disk itself."""
+    return not process.run(
+        'dd', 'if=' + path, 'bs=4096', 'count=1', 'iflag=direct',
+        'status=none', timeout=timeout).strip('\0')
+
+
+@privileged.default.entrypoint
 def flush(path: str, timeout: float) -> None:
     """Flush the device's volatile caches (fsync of the block device)."""
     process.run('sync', path, timeout=timeout)

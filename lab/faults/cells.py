@@ -132,11 +132,12 @@ class Batch:
         began = time.monotonic()
         marks = self.ground.log_marks()
         try:
-            self._prepare()
-            self._stop_all()
-            self._strike()
-            self._settle()
-            self._check()
+            for part in (self._prepare, self._stop_all, self._strike,
+                         self._settle, self._check):
+                since = time.monotonic()
+                part()
+                self.ground.say('    %s %.0f s' % (
+                    part.__name__.strip('_'), time.monotonic() - since))
         except Exception as exc:
             self._blame(range(len(self.cells)), exc)
         verdicts = []

@@ -488,8 +488,11 @@ def metadata_zeroed(course):
 @fault('clone metadata too small')
 def metadata_too_small(course):
     """It could run full, which the kernel does not survive."""
-    _broken_metadata(course, 'lvreduce -q -f -L 1m %(metadata)s',
-                     'lvextend -q -L %(bytes)db %(metadata)s')
+    _broken_metadata(course, *[
+        'name=$(dmsetup info -c --noheadings -o name %%(metadata)s); '
+        'set -- $(dmsetup table $name); dmsetup load $name --table '
+        '"0 %s linear $4 $5"; dmsetup resume $name' % sectors
+        for sectors in ('4096', '$((%(bytes)d / 512))')])
 
 
 @fault('clone metadata stale: left by another transfer')

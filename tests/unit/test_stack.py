@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the stack runs, and in which order, where the order matters."""
 
+import dataclasses
 from unittest import mock
 
 import ddt
@@ -146,11 +147,25 @@ class StackTest(testtools.TestCase):
             1 << 30)
         self.assertEqual([], self.ran.mock_calls)
 
-    def clone_with(self, metadata_bytes):
+    def clone_with(self, metadata_bytes, blank=True, committed=False):
         self.devices()
         self.ran.block.size.return_value = metadata_bytes
+        self.ran.block.head_is_zero.return_value = blank
         self.ran.block.number.return_value = '8:0'
-        return self.stack.ensure_clone(TRANSFER, '/dev/sda')
+        return self.stack.ensure_clone(
+            dataclasses.replace(TRANSFER, committed=committed), '/dev/sda')
+
+    @ddt.data((True, False), (False, True))
+    @ddt.unpack
+    def test_metadata_is_blank_only_before_the_commit(self, blank, committed):
+        self.assertTrue(self.clone_with(4 << 20, blank, committed))
+        self.assertIn('create', self.called())
+
+    def test_no_clone_on_metadata_that_has_become_blank(self):
+        # The kernel would take the source for all that there is.
+        self.assertRaises(exceptions.MetadataLost, self.clone_with, 4 << 20,
+                          committed=True)
+        self.assertNotIn('create', self.called())
 
     def test_clone_on_metadata_of_its_size(self):
         self.assertTrue(self.clone_with(4 << 20))
