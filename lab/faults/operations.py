@@ -45,6 +45,13 @@ class Operation:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    def ask_again(self):
+        """After a request that has failed: the same once more."""
+        self.join()
+        self.disk.forget_failed()
+        self.error = None
+        self.start()
+
     def _run(self):
         try:
             self.run()
