@@ -108,6 +108,14 @@ class Course:
         self.ground.power_on(node)
         node.wait_service()
 
+    def readable_again(self):
+        """Without its source's disk a clone reads with errors, for now."""
+        process.wait_for(
+            'all of it to be readable again', lambda: (
+                not self.destination.run(
+                    'dd if=%s of=/dev/null bs=1M iflag=direct status=none' % (
+                        self.disk.path), check=False).returncode), 120)
+
     def keeps_source(self):
         """The copy cannot be complete: nothing of the source may go."""
         if not look.volume_lvs(self.source) or not look.shadows(
@@ -251,10 +259,7 @@ def session_logged_out(course):
     course.disk.stop()
     course.destination.run('iscsiadm -m session -u', timeout=60)
     course.go_on()
-    process.wait_for('all of it to be readable again', lambda: (
-        not course.destination.run(
-            'dd if=%s of=/dev/null bs=1M iflag=direct status=none' % (
-                course.disk.path), check=False).returncode), 120)
+    course.readable_again()
 
 
 _RE_EXPORT = '''
@@ -729,6 +734,7 @@ def _new_disk_number(course, word):
              'iscsiadm -m session -u', timeout=60, check=False)
     _has_failed(course)
     course.go_on()
+    course.readable_again()
 
 
 @fault('dmsetup suspend fails when the source comes back')
