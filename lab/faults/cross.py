@@ -565,11 +565,11 @@ class _Under:
         self.sectors = self.table.split()[1]
 
     def fail(self, table):
-        """:param table: target and arguments; %s is the real device"""
+        """:param table: target and arguments; %s: the real device, if any"""
         self.node.run('dmsetup create %s --table "%s"' % (
             self.real, self.table))
         _replace(self.node, self.name, '0 %s %s' % (
-            self.sectors, table % ('/dev/mapper/' + self.real)))
+            self.sectors, table.replace('%s', '/dev/mapper/' + self.real)))
 
     def mend(self):
         _replace(self.node, self.name, self.table)
