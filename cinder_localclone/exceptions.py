@@ -137,6 +137,14 @@ class Busy(LocalCloneError):
     user_message = 'TRANSFER_BUSY'
 
 
+class LoginFailed(LocalCloneError):
+    message = _('No disk came of the login to %(iqn)s at %(portal)s: '
+                '%(reason)s What iscsiadm said is in the log of the volume '
+                'service, the target\'s reason in the kernel log of the '
+                'source.')
+    user_message = 'PEER_UNREACHABLE'
+
+
 class SourceUnreachable(LocalCloneError):
     message = _('The portal %(portal)s of the source does not accept '
                 'connections: %(reason)s. It will be tried again; until then '

@@ -2,11 +2,11 @@
 """Serving a handle to one initiator, and attaching what a peer serves."""
 
 import json
-import secrets
 import socket
 import time
 
 from cinder.volume import volume_utils
+from os_brick import exception as brick
 from oslo_log import log as logging
 import tenacity
 
@@ -29,8 +29,13 @@ ENDING = 600
 
 
 def new_credentials() -> str:
-    """One-time CHAP credentials, in the form of Cinder's provider_auth."""
-    return 'CHAP %s %s' % (secrets.token_hex(8), secrets.token_hex(8))
+    """One-time CHAP credentials, in the form of Cinder's provider_auth.
+
+    Cinder's generators use no "0": the kernel's target takes a user name
+    that begins with "0b" or "0x" for an encoded number and refuses it.
+    """
+    return 'CHAP %s %s' % (volume_utils.generate_username(),
+                           volume_utils.generate_password())
 
 
 def location(address: str, port: int, iqn: str) -> str:
@@ -220,13 +225,14 @@ class Imports:
         :returns: path of the disk
         :raises WrongSource: if its size or serial number differs; it is
             logged out again
+        :raises SourceUnreachable: if its portal does not answer
+        :raises LoginFailed: if no disk came of it
         """
         properties = connection_properties(transfer.location, transfer.auth)
         path = self.disk(transfer)
         if path is None:
             self._probe(properties['target_portal'])
-            path = volume_utils.brick_get_connector('ISCSI').connect_volume(
-                properties)['path']
+            path = self._connect(properties)
         try:
             self._verify(transfer, properties['target_iqn'], path)
         except exceptions.WrongSource:
@@ -234,6 +240,16 @@ class Imports:
             raise
         block.stall_rather_than_fail(path, self.stall)
         return path
+
+    @staticmethod
+    def _connect(properties):
+        try:
+            return volume_utils.brick_get_connector('ISCSI').connect_volume(
+                properties)['path']
+        except brick.BrickException as exc:
+            raise exceptions.LoginFailed(
+                iqn=properties['target_iqn'],
+                portal=properties['target_portal'], reason=exc)
 
     def resume(self, transfer: state.Transfer) -> str:
         """Log in with what this node's own iSCSI records know.

@@ -174,6 +174,11 @@ class ExportTest(testtools.TestCase):
                 found['target_lun']))
         self.assertNotEqual(auth, export.new_credentials())
 
+    def test_target_takes_no_user_for_a_number(self):
+        for _time in range(300):
+            _method, user, _password = export.new_credentials().split(' ')
+            self.assertNotEqual('0', user[0])
+
 
 class HydrationTest(testtools.TestCase):
 
