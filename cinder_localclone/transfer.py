@@ -351,9 +351,15 @@ def written_regions(node: Node, transfer: state.Transfer) -> int:
 
 
 def take_down(node: Node, transfer: state.Transfer) -> None:
-    """Remove the destination's stack of a transfer, top down."""
+    """Remove the destination's stack of a transfer that is given up.
+
+    The session goes first: a read that waits for a source which has been
+    withdrawn would keep the handle open for ever.
+    """
+    node.imports.detach(transfer)
     node.stack.remove_handle(transfer.volume_id)
-    _detach_source(node, transfer)
+    node.stack.remove_clone(transfer.shadow_id)
+    node.stack.remove_lv(names.metadata_lv(transfer.shadow_id))
     remove_volume_lv(node, transfer.destination_lv, transfer.size_gib)
 
 
@@ -362,13 +368,6 @@ def remove_volume_lv(node: Node, lv: str, size_gib: int) -> None:
     if lv in node.stack.lvs():
         node.clear(lv, size_gib)
         node.stack.remove_lv(lv)
-
-
-def _detach_source(node, transfer):
-    """Remove what reads the source: clone, session, metadata LV."""
-    node.stack.remove_clone(transfer.shadow_id)
-    node.imports.detach(transfer)
-    node.stack.remove_lv(names.metadata_lv(transfer.shadow_id))
 
 
 # -- completion
@@ -402,7 +401,9 @@ class LetGo(_Step):
     default_provides = 'releasing'
 
     def execute(self, completing):
-        _detach_source(self._node, completing)
+        self._node.stack.remove_clone(completing.shadow_id)
+        self._node.imports.detach(completing)
+        self._node.stack.remove_lv(names.metadata_lv(completing.shadow_id))
         return self._node.records.advance(completing, state.Event.DRAINED)
 
 

@@ -229,6 +229,15 @@ def between_while_preparing(course):
     _between(course, False)
 
 
+@fault('the nodes lose each other while the destination reads')
+def between_while_reading(course):
+    course.stop_at('destination', 'create handle')
+    _between(course, True)
+    course.ground.release()
+    course.operation.join()
+    _between(course, False)
+
+
 @fault('slow and lossy link')
 @fault('slow and lossy link', 'live-move')
 def lossy(course):

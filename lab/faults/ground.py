@@ -71,9 +71,22 @@ class Ground:
         self.say('rebuilding the lab')
         self.bystanders = []
         self.lab.down(keep_logs=True)
+        self._set_logs_aside()
         api.Client._tokens.clear()
         instances.Instance._connectors.clear()
         self.up()
+
+    def _set_logs_aside(self):
+        """The fresh lab would write over what says why it was needed."""
+        number = 1
+        while True:
+            aside = self.lab.logs.with_name('%s.%d' % (
+                self.lab.logs.name, number))
+            if not aside.exists():
+                break
+            number += 1
+        self.lab.logs.rename(aside)
+        self.say('its logs: %s' % aside)
 
     def _bystander(self, node):
         found = disks.Disk(self.lab, self.create(node, 1, 'admin')[0],

@@ -59,6 +59,9 @@ class Operation:
             self.error = exc
 
     def join(self, seconds=150):
+        """Wait until the requests are answered, if they were sent."""
+        if self._thread is None:
+            return
         self._thread.join(seconds)
         if self._thread.is_alive():
             raise process.LabError(
