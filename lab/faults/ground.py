@@ -20,10 +20,14 @@ DISK = 8
 PATTERN = 'another-tenant'
 
 
-def in_parallel(calls):
-    """Run all; the first error is raised when all have ended."""
+def in_parallel(calls, most=None):
+    """Run all; the first error is raised when all have ended.
+
+    :param most: how many at a time; None: all
+    """
     calls = list(calls)
-    with concurrent.futures.ThreadPoolExecutor(max(1, len(calls))) as pool:
+    with concurrent.futures.ThreadPoolExecutor(
+            most or max(1, len(calls))) as pool:
         futures = [pool.submit(call) for call in calls]
     return [future.result() for future in futures]
 
