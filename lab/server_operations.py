@@ -204,7 +204,7 @@ class Operations:
         """The same, to a node to which the volumes are being copied."""
         node, source = self.elsewhere(), self.server.node
         self.server.shelve()
-        source.netem('rate', '30mbit')
+        source.netem('rate', '80mbit')
         try:
             self.step('unshelve on the other node',
                       self.server.unshelve(node))
