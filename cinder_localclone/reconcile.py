@@ -6,6 +6,7 @@ for an operator's repair. Nothing here depends on how far an earlier run got.
 """
 
 import contextlib
+import functools
 
 from oslo_log import log as logging
 from oslo_utils import timeutils
@@ -271,12 +272,14 @@ class Reconciler:
                   for t in records.transfers_of(self.node.host)}
         home = {v.id: v for v in records.volumes_of(self.node.host)}
         found = self.node.stack.survey()
+        # Few volumes are served to other hosts: asked for once, if at all.
+        served = functools.cache(self.node.exports.offered)
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting'):
                 continue
             if (not found.handle_is_on_lv(volume_id, volume.name)
-                    or self._lacks_export(volume)):
+                    or _lacks_export(volume, served)):
                 self._attempt(volume_id)
         handles = {names.volume_of_handle(name) for name in found.devices}
         for stray in handles - {None} - set(home) - set(moving):
@@ -285,12 +288,6 @@ class Reconciler:
         if transfers:
             for volume_id in moving:
                 self._attempt(volume_id)
-
-    def _lacks_export(self, volume):
-        # Few volumes are served to other hosts: the kernel is asked for them.
-        return volume.status == 'in-use' and any(
-            properties['target_iqn'] not in self.node.exports.offered()
-            for _initiator, properties in _remote_connections(volume))
 
     def _withdraw_strays(self, transfers):
         wanted = {t.shadow_id for t in transfers
@@ -320,3 +317,9 @@ def _remote_connections(volume):
         initiator = (attachment.connector or {}).get('initiator')
         if initiator and properties.get('driver_volume_type') == 'iscsi':
             yield initiator, properties
+
+
+def _lacks_export(volume, served):
+    return volume.status == 'in-use' and any(
+        properties['target_iqn'] not in served()
+        for _initiator, properties in _remote_connections(volume))
