@@ -37,7 +37,7 @@ class Demo:
         attached.detach()
         self.lab.cinder('demo').delete(
             '/volumes/' + volume).raise_for_status()
-        look.wait_deleted(self.lab)
+        look.wait_deleted(self.lab, 60)
         self.report.check('deleted, no LV left on either node', True)
 
     def fill(self, attached):

@@ -135,10 +135,9 @@ class Course:
 class Cross:
     """One cell: a volume, a fault across the whole, the promises."""
 
-    def __init__(self, ground, batch, pool):
+    def __init__(self, ground, batch, _pool):
         self.ground = ground
         self.cell = batch[0]
-        self.pool = pool
         self.disks = []
 
     def run(self):
@@ -191,23 +190,23 @@ def _between(course, on):
             'add' if on else 'del', peer.address), check=False)
 
 
-def _between_for(course, seconds):
+def _between_for(course, seconds, limit):
     course.start_slow()
     _between(course, True)
     time.sleep(seconds)
     _between(course, False)
     course.go_on()
-    course.disk.check_running(90)
+    course.disk.check_running(limit)
 
 
 @fault('no network between the nodes for 8 s')
 def between_for_seconds(course):
-    _between_for(course, 8)
+    _between_for(course, 8, limit=60)
 
 
 @fault('no network between the nodes for 2 minutes')
 def between_for_minutes(course):
-    _between_for(course, 120)
+    _between_for(course, 120, limit=90)
 
 
 @fault('the source off all networks for a minute')

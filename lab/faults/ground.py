@@ -140,11 +140,14 @@ class Ground:
         time.sleep(seconds)
         self.lab.processes.signal(name, signal.SIGCONT)
 
-    def reset_sessions(self, node):
-        """The targets of a node end their sessions, once."""
+    def reset_sessions(self, node, check=True):
+        """The targets of a node end their sessions, once.
+
+        :param check: whether it is a failure if there are none
+        """
         node.run('for e in /sys/kernel/config/target/iscsi/iqn*/tpgt_1/'
-                 'enable; do echo 0 >$e; sleep 1; echo 1 >$e; done '
-                 '2>/dev/null', check=False)
+                 'enable; do echo 0 >$e; sleep 1; echo 1 >$e; done',
+                 check=check)
 
     def brake(self, node, rate=None):
         """Slow what a node sends; None: no more."""

@@ -106,7 +106,8 @@ FAULTS = {
     'SIGKILL of the service': _restart,
     'power cut': lambda ground, node: node.power_cut(),
     'network cut': _network, 'lossy link': _lossy,
-    'session reset': lambda ground, node: ground.reset_sessions(node),
+    'session reset': lambda ground, node: ground.reset_sessions(
+        node, check=False),
     'database stall': lambda ground, _node: ground.stall('mariadb', 10),
     'message bus stall': lambda ground, _node: ground.stall('rabbitmq', 10),
 }
