@@ -9,6 +9,11 @@ from cinder_localclone import state
 
 #: Samples over which the rate is taken.
 WINDOW = 12
+#: Seconds in which nothing becomes local before a copy counts as in vain,
+#: and the same for each later try.
+PATIENCE, PATIENCE_AGAIN = 10, 2
+#: Seconds before the next try: the first time, and as they double, at most.
+FIRST_PAUSE, LONGEST_PAUSE = 5, 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,13 +23,18 @@ class Progress:
     :param percent: of the regions, 0 to 100
     :param rate: bytes a second over the last samples; None before two
     :param seconds_left: None while there is no rate
+    :param pause: seconds for which it is not tried again; see :class:`Brake`
     """
 
     percent: float
     rate: float | None
     seconds_left: float | None
+    pause: float = 0
 
     def __str__(self) -> str:
+        if self.pause:
+            return '%.1f %%, tried again in %.0f s' % (
+                self.percent, self.pause)
         if not self.rate:
             return '%.1f %%' % self.percent
         return '%.1f %%, %.0f MiB/s, %.0f s left' % (
@@ -50,6 +60,70 @@ class Meter:
         return Progress(percent, rate, left)
 
 
+class Brake:
+    """Stops a copy that is repeated in vain.
+
+    The kernel tries regions whose copy has failed again at once, without end
+    (drivers/md/dm-clone-target.c), which takes processor and link from all
+    others on the node. A source that is silent is no such case: reads of it
+    wait, and none is completed.
+    """
+
+    def __init__(self):
+        self._hydrated = None
+        self._reads = 0
+        self._since = self._until = 0.0
+        self._patience = PATIENCE
+        self._next_pause = FIRST_PAUSE
+
+    def pause(self, status: tables.CloneStatus, reads: int,
+              now: float) -> float:
+        """How long the copy has to rest; 0: it may run.
+
+        :param reads: reads that the source's disk has completed so far
+        :param now: a monotonic time in seconds
+        :returns: seconds
+        """
+        if status.hydrated != self._hydrated or status.mode != 'rw':
+            self._hydrated = status.hydrated
+            self._patience, self._next_pause = PATIENCE, FIRST_PAUSE
+            return self._run(reads, now)
+        if self._until:
+            if now < self._until:
+                return self._until - now
+            self._patience = PATIENCE_AGAIN
+            return self._run(reads, now)
+        if now - self._since < self._patience:
+            return 0
+        if reads == self._reads:
+            return self._run(reads, now)
+        pause = self._next_pause
+        self._until = now + pause
+        self._next_pause = min(2 * pause, LONGEST_PAUSE)
+        return pause
+
+    def _run(self, reads, now):
+        self._reads, self._since, self._until = reads, now, 0.0
+        return 0
+
+
+class Copy:
+    """One copy, from look to look: how far it is, whether it may go on."""
+
+    def __init__(self):
+        self._meter = Meter()
+        self._brake = Brake()
+        self.progress = None
+
+    def look(self, status: tables.CloneStatus, reads: int,
+             now: float) -> Progress:
+        """See :meth:`Meter.update` and :meth:`Brake.pause`."""
+        self.progress = dataclasses.replace(
+            self._meter.update(status, now),
+            pause=self._brake.pause(status, reads, now))
+        return self.progress
+
+
 class Waker:
     """Wakes copies that guests' I/O has put to sleep.
 
@@ -67,12 +141,12 @@ class Waker:
         self._send = send
         self._thresholds: dict[str, int] = {}
 
-    def watch(self, shadow_id: str, threshold: int, finished: bool) -> None:
-        """What a look at a clone that is being copied has shown."""
-        if finished:
-            self._thresholds.pop(shadow_id, None)
-        else:
+    def watch(self, shadow_id: str, threshold: int, copying: bool) -> None:
+        """What a look at a clone has shown."""
+        if copying:
             self._thresholds[shadow_id] = threshold
+        else:
+            self._thresholds.pop(shadow_id, None)
 
     def wake(self) -> bool:
         """:returns: whether there was anything to wake"""

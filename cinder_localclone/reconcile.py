@@ -33,13 +33,13 @@ class Reconciler:
     def __init__(self, node: moves.Node, context):
         self.node = node
         self.context = context
-        self._meters: dict[str, hydration.Meter] = {}
-        self._progress: dict[str, hydration.Progress] = {}
+        self._copies: dict[str, hydration.Copy] = {}
         self.waker = hydration.Waker(node.stack.wake_hydration)
 
     def progress(self, shadow_id: str) -> hydration.Progress | None:
         """How far a copy to this node was at the last look."""
-        return self._progress.get(shadow_id)
+        copy = self._copies.get(shadow_id)
+        return copy and copy.progress
 
     # -- one volume
 
@@ -108,19 +108,17 @@ class Reconciler:
         if volume.status == 'deleting':
             return  # delete_volume takes it down
         if transfer.phase in (Phase.STARTING, Phase.MIGRATING):
-            moves.build(self.node, transfer, create=False)
+            disk = moves.build(self.node, transfer, create=False)
             self._serve_again(volume)
-            self.node.stack.set_hydration(
-                transfer.shadow_id, transfer.phase is Phase.MIGRATING)
             if transfer.phase is Phase.STARTING:
+                self.node.stack.set_hydration(transfer.shadow_id, False)
                 self._settle_back(transfer, volume)
                 return
-            if not self._hydrated(transfer):
+            if not self._copied(transfer, disk):
                 return
         if transfer.phase is not Phase.RELEASING:
             transfer = moves.complete(self.node, transfer)
-            for kept in (self._meters, self._progress):
-                kept.pop(transfer.shadow_id, None)
+            self._copies.pop(transfer.shadow_id, None)
             LOG.info('Volume %s is complete on this node.',
                      transfer.volume_id)
         self.node.stack.ensure_handle_on_lv(
@@ -128,12 +126,16 @@ class Reconciler:
         self.node.peers.converge_soon(
             self.context, transfer.source, transfer.volume_id)
 
-    def _hydrated(self, transfer):
+    def _copied(self, transfer, disk):
+        """Let the kernel copy, unless it does so in vain; whether it is done.
+
+        :param disk: path of the source's disk
+        """
         status = self.node.stack.clone_status(transfer.shadow_id)
-        meter = self._meters.setdefault(
-            transfer.shadow_id, hydration.Meter())
-        progress = meter.update(status, timeutils.now())
-        self._progress[transfer.shadow_id] = progress
+        progress = self._copies.setdefault(
+            transfer.shadow_id, hydration.Copy()).look(
+                status, self.node.stack.completed_reads(disk),
+                timeutils.now())
         LOG.info('Volume %(volume)s moves from %(source)s: %(progress)s.',
                  {'volume': transfer.volume_id, 'source': transfer.source,
                   'progress': progress})
@@ -143,8 +145,16 @@ class Reconciler:
                       'Mend the disk and stop what uses the volume: it is '
                       'then tried again.',
                       {'volume': transfer.volume_id, 'mode': status.mode})
+        if self.node.stack.set_hydration(
+                transfer.shadow_id, not progress.pause) and progress.pause:
+            LOG.error('The copy of volume %(volume)s fails: the source was '
+                      'read, and nothing became local. The kernel\'s log '
+                      'names the disk. The source is kept; the copy is tried '
+                      'again in %(seconds).0f s.',
+                      {'volume': transfer.volume_id,
+                       'seconds': progress.pause})
         self.waker.watch(transfer.shadow_id, transfer.geometry.threshold,
-                         status.finished)
+                         not (status.finished or progress.pause))
         return status.finished
 
     def _as_source(self, transfer, volume):

@@ -217,6 +217,11 @@ class Stack:
         return tables.parse_clone_status(devicemapper.status(
             names.clone(shadow_id), self.timeout))
 
+    @staticmethod
+    def completed_reads(disk: str) -> int:
+        """How many reads a source's disk has completed, failed ones too."""
+        return block.completed_reads(disk)
+
     # -- logical volumes
 
     def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:

@@ -292,15 +292,16 @@ class Handle(_Step):
             self._node.stack.read_head(transfer.volume_id)
 
 
-def build(node: Node, transfer: state.Transfer, create: bool) -> None:
+def build(node: Node, transfer: state.Transfer, create: bool) -> str:
     """Build the destination's stack, hydration as it is.
 
     :param create: whether LVs may be created. Never after commit: made anew
         they would be empty, and what the guest wrote forgotten.
+    :returns: path of the source's disk
     """
-    run(linear_flow.Flow('build').add(
+    return run(linear_flow.Flow('build').add(
         Allocate(node, create), AttachSource(node), Clone(node),
-        Handle(node)), transfer=transfer)
+        Handle(node)), transfer=transfer)['disk']
 
 
 def prepare(node: Node, shadow_id: str, nonce: str) -> None:

@@ -48,6 +48,8 @@ def _row(backend, transfer):
         row['Remark'] = 'copying waits for the source to be detached'
     elif clone['mode'] != 'rw':
         row['Remark'] = 'the clone is in mode ' + clone['mode']
+    elif seen and seen['pause']:
+        row['Remark'] = 'copying fails; see the log of the destination'
     return row
 
 

@@ -74,6 +74,13 @@ def _size(path):
 
 
 @privileged.default.entrypoint
+def completed_reads(path: str) -> int:
+    """Reads completed since the disk is there (block/stat.rst)."""
+    with open('/sys/block/%s/stat' % _kernel_name(path)) as counters:
+        return int(counters.read().split()[0])
+
+
+@privileged.default.entrypoint
 def withhold_discards(path: str) -> None:
     """Make a device refuse discards, and so all that is stacked on it."""
     limit = '/sys/block/%s/queue/discard_max_bytes' % _kernel_name(path)

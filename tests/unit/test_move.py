@@ -133,6 +133,36 @@ class MoveTest(Base):
             exceptions.SourceBusy, world.nodes[A].move, volume, B)
         self.assertEqual({}, world.shadows)
 
+    def test_copy_that_fails_rests_and_goes_on(self):
+        world = worlds.World()
+        volume = world.create_volume(A)
+        expected = list(world.nodes[A].lvs[volume.name])
+        now = self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.reconcile.timeutils.now',
+            return_value=0)).mock
+        world.nodes[A].move(volume, B)
+        node = world.nodes[B]
+        node.broken = True
+        shadow_id, = world.shadows
+        clone = node.devices[names.clone(shadow_id)]
+
+        def look(seconds):
+            now.return_value += seconds
+            world.look()
+            seen = (clone['hydrating'], node.reconciler.waker.wake(),
+                    node.reconciler.progress(shadow_id).pause)
+            node.hydrate()
+            return seen
+        self.assertEqual([
+            (True, True, 0), (True, True, 0), (False, False, 5),
+            (True, True, 0), (False, False, 10)],
+            [look(5) for _time in range(5)])
+        node.broken = False
+        self.assertEqual((False, False, 5), look(5))
+        self.assertEqual((True, True, 0), look(5))
+        world.settle()
+        self.check(world, volume, expected)
+
     def test_failed_prepare_is_rolled_back(self):
         world = worlds.World()
         volume = world.create_volume(A)

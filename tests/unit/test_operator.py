@@ -289,6 +289,13 @@ class TransfersTest(testtools.TestCase):
             row[key] for key in ('Percent', 'MiB/s', 'Seconds left',
                                  'Remark')))
 
+    def test_copy_that_fails(self):
+        progress = dataclasses.asdict(
+            hydration.Progress(25.0, None, None, 5.0))
+        row = self.row(MIGRATING, standing(
+            B, clone=dict(CLONE, hydrated=1, regions=4), progress=progress))
+        self.assertIn('copying fails', row['Remark'])
+
     def test_node_that_does_not_answer(self):
         row = self.row(MIGRATING, None, 'it did not answer')
         self.assertEqual('it did not answer', row['Remark'])

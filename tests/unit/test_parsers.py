@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builders and parsers, against output captured from real nodes."""
 
+import dataclasses
 import struct
 
 import ddt
@@ -180,6 +181,7 @@ class ExportTest(testtools.TestCase):
             self.assertNotEqual('0', user[0])
 
 
+@ddt.ddt
 class HydrationTest(testtools.TestCase):
 
     def test_rate_and_time_left(self):
@@ -194,6 +196,32 @@ class HydrationTest(testtools.TestCase):
         self.assertEqual(12.0, found.seconds_left)
         self.assertIn('64 MiB/s', str(found))
 
+    @ddt.named_data(
+        ('in_vain', (7, 0, 0, 0), (7, 90, 5, 0), (7, 900, 10, 5),
+         (7, 900, 14, 1), (7, 900, 15, 0), (7, 901, 16, 0), (7, 950, 20, 10),
+         (7, 950, 30, 0), (7, 999, 35, 20), (7, 999, 55, 0), (7, 1999, 60, 40),
+         (7, 1999, 100, 0), (7, 2999, 105, 60), (7, 2999, 165, 0),
+         (7, 3999, 170, 60)),
+        ('mended_disk', (7, 0, 0, 0), (7, 90, 10, 5), (7, 90, 15, 0),
+         (8, 99, 16, 0), (8, 199, 25, 0), (8, 299, 26, 5)),
+        ('silent_source', (7, 5, 0, 0), (7, 5, 10, 0), (7, 5, 999, 0),
+         (7, 6, 1000, 0), (8, 7, 1010, 0)),
+        ('slow', (7, 5, 0, 0), (8, 6, 10, 0), (9, 7, 20, 0)))
+    def test_pauses(self, *looks):
+        """Looks: regions local, reads completed, time, seconds to rest."""
+        brake = hydration.Brake()
+        status = tables.parse_clone_status(BUSY)
+        for hydrated, reads, now, pause in looks:
+            self.assertEqual(pause, brake.pause(
+                dataclasses.replace(status, hydrated=hydrated), reads, now),
+                now)
+
+    def test_a_failed_clone_is_not_paused(self):
+        brake = hydration.Brake()
+        failed = tables.parse_clone_status('0 2097152 clone Fail')
+        for now in range(0, 100, 5):
+            self.assertEqual(0, brake.pause(failed, now, now))
+
     def test_copies_are_woken_while_they_last(self):
         sent, gone = [], []
 
@@ -202,10 +230,10 @@ class HydrationTest(testtools.TestCase):
             return gone
         waker = hydration.Waker(send)
         self.assertFalse(waker.wake())
-        waker.watch('a', 16, False)
-        waker.watch('b', 8, False)
-        self.assertTrue(waker.wake())
         waker.watch('a', 16, True)
+        waker.watch('b', 8, True)
+        self.assertTrue(waker.wake())
+        waker.watch('a', 16, False)
         waker.wake()
         gone.append('b')
         self.assertFalse(waker.wake())

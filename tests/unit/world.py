@@ -133,6 +133,8 @@ class SimNode:
     held: set = dataclasses.field(default_factory=set)
     problems: list = dataclasses.field(default_factory=list)
     room: int = 100 * GIB
+    reads: int = 0
+    broken: bool = False  # its disk refuses what the kernel copies
     dead: bool = False
 
     def __post_init__(self):
@@ -213,9 +215,11 @@ class SimNode:
                 local = self.lvs[device['metadata']]['local']
                 for region in set(range(REGIONS)) - local:
                     with contextlib.suppress(IOError, KeyError):
-                        self.lvs[device['lv']][region] = (
-                            self._from_source(device, region))
-                        local.add(region)
+                        data = self._from_source(device, region)
+                        self.reads += 1
+                        if not self.broken:
+                            self.lvs[device['lv']][region] = data
+                            local.add(region)
 
 
 class _Acting:
@@ -223,7 +227,7 @@ class _Acting:
 
     _LOOKS = ('survey', 'lvs', 'devices', 'room', 'clone_status', 'volume',
               'volumes_of', 'transfer', 'transfer_of', 'transfers_of',
-              'transfer_location', 'serving', 'offered')
+              'transfer_location', 'serving', 'offered', 'completed_reads')
 
     def __init__(self, node, inner):
         self._node = node
@@ -281,6 +285,9 @@ class SimStack:
         return tables.CloneStatus(128, 1, 9, len(local), REGIONS, 0,
                                   device['hydrating'], 'rw')
 
+    def completed_reads(self, disk):
+        return self.node.reads
+
     def create_lv(self, name, size, volume_id):
         self.node.lvs.setdefault(name, ['empty'] * REGIONS)
 
@@ -308,7 +315,9 @@ class SimStack:
                 if names.clone(shadow_id) not in self.node.devices]
 
     def set_hydration(self, shadow_id, enabled):
-        self.node.devices[names.clone(shadow_id)]['hydrating'] = enabled
+        clone = self.node.devices[names.clone(shadow_id)]
+        before, clone['hydrating'] = clone['hydrating'], enabled
+        return before != enabled
 
     def remove_clone(self, shadow_id):
         return self._remove(names.clone(shadow_id))
