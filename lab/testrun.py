@@ -54,6 +54,7 @@ def suite(lab, name, path, *options):
         cwd=lab.repo, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, env=dict(
             os.environ, OS_TEST_PATH=path, PYTHONDONTWRITEBYTECODE='1',
+            PYTHONWARNINGS='ignore',
             PATH='%s/bin:%s' % (lab.venv, os.environ['PATH'])))
     counts = {'Passed': 0, 'Failed': 0, 'Skipped': 0}
     printed = []
@@ -86,7 +87,7 @@ def main():
         return 1
     suites = []
     if options.unit or not options.tests:
-        suites.append(suite(lab, 'unit', './tests/unit'))
+        suites.append(suite(lab, 'unit', './tests/unit', '--abbreviate'))
     if not options.unit and not sum(row[3] for row, _failed in suites):
         suites.append(suite(lab, 'functional', './tests/functional',
                             '--serial', *options.tests))
