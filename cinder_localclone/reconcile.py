@@ -8,6 +8,7 @@ for an operator's repair. Nothing here depends on how far an earlier run got.
 import contextlib
 import functools
 
+from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
@@ -88,7 +89,7 @@ class Reconciler:
                                     'initiator': initiator})
 
     def _is_home(self, volume):
-        return volume.host.partition('#')[0] == self.node.host
+        return volume_utils.extract_host(volume.host) == self.node.host
 
     def _forget(self, volume_id):
         """A handle of a volume that does not live here (any more)."""

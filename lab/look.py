@@ -82,10 +82,11 @@ def wait_moved(lab, volume_id, timeout=300):
 
 
 def wait_deleted(lab, timeout=90):
-    """Wait until no node has a volume and no transfer is left."""
+    """Wait until neither the database nor a node has a volume."""
     process.wait_for(
-        'the volumes to go', lambda: not (shadows(lab) or any(
-            volume_lvs(node) for node in lab.nodes.values())), timeout,
+        'the volumes to go', lambda: not (sql(
+            lab, 'SELECT id FROM volumes WHERE deleted = 0') or any(
+                volume_lvs(node) for node in lab.nodes.values())), timeout,
         lab.logs / 'node2.cinder-localclone.log', every=1)
 
 

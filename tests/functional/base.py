@@ -84,13 +84,7 @@ class LabTest(testtools.TestCase):
                     json={'os-reset_status': {'status': 'available',
                                               'attach_status': 'detached'}})
             self.demo.delete('/volumes/' + volume['id'])
-        process.wait_for('all volumes to go', self._nothing_left, 150,
-                         self.n2.console, every=1)
-
-    def _nothing_left(self):
-        return not (self.demo.get('/volumes').json()['volumes']
-                    or look.shadows(self.lab)
-                    or look.volume_lvs(self.n1) or look.volume_lvs(self.n2))
+        look.wait_deleted(self.lab, 150)
 
     def volume(self, size=1, node='node1'):
         return instances.create_volume(self.demo, size, node=node)
