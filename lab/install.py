@@ -13,7 +13,7 @@ from lab import process
 
 HERE = pathlib.Path(__file__).parent
 PACKAGES = {  # Debian package: something it brings
-    'user-mode-linux': '/usr/bin/linux.uml',
+    'user-mode-linux': '/usr/bin/linux.uml', 'patchelf': '/usr/bin/patchelf',
     'qemu-system-common': '/usr/bin/qemu-storage-daemon',
     'mariadb-server': '/usr/sbin/mariadbd',
     'rabbitmq-server': '/usr/lib/rabbitmq/bin/rabbitmq-server',

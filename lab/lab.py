@@ -17,6 +17,7 @@ from lab import config
 from lab import control_plane
 from lab import guest_image
 from lab import install
+from lab import kernel
 from lab import node
 from lab import nova_control
 from lab import process
@@ -72,6 +73,7 @@ class Lab:
         install.check()
         install.packages(progress, nova=nova)
         self.settings['venv'] = str(install.venv(progress, nova))
+        self.settings['kernel'] = kernel.choose(progress)
 
     def up(self, progress=print, service=True, **settings) -> None:
         """Bring the lab up: nodes, control plane, both volume services.

@@ -95,9 +95,10 @@ class Node:
     def power_on(self):
         """Boot on the disks as they are; returns when commands can run."""
         memory = '3072M' if self.lab.settings['nova'] else '1536M'
+        kernel = self.lab.settings['kernel']
         self._start_disks()
         self.lab.processes.start(self.name, [
-            'linux.uml', 'mem=' + memory,
+            kernel['binary'], 'mem=' + memory,
             'umid=%s-%s' % (self.lab.name, self.name),
             'uml_dir=%s' % self.lab.directory,
             'virtio_uml.device=%s:2:1' % (self.directory / 'vda.sock'),
@@ -110,6 +111,7 @@ class Node:
             'con=null', 'con0=null,fd:1', 'lc_name=' + self.name,
             'lc_address=' + self.address, 'lc_repo=%s' % self.lab.repo,
             'lc_venv=%s' % self.lab.venv,
+            'lc_modules=' + kernel['modules'],
             'lc_records=%s' % (self.directory / 'iscsi'),
         ], self.console, env={'TMPDIR': '/dev/shm'})
         process.wait_for('%s to boot' % self.name, self._answers,

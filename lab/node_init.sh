@@ -11,6 +11,7 @@ for word in $(</proc/cmdline); do
 done
 mkdir -p /dev/shm
 mount -t tmpfs tmpfs /run
+mount --bind $lc_modules /lib/modules
 # The repository and the venv may be anywhere, below /tmp too: carry them over.
 mkdir -p /run/carry/repo /run/carry/venv
 mount --bind $lc_repo /run/carry/repo
@@ -27,7 +28,6 @@ mkdir -p /dev/pts && mount -t devpts devpts /dev/pts
 ln -sf /proc/self/fd /dev/fd
 mkdir -p /run/lock /run/overlay /run/nova \
     /run/cinder/localclone /run/cinder/stock
-mount --bind /usr/lib/uml/modules /lib/modules
 modprobe -a overlay virtio_blk
 overlay() {
     local to=/run/overlay/${1//\//_}
