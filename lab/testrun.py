@@ -15,7 +15,8 @@ LIMIT = 80 * 60  # seconds for one suite
 
 # What stestr prints of a test that failed: its name underlined, then parts
 # with titles, underlined as well.
-_FAILED = re.compile(r'^(tests\.\S+)\n-{5,}\n(.*?)(?=^tests\.\S+\n-{5,}\n|\Z)',
+_FAILED = re.compile(r'^(tests\.\S+)\n-{5,}\n(.*?)'
+                     r'(?=^tests\.\S+\n-{5,}\n|^=+\nTotals|\Z)',
                      re.MULTILINE | re.DOTALL)
 _TRACEBACK = re.compile(r'^Captured traceback:\n~+\n(.*?)(?=^Captured |\Z)',
                         re.MULTILINE | re.DOTALL)

@@ -48,7 +48,7 @@ def _row(backend, transfer):
         row['Remark'] = 'copying waits for the source to be detached'
     elif clone['mode'] != 'rw':
         row['Remark'] = 'the clone is in mode ' + clone['mode']
-    elif seen and seen['pause']:
+    elif seen and seen.get('pause'):  # older services do not say
         row['Remark'] = 'copying fails; see the log of the destination'
     return row
 

@@ -5,6 +5,7 @@ MOVING and STARTING in its words stand for the ids of two volumes.
 """
 
 import contextlib
+import dataclasses
 import io
 import time
 import types
@@ -13,6 +14,7 @@ from unittest import mock
 from cinder_localclone.cmd import doctor
 from cinder_localclone.cmd import main
 from cinder_localclone import exceptions
+from cinder_localclone import hydration
 from cinder_localclone import inspection
 from cinder_localclone import names
 from cinder_localclone import opts
@@ -62,7 +64,8 @@ def _inspect(host, volume_id):
                     on=['clone ' + names.clone(moving.shadow_id)]),
         clone={'hydrated': 134808 if copies else 12, 'regions': 327680,
                'mode': 'rw', 'enabled': copies},
-        progress={'rate': 161.6 * (1 << 20), 'seconds_left': 74.6}
+        progress=dataclasses.asdict(hydration.Progress(
+            41.1, 161.6 * (1 << 20), 74.6))
         if copies else None)
 
 
