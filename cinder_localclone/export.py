@@ -232,6 +232,8 @@ class Imports:
         path = self.disk(transfer)
         if path is None:
             self._probe(properties['target_portal'])
+            block.record_target(properties['target_iqn'],
+                                properties['target_portal'], self.timeout)
             path = self._connect(properties)
         try:
             self._verify(transfer, properties['target_iqn'], path)

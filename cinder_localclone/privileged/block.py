@@ -172,6 +172,22 @@ def known_portal(iqn: str, timeout: float) -> str:
 
 
 @privileged.default.entrypoint
+def record_target(iqn: str, portal: str, timeout: float) -> None:
+    """Make the initiator's record of a target, for os-brick to complete.
+
+    By default iscsid asks for 120 s for a target that has been withdrawn
+    (node.session.initial_login_retry_max), and os-brick, which tries three
+    times, keeps all other connections of the node waiting meanwhile.
+    """
+    record = ('iscsiadm', '-m', 'node', '-T', iqn, '-p', portal)
+    process.run(*record, '--interface', 'default', '--op', 'new',
+                timeout=timeout)
+    process.run(*record, '--op', 'update',
+                '-n', 'node.session.initial_login_retry_max', '-v', '0',
+                timeout=timeout)
+
+
+@privileged.default.entrypoint
 def login(iqn: str, timeout: float) -> None:
     """Log in as recorded and find the disk. 15 is "session exists".
 
