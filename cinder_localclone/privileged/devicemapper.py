@@ -10,12 +10,25 @@ import contextlib
 import fcntl
 import os
 
+import tenacity
+
 from cinder_localclone.dm import tables
+from cinder_localclone import exceptions
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 
 
+def _device_went(exc: BaseException) -> bool:
+    return isinstance(exc, exceptions.CommandFailed) and any(
+        text in str(exc) for text in (
+            'No such device', 'Device does not exist'))
+
+
 @privileged.default.entrypoint
+# dmsetup lists the devices and then asks for each: one that is removed in
+# between, by other work on this node, makes all of the command fail.
+@tenacity.retry(retry=tenacity.retry_if_exception(_device_went),
+                stop=tenacity.stop_after_attempt(10), reraise=True)
 def survey(timeout: float) -> tuple[str, str]:
     """All devices: the text of ``dmsetup info -c`` and ``dmsetup table``."""
     info = process.run(
