@@ -59,11 +59,8 @@ def _take_out(path):
 
 def _download(work):
     """By apt, so that signatures are checked, but beside what apt knows."""
-    mirror = process.run(
-        'apt-get', 'indextargets', '--format', '$(SITE)',
-        'Codename: bookworm', 'Created-By: Packages', 'Component: main'
-    ).split()[0]
-    (work / 'sources.list').write_text('deb %s %s main\n' % (mirror, NEWER))
+    (work / 'sources.list').write_text('deb %s %s main\n' % (
+        _mirror(), NEWER))
     for name in ('lists', 'cache'):
         (work / name).mkdir()
     apt = ['apt-get', '-qq', '-o', 'APT::Sandbox::User=root',
@@ -76,3 +73,15 @@ def _download(work):
     process.run(*apt, 'download', 'user-mode-linux', 'libc6', cwd=work,
                 timeout=300)
     return sorted(work.glob('*.deb'))
+
+
+def _mirror():
+    """Where this machine has Debian 12 from."""
+    for _attempt in range(2):
+        found = process.run(
+            'apt-get', 'indextargets', '--format', '$(SITE)',
+            'Codename: bookworm', 'Created-By: Packages', 'Component: main')
+        if found.strip():
+            return found.split()[0]
+        process.run('apt-get', 'update', '-qq', timeout=600)
+    raise process.LabError('apt has no source of Debian 12 (bookworm)')
