@@ -32,7 +32,7 @@ def choose(progress) -> dict:
     try:
         path = pathlib.Path(choice) if choice else install.template(
             'kernel', NEWER.encode(), _take_out, progress)
-    except process.LabError as exc:
+    except (process.LabError, OSError) as exc:
         progress('Nodes run Debian 12\'s own kernel, which is slower: there '
                  'is no newer one to be had (%s)' % exc)
         return OWN
