@@ -49,6 +49,12 @@ class Operation:
         """After a request that has failed: the same once more."""
         self.join()
         self.disk.forget_failed()
+        process.wait_for(
+            'the failed transfer of %s to go' % self.disk.volume,
+            lambda: not any(
+                volume == self.disk.volume and token.startswith(
+                    'lc1:rolling-back:')
+                for volume, token in look.shadows(self.ground.lab)), 150)
         self.error = None
         self.start()
 
