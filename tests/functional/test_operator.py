@@ -46,12 +46,13 @@ class OperatorTest(test_live_move.Base):
         done = 'handle of %s now on LV' % volume
         for _attempt in range(3):
             self.n1.run('dmsetup remove localclone-' + volume)
-            shown = self.n2.operator('show', volume).stdout
+            shown = self.n2.operator('show', volume)
             repaired = self.command(self.n2, 'repair', volume)
             if done in repaired:
                 break  # else the node's own look, once a minute, was first
-        self.assertIn('DIFFERENCE', shown)
         self.assertIn(done, repaired)
+        self.assertEqual(1, shown.returncode)
+        self.assertIn('DIFFERENCE', shown.stdout)
         self.command(self.n2, 'show', volume)
         self.n1.service('kill')
         self.assertIn('did not answer', self.command(
