@@ -93,11 +93,9 @@ def _kernel(work):
     depends = process.run('apt-cache', 'depends', '--important', KERNEL)
     package = next(line.split()[-1] for line in depends.splitlines()
                    if 'Depends: linux-image-' in line)
-    # As root, without apt's own user: it may not enter the directory.
-    process.run('apt-get', '-o', 'APT::Sandbox::User=root', 'download',
-                '-qq', package, cwd=work, timeout=600)
     root = work / 'kernel-package'
-    process.run('dpkg-deb', '-x', str(next(work.glob('*.deb'))), str(root))
+    root.mkdir()
+    install.take_apart(root, package)
     version = package.removeprefix('linux-image-')
     process.run('depmod', '-b', str(root), version)
     found = []

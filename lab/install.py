@@ -104,6 +104,18 @@ def packages(progress, *, nova=False, more=()) -> None:
         os.makedirs('/var/cache/libvirt', exist_ok=True)
 
 
+def take_apart(directory, *names, options=()) -> None:
+    """Fill a directory with what Debian packages hold; none is installed.
+
+    :param options: of apt-get
+    """
+    # As root, without apt's own user: it may not enter the directory.
+    process.run('apt-get', '-qq', '-o', 'APT::Sandbox::User=root', *options,
+                'download', *names, cwd=directory, timeout=600)
+    for package in sorted(directory.glob('*.deb')):
+        process.run('dpkg-deb', '-x', str(package), str(directory))
+
+
 def venv(progress, nova=False) -> pathlib.Path:
     """The venv with OpenStack, built once for each set of requirements.
 

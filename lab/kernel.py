@@ -44,8 +44,9 @@ def _take_out(path):
     """Fill a directory with the newer kernel, its modules and libc."""
     work = path / 'work'
     work.mkdir()
-    for package in _download(work):
-        process.run('dpkg-deb', '-x', str(package), str(work))
+    options = _beside(work)
+    process.run('apt-get', '-qq', *options, 'update', timeout=600)
+    install.take_apart(work, 'user-mode-linux', 'libc6', options=options)
     libraries = path / 'libraries'
     (work / 'usr/bin/linux.uml').rename(path / 'linux.uml')
     (work / 'usr/lib/uml/modules').rename(path / 'modules')
@@ -57,22 +58,18 @@ def _take_out(path):
     shutil.rmtree(work)
 
 
-def _download(work):
-    """By apt, so that signatures are checked, but beside what apt knows."""
+def _beside(work):
+    """Options of apt: NEWER alone, beside what apt knows of this machine."""
     (work / 'sources.list').write_text('deb %s %s main\n' % (
         _mirror(), NEWER))
     for name in ('lists', 'cache'):
         (work / name).mkdir()
-    apt = ['apt-get', '-qq', '-o', 'APT::Sandbox::User=root',
-           '-o', 'Dir::Etc::SourceList=%s' % (work / 'sources.list'),
-           '-o', 'Dir::Etc::SourceParts=-',
-           '-o', 'Dir::State::Lists=%s' % (work / 'lists'),
-           '-o', 'Dir::State::Status=/dev/null',
-           '-o', 'Dir::Cache=%s' % (work / 'cache')]
-    process.run(*apt, 'update', timeout=300)
-    process.run(*apt, 'download', 'user-mode-linux', 'libc6', cwd=work,
-                timeout=300)
-    return sorted(work.glob('*.deb'))
+    return ('-o', 'APT::Sandbox::User=root',
+            '-o', 'Dir::Etc::SourceList=%s' % (work / 'sources.list'),
+            '-o', 'Dir::Etc::SourceParts=-',
+            '-o', 'Dir::State::Lists=%s' % (work / 'lists'),
+            '-o', 'Dir::State::Status=/dev/null',
+            '-o', 'Dir::Cache=%s' % (work / 'cache'))
 
 
 def _mirror():
