@@ -39,7 +39,6 @@ from cinder_localclone.privileged import devicemapper
 from cinder_localclone import reconcile
 from cinder_localclone import records
 from cinder_localclone import stack
-from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from cinder_localclone import transfer
 
@@ -234,6 +233,11 @@ class LocalCloneDriver(driver.VolumeDriver):
             found = self.node.records.transfer(volume.id)
             transfer.prepare(self.node, volume.id, found.token.nonce)
             return
+        if records.is_migrated_by_cinder(volume):
+            raise NotImplementedError(_(
+                'Volumes come to this backend, and to another of its nodes, '
+                'by being attached there, not by "volume migrate" or '
+                '"volume retype".'))
         self.node.stack.create_lv(volume.name, volume.size << 30, volume.id)
         self.node.stack.ensure_handle_on_lv(
             volume.id, volume.name, volume.size << 30)
@@ -242,32 +246,31 @@ class LocalCloneDriver(driver.VolumeDriver):
         """Remove all of a volume, on both nodes if it is moving.
 
         What is gone already is done. A shadow is never deleted here: it
-        goes with its transfer.
+        goes with its transfer. See :meth:`reconcile.Reconciler.delete`.
         """
         if records.is_shadow(volume):
             raise exceptions.Refused(
                 volume=volume.id, host=self.host, reason='it is one end of '
                 'a transfer and goes when that has ended.')
-        with self._lock(volume.id):
-            self.reconcile_abandoned(volume.id)
-            found = self.node.records.transfer_of(volume.id)
-            if found and found.phase is Phase.STARTING:
-                # Cinder makes it available again; its owner may retry.
-                raise exception.VolumeIsBusy(volume_name=volume.name)
-            self.node.exports.withdraw_volume(volume.id, None)
-            if transfer.users(self.node, volume.id):
-                raise exception.VolumeIsBusy(volume_name=volume.name)
-            if found is None or not found.committed:
-                self.node.stack.remove_handle(volume.id)
-                transfer.remove_volume_lv(self.node, volume.name,
-                                          volume.size)
-                return
-            transfer.take_down(self.node, found)
-            if found.phase is not Phase.RELEASING:
-                found = self.node.records.advance(
-                    found, Event.VOLUME_DELETED)
-        self.node.peers.converge_soon(
-            self.reconciler.context, found.source, volume.id)
+        self.reconciler.delete(volume)
+
+    def unmanage(self, volume):
+        """Not implemented: only what is deleted leaves this backend whole.
+
+        Cinder's own answer would leave a handle, and a transfer, behind.
+        """
+        raise NotImplementedError()
+
+    def migrate_volume(self, context, volume, host):
+        """To a node of this backend: not by this way, which would copy.
+
+        To another backend: Cinder's own copy.
+        """
+        if str(host['capabilities'].get('location_info')).startswith(
+                'LocalCloneDriver:'):
+            raise NotImplementedError(_(
+                'A volume moves to another node by being attached there.'))
+        return False, None
 
     def local_path(self, volume):
         """The handle: never the LV, which may lack what is not local yet."""
@@ -297,8 +300,8 @@ class LocalCloneDriver(driver.VolumeDriver):
         the volume's home by now. Whoever is asked hands the call on.
         """
         context = volume._context
+        found = self.node.records.volume(volume.id)
         try:
-            found = self.node.records.volume(volume.id)
             home = volume_utils.extract_host(found.host)
             if home != self.host:
                 return self.node.peers.initialize_connection(
@@ -306,15 +309,16 @@ class LocalCloneDriver(driver.VolumeDriver):
             return self.serve(context, volume.id, connector)
         except exceptions.LocalCloneError as exc:
             messages.tell_owner(context, volume.id, exc)
-            self.node.records.drop_live_attachment(
-                volume.id, connector.get('host'))
+            if found.status in decision.NOVA_STATUSES:
+                self.node.records.drop_live_attachment(
+                    volume.id, connector.get('host'))
             raise
 
     def serve(self, context, volume_id, connector):
         """The home's answer to initialize_connection."""
         node_of_connector = self.directory.find(context, connector)
         with self._lock(volume_id):
-            self.reconcile_abandoned(volume_id)
+            self.reconciler.settle_abandoned(volume_id)
             volume = self.node.records.volume(volume_id)
             if volume_utils.extract_host(volume.host) != self.host:
                 raise exceptions.StaleTransfer(volume=volume_id)
@@ -340,13 +344,6 @@ class LocalCloneDriver(driver.VolumeDriver):
             volume=volume_id, host=connector.get('host'),
             reason=found.reason, user_message=found.user_message)
 
-    def reconcile_abandoned(self, volume_id):
-        """Settle a move that this service began and did not live to end."""
-        found = self.node.records.transfer_of(volume_id)
-        if (found and not found.committed and found.source == self.host
-                and found.phase is not Phase.ROLLING_BACK):
-            transfer.abandon(self.node, self.reconciler.context, found)
-
     def _request(self, volume, connector, node_of_connector):
         attachments = [
             decision.Attachment(
@@ -358,7 +355,15 @@ class LocalCloneDriver(driver.VolumeDriver):
             connector_host=connector.get('host') or '',
             initiator=connector.get('initiator'), attachments=attachments,
             transfer=self.node.records.transfer_of(volume.id),
-            pinned='it belongs to a group' if volume.group_id else None)
+            pinned=self._pinned(volume))
+
+    @staticmethod
+    def _pinned(volume):
+        if volume.group_id:
+            return 'it belongs to a group'
+        if records.is_migrated_by_cinder(volume):
+            return 'Cinder is migrating it to another backend'
+        return None
 
     @staticmethod
     def _local_connection(volume_id):
@@ -439,7 +444,7 @@ class LocalCloneDriver(driver.VolumeDriver):
         try:
             self._when_closed(lambda: transfer.let_go(
                 self.node, context, moving))
-        except exceptions.SourceBusy as exc:
+        except exceptions.LocalCloneError as exc:
             LOG.warning('Hydration of volume %(volume)s waits: %(error)s',
                         {'volume': moving.volume_id, 'error': exc})
 

@@ -88,6 +88,15 @@ class DestinationWritten(LocalCloneError):
     user_message = 'TRANSFER_BUSY'
 
 
+class CloneFailed(LocalCloneError):
+    message = _('The clone of volume %(volume)s on %(host)s is in mode '
+                '"%(mode)s": its metadata or its disk failed, so what was '
+                'written there cannot be told. Nothing was changed. Mend '
+                'the disk and stop what uses the volume; it is then built '
+                'anew.')
+    user_message = 'TRANSFER_BUSY'
+
+
 class WrongSource(LocalCloneError):
     message = _('What %(iqn)s delivered as %(device)s is not the source of '
                 'the transfer: %(reason)s. It was not used.')
@@ -135,6 +144,11 @@ class Busy(LocalCloneError):
     message = _('Volume %(volume)s is being worked on on %(host)s; waited '
                 '%(seconds)s s. The request may be sent again.')
     user_message = 'TRANSFER_BUSY'
+
+
+class ExportFailed(LocalCloneError):
+    message = _('The iSCSI target of this node could not be changed: '
+                '%(reason)s. It will be tried again.')
 
 
 class LoginFailed(LocalCloneError):

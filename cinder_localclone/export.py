@@ -150,6 +150,11 @@ class Exports:
         """The names of all targets that this node serves."""
         return {found['iqn'] for found in self._found()}
 
+    def served_to_others(self) -> set[str]:
+        """The volumes that are served to hosts without this backend."""
+        return {names.volume_of_remote_iqn(self.prefix, iqn)
+                for iqn in self.offered()} - {None}
+
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
         """Stop serving a volume to one initiator, or (None) to all."""
         self._note_ended(volume_id, initiator)

@@ -66,12 +66,14 @@ class Brake:
     The kernel tries regions whose copy has failed again at once, without end
     (drivers/md/dm-clone-target.c), which takes processor and link from all
     others on the node. A source that is silent is no such case: reads of it
-    wait, and none is completed.
+    wait, and none is completed. Nor is a guest that keeps the kernel from
+    copying: it reads the source, but no region is on its way.
     """
 
     def __init__(self):
         self._hydrated = None
         self._reads = 0
+        self._copying = False
         self._since = self._until = 0.0
         self._patience = PATIENCE
         self._next_pause = FIRST_PAUSE
@@ -93,9 +95,10 @@ class Brake:
                 return self._until - now
             self._patience = PATIENCE_AGAIN
             return self._run(reads, now)
+        self._copying = self._copying or bool(status.hydrating)
         if now - self._since < self._patience:
             return 0
-        if reads == self._reads:
+        if reads == self._reads or not self._copying:
             return self._run(reads, now)
         pause = self._next_pause
         self._until = now + pause
@@ -104,6 +107,7 @@ class Brake:
 
     def _run(self, reads, now):
         self._reads, self._since, self._until = reads, now, 0.0
+        self._copying = False
         return 0
 
 

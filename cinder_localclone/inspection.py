@@ -126,6 +126,7 @@ SAID = {
     'remove_handle': 'removed the handle of {0}',
     'offer_source': 'exported the source of {0.volume_id}',
     'withdraw_source': 'withdrew the export of {0.volume_id}',
+    'withdraw_volume': 'withdrew exports of {0} that nothing uses',
     'withdraw_strays': 'withdrew exports of transfers that are over',
     'advance': 'transfer of {0.volume_id}: {1.value}',
     'roll_back': 'gave the identities of {0.volume_id} back',

@@ -10,9 +10,12 @@ lost only delays what the next periodic look does anyway.
 import inspect
 
 from cinder import rpc
+from oslo_log import log as logging
 import oslo_messaging as messaging
 
 from cinder_localclone import exceptions
+
+LOG = logging.getLogger(__name__)
 
 TOPIC = 'cinder-localclone'
 NAMESPACE = 'localclone'
@@ -20,6 +23,11 @@ NAMESPACE = 'localclone'
 #: terminate_connection
 #: 1.1: inspect, repair, abort, resume
 VERSION = '1.1'
+#: The methods that a peer of version 1.0 lacks.
+SINCE_1_1 = frozenset(('inspect', 'repair', 'abort', 'resume'))
+#: How often sending is tried again while the bus is away. By default that
+#: goes on until it is back, whatever the time limit of a call.
+RESENDS = 2
 #: Seconds within which a living service answers a question.
 PROMPT = 8
 
@@ -54,16 +62,21 @@ class Client:
     def converge_soon(self, context, host: str, volume_id: str) -> None:
         """The same without waiting; may be lost."""
         try:
-            self._target(host, None).cast(
+            self._target(host, 'converge').cast(
                 context, 'converge', volume_id=volume_id)
-        except messaging.MessagingException:
-            pass  # the bus is away: the periodic look does it
+        except messaging.MessagingException as exc:
+            LOG.warning('%(host)s was not told of volume %(volume)s, and '
+                        'will look by itself: %(error)s',
+                        {'host': host, 'volume': volume_id, 'error': exc})
 
     def initialize_connection(self, context, host: str, volume_id: str,
                               connector: dict) -> dict:
-        """Hand a call on to the node that is the volume's home."""
+        """Hand a call on to the node that is the volume's home.
+
+        It may have to wait for a peer itself.
+        """
         return self._call(context, host, 'initialize_connection',
-                          self.timeout, volume_id=volume_id,
+                          2 * self.timeout, volume_id=volume_id,
                           connector=connector)
 
     def terminate_connection(self, context, host: str, volume_id: str,
@@ -90,17 +103,20 @@ class Client:
         self._call(context, host, 'resume', self.timeout,
                    volume_id=volume_id)
 
-    def _target(self, host, timeout):
+    def _target(self, host, method, **options):
         if self._client is None:
             self._client = rpc.get_client(messaging.Target(
                 topic=TOPIC, namespace=NAMESPACE, version=VERSION))
-        return self._client.prepare(server=host, timeout=timeout)
+        return self._client.prepare(
+            server=host, version=VERSION if method in SINCE_1_1 else '1.0',
+            retry=RESENDS, **options)
 
     def _call(self, context, host, method, timeout, **arguments):
         try:
-            return self._target(host, timeout).call(
+            return self._target(host, method, timeout=timeout).call(
                 context, method, **arguments)
-        except messaging.MessagingTimeout:
+        except (messaging.MessagingTimeout,
+                messaging.MessageDeliveryFailure):
             raise exceptions.PeerUnreachable(
                 host=host, method=method, seconds=timeout)
         except messaging.RemoteError as exc:
@@ -231,7 +247,9 @@ def _by_name(connector, hosts):
     """The service host of the node that a connector names, if it is one."""
     name = connector.get('host') or ''
     for same in (lambda n: n == name,
-                 lambda n: n.split('.')[0] == name.split('.')[0]):
+                 # "n1.rack1" is not "n1.rack2", but both may be "n1".
+                 lambda n: ('.' in n) != ('.' in name)
+                 and n.split('.')[0] == name.split('.')[0]):
         matches = [host for host in hosts
                    if name and same(host.partition('@')[0])]
         if len(matches) == 1:

@@ -8,6 +8,7 @@ for an operator's repair. Nothing here depends on how far an earlier run got.
 import contextlib
 import functools
 
+from cinder import exception
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import timeutils
@@ -15,7 +16,7 @@ from oslo_utils import timeutils
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
-from cinder_localclone import names
+from cinder_localclone import records
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from cinder_localclone.state import READS_SOURCE
@@ -67,8 +68,10 @@ class Reconciler:
         if volume is None or not self._is_home(volume):
             self._forget(volume_id)
             return
-        self.node.exports.withdraw_strays(
-            lambda shadow_id: self.node.records.transfer(shadow_id))
+        self.node.exports.withdraw_strays(self.node.records.is_transfer)
+        if _is_idle(volume) and (
+                volume_id in self.node.exports.served_to_others()):
+            self.node.exports.withdraw_volume(volume_id, None)
         found = self.node.stack.survey()
         if found.metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
@@ -93,16 +96,20 @@ class Reconciler:
 
     def _forget(self, volume_id):
         """A handle of a volume that does not live here (any more)."""
-        handle = self.node.stack.survey().handle(volume_id)
-        if handle and not handle.opened:
+        found = self.node.stack.survey()
+        handle = found.handle(volume_id)
+        if (volume_id in found.volumes_above(self.node.stack.group)
+                and not handle.opened):
             self.node.stack.remove_handle(volume_id)
 
     def _as_destination(self, transfer, volume):
         if transfer.phase is Phase.ROLLING_BACK:
-            moves.take_down(self.node, transfer)
-            self.node.records.finish(transfer, Event.DESTINATION_REMOVED)
+            moves.undo(self.node, transfer)
             LOG.info('Took down the failed transfer of volume %s.',
                      transfer.volume_id)
+            if transfer.source:
+                self.node.peers.converge_soon(
+                    self.context, transfer.source, transfer.volume_id)
             return
         if not transfer.committed:
             return  # the source decides
@@ -176,9 +183,53 @@ class Reconciler:
             # held here: whoever began this transfer did not live to end it.
             moves.abandon(self.node, self.context, transfer)
         else:
-            self.node.exports.withdraw_source(transfer)
             self.node.peers.converge_soon(
                 self.context, transfer.destination, transfer.volume_id)
+
+    def settle_abandoned(self, volume_id: str) -> None:
+        """Settle a move that this service began and did not live to end.
+
+        For a caller that holds the volume's lock.
+        """
+        found = self.node.records.transfer_of(volume_id)
+        if (found and not found.committed and found.source == self.node.host
+                and found.phase is not Phase.ROLLING_BACK):
+            moves.abandon(self.node, self.context, found)
+
+    def delete(self, volume) -> None:
+        """Remove all of a volume at its home; its source, if any, follows.
+
+        What is gone already is done.
+
+        :raises VolumeIsBusy: if something uses it, or it is between two
+            nodes; its owner may try again
+        """
+        with self.node.lock(volume.id):
+            self.settle_abandoned(volume.id)
+            transfer = self.node.records.transfer_of(volume.id)
+            if transfer and transfer.phase is Phase.STARTING:
+                raise exception.VolumeIsBusy(volume_name=volume.name)
+            # After Cinder's own migration the LV bears another volume's
+            # name, and that one's handle.
+            handles = {volume.id} | self.node.stack.survey().volumes_above(
+                self.node.stack.group, volume.name)
+            for each in sorted(handles):
+                self.node.exports.withdraw_volume(each, None)
+                if moves.users(self.node, each):
+                    raise exception.VolumeIsBusy(volume_name=volume.name)
+            if transfer is None or not transfer.committed:
+                if transfer:
+                    self.node.exports.withdraw_source(transfer)
+                for each in sorted(handles):
+                    self.node.stack.remove_handle(each)
+                moves.remove_volume_lv(self.node, volume.name, volume.size)
+                return
+            moves.take_down(self.node, transfer)
+            if transfer.phase is not Phase.RELEASING:
+                transfer = self.node.records.advance(
+                    transfer, Event.VOLUME_DELETED)
+        self.node.peers.converge_soon(
+            self.context, transfer.source, volume.id)
 
     # -- signals that never come
 
@@ -278,22 +329,24 @@ class Reconciler:
         :param transfers: whether to look at volumes that are moving, which
             may have to wait for peers
         """
-        records = self.node.records
-        moving = {t.volume_id: t
-                  for t in records.transfers_of(self.node.host)}
-        home = {v.id: v for v in records.volumes_of(self.node.host)}
+        moving = {t.volume_id: t for t in
+                  self.node.records.transfers_of(self.node.host)}
+        home = {v.id: v for v in
+                self.node.records.volumes_of(self.node.host)}
         found = self.node.stack.survey()
-        # Few volumes are served to other hosts: asked for once, if at all.
+        # Asked for once, if at all.
         served = functools.cache(self.node.exports.offered)
+        to_others = functools.cache(self.node.exports.served_to_others)
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting'):
                 continue
             if (not found.handle_is_on_lv(volume_id, volume.name)
-                    or _lacks_export(volume, served)):
+                    or _lacks_export(volume, served)
+                    or _is_idle(volume) and volume_id in to_others()):
                 self._attempt(volume_id)
-        handles = {names.volume_of_handle(name) for name in found.devices}
-        for stray in handles - {None} - set(home) - set(moving):
+        handles = found.volumes_above(self.node.stack.group)
+        for stray in handles - set(home) - set(moving):
             self._attempt(stray)
         self._withdraw_strays(moving.values())
         if transfers:
@@ -305,7 +358,7 @@ class Reconciler:
                   if t.source == self.node.host and t.phase in READS_SOURCE}
         self.node.exports.withdraw_strays(
             lambda shadow_id: shadow_id in wanted
-            or self.node.records.transfer(shadow_id))
+            or self.node.records.is_transfer(shadow_id))
 
     def _attempt(self, volume_id):
         """One volume that fails never stops the others."""
@@ -328,6 +381,16 @@ def _remote_connections(volume):
         initiator = (attachment.connector or {}).get('initiator')
         if initiator and properties.get('driver_volume_type') == 'iscsi':
             yield initiator, properties
+
+
+def _is_idle(volume):
+    """Nothing is attached and nothing is about to be: served in vain.
+
+    What attaches a volume changes its status first; Cinder's own migration
+    says so elsewhere.
+    """
+    return (volume.status == 'available' and not volume.volume_attachment
+            and not records.is_migrated_by_cinder(volume))
 
 
 def _lacks_export(volume, served):

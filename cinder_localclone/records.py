@@ -20,6 +20,7 @@ from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.volume import volume_utils
 from oslo_config import cfg
+from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from cinder_localclone import exceptions
@@ -33,6 +34,7 @@ except ImportError:  # Cinder 27 and 28
     from cinder.db.sqlalchemy import models
 
 CONF = cfg.CONF
+LOG = logging.getLogger(__name__)
 
 #: What commit swaps. The LV's name follows from ``_name_id``.
 SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
@@ -100,6 +102,12 @@ class Records:
                 return None
             return _to_transfer(shadow, self._row(session, volume_id))
 
+    def is_transfer(self, shadow_id: str) -> bool:
+        """Whether there is such a transfer, readable or not."""
+        with main_context_manager.reader.using(_admin()) as session:
+            return bool(self._shadow_query(session).filter_by(
+                id=shadow_id).count())
+
     def transfer(self, shadow_id: str) -> state.Transfer | None:
         with main_context_manager.reader.using(_admin()) as session:
             shadow = self._shadow_query(session).filter_by(
@@ -115,11 +123,17 @@ class Records:
                 if host in (each.source, each.destination)]
 
     def transfers(self) -> list[state.Transfer]:
-        """All transfers there are."""
+        """All transfers there are that can be read."""
+        found = []
         with main_context_manager.reader.using(_admin()) as session:
-            return [_to_transfer(shadow, self._row(
-                session, shadow.migration_status.partition(':')[2]))
-                for shadow in self._shadow_query(session).all()]
+            for shadow in self._shadow_query(session).all():
+                try:
+                    found.append(_to_transfer(shadow, self._row(
+                        session, shadow.migration_status.partition(':')[2])))
+                except exceptions.InvalidToken as exc:
+                    # Its volume is left alone; all others go on.
+                    LOG.error('Volume row %s: %s', shadow.id, exc)
+        return found
 
     def services(self) -> dict[str, bool]:
         """All volume services: host and whether it is alive."""
@@ -139,7 +153,7 @@ class Records:
         :param auth: the export's one-time credentials
         :param initiator: who may log in to the export
         :raises StaleTransfer: if the volume is not at the home it was read
-            with any more, or has a transfer
+            with any more, has a transfer, or is migrated by Cinder itself
         """
         shadow_id = str(uuid.uuid4())
         token = state.Token(state.Phase.ABSENT, secrets.token_hex(6),
@@ -148,7 +162,8 @@ class Records:
             row = self._row(session, volume.id, lock=True)
             busy = self._shadow_query(session).filter_by(
                 migration_status=_target(volume.id)).count()
-            if row is None or busy or row.host != volume.host:
+            if (row is None or busy or row.host != volume.host
+                    or is_migrated_by_cinder(row)):
                 raise exceptions.StaleTransfer(volume=volume.id)
             service = session.query(models.Service).filter_by(
                 host=_service(host), deleted=False).first()
@@ -180,16 +195,10 @@ class Records:
         """
         token = transfer.token.after(event, transfer.committed)
         with main_context_manager.writer.using(_admin()) as session:
-            changed = self._shadow_query(session).filter_by(
-                id=transfer.shadow_id,
-                replication_driver_data=str(transfer.token)).update(
-                    {'replication_driver_data': str(token)})
-            if not changed:
-                raise exceptions.StaleTransfer(volume=transfer.volume_id)
-            shadow = self._row(session, transfer.shadow_id)
-            session.refresh(shadow)
-            return _to_transfer(shadow, self._row(
-                session, transfer.volume_id))
+            volume, shadow = self._locked(session, transfer)
+            shadow.replication_driver_data = str(token)
+            session.flush()
+            return _to_transfer(shadow, volume)
 
     def commit(self, transfer: state.Transfer) -> state.Transfer:
         """Swap the identities of volume and shadow in one transaction.
@@ -197,10 +206,8 @@ class Records:
         :raises StaleTransfer: if either row is not as the transfer says
         """
         with main_context_manager.writer.using(_admin()) as session:
-            volume, shadow = self._both(session, transfer)
-            if (volume is None or shadow is None
-                    or shadow.replication_driver_data != str(transfer.token)
-                    or shadow.name_id != shadow.id
+            volume, shadow = self._locked(session, transfer)
+            if (transfer.committed or volume is None
                     or _service(volume.host) != transfer.source):
                 raise exceptions.StaleTransfer(volume=transfer.volume_id)
             self._swap(volume, shadow)
@@ -216,9 +223,8 @@ class Records:
         token = transfer.token.after(
             state.Event.DESTINATION_DETACHED, transfer.committed)
         with main_context_manager.writer.using(_admin()) as session:
-            volume, shadow = self._both(session, transfer)
-            if (volume is None or shadow is None
-                    or shadow.replication_driver_data != str(transfer.token)
+            volume, shadow = self._locked(session, transfer)
+            if (volume is None
                     or _service(volume.host) != transfer.destination):
                 raise exceptions.StaleTransfer(volume=transfer.volume_id)
             self._swap(volume, shadow)
@@ -238,10 +244,23 @@ class Records:
             setattr(shadow, column, old)
         volume.cluster_name = shadow.cluster_name = None
 
-    def _both(self, session, transfer):
+    def _locked(self, session, transfer):
+        """The rows of volume and shadow, locked: the compare of each swap.
+
+        The identities count as much as the token, which commit leaves as it
+        is: its answer may have been lost.
+
+        :returns: (volume, None if it is gone; shadow)
+        :raises StaleTransfer: if the shadow is not as the transfer says
+        """
         rows = {key: self._row(session, key, lock=True) for key in sorted(
             (transfer.volume_id, transfer.shadow_id))}
-        return rows[transfer.volume_id], rows[transfer.shadow_id]
+        shadow = rows[transfer.shadow_id]
+        if (shadow is None
+                or shadow.replication_driver_data != str(transfer.token)
+                or (shadow.name_id != shadow.id) != transfer.committed):
+            raise exceptions.StaleTransfer(volume=transfer.volume_id)
+        return rows[transfer.volume_id], shadow
 
     def drop_live_attachment(self, volume_id: str, host: str) -> None:
         """Remove the attachment of a live migration that was refused.
@@ -256,7 +275,8 @@ class Records:
         """
         volume = self.volume(volume_id)
         connected = {each.instance_uuid for each in volume.volume_attachment
-                     if each.connector and each.connector['host'] != host}
+                     if each.connector
+                     and each.connector.get('host') != host}
         pending = [each for each in volume.volume_attachment
                    if not each.connector and each.attach_status == 'reserved'
                    and each.instance_uuid in connected]
@@ -271,19 +291,14 @@ class Records:
         """
         transfer.token.after(event, transfer.committed)
         with main_context_manager.writer.using(_admin()) as session:
-            changed = self._shadow_query(session).filter_by(
-                id=transfer.shadow_id,
-                replication_driver_data=str(transfer.token)).update({
-                    'status': 'deleted', 'migration_status': 'deleting',
-                    'provider_auth': None, 'deleted': True,
-                    'deleted_at': timeutils.utcnow(),
-                    'updated_at': timeutils.utcnow()})
-            if not changed:
-                raise exceptions.StaleTransfer(volume=transfer.volume_id)
-            if event is state.Event.SOURCE_REMOVED:
-                volume = self._row(session, transfer.volume_id)
-                if volume is not None:
-                    volume.migration_status = 'success'
+            volume, shadow = self._locked(session, transfer)
+            now = timeutils.utcnow()
+            shadow.update({
+                'status': 'deleted', 'migration_status': 'deleting',
+                'provider_auth': None, 'deleted': True,
+                'deleted_at': now, 'updated_at': now})
+            if event is state.Event.SOURCE_REMOVED and volume is not None:
+                volume.migration_status = 'success'
 
     @staticmethod
     def _shadow_query(session):
@@ -299,6 +314,12 @@ class Records:
         if lock:
             query = query.with_for_update()
         return query.first()
+
+
+def is_migrated_by_cinder(volume) -> bool:
+    """Whether Cinder's own migration has a volume, as either end."""
+    return volume.migration_status not in (
+        None, 'none', 'success', 'error') and not is_shadow(volume)
 
 
 def is_shadow(volume) -> bool:

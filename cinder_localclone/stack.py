@@ -109,6 +109,20 @@ class Survey:
         return bool(handle and body and body.number and not handle.suspended
                     and handle.uses() == (body.number,))
 
+    def volumes_above(self, group: str, lv: str | None = None) -> set[str]:
+        """The volumes whose handles are above a group's LVs, or one of them.
+
+        Handles of other backends on this node are none of them.
+        """
+        numbers = {found.number for found in self.lvs.values()
+                   if found.group == group and lv in (None, found.name)}
+        numbers |= {clone.number for clone in self.devices.values()
+                    if clone.target == 'clone'
+                    and numbers.intersection(clone.uses())}
+        return {names.volume_of_handle(name)
+                for name, handle in self.devices.items()
+                if numbers.intersection(handle.uses())} - {None}
+
     def handle_is_on_clone(self, volume_id: str, shadow_id: str) -> bool:
         handle, body = self.handle(volume_id), self.clone(shadow_id)
         return bool(handle and body and not handle.suspended
@@ -305,6 +319,8 @@ class Stack:
             if found.uses()[2] == number and (
                     (handle and handle.opened)
                     or self.clone_status(transfer.shadow_id).mode == 'rw'):
+                # Whoever built it may not have come to this.
+                self._withhold_discards(transfer)
                 return False
         metadata = names.lv_path(self.metadata_group,
                                  names.metadata_lv(transfer.shadow_id))
@@ -318,11 +334,17 @@ class Stack:
         else:
             devicemapper.create(name, names.device_uuid(name), table,
                                 self.timeout)
-        # A discard of a region that is being copied loses writes that
-        # follow it (measured on 6.1). What is stacked on a device that
-        # refuses discards refuses them too.
-        block.withhold_discards(names.clone_path(transfer.shadow_id))
+        self._withhold_discards(transfer)
         return True
+
+    @staticmethod
+    def _withhold_discards(transfer):
+        """A clone refuses discards, and so does all that is stacked on it.
+
+        A discard of a region that is being copied loses writes that follow
+        it (measured on 6.1).
+        """
+        block.withhold_discards(names.clone_path(transfer.shadow_id))
 
     def _check_metadata(self, transfer, path):
         found = block.size(path)

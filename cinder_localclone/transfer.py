@@ -12,6 +12,7 @@ builds it the first time and rebuilds it after a power cut; only the first
 time may it create anything.
 """
 
+import contextlib
 import dataclasses
 
 from oslo_log import log as logging
@@ -68,10 +69,13 @@ def check_room(host: str, room: stack.Room, size_gib: int,
 
 
 class _Step(task.Task):
-    """One step of a flow, on this node."""
+    """One step of a flow, on this node.
 
-    def __init__(self, node):
-        super().__init__()
+    :param name: for a step that a flow takes twice
+    """
+
+    def __init__(self, node, name=None):
+        super().__init__(name)
         self._node = node
 
 
@@ -108,6 +112,16 @@ class CheckClosed(_Step):
         check_closed(self._node, volume.id)
 
 
+class Flush(_Step):
+    """What was written at the source outlives the source's power.
+
+    A guest that flushes at the destination reaches only that node's disk.
+    """
+
+    def execute(self, volume):
+        self._node.stack.flush_handle(volume.id)
+
+
 class Record(_Step):
     """Record the intent; undone by recording that the move has failed."""
 
@@ -126,7 +140,11 @@ class Record(_Step):
 
     def revert(self, context, result, **_kwargs):
         if isinstance(result, state.Transfer):
-            abandon(self._node, context, result)
+            try:
+                abandon(self._node, context, result)
+            except Exception:  # why the move has failed must be heard
+                LOG.exception('The next look settles the transfer of volume '
+                              '%s.', result.volume_id)
 
 
 class Offer(_Step):
@@ -150,7 +168,21 @@ class Commit(_Step):
     default_provides = 'committed'
 
     def execute(self, transfer):
-        return self._node.records.commit(transfer)
+        try:
+            return self._node.records.commit(transfer)
+        except Exception:
+            found = self._committed(transfer)
+            if found is None:
+                raise
+            return found
+
+    def _committed(self, transfer):
+        """The transfer if only the answer to the commit was lost."""
+        with contextlib.suppress(Exception):
+            found = self._node.records.transfer(transfer.shadow_id)
+            if (found and found.committed
+                    and found.token.nonce == transfer.token.nonce):
+                return found
 
 
 def users(node: Node, volume_id: str) -> int:
@@ -185,9 +217,12 @@ def move(node: Node, context, volume, peer: str, new_credentials,
              else state.Event.MOVE_BEGUN)
     flow = linear_flow.Flow('move').add(CheckRoom(node), Stand(node))
     if not live:
-        flow.add(CheckClosed(node))
-    flow.add(Record(node, event, new_credentials),
-             Offer(node), Prepare(node), Commit(node))
+        flow.add(CheckClosed(node), Flush(node))
+    flow.add(Record(node, event, new_credentials), Offer(node),
+             Prepare(node))
+    if not live:
+        flow.add(CheckClosed(node, 'still closed'))
+    flow.add(Commit(node))
     committed = run(flow, context=context, volume=volume,
                     peer=peer)['committed']
     node.peers.converge_soon(context, peer, volume.id)
@@ -198,16 +233,15 @@ def abandon(node: Node, context, transfer: state.Transfer) -> None:
     """Give up a transfer that is not committed.
 
     The source is itself again at once; the destination takes down what it
-    has, now if it answers, else when it looks the next time.
+    has, now if it answers, else when it looks the next time. Only then the
+    export goes: a destination that is late with its login to a target that
+    is gone would wait for minutes, and all other logins of its node with it.
     """
     failed = node.records.advance(transfer, state.Event.FAILED)
     try:
-        node.exports.withdraw_source(failed)
-    except Exception:  # why the move has failed is what must be heard
-        LOG.exception('The export of volume %s will be withdrawn later.',
-                      failed.volume_id)
-    try:
         node.peers.converge(context, failed.destination, failed.volume_id)
+        if not node.records.is_transfer(failed.shadow_id):
+            node.exports.withdraw_source(failed)
     except exceptions.LocalCloneError as exc:
         LOG.warning('The destination %(host)s will take down its part of '
                     'the failed transfer of volume %(volume)s later: '
@@ -224,6 +258,7 @@ def let_go(node: Node, context, transfer: state.Transfer) -> None:
         write what the destination has already copied
     """
     check_closed(node, transfer.volume_id)
+    node.stack.flush_handle(transfer.volume_id)
     node.records.advance(transfer, state.Event.SOURCE_DETACHED)
     node.peers.converge_soon(context, transfer.destination,
                              transfer.volume_id)
@@ -328,15 +363,14 @@ def give_back(node: Node, context, transfer: state.Transfer) -> None:
 
     :raises SourceBusy: if something has the handle open here
     :raises DestinationWritten: if anything was written here
+    :raises CloneFailed: if that cannot be told
     """
     check_closed(node, transfer.volume_id)
     written = written_regions(node, transfer)
     if written:
         raise exceptions.DestinationWritten(
             volume=transfer.volume_id, host=node.host, regions=written)
-    back = node.records.roll_back(transfer)
-    take_down(node, back)
-    node.records.finish(back, state.Event.DESTINATION_REMOVED)
+    undo(node, node.records.roll_back(transfer))
     node.peers.converge_soon(context, transfer.source, transfer.volume_id)
 
 
@@ -344,15 +378,31 @@ def written_regions(node: Node, transfer: state.Transfer) -> int:
     """How many regions were written at the destination of a live move.
 
     Nothing hydrates yet, so a region that is local was written.
+
+    :raises CloneFailed: if the kernel cannot tell any more
     """
     if transfer.shadow_id not in (
             names.shadow_of_clone(name) for name in node.stack.devices()):
         build(node, transfer, create=False)
-    return node.stack.clone_status(transfer.shadow_id).hydrated
+    status = node.stack.clone_status(transfer.shadow_id)
+    if status.mode != 'rw':
+        raise exceptions.CloneFailed(volume=transfer.volume_id,
+                                     host=node.host, mode=status.mode)
+    return status.hydrated
+
+
+def undo(node: Node, transfer: state.Transfer) -> None:
+    """End a transfer that is rolling back, at its destination.
+
+    :raises InvalidTransition: if the volume lives here
+    """
+    transfer.token.after(state.Event.DESTINATION_REMOVED, transfer.committed)
+    take_down(node, transfer)
+    node.records.finish(transfer, state.Event.DESTINATION_REMOVED)
 
 
 def take_down(node: Node, transfer: state.Transfer) -> None:
-    """Remove the destination's stack of a transfer that is given up.
+    """Remove the destination's stack of a transfer, and the LV.
 
     The session goes first: a read that waits for a source which has been
     withdrawn would keep the handle open for ever.

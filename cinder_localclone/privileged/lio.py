@@ -6,16 +6,19 @@ each time; here it costs milliseconds. iblock backstores have no cache: what
 an initiator reads is what the exported device has.
 """
 
+from concurrent import futures
 import functools
 import json
-import threading
 
 import tenacity
 
+from cinder_localclone import exceptions
 from cinder_localclone.privileged import default
 
-WAIT = 20  # seconds
-_configuring = threading.Lock()
+#: Seconds for one change, with those that wait before it. Nothing can end a
+#: thread that hangs in the kernel: it is left behind, and so is the target.
+WAIT = 20
+_worker = futures.ThreadPoolExecutor(1, 'lio')
 
 
 def _alone(function):
@@ -23,22 +26,27 @@ def _alone(function):
 
     Other processes (``targetcli``, another backend's service) change targets
     as well: what stumbled over them is done again; it is idempotent.
+
+    :raises CommandTimeout: when the limit is reached
+    :raises ExportFailed: if the kernel refuses
     """
     @functools.wraps(function)
     def wrapped(*args):
         import rtslib_fb
+        stumbled = (FileNotFoundError, rtslib_fb.RTSLibError)
         attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(
-                (FileNotFoundError, rtslib_fb.RTSLibError)),
+            retry=tenacity.retry_if_exception_type(stumbled),
             stop=tenacity.stop_after_attempt(5),
             wait=tenacity.wait_fixed(0.2), reraise=True)
-        if not _configuring.acquire(timeout=WAIT):
-            raise TimeoutError('another change of the iSCSI target has not '
-                               'ended within %d s' % WAIT)
+        work = _worker.submit(attempts, function, *args)
         try:
-            return attempts(function, *args)
-        finally:
-            _configuring.release()
+            return work.result(WAIT)
+        except futures.TimeoutError:
+            work.cancel()  # if it has not begun
+            raise exceptions.CommandTimeout(
+                command='change of the iSCSI target', seconds=WAIT)
+        except stumbled as exc:
+            raise exceptions.ExportFailed(reason=exc)
     return wrapped
 
 

@@ -15,7 +15,9 @@ from cinder_localclone import driver
 from cinder_localclone import exceptions
 from cinder_localclone import messages
 from cinder_localclone import opts
+from cinder_localclone import reconcile
 from cinder_localclone import records
+from cinder_localclone import stack
 from cinder_localclone import state
 
 HOST = 'n1@l'
@@ -39,6 +41,7 @@ class DriverTest(testtools.TestCase):
             configuration=configuration.Configuration(
                 [], config_group=configuration.SHARED_CONF_GROUP), host=HOST)
         self.node = self.driver.node = mock.MagicMock()
+        self.node.host = HOST
         self.driver.reconciler = mock.MagicMock()
         self.driver.directory = mock.MagicMock()
         self.driver._lock = mock.MagicMock()
@@ -56,6 +59,63 @@ class DriverTest(testtools.TestCase):
     def test_extend_is_not_implemented(self):
         self.assertRaises(NotImplementedError, self.driver.extend_volume,
                           volume(), 2)
+
+    def test_only_whole_volumes_leave(self):
+        self.assertRaises(NotImplementedError, self.driver.unmanage,
+                          volume())
+
+    @ddt.data('migrating', 'target:x')
+    def test_cinders_own_copy_is_no_way_in(self, status):
+        self.assertRaises(NotImplementedError, self.driver.create_volume,
+                          volume(migration_status=status))
+        self.assertEqual([], self.node.stack.mock_calls)
+
+    def test_migrate_to_a_node_of_this_backend(self):
+        self.assertRaises(
+            NotImplementedError, self.driver.migrate_volume, None, volume(),
+            {'capabilities': {'location_info': 'LocalCloneDriver:n2@l:g'}})
+
+    @ddt.data({}, {'location_info': 'LVMVolumeDriver:n2:g:thin:0'})
+    def test_migrate_to_another_backend_is_cinders_copy(self, capabilities):
+        self.assertEqual((False, None), self.driver.migrate_volume(
+            None, volume(), {'capabilities': capabilities}))
+
+    def test_a_refused_backup_drops_no_attachment(self):
+        self.driver.directory.find.side_effect = exceptions.Busy(
+            volume='v', host=HOST, seconds=1)
+        drop = self.node.records.drop_live_attachment
+        for status, calls in (('backing-up', 0), ('in-use', 1)):
+            self.node.records.volume.return_value = volume(status=status)
+            with mock.patch.object(messages, 'api'):
+                self.assertRaises(
+                    exceptions.Busy, self.driver.initialize_connection,
+                    volume(), {'host': 'n1'})
+            self.assertEqual(calls, drop.call_count)
+
+    @ddt.data((None, None), (None, 'g'), ('migrating', None))
+    @ddt.unpack
+    def test_what_keeps_a_volume_where_it_is(self, migration, group):
+        found = self.driver._request(
+            volume(migration_status=migration, group_id=group),
+            {'host': 'n2'}, 'n2@l')
+        self.assertEqual(bool(migration or group), bool(found.pinned))
+
+    def test_stats(self):
+        self.node.stack.pool = 'pool'
+        self.node.stack.capacity.return_value = stack.Capacity(
+            100 << 30, 60 << 30, 150 << 30, 7)
+        pool, = self.driver.get_volume_stats(refresh=True)['pools']
+        self.assertEqual((100, 60, 150, 7), tuple(
+            pool[key] for key in ('total_capacity_gb', 'free_capacity_gb',
+                                  'provisioned_capacity_gb',
+                                  'total_volumes')))
+        self.assertEqual((True, False, False, False), tuple(
+            pool[key] for key in ('thin_provisioning_support',
+                                  'thick_provisioning_support',
+                                  'multiattach', 'online_extend_support')))
+        self.assertEqual(
+            self.driver.configuration.max_over_subscription_ratio,
+            pool['max_over_subscription_ratio'])
 
     def test_connector_without_a_name_is_invalid(self):
         self.assertRaises(exception.InvalidConnectorException,
@@ -116,7 +176,7 @@ class DriverTest(testtools.TestCase):
         moving = state.Transfer('v', 's', token, False, HOST, 'n2@l', 'a',
                                 'b', 1)
         self.node.records.transfer_of.return_value = moving
-        self.driver.reconcile_abandoned('v')
+        reconcile.Reconciler(self.node, None).settle_abandoned('v')
         self.node.records.advance.assert_called_once_with(
             moving, state.Event.FAILED)
 

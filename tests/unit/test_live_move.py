@@ -200,6 +200,19 @@ class LiveMoveTest(test_move.Base):
         self.assertEqual('new', m.b.read(m.id, 2))
         self.assertEqual(B, m.world.home(m.volume).host)
 
+    @ddt.data('ro', 'Fail')
+    def test_no_way_back_from_a_clone_that_failed(self, mode):
+        m, _moving = self.started()
+        m.switch()
+        m.write(2, 'new')
+        m.b.opened.clear()
+        m.b.clones = mode
+        m.volume.volume_attachment = [attachment(A)]
+        self.assertRaises(exceptions.CloneFailed, m.b.reconciler.abort, m.id)
+        m.world.look()
+        self.assertEqual(B, m.world.home(m.volume).host)
+        self.assertEqual('new', m.b.read(m.id, 2))
+
     def test_an_attachment_that_waits_is_not_settled(self):
         m, _moving = self.started()
         m.volume.volume_attachment = [attachment(A), attachment(None)]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The move with a stop at every moment, on either node; then converge."""
 
+import contextlib
+import dataclasses
 import logging
 
 import ddt
@@ -177,20 +179,90 @@ class MoveTest(Base):
         volume = world.create_volume(A)
         expected = list(world.nodes[A].lvs[volume.name])
         world.nodes[B].node.imports._inner.attach = self._wrong_source
-        exports = world.nodes[A].node.exports._inner
-        withdraw = exports.withdraw_source
-        exports.withdraw_source = self._fail_once(exports, withdraw)
-        self.assertRaises(
-            exceptions.WrongSource, world.nodes[A].move, volume, B)
+        with self.failing_once(world.nodes[A].node.exports._inner,
+                               'withdraw_source'):
+            self.assertRaises(
+                exceptions.WrongSource, world.nodes[A].move, volume, B)
         world.settle()
         self.check(world, volume, expected)
 
     @staticmethod
-    def _fail_once(exports, withdraw):
-        def failing(moving):
-            exports.withdraw_source = withdraw
-            raise FileNotFoundError('no such target')
-        return failing
+    @contextlib.contextmanager
+    def failing_once(room, name, done=False):
+        """A method fails once, before it has done its work or after."""
+        call = getattr(room, name)
+
+        def failing(*args):
+            setattr(room, name, call)
+            if done:
+                call(*args)
+            raise IOError('no answer')
+        setattr(room, name, failing)
+        yield
+        assert getattr(room, name) == call
+
+    @contextlib.contextmanager
+    def lose_the_answer(self, *others):
+        """The database commits the swap, but its answer does not arrive."""
+        world = worlds.World()
+        volume = world.create_volume(A)
+        expected = list(world.nodes[A].lvs[volume.name])
+        rows = world.nodes[A].node.records._inner
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.failing_once(rows, 'commit', done=True))
+            for name in others:
+                stack.enter_context(self.failing_once(rows, name))
+            yield world, volume
+        self.assertEqual(B, world.home(volume).host)
+        world.settle()
+        self.check(world, volume, expected)
+
+    def test_a_lost_answer_to_the_commit_is_asked_for_again(self):
+        with self.lose_the_answer() as (world, volume):
+            world.nodes[A].move(volume, B)
+
+    def test_a_commit_is_never_rolled_back(self):
+        with self.lose_the_answer('transfer') as (world, volume):
+            self.assertRaises(IOError, world.nodes[A].move, volume, B)
+
+    def test_the_home_is_never_taken_down(self):
+        world = worlds.World()
+        volume = world.create_volume(A)
+        world.nodes[A].move(volume, B)
+        moving = next(iter(world.shadows.values()))
+        wrong = dataclasses.replace(moving, token=dataclasses.replace(
+            moving.token, phase=Phase.ROLLING_BACK))
+        self.assertRaises(exceptions.InvalidTransition, transfer.undo,
+                          world.nodes[B].node, wrong)
+        self.assertIn(volume.name, world.nodes[B].lvs)
+
+    def test_what_was_written_before_outlives_the_source(self):
+        world = worlds.World()
+        volume = world.create_volume(A)
+        expected = list(world.nodes[A].lvs[volume.name])
+        world.nodes[A].write(volume.id, 1, 'cached', flushed=False)
+        expected[1] = 'cached'
+        world.nodes[A].move(volume, B)
+        world.nodes[A].stop(power=True)
+        world.settle()
+        self.check(world, volume, expected)
+
+    def test_opened_while_the_peer_prepares(self):
+        world = worlds.World()
+        volume = world.create_volume(A)
+        expected = list(world.nodes[A].lvs[volume.name])
+        imports = world.nodes[B].node.imports._inner
+        attach = imports.attach
+
+        def opens(moving):
+            world.nodes[A].opened.add(names.handle(volume.id))
+            return attach(moving)
+        imports.attach = opens
+        self.assertRaises(exceptions.SourceBusy, world.nodes[A].move,
+                          volume, B)
+        world.nodes[A].opened.clear()
+        world.settle()
+        self.check(world, volume, expected)
 
     @staticmethod
     def _wrong_source(moving):

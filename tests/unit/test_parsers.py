@@ -216,6 +216,14 @@ class HydrationTest(testtools.TestCase):
                 dataclasses.replace(status, hydrated=hydrated), reads, now),
                 now)
 
+    def test_a_guest_that_leaves_no_room_is_no_failure(self):
+        # It reads the source without end; the kernel copies nothing then.
+        brake = hydration.Brake()
+        starved = dataclasses.replace(
+            tables.parse_clone_status(BUSY), hydrating=0)
+        for now in range(0, 100, 5):
+            self.assertEqual(0, brake.pause(starved, now, now))
+
     def test_a_failed_clone_is_not_paused(self):
         brake = hydration.Brake()
         failed = tables.parse_clone_status('0 2097152 clone Fail')

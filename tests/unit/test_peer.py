@@ -11,6 +11,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import peer
 
 SERVICES = {'n1@l': True, 'n2@l': True, 'n3.example.org@l': True,
+            'n4.rack1@l': True,
             'down@l': False, 'other@lvm': True}
 
 
@@ -34,6 +35,8 @@ class DirectoryTest(testtools.TestCase):
     @ddt.data(({'host': 'n1'}, 'n1@l'), ({'host': 'n2'}, 'n2@l'),
               ({'host': 'n2.example.org'}, 'n2@l'),
               ({'host': 'n3'}, 'n3.example.org@l'),
+              ({'host': 'n4.rack1'}, 'n4.rack1@l'),
+              ({'host': 'n4.rack2'}, None), ({'host': 'n4'}, 'n4.rack1@l'),
               ({'host': 'other'}, None), ({'host': 'nowhere'}, None),
               ({'host': 'alias', 'ip': '192.0.2.2'}, 'n2@l'),
               ({'host': 'alias', 'ip': '192.0.2.1'}, 'n1@l'),
@@ -54,6 +57,7 @@ class DirectoryTest(testtools.TestCase):
         self.assertEqual(1, asked.count('n2@l'))
 
 
+@ddt.ddt
 class ClientTest(testtools.TestCase):
 
     def call(self, error):
@@ -78,6 +82,25 @@ class ClientTest(testtools.TestCase):
             exceptions.LocalCloneError, self.call,
             messaging.RemoteError('KeyError', 'x is missing'))
         self.assertIn('x is missing', str(error))
+
+    def test_a_bus_that_is_away_is_named(self):
+        error = self.assertRaises(exceptions.PeerUnreachable, self.call,
+                                  messaging.MessageDeliveryFailure())
+        self.assertIn('n2@l', str(error))
+
+    @ddt.data(('describe', '1.0'), ('converge_soon', '1.0'),
+              ('inspect', '1.1'), ('abort', '1.1'))
+    @ddt.unpack
+    def test_asks_no_more_than_the_method_needs(self, method, version):
+        # A peer of an older version refuses a newer one.
+        client = peer.Client(40)
+        client._client = mock.Mock()
+        more = () if method == 'describe' else ('v',)
+        getattr(client, method)(None, 'n2@l', *more)
+        asked = client._client.prepare.call_args.kwargs
+        self.assertEqual(version, asked['version'])
+        # Else it would be sent until the bus is back.
+        self.assertIs(peer.RESENDS, asked['retry'])
 
     def test_lost_message_is_no_error(self):
         client = peer.Client(40)

@@ -101,6 +101,43 @@ class RecordsTest(test.TestCase):
         self.assertRaises(exceptions.StaleTransfer, self.records.advance,
                           moving, Event.FAILED)
 
+    def test_a_commit_whose_answer_was_lost_is_seen(self):
+        before = self.begin()
+        after = self.records.commit(before)
+        self.assertEqual(before.token, after.token)
+        self.assertRaises(exceptions.StaleTransfer, self.records.advance,
+                          before, Event.FAILED)
+        self.assertEqual(after, self.records.transfer(before.shadow_id))
+
+    def test_finish_compares_the_identities(self):
+        back = self.records.roll_back(self.records.commit(self.begin()))
+        shadow = self.records.volume(back.shadow_id)
+        shadow.name_id = back.volume_id
+        shadow.save()
+        self.assertRaises(exceptions.StaleTransfer, self.records.finish,
+                          back, Event.DESTINATION_REMOVED)
+        self.assertTrue(self.records.is_transfer(back.shadow_id))
+
+    def test_what_cinder_migrates_is_left_alone(self):
+        self.volume.migration_status = 'migrating'
+        self.volume.save()
+        self.assertRaises(exceptions.StaleTransfer, self.begin)
+        self.assertEqual('migrating', self.reload().migration_status)
+
+    def test_a_record_that_cannot_be_read_stops_no_other(self):
+        moving = self.begin()
+        broken = self.records.volume(moving.shadow_id)
+        broken.replication_driver_data = 'lc1:hovering:n:1:2:3'
+        broken.save()
+        self.volume = utils.create_volume(
+            self.context, host=A + '#p', size=1, status='in-use',
+            volume_type_id=None)
+        other = self.begin()
+        self.assertEqual([other], self.records.transfers_of(A))
+        self.assertTrue(self.records.is_transfer(moving.shadow_id))
+        self.assertRaises(exceptions.InvalidToken, self.records.transfer_of,
+                          moving.volume_id)
+
     def test_roll_back_restores_the_identities(self):
         before = self.reload()
         back = self.records.roll_back(self.records.commit(self.begin()))
@@ -148,6 +185,14 @@ class RecordsTest(test.TestCase):
         found = self.records.transfer(moving.shadow_id)
         self.assertEqual(A, found.source)
         self.assertIsNone(found.destination)
+
+    def test_an_attachment_may_name_no_host(self):
+        found = self.attachment('n1')
+        found.connector = {'ip': '192.0.2.1'}
+        found.save()
+        self.attachment(None)
+        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.assertEqual(1, len(self.reload().volume_attachment))
 
     def attachment(self, host, instance=fake.INSTANCE_ID):
         found = objects.VolumeAttachment(

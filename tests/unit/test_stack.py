@@ -200,6 +200,52 @@ class StackTest(testtools.TestCase):
                           committed=True)
         self.assertNotIn('create', self.called())
 
+    def test_a_clone_that_stands_refuses_discards(self):
+        # Whoever built it may have been killed before it came to that.
+        self.devices(self.device(names.clone(SHADOW), '253:6',
+                                 '0 1 clone 253:4 253:5 8:0'))
+        self.ran.block.number.return_value = '8:0'
+        self.ran.devicemapper.status.return_value = (
+            '0 8 clone 8 6/1024 128 0/16384 0 0 0 rw')
+        self.assertFalse(self.stack.ensure_clone(TRANSFER, '/dev/sda'))
+        self.ran.block.withhold_discards.assert_called_once_with(
+            names.clone_path(SHADOW))
+
+    def test_handles_of_another_backend_are_not_ours(self):
+        lvs = {name: stack.LogicalVolume(group, name, 1, number, frozenset())
+               for group, name, number in (
+                   ('g', 'a', '253:1'), ('g', 'b', '253:2'),
+                   ('other', 'c', '253:3'))}
+        v1, v2, v3, v4 = ('%08d-0000-4000-8000-000000000000' % n
+                          for n in range(1, 5))
+        found = stack.Survey(lvs, {each.name: each for each in (
+            self.device(names.clone(SHADOW), '253:6',
+                        '0 1 clone 253:9 253:2 8:0'),
+            self.device(names.handle(v1), '253:10', '0 1 linear 253:1 0'),
+            self.device(names.handle(v2), '253:11', '0 1 linear 253:6 0'),
+            self.device(names.handle(v3), '253:12', '0 1 linear 253:3 0'),
+            self.device(names.handle(v4), '253:13', '0 1 linear 253:7 0'))})
+        self.assertEqual({v1, v2}, found.volumes_above('g'))
+        self.assertEqual({v1}, found.volumes_above('g', 'a'))
+
+    @ddt.data(('g-pool', (40, 30, 16, 2)), (None, (100, 20, 8, 1)))
+    @ddt.unpack
+    def test_capacity(self, pool, expected):
+        self.stack.pool = pool
+        self.ran.lvm.free.return_value = (
+            '{"report": [{"vg": [{"vg_name": "g", "vg_size": "100",'
+            ' "vg_free": "20"}]}]}')
+        thin = [stack.LogicalVolume('g', 'g-pool', 40, '253:1', frozenset(),
+                                    allocated=10)]
+        thin += [stack.LogicalVolume('g', name, 8, '', frozenset(),
+                                     thin=True) for name in ('v1', 'v2')]
+        thick = [stack.LogicalVolume('g', 'v3', 8, '', frozenset())]
+        self.lvs(stack.LogicalVolume('fast', 'm', 4, '', frozenset()),
+                 *(thin if pool else thick))
+        found = self.stack.capacity()
+        self.assertEqual(expected, (found.total, found.free,
+                                    found.provisioned, found.volumes))
+
     def test_clone_on_metadata_of_its_size(self):
         self.assertTrue(self.clone_with(4 << 20))
         self.ran.block.size.assert_called_once_with(

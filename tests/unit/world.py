@@ -130,11 +130,14 @@ class SimNode:
     exports: dict = dataclasses.field(default_factory=dict)
     sessions: dict = dataclasses.field(default_factory=dict)
     opened: set = dataclasses.field(default_factory=set)
+    #: What only the disk's volatile cache has: LV, region, value before.
+    cached: list = dataclasses.field(default_factory=list)
     held: set = dataclasses.field(default_factory=set)
     problems: list = dataclasses.field(default_factory=list)
     room: int = 100 * GIB
     reads: int = 0
     broken: bool = False  # its disk refuses what the kernel copies
+    clones: str = 'rw'  # the mode of its clones
     dead: bool = False
 
     def __post_init__(self):
@@ -165,8 +168,10 @@ class SimNode:
         self.dead = True
         self.held.clear()
         if power:
+            for lv, region, before in reversed(self.cached):
+                self.lvs[lv][region] = before
             for kept in (self.devices, self.exports, self.sessions,
-                         self.opened):
+                         self.opened, self.cached):
                 kept.clear()
 
     def move(self, volume, peer, live=False):
@@ -180,9 +185,11 @@ class SimNode:
     def read(self, volume_id, region):
         return self._through(names.handle(volume_id), region)
 
-    def write(self, volume_id, region, value):
+    def write(self, volume_id, region, value, flushed=True):
         below = self.devices[names.handle(volume_id)]['below']
         if below in self.lvs:
+            if not flushed:
+                self.cached.append((below, region, self.lvs[below][region]))
             self.lvs[below][region] = value
         else:
             clone = self.devices[below]
@@ -227,7 +234,8 @@ class _Acting:
 
     _LOOKS = ('survey', 'lvs', 'devices', 'room', 'clone_status', 'volume',
               'volumes_of', 'transfer', 'transfer_of', 'transfers_of',
-              'transfer_location', 'serving', 'offered', 'completed_reads')
+              'transfer_location', 'serving', 'offered', 'completed_reads',
+              'served_to_others', 'withdraw_volume', 'is_transfer')
 
     def __init__(self, node, inner):
         self._node = node
@@ -273,7 +281,8 @@ class SimStack:
             found[name] = tables.Device(
                 name, names.device_uuid(name), name, users, False,
                 '0 1 linear %s 0' % device['below'] if 'below' in device
-                else '0 1 clone m d %s' % device['shadow'])
+                else '0 1 clone %s %s %s' % (
+                    device['metadata'], device['lv'], device['shadow']))
         return found
 
     def room(self):
@@ -282,8 +291,9 @@ class SimStack:
     def clone_status(self, shadow_id):
         device = self.node.devices[names.clone(shadow_id)]
         local = self.node.lvs[device['metadata']]['local']
-        return tables.CloneStatus(128, 1, 9, len(local), REGIONS, 0,
-                                  device['hydrating'], 'rw')
+        in_flight = REGIONS - len(local) if device['hydrating'] else 0
+        return tables.CloneStatus(128, 1, 9, len(local), REGIONS, in_flight,
+                                  device['hydrating'], self.node.clones)
 
     def completed_reads(self, disk):
         return self.node.reads
@@ -348,9 +358,11 @@ class SimStack:
 
     def flush_handle(self, volume_id):
         assert names.handle(volume_id) in self.node.devices
+        self.node.cached.clear()
 
     def flush_lv(self, lv):
         assert lv in self.node.lvs
+        self.node.cached.clear()
 
 
 class SimExports:
@@ -376,6 +388,12 @@ class SimExports:
 
     def offered(self):
         return set(self.node.exports)
+
+    def served_to_others(self):
+        return set()
+
+    def withdraw_volume(self, volume_id, initiator):
+        return False
 
 
 class SimImports:
@@ -442,6 +460,9 @@ class SimRecords:
         return [v for v in self.world.volumes.values()
                 if v.host.partition('#')[0] == host]
 
+    def is_transfer(self, shadow_id):
+        return shadow_id in self.world.shadows
+
     def transfer(self, shadow_id):
         return self.world.shadows.get(shadow_id)
 
@@ -467,7 +488,9 @@ class SimRecords:
         return self.world.shadows[shadow]
 
     def _check(self, moving):
-        if self.world.shadows.get(moving.shadow_id) != moving:
+        found = self.world.shadows.get(moving.shadow_id)
+        if found is None or (found.token, found.committed) != (
+                moving.token, moving.committed):
             raise exceptions.StaleTransfer(volume=moving.volume_id)
 
     def advance(self, moving, event):
