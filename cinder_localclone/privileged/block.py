@@ -54,8 +54,13 @@ def identity(path: str) -> tuple[int, str]:
     page = '/sys/block/%s/device/vpd_pg80' % _kernel_name(path)
     if os.path.exists(page):
         with open(page, 'rb') as data:
-            serial = data.read()[4:].decode('ascii', 'replace').strip('\0 ')
+            serial = parse_serial(data.read())
     return _size(path), serial
+
+
+def parse_serial(page: bytes) -> str:
+    """The unit serial number in a vital product data page 80h (SPC-4)."""
+    return page[4:].decode('ascii', 'replace').strip('\0 ')
 
 
 @privileged.default.entrypoint
@@ -99,8 +104,13 @@ def number(path: str) -> str:
 
 
 def _session_of(path: str) -> str | None:
-    real = os.path.realpath('/sys/block/%s/device' % _kernel_name(path))
-    found = re.search(r'/(session\d+)/', real)
+    return parse_session(
+        os.path.realpath('/sys/block/%s/device' % _kernel_name(path)))
+
+
+def parse_session(device: str) -> str | None:
+    """The iSCSI session that a disk's place in sysfs names, if one."""
+    found = re.search(r'/(session\d+)/', device)
     return found.group(1) if found else None
 
 
@@ -163,8 +173,13 @@ def end_session(iqn: str, timeout: float) -> None:
 @privileged.default.entrypoint
 def known_portal(iqn: str, timeout: float) -> str:
     """The portal that the initiator's records have for a target, or ''."""
-    for line in process.run('iscsiadm', '-m', 'node', timeout=timeout,
-                            ok=(0, 21)).splitlines():
+    return parse_portal(process.run(
+        'iscsiadm', '-m', 'node', timeout=timeout, ok=(0, 21)), iqn)
+
+
+def parse_portal(records: str, iqn: str) -> str:
+    """The portal of a target in what ``iscsiadm -m node`` prints, or ''."""
+    for line in records.splitlines():
         portal, _space, name = line.partition(' ')
         if name.strip() == iqn:
             return portal.rpartition(',')[0]

@@ -28,8 +28,8 @@ class Migration:
         only the attachments change
     """
 
-    def __init__(self, stop_at, power, signal):
-        self.world = worlds.World(power=power)
+    def __init__(self, stop_at, faults, signal):
+        self.world = worlds.World(faults=faults)
         self.signal = signal
         self.volume = self.world.create_volume(A)
         self.id = self.volume.id
@@ -113,8 +113,8 @@ class LiveMoveTest(test_move.Base):
             self.assertEqual(value, migration.guest.read(
                 migration.id, region))
 
-    def forward(self, stop_at, power, signal):
-        m = Migration(stop_at, power, signal)
+    def forward(self, stop_at, faults, signal):
+        m = Migration(stop_at, faults, signal)
         m.begin()
         m.write(1, 'late')       # the source's last word
         self.assertEqual('late', m.b.read(m.id, 1))
@@ -132,8 +132,8 @@ class LiveMoveTest(test_move.Base):
         self.check(m.world, m.volume, m.expected)
         return m
 
-    def back(self, stop_at, power, signal):
-        m = Migration(stop_at, power, signal)
+    def back(self, stop_at, faults, signal):
+        m = Migration(stop_at, faults, signal)
         m.begin()
         m.write(1, 'late')
         m.detach_destination()
@@ -148,20 +148,23 @@ class LiveMoveTest(test_move.Base):
         return m
 
     @ddt.data(*itertools.product(
-        ('forward', 'back'), (True, False), (True, False)))
+        ('forward', 'back'), test_move.ONE, (True, False)))
     @ddt.unpack
-    def test_stop_at_every_moment(self, way, power, signal):
+    def test_stop_at_every_moment(self, way, faults, signal):
         self.stop_everywhere(lambda stops: getattr(self, way)(
-            stops, power, signal).world)
+            stops, faults, signal).world,
+            engine=faults == ('cut',) and signal)
 
-    @ddt.data(*itertools.product(('forward', 'back'), (True, False)))
+    @ddt.data(
+        *itertools.product(('forward', 'back'), test_move.TWO, (True,)),
+        *itertools.product(('forward', 'back'), test_move.ALIKE, (False,)))
     @ddt.unpack
-    def test_stop_at_every_two_moments(self, way, power):
+    def test_stop_at_every_two_moments(self, way, faults, signal):
         self.stop_everywhere(lambda stops: getattr(self, way)(
-            stops, power, True).world, times=2)
+            stops, faults, signal).world, times=2)
 
     def started(self):
-        m = Migration((), True, True)
+        m = Migration((), ('cut',), True)
         m.begin()
         return m, next(iter(m.world.shadows.values()))
 

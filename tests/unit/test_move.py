@@ -3,10 +3,12 @@
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 
 import ddt
 import fixtures
+from taskflow import atom
 import testtools
 
 from cinder_localclone import exceptions
@@ -17,6 +19,9 @@ from cinder_localclone import transfer
 from tests.unit import world as worlds
 
 A, B = 'a@l', 'b@l'
+ONE = (('kill',), ('cut',), ('cut both',))
+ALIKE = (('kill', 'kill'), ('cut', 'cut'))
+TWO = (*ALIKE, ('kill', 'cut'), ('cut', 'kill'))
 
 
 class Base(testtools.TestCase):
@@ -36,19 +41,24 @@ class Base(testtools.TestCase):
                 {names.handle(volume.id): {'below': volume.name}}
                 if mine else {}, node.devices)
 
-    def stop_everywhere(self, scenario, times=1):
+    def stop_everywhere(self, scenario, times=1, engine=False):
         """Run a scenario with a stop at each moment, or each two moments.
 
         Two are taken within what the first leaves to do: a stop makes the
         way longer, so the second may come anywhere in the longer one.
 
         :param scenario: takes the moments to stop at, returns its world
+        :param engine: run the flows in TaskFlow's engine, which takes long
         """
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)
-        if times > 1:
+        if not engine:
             self.useFixture(fixtures.MonkeyPatch(
                 'cinder_localclone.transfer.run', worlds.plain_run))
+            for look in ('get_callable_args', 'accepts_kwargs'):
+                self.useFixture(fixtures.MonkeyPatch(
+                    'taskflow.atom.reflection.' + look,
+                    worlds.remembered(getattr(atom.reflection, look))))
         todo = [()]
         while todo:
             stops = todo.pop()
@@ -60,21 +70,21 @@ class Base(testtools.TestCase):
                 todo += [(*stops, moment) for moment in range(
                     max(stops, default=0) + 1, world.moment + 1)]
 
-    def run_move(self, world, volume, expected):
+    def run_move(self, world, volume, expected, target=B):
         """Attach on the other node, write there, let it come to its end.
 
         A move that was stopped is asked for again, as Nova does.
         """
         for _attempt in range(3):
             home = world.home(volume)
-            if home.host == B:
+            if home.host == target:
                 break
             try:
-                home.move(volume, B)
+                home.move(volume, target)
             except (exceptions.LocalCloneError, worlds.Stopped):
                 # What was written must be there whatever happened.
                 world.settle()
-        self.assertEqual(B, world.home(volume).host)
+        self.assertEqual(target, world.home(volume).host)
         home = world.home(volume)
         world.recover()  # what a restart does before the guest goes on
         home.write(volume.id, 2, 'new')
@@ -88,27 +98,76 @@ class Base(testtools.TestCase):
 @ddt.ddt
 class MoveTest(Base):
 
-    def scenario(self, stop_at, power):
-        world = worlds.World(power=power)
+    def scenario(self, stop_at, faults, back=False):
+        """:param back: move a volume that has moved before back"""
+        world = worlds.World(faults=faults)
         volume = world.create_volume(A)
         expected = list(world.nodes[A].lvs[volume.name])
+        if back:
+            self.run_move(world, volume, expected)
         world.moment, world.stop_at = 0, stop_at
-        self.run_move(world, volume, expected)
+        self.run_move(world, volume, expected, A if back else B)
         self.check(world, volume, expected)
         self.assertEqual('success', volume.migration_status)
         return world
 
     def test_undisturbed(self):
-        world = self.scenario((), True)
+        world = self.scenario((), ('cut',))
         self.assertGreater(world.moment, 30)
 
-    @ddt.data(True, False)
-    def test_stop_at_every_moment(self, power):
-        self.stop_everywhere(lambda stops: self.scenario(stops, power))
+    @ddt.data(*itertools.product(ONE, (False, True)))
+    @ddt.unpack
+    def test_stop_at_every_moment(self, faults, back):
+        self.stop_everywhere(
+            lambda stops: self.scenario(stops, faults, back),
+            engine=faults == ('cut',) and not back)
 
-    @ddt.data(True, False)
-    def test_stop_at_every_two_moments(self, power):
-        self.stop_everywhere(lambda stops: self.scenario(stops, power), 2)
+    @ddt.data(*itertools.product(TWO, (False,)),
+              *itertools.product(ALIKE, (True,)))
+    @ddt.unpack
+    def test_stop_at_every_two_moments(self, faults, back):
+        self.stop_everywhere(
+            lambda stops: self.scenario(stops, faults, back), 2)
+
+    def deletion(self, stop_at, faults, looks):
+        """Delete a volume that moves, until it is gone.
+
+        :param looks: how far the move is
+        """
+        world = worlds.World(faults=faults)
+        volume = world.create_volume(A)
+        world.nodes[A].move(volume, B)
+        for _look in range(looks):
+            world.nodes[B].hydrate()
+            world.nodes[B].reconciler.converge_node()
+        world.moment, world.stop_at = 0, stop_at
+        volume.status = 'deleting'
+        for _attempt in range(3):
+            try:
+                world.home(volume).reconciler.delete(volume)
+            except worlds.Stopped:
+                world.recover()
+            else:
+                break
+        del world.volumes[volume.id]
+        world.settle()
+        self.assertEqual({}, world.shadows)
+        for node in world.nodes.values():
+            self.assertEqual([{}] * 4, [node.lvs, node.devices, node.exports,
+                                        node.sessions])
+        return world
+
+    @ddt.data(*itertools.product(ONE, (0, 1, 2)))
+    @ddt.unpack
+    def test_deleted_with_a_stop_at_every_moment(self, faults, looks):
+        self.stop_everywhere(
+            lambda stops: self.deletion(stops, faults, looks))
+
+    @ddt.data(*itertools.product(TWO, (0, 1, 2)))
+    @ddt.unpack
+    def test_deleted_with_a_stop_at_every_two(self, faults, looks):
+        self.stop_everywhere(
+            lambda stops: self.deletion(stops, faults, looks), 2)
 
     def test_refused_without_room(self):
         world = worlds.World()

@@ -11,6 +11,7 @@ from cinder_localclone.dm import tables
 from cinder_localclone import export
 from cinder_localclone import hydration
 from cinder_localclone import names
+from cinder_localclone.privileged import block
 from cinder_localclone import stack
 from cinder_localclone import state
 
@@ -110,6 +111,32 @@ class TablesTest(testtools.TestCase):
         self.assertEqual(b'localclone-x'.ljust(128 + 129 + 7, b'\0'),
                          found[48:312])
         self.assertEqual(bytes(8) + b'hydration_threshold 16\0', found[312:])
+
+
+class DiskTest(testtools.TestCase):
+    """What sysfs and iscsiadm (2.1.8) say of a source's disk."""
+
+    IQN = 'iqn.2026-11.org.example:localclone-'
+
+    def test_serial(self):
+        page = b'\0\x80\0\x24' + VOLUME.encode()
+        self.assertEqual(VOLUME, block.parse_serial(page))
+        self.assertEqual('', block.parse_serial(b'\0\x80\0\0'))
+
+    def test_session(self):
+        self.assertEqual('session3', block.parse_session(
+            '/sys/devices/platform/host2/session3/target2:0:0/2:0:0:0'))
+        self.assertIsNone(block.parse_session(
+            '/sys/devices/virtio0/host0/target0:0:0/0:0:0:0'))
+
+    def test_portal(self):
+        records = ('192.0.2.11:3260,1 %s%s\n[2001:db8::1]:3260,1 %s%s\n' % (
+            self.IQN, VOLUME, self.IQN, SHADOW))
+        self.assertEqual('192.0.2.11:3260', block.parse_portal(
+            records, self.IQN + VOLUME))
+        self.assertEqual('[2001:db8::1]:3260', block.parse_portal(
+            records, self.IQN + SHADOW))
+        self.assertEqual('', block.parse_portal(records, self.IQN + 'x'))
 
 
 class ReportTest(testtools.TestCase):
