@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.parse
 
+from lab import claim
 from lab import compute
 from lab import config
 from lab import control_plane
@@ -27,6 +28,12 @@ DEFAULTS = {'disks': 'volatile', 'disk_gib': 40, 'debug': False,
             'options': {}, 'nova': False}
 
 
+def used_by(pids) -> list:
+    """The labs that living processes use."""
+    return [lab for lab in (Lab(path.stem) for path in STATE.glob('*.user'))
+            if lab.claim.holder in pids]
+
+
 class Lab:
     """One lab, by name; the same object whether it is up or not.
 
@@ -38,6 +45,7 @@ class Lab:
         self.namespace = 'lc-' + self.name
         self.directory = STATE / self.name
         self.logs = STATE / (self.name + '.logs')
+        self.claim = claim.Claim(STATE / (self.name + '.user'))
         self.repo = pathlib.Path(__file__).resolve().parents[1]
         self.processes = process.Processes(
             self.directory / 'processes', self.namespace)
@@ -78,11 +86,14 @@ class Lab:
     def up(self, progress=print, service=True, **settings) -> None:
         """Bring the lab up: nodes, control plane, both volume services.
 
+        It is this process's as long as that lives: no other takes it down.
+
         :param settings: disks ('volatile' or 'plain'), disk_gib, debug,
             options (of the driver's backend section), nova (with Nova,
             libvirt and QEMU: servers that run on the nodes)
         :raises LabError: if a part does not come up; nothing stays then
         """
+        self.claim.take()
         if self.directory.exists():
             raise process.LabError(
                 'lab "%s" is up, or was left behind: take it down first '
@@ -198,7 +209,11 @@ class Lab:
             raise errors[0]
 
     def down(self, keep_logs=False) -> None:
-        """End everything of this lab; also what a crash has left behind."""
+        """End everything of this lab; also what a crash has left behind.
+
+        :raises LabError: if another process uses it
+        """
+        self.claim.take()
         with process.uninterrupted():
             self.processes.stop_all()
             if (pathlib.Path('/run/netns') / self.namespace).exists():
@@ -207,6 +222,7 @@ class Lab:
             shutil.rmtree(self.directory, ignore_errors=True)
             if not keep_logs:
                 shutil.rmtree(self.logs, ignore_errors=True)
+            self.claim.drop()
 
     def _make_network(self):
         process.run('ip', 'netns', 'add', self.namespace)

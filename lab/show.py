@@ -3,6 +3,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import time
 
@@ -87,6 +88,7 @@ class Show:
         :returns: the command's exit code
         """
         options = self.parser.parse_args()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         lab = labs.Lab(options.name)
         lab.settings['nova'] = self.nova
         try:
@@ -106,7 +108,9 @@ class Show:
         from rich.console import Console
         report = Report(Console(width=120), self.title)
         began = time.monotonic()
-        if not options.use:
+        if options.use:
+            lab.claim.take()
+        else:
             lab.down()
             lab.up(progress=lambda text: print(text, flush=True),
                    nova=self.nova)
