@@ -77,13 +77,17 @@ class Instance:
     """What Nova knows of a server: here, an id and its attachments.
 
     :param lab: the lab
+    :param brick: os-brick connects local volumes on the node, too, as in
+        Nova; otherwise their path is taken as the API gives it, which is
+        what os-brick returns, seconds later
     """
 
     #: What os-brick says of a node; asking costs seconds, the answer stays.
     _connectors: dict = {}
 
-    def __init__(self, lab):
+    def __init__(self, lab, brick=False):
         self.lab = lab
+        self.brick = brick
         self.uuid = str(uuid.uuid4())
         self.nova = lab.cinder('nova')
 
@@ -94,6 +98,10 @@ class Instance:
             self._connectors[key] = json.loads(self._brick(
                 node, 'properties', {}, node.address, node.name))
         return dict(self._connectors[key])
+
+    def by_brick(self, data):
+        """Whether os-brick connects and disconnects it."""
+        return self.brick or data['driver_volume_type'] != 'local'
 
     def _brick(self, node, action, info, *words):
         return node.run(
@@ -142,14 +150,16 @@ class Instance:
         data = {key: value for key, value in info.items()
                 if key != 'driver_volume_type'}
         data['driver_volume_type'] = info['driver_volume_type']
-        if info['driver_volume_type'] == 'local':
-            path = info['device_path']
-        else:
+        began = time.monotonic()
+        if self.by_brick(data):
             path = json.loads(self._brick(node, 'connect', data))
+        else:
+            path = info['device_path']
+        brick_seconds = time.monotonic() - began
         self.nova.post('/attachments/%s/action' % attachment,
                        json={'os-complete': None}).raise_for_status()
         return Attached(self, volume_id, node, attachment, data, path,
-                        seconds)
+                        seconds, brick_seconds)
 
 
 def start_writing(node, path, first_mib, length_mib, seconds, seed, rate):
@@ -170,10 +180,14 @@ def stop_writing(node, path=''):
 
 
 class Attached:
-    """One attachment, connected on a node at ``path``."""
+    """One attachment, connected on a node at ``path``.
+
+    :param seconds: that the API took
+    :param brick_seconds: that os-brick on the node took
+    """
 
     def __init__(self, instance, volume_id, node, attachment, data, path,
-                 seconds):
+                 seconds, brick_seconds):
         self.instance = instance
         self.volume_id = volume_id
         self.node = node
@@ -181,13 +195,14 @@ class Attached:
         self.data = data
         self.path = path
         self.seconds = seconds
+        self.brick_seconds = brick_seconds
 
     def detach(self, status='available'):
         """Detach.
 
         :param status: of the volume afterwards
         """
-        if self.data['driver_volume_type'] != 'local':
+        if self.instance.by_brick(self.data):
             self.instance._brick(self.node, 'disconnect', self.data)
         self.instance.nova.delete(
             '/attachments/' + self.id).raise_for_status()
