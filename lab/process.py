@@ -90,6 +90,21 @@ def _started(pid):
         return None
 
 
+def group(number) -> set[int]:
+    """The living processes of a process group."""
+    found = set()
+    for name in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open('/proc/%s/stat' % name) as stat:
+                state, _parent, its_group = stat.read().rpartition(
+                    ') ')[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(its_group) == number and state != 'Z':
+            found.add(int(name))
+    return found
+
+
 class Processes:
     """What a lab has started, remembered in files across commands."""
 

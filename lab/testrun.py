@@ -4,14 +4,17 @@
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 
-import lab as labs
+from lab import lab as labs
 from lab import process
 
 LIMIT = 80 * 60  # seconds for one suite
+GRACE = 90  # seconds for its tests to take their labs down
 
 # What stestr prints of a test that failed: its name underlined, then parts
 # with titles, underlined as well.
@@ -43,31 +46,95 @@ def failures(printed):
     return found
 
 
+def end(group):
+    """End a suite, workers and labs included; nothing if it has ended.
+
+    :param group: id of its process group
+    """
+    if not process.group(group):
+        return
+    os.killpg(group, signal.SIGINT)  # its tests then take their labs down
+    try:
+        process.wait_for('all to end', lambda: not process.group(group),
+                         GRACE)
+    except process.LabError:
+        print('they go on: killed, and their labs taken down', flush=True)
+        left = labs.used_by(process.group(group))
+        os.killpg(group, signal.SIGKILL)
+        process.wait_for('all to end', lambda: not process.group(group),
+                         GRACE)
+        for lab in left:
+            lab.down(keep_logs=True)
+
+
+class Watch:
+    """Ends a suite when its time is up, or when somebody interrupts."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self):
+        self.interrupted = False
+        self._over = threading.Event()
+        self._thread = None
+
+    def __enter__(self):
+        self._before = {number: signal.signal(number, self._interrupt)
+                        for number in self.SIGNALS}
+        return self
+
+    def begin(self, group):
+        """:param group: id of the suite's process group"""
+        self._thread = threading.Thread(target=self._wait, args=(group,))
+        self._thread.start()
+
+    def __exit__(self, *_exc_info):
+        self._over.set()
+        if self._thread:
+            self._thread.join()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _interrupt(self, *_args):
+        self.interrupted = True
+        self._over.set()
+
+    def _wait(self, group):
+        if not self._over.wait(LIMIT):
+            print('\nnot done within %d s: ended' % LIMIT, flush=True)
+        end(group)
+
+
 def suite(lab, name, path, *options):
     """Run one suite with stestr; what it printed is shown as it comes.
 
     :returns: (name, seconds, passed, failed, skipped), what failed
+    :raises KeyboardInterrupt: when all of it has been ended
     """
     print('\n== %s tests' % name, flush=True)
     began = time.monotonic()
-    running = subprocess.Popen(
-        [lab.python, '-W', 'ignore', '-m', 'stestr', 'run', *options],
-        cwd=lab.repo, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, env=dict(
-            os.environ, OS_TEST_PATH=path, PYTHONDONTWRITEBYTECODE='1',
-            PYTHONWARNINGS='ignore',
-            PATH='%s/bin:%s' % (lab.venv, os.environ['PATH'])))
     counts = {'Passed': 0, 'Failed': 0, 'Skipped': 0}
     printed = []
-    for line in running.stdout:
-        printed.append(line)
-        print(line, end='', flush=True)
-        found = re.match(r' - (Passed|Failed|Skipped): (\d+)', line)
-        if found:
-            counts[found.group(1)] = int(found.group(2))
-        if time.monotonic() - began > LIMIT:
-            running.kill()
-    code = running.wait()
+    with Watch() as watch:
+        running = subprocess.Popen(
+            [lab.python, '-W', 'ignore', '-m', 'stestr', 'run', *options],
+            cwd=lab.repo, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, start_new_session=True,
+            # A shell's background jobs ignore it; these must not.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            env=dict(
+                os.environ, OS_TEST_PATH=path, PYTHONDONTWRITEBYTECODE='1',
+                PYTHONWARNINGS='ignore',
+                PATH='%s/bin:%s' % (lab.venv, os.environ['PATH'])))
+        watch.begin(running.pid)
+        for line in running.stdout:
+            printed.append(line)
+            print(line, end='', flush=True)
+            found = re.match(r' - (Passed|Failed|Skipped): (\d+)', line)
+            if found:
+                counts[found.group(1)] = int(found.group(2))
+        code = running.wait()
+    if watch.interrupted:
+        raise KeyboardInterrupt
     failed = counts['Failed'] or int(code != 0)
     return (name, time.monotonic() - began, counts['Passed'], failed,
             counts['Skipped']), failures(''.join(printed))
@@ -86,6 +153,15 @@ def main():
     except process.LabError as exc:
         print('%s' % exc, file=sys.stderr)
         return 1
+    try:
+        return run(lab, options)
+    except KeyboardInterrupt:
+        print('interrupted', file=sys.stderr)
+        return 130
+
+
+def run(lab, options):
+    """Run what is asked for; the exit code."""
     suites = []
     if options.unit or not options.tests:
         suites.append(suite(lab, 'unit', './tests/unit', '--abbreviate'))
