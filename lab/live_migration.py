@@ -69,11 +69,12 @@ class LiveMigration:
             self.report.check(
                 'both volumes are on both nodes while the guest moves',
                 len(look.shadows(self.lab)) == 2)
-            self.server.abort(record)
+            status = self.server.abort(record)
         finally:
             source.netem()
         self.report.step('live migration to %s aborted' % target.name,
-                         time.monotonic() - began)
+                         time.monotonic() - began,
+                         'Nova calls it ' + status)
         began = time.monotonic()
         self.report.check(
             'nothing left of it: LV, clone, export, session, shadow',
@@ -91,6 +92,7 @@ class LiveMigration:
 
     def migrate(self, source, target):
         seconds = self.server.migrate(target)
+        self.arrived = time.monotonic()
         downtime = self.server.downtime()
         self.report.step(
             'live migration to ' + target.name, seconds,
@@ -102,25 +104,34 @@ class LiveMigration:
 
     def back(self, source, target):
         """Ask for the way back at once; whether the server went."""
-        progress = look.clone_progress(source)
+        before = self.copying(source)
+        told = {message['id'] for message in self.messages()}
         number = len(self.server.migrations()) + 1
         answer = self.server.live_migrate(target)
-        said = answer.text
-        if answer.status_code < 400:
-            record = self.server.wait_migration(
-                number, 'completed', 'error', 'failed')
-            if record['status'] == 'completed':
-                self.report.check(
-                    'back on %s while the copy still ran' % target.name,
-                    self.server.node is target)
-                return True
-            said = self.refusal()
+        status = 'refused' if answer.status_code >= 400 else (
+            self.server.wait_migration(number, 'completed', 'error',
+                                       'failed')['status'])
+        if status == 'completed':
+            self.arrived = time.monotonic()
+            self.report.check(
+                'back on %s while the copy still ran' % target.name,
+                before and self.server.node is target,
+                before or 'copied already: use a larger SIZE')
+            return True
+        after = self.copying(source)
+        said = [message['user_message'] for message in self.messages()
+                if message['id'] not in told]
+        self.report.check('the way back is asked for while the copy runs',
+                          before and after,
+                          '%s; after the answer: %s' % (
+                              before or 'copied already: use a larger SIZE',
+                              after or 'copied'))
         self.report.check(
-            'the way back is refused while the copy runs',
-            self.server.node is source,
-            '%s: %s' % (
-                '%d of %d regions local' % progress[:2] if progress
-                else 'copied already', said[:150]))
+            'it is refused, and the owner is told why',
+            self.server.node is source
+            and any('is being moved' in text for text in said),
+            ' '.join(said) or 'no message; Nova: %s %s' % (
+                status, answer.text[:150]))
         if self.server.show()['status'] == 'ERROR':
             self.server.mend()
         left = self.server.forget_refused()
@@ -130,21 +141,24 @@ class LiveMigration:
                    left if left else '')
         return False
 
-    def refusal(self):
-        """What the volumes' owner can read about it."""
-        messages = self.lab.cinder().get('/messages').json()['messages']
-        found = [m['user_message'] for m in messages
-                 if m['resource_uuid'] in self.volumes]
-        return found[0] if found else 'no message'
+    def copying(self, node):
+        """How far the volumes' copies are, in words; '' if none runs."""
+        return ', '.join('%d of %d regions local' % found[:2]
+                         for found in look.clones(node).values())
+
+    def messages(self):
+        """``openstack volume message list`` of both volumes."""
+        found = self.lab.cinder().get('/messages').json()['messages']
+        return [message for message in found
+                if message['resource_uuid'] in self.volumes]
 
     def settle(self, here, there):
         """Wait until both volumes are local; prove it."""
-        began = time.monotonic()
         rates = self.watch(here)
         for volume in self.volumes:
             look.wait_moved(self.lab, volume, timeout=600)
-        self.report.step('both volumes copied and cut over',
-                         time.monotonic() - began, rates)
+        self.report.step('copied and cut over, from the arrival on',
+                         time.monotonic() - self.arrived, rates)
         self.report.check(
             'source gone on %s: LV, export, session, shadow' % there.name,
             *self.gone(there, here))
@@ -191,7 +205,7 @@ class LiveMigration:
         console = wait(*self.volumes)
         blocks = [console.of(volume) for volume in self.volumes]
         self.report.check(
-            what, console.clean, detail or console.bad[:3]
+            what, console.clean, console.bad[:3] or detail
             or '%d + %d blocks, %d + %d reads, 0 wrong (%.0f s)' % (
                 blocks[0]['blocks'], blocks[1]['blocks'],
                 blocks[0]['reads'], blocks[1]['reads'],

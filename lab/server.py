@@ -209,8 +209,11 @@ class Server:
         self.wait_status('ACTIVE')
         return seconds
 
-    def abort(self, migration, timeout=180) -> None:
-        """Abort a live migration that runs, by its record; wait for it."""
+    def abort(self, migration, timeout=180) -> str:
+        """Abort a live migration that runs, by its record; wait for it.
+
+        :returns: the status of the record then
+        """
         path = '/servers/%s/migrations/%d' % (self.id, migration['id'])
 
         def sending():  # libvirt refuses until its own job has begun
@@ -221,11 +224,12 @@ class Server:
         self.nova.delete(path).raise_for_status()
 
         def ended():
-            return next(each['status'] for each in self.migrations()
-                        if each['id'] == migration['id']) in (
-                            'cancelled', 'error', 'failed')
-        process.wait_for('live migration to be aborted', ended, timeout,
-                         every=0.5)
+            status = next(each['status'] for each in self.migrations()
+                          if each['id'] == migration['id'])
+            return status if status in ('cancelled', 'error', 'failed'
+                                        ) else None
+        return process.wait_for('live migration to be aborted', ended,
+                                timeout, every=0.5)
 
     def mend(self) -> None:
         """A server that Nova has left in ERROR, though it runs."""
