@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What keeps labs apart and ends them, without a lab."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from unittest import mock
+
+import fixtures
+import testtools
+
+from lab import claim
+from lab import lab as labs
+from lab import process
+from lab import testrun
+
+CLAIMS = '''
+import pathlib, signal, sys, time
+from lab import claim
+if sys.argv[2] == 'stubborn':
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+held = claim.Claim(pathlib.Path(sys.argv[1]))
+held.take()
+print('taken', flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    pathlib.Path(sys.argv[1] + '.tidy').touch()
+'''
+
+
+class LabOfAnotherProcessTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        state = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MockPatchObject(labs, 'STATE', state))
+        self.path = state / 'demo.user'
+
+    def other(self, manner=''):
+        """A process, in a group of its own, that has claimed lab "demo"."""
+        found = subprocess.Popen(
+            [sys.executable, '-c', CLAIMS, self.path, manner],
+            stdout=subprocess.PIPE, start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        self.addCleanup(found.stdout.close)
+        self.addCleanup(found.wait)
+        self.addCleanup(found.kill)
+        self.assertEqual(b'taken\n', found.stdout.readline())
+        return found
+
+    @mock.patch.object(labs.Lab, 'install', mock.Mock())
+    @mock.patch.object(labs.Lab, '_up', mock.Mock())
+    def test_is_neither_taken_down_nor_brought_up(self):
+        other = self.other()
+        lab = labs.Lab('demo')
+        for act in (lab.down, lab.up):
+            error = self.assertRaises(process.LabError, act)
+            self.assertIn('lab "demo" is in use by process %d' % other.pid,
+                          str(error))
+        self.assertEqual(['demo'], [
+            each.name for each in labs.used_by({other.pid})])
+
+    def test_may_be_taken_once_that_has_ended(self):
+        other = self.other()
+        other.kill()
+        other.wait()
+        found = claim.Claim(self.path)
+        self.assertIsNone(found.holder)
+        found.take()
+        self.assertEqual(os.getpid(), claim.Claim(self.path).holder)
+        found.drop()
+        self.assertEqual([], list(self.path.parent.iterdir()))
+
+    @mock.patch.object(labs.Lab, 'down')
+    def test_suite_ends_and_tidies_up_itself(self, down):
+        other = self.other()
+        testrun.end(other.pid)
+        self.assertEqual(0, other.wait())
+        self.assertTrue(pathlib.Path('%s.tidy' % self.path).exists())
+        down.assert_not_called()
+
+    @mock.patch.object(testrun, 'GRACE', 1)
+    @mock.patch.object(labs.Lab, 'down', autospec=True)
+    def test_suite_that_does_not_end_is_killed_and_its_lab_ended(self, down):
+        other = self.other('stubborn')
+        testrun.end(other.pid)
+        self.assertEqual(-signal.SIGKILL, other.wait())
+        self.assertEqual(['demo'], [
+            call.args[0].name for call in down.call_args_list])
