@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # The face of the repository. Each target installs what it needs by itself.
 SIZE ?= 2
+# LAB=NAME: for two at once
+NAMED = $(if $(LAB),--name $(LAB))
 LABRUN = PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -m
 
 .PHONY: demo live-migration servers test unit lab-up lab-down lab-status bench docs faults
-demo: python3 ; lab/demo --size $(SIZE) $(if $(KEEP),--keep)
+demo: python3 ; lab/demo $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 live-migration: python3
-	lab/live-migration --size $(SIZE) $(if $(KEEP),--keep)
+	lab/live-migration $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 # ONLY=REGEX: operations like it
-servers: python3 ; lab/servers $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
+servers: python3 ; lab/servers $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
 test: python3 ; $(LABRUN) lab.testrun
 unit: python3 ; $(LABRUN) lab.testrun --unit
-bench: python3 ; $(LABRUN) lab.bench $(if $(JSON),--json $(JSON))
+bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(JSON),--json $(JSON))
 # ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on; SEED=, MINUTES=: random
-faults: python3 ; $(LABRUN) lab.faults $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
-lab-up: python3 ; lab/lab up
-lab-down: ; lab/lab down
-lab-status: ; lab/lab status
+faults: python3 ; $(LABRUN) lab.faults $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
+lab-up: python3 ; lab/lab $(NAMED) up
+lab-down: ; lab/lab $(NAMED) down
+lab-status: ; lab/lab $(NAMED) status
 docs: python3 ; $(LABRUN) lab.docs
 
 .PHONY: python3

@@ -16,11 +16,13 @@ from lab import process
 LIMIT = 80 * 60  # seconds for one suite
 GRACE = 90  # seconds for its tests to take their labs down
 
-# What stestr prints of a test that failed: its name underlined, then parts
-# with titles, underlined as well.
-_FAILED = re.compile(r'^(tests\.\S+)\n-{5,}\n(.*?)'
-                     r'(?=^tests\.\S+\n-{5,}\n|^=+\nTotals|\Z)',
+# What stestr prints of a test that failed, or of "setUpClass (...)": its name
+# underlined, then parts with titles, underlined as well.
+_NAME = r'(?:\w+ \()?(?:tests|unittest)\.\S+'
+_FAILED = re.compile(r'^(%s)\n-{5,}\n(.*?)'
+                     r'(?=^%s\n-{5,}\n|^=+\nTotals|\Z)' % (_NAME, _NAME),
                      re.MULTILINE | re.DOTALL)
+_CRASHED = re.compile(r'^\t\* (%s)$' % _NAME, re.MULTILINE)
 _TRACEBACK = re.compile(r'^Captured traceback:\n~+\n(.*?)(?=^Captured |\Z)',
                         re.MULTILINE | re.DOTALL)
 
@@ -43,7 +45,8 @@ def failures(printed):
         # After the last frame: its code, then the exception.
         reason = lines[frames[-1] + 2:] if frames else lines
         found.append((name, in_test + reason[:6]))
-    return found
+    return found + [(name, ['its process ended before it did'])
+                    for name in _CRASHED.findall(printed)]
 
 
 def end(group):

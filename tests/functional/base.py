@@ -14,7 +14,8 @@ from lab import process
 
 
 def _say(text):
-    print('  lab: ' + text, flush=True)
+    # By the number in the names of this process's labs: others run beside.
+    print('  lab %d: %s' % (os.getpid(), text), flush=True)
 
 
 def take_down(lab):

@@ -30,6 +30,79 @@ except KeyboardInterrupt:
     pathlib.Path(sys.argv[1] + '.tidy').touch()
 '''
 
+PRINTED = '''
+{0} tests.functional.test_move.A.test_b [1.003838s] ... FAILED
+
+Captured traceback:
+~~~~~~~~~~~~~~~~~~~
+    Traceback (most recent call last):
+
+      File "/x/tests/functional/test_move.py", line 14, in test_b
+    self.assertEqual(1, 2)
+
+    testtools.matchers._impl.MismatchError: 1 != 2
+
+  lab 7: beside it, of the other worker
+==============================
+Failed 2 tests - output below:
+==============================
+
+setUpClass (tests.functional.test_faults.C)
+-------------------------------------------
+
+Captured traceback:
+~~~~~~~~~~~~~~~~~~~
+    Traceback (most recent call last):
+
+      File "/x/tests/functional/test_faults.py", line 6, in setUpClass
+    raise ValueError('lab did not come up')
+
+    ValueError: lab did not come up
+
+
+tests.functional.test_move.A.test_b
+-----------------------------------
+
+Captured traceback:
+~~~~~~~~~~~~~~~~~~~
+    Traceback (most recent call last):
+
+      File "/x/tests/functional/test_move.py", line 14, in test_b
+    self.assertEqual(1, 2)
+
+      File "/y/testtools/testcase.py", line 704, in assertThat
+    raise mismatch_error
+
+    testtools.matchers._impl.MismatchError: 1 != 2
+
+
+
+======
+Totals
+======
+Ran: 5 tests in 9.0637 sec.
+
+The following tests exited without returning a status
+and likely segfaulted or crashed Python:
+
+\t* tests.functional.test_operator.D.test_a
+'''
+
+
+class FailuresTest(testtools.TestCase):
+
+    def test_each_is_told_once_with_its_reason(self):
+        self.assertEqual([
+            ('setUpClass (tests.functional.test_faults.C)', [
+                'File "/x/tests/functional/test_faults.py", line 6, in '
+                'setUpClass', 'ValueError: lab did not come up']),
+            ('tests.functional.test_move.A.test_b', [
+                'File "/x/tests/functional/test_move.py", line 14, in '
+                'test_b', 'testtools.matchers._impl.MismatchError: 1 != 2']),
+            ('tests.functional.test_operator.D.test_a', [
+                'its process ended before it did'])],
+            testrun.failures(PRINTED))
+
 
 class LabOfAnotherProcessTest(testtools.TestCase):
 
