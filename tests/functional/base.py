@@ -20,7 +20,10 @@ def _say(text):
 
 def take_down(lab):
     """Take a lab down; its logs stay if a test has failed."""
-    lab.down(keep_logs=bool(_failures or _failure))
+    keep = bool(_failures or _failure)
+    if keep and lab.directory.exists():
+        _say('a test failed; logs: %s' % lab.logs)
+    lab.down(keep_logs=keep)
 
 
 def note_failure(_exc_info):
