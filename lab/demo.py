@@ -22,9 +22,7 @@ class Demo:
         instance = instances.Instance(self.lab, brick=True)
         for node in (self.n1, self.n2):
             instance.connector(node)
-        attached = instance.attach(volume, self.n1)
-        self.report.step('attached on node1', attached.seconds,
-                         self.connected(attached))
+        attached = self.attach(instance, volume, self.n1)
         sums = self.fill(attached)
         attached.detach()
         attached = self.follow(instance, volume, self.n1, self.n2, sums)
@@ -55,10 +53,16 @@ class Demo:
                          time.monotonic() - began, 'home: ' + home)
         return volume
 
-    @staticmethod
-    def connected(attached):
-        return 'the API; os-brick on the node: %s in %.1f s' % (
-            attached.path, attached.brick_seconds)
+    def attach(self, instance, volume, node):
+        """The API call, then os-brick on the node."""
+        attached = instance.attach(volume, node)
+        self.report.step('attached on ' + node.name, attached.seconds,
+                         'os-brick on the node: %.1f s more'
+                         % attached.brick_seconds)
+        good = attached.path == '/dev/mapper/localclone-' + volume
+        self.report.check('a local device, at the same path on every node',
+                          good, '' if good else attached.path)
+        return attached
 
     def fill(self, attached):
         """A file system with files on it; their checksums."""
@@ -81,9 +85,7 @@ class Demo:
 
     def follow(self, instance, volume, old, new, sums):
         """Attach on another node; watch the copy; prove the data."""
-        attached = instance.attach(volume, new)
-        self.report.step('attached on %s' % new.name, attached.seconds,
-                         self.connected(attached))
+        attached = self.attach(instance, volume, new)
         began = time.monotonic()
         good = self.read_back(new, attached.path) == sums
         progress = look.clone_progress(new)
