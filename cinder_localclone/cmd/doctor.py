@@ -3,7 +3,9 @@
 
 import dataclasses
 import os
+import re
 import shutil
+import sys
 import time
 
 from cliff import lister
@@ -12,6 +14,8 @@ from oslo_config import cfg
 from cinder_localclone import exceptions
 from cinder_localclone import opts
 from cinder_localclone.privileged import devicemapper
+from cinder_localclone.privileged import lvm
+from cinder_localclone.privileged import process
 
 OK, WARN, FAIL = 'ok', 'warn', 'FAIL'
 
@@ -19,6 +23,28 @@ OK, WARN, FAIL = 'ok', 'warn', 'FAIL'
 COMMANDS = {'dmsetup': 'dmsetup', 'iscsiadm': 'open-iscsi', 'lvs': 'lvm2',
             'modprobe': 'kmod', 'sync': 'coreutils',
             'thin_check': 'thin-provisioning-tools', 'udevadm': 'udev'}
+#: Kernel modules by what needs them, each with the kernel's option for it.
+MODULES = {
+    'iSCSI initiator': {'iscsi_tcp': 'CONFIG_ISCSI_TCP'},
+    'iSCSI target': {'target_core_mod': 'CONFIG_TARGET_CORE',
+                     'target_core_iblock': 'CONFIG_TCM_IBLOCK',
+                     'iscsi_target_mod': 'CONFIG_ISCSI_TARGET'}}
+RULES = '11-localclone.rules'
+#: Where udev looks for rules; a file in an earlier one hides those of the
+#: same name in later ones (udev(7)).
+RULE_DIRECTORIES = (
+    '/etc/udev/rules.d', '/run/udev/rules.d', '/usr/local/lib/udev/rules.d',
+    '/usr/lib/udev/rules.d', '/lib/udev/rules.d')
+#: What the rules must know: the driver's own devices, and imported disks.
+RULES_KNOW = ('LOCALCLONE-*', 'LOCALCLONE_SOURCE')
+#: Settings that say which devices LVM looks at, and how lvmconfig calls them.
+FILTERS = ('use_devicesfile', 'global_filter', 'filter')
+#: What LVM must not look at: names that such devices have.
+GUESTS = {
+    'volumes': ('/dev/mapper/localclone-00000000-0000-4000-8000-000000000000',
+                '/dev/dm-99999'),
+    'imported disks': ('/dev/sdzzz', '/dev/disk/by-id/scsi-localclone-sdzzz'),
+}
 #: Seconds that the clocks of two nodes may differ.
 SKEW = 2.0
 #: Percent of a thin pool from which it should be extended.
@@ -59,6 +85,93 @@ def targets(text: str) -> list[Finding]:
         found.append(
             Finding('kernel: dm-' + name, OK) if name in known else
             Finding('kernel: dm-' + name, FAIL, 'not there', mend))
+    return found
+
+
+def modules(there) -> list[Finding]:
+    """:param there: ``there(name)``: whether a module is or can be loaded"""
+    found = []
+    for what, wanted in MODULES.items():
+        lacking = [name for name in wanted if not there(name)]
+        check = 'kernel: ' + what
+        found.append(Finding(
+            check, FAIL, 'missing: ' + ', '.join(lacking),
+            'modprobe -a %s; if there are none, use a kernel with %s' % (
+                ' '.join(lacking), ', '.join(
+                    wanted[name] for name in lacking))) if lacking else
+            Finding(check, OK, ', '.join(wanted)))
+    return found
+
+
+def rules(directories) -> list[Finding]:
+    """Whether udev has the driver's rules, and these ones.
+
+    :param directories: where udev looks, in its order
+    """
+    paths = [os.path.join(each, RULES) for each in directories]
+    path = next(filter(os.path.lexists, paths), None)
+    text = ''
+    if path and os.path.exists(path):
+        with open(path) as file:
+            text = file.read()
+    if all(word in text for word in RULES_KNOW):
+        return [Finding('udev rules', OK, path)]
+    return [Finding(
+        'udev rules', WARN, '%s is not these of this version' % path
+        if path else '%s is not installed: udev probes guests\' data' % RULES,
+        'cp %s /etc/udev/rules.d/; udevadm control --reload' % os.path.join(
+            sys.prefix, 'lib/udev/rules.d', RULES))]
+
+
+def hides(patterns: list[str], names) -> bool:
+    """Whether LVM ignores a device, as lvm.conf(5) has it.
+
+    The first pattern that matches a name decides about the name; one name
+    that is accepted is enough.
+
+    :param patterns: such as ``a|^/dev/vda$|`` and ``r|.*|``
+    :param names: all that the device has
+    """
+    decided = [next((each[0] for each in patterns
+                     if re.search(each[2:-1], name)), '') for name in names]
+    return 'r' in decided and 'a' not in decided
+
+
+def lvm_filter(text: str) -> list[Finding]:
+    """:param text: what ``lvmconfig`` printed of :data:`FILTERS`"""
+    settings = dict(line.partition('=')[::2] for line in text.splitlines())
+    if settings.get('use_devicesfile', '0').strip() == '1':
+        return [Finding('LVM filter', OK, 'use_devicesfile = 1')]
+    filters = [re.findall(r'"((?:[^"\\]|\\.)*)"', settings.get(name, ''))
+               for name in ('global_filter', 'filter')]
+    seen = [what for what, names in GUESTS.items()
+            if not any(hides(each, names) for each in filters)]
+    if not seen:
+        return [Finding('LVM filter', OK)]
+    return [Finding(
+        'LVM filter', WARN, 'LVM looks into guests\' ' + ' and '.join(seen),
+        'devices { global_filter = [ "a|^/dev/DISK$|", "r|.*|" ] } in '
+        '/etc/lvm/lvm.conf, with the disks of this node\'s own groups')]
+
+
+def groups(wanted: dict[str, str], look) -> list[Finding]:
+    """The volume groups, each under its own name.
+
+    :param wanted: name of each group, by the option that says it
+    :param look: ``look(group)`` raises CommandFailed if there is none
+    """
+    found = []
+    for option, group in wanted.items():
+        check = 'volume group ' + group
+        try:
+            look(group)
+        except exceptions.CommandFailed as exc:
+            found.append(Finding(
+                check, FAIL, str(exc)[-200:],
+                'vgcreate %s /dev/DISK, or correct %s' % (group, option)
+                if 'not found' in str(exc) else 'see the message'))
+        else:
+            found.append(Finding(check, OK, option))
     return found
 
 
@@ -123,7 +236,7 @@ class Doctor(lister.Lister):
         if not os.geteuid():
             backend.act_as_root()
         rows = []
-        for check in (self._node, self._initiator, self._storage,
+        for check in (self._node, self._iscsi, self._probes, self._storage,
                       self._shared, self._peers):
             try:
                 rows += check(backend)
@@ -143,12 +256,22 @@ class Doctor(lister.Lister):
                 backend.conf, cfg.CONF.rpc_response_timeout)
 
     @staticmethod
-    def _initiator(backend):
+    def _iscsi(backend):
+        def there(name):
+            if os.path.isdir('/sys/module/' + name):
+                return True
+            try:
+                process.run('modprobe', '--dry-run', '--quiet', name,
+                            timeout=backend.conf.localclone_command_timeout)
+            except exceptions.CommandFailed:
+                return False
+            return True
         name = backend.imports().initiator()
-        found = [Finding('iSCSI initiator', OK, name) if name else Finding(
-            'iSCSI initiator', FAIL, 'it has no name',
-            'iscsi-iname -p "InitiatorName=iqn.1993-08.org.debian:01" '
-            '> /etc/iscsi/initiatorname.iscsi; systemctl restart iscsid')]
+        found = modules(there) + [
+            Finding('iSCSI initiator', OK, name) if name else Finding(
+                'iSCSI initiator', FAIL, 'it has no name',
+                'iscsi-iname -p "InitiatorName=iqn.1993-08.org.debian:01" '
+                '> /etc/iscsi/initiatorname.iscsi; systemctl restart iscsid')]
         there = os.path.isdir('/sys/kernel/config')
         return found + [Finding('iSCSI target', OK) if there else Finding(
             'iSCSI target', FAIL, 'there is no configfs',
@@ -156,15 +279,24 @@ class Doctor(lister.Lister):
             'mount -t configfs none /sys/kernel/config')]
 
     @staticmethod
+    def _probes(backend):
+        """Who would look into guests' data."""
+        return rules(RULE_DIRECTORIES) + lvm_filter(process.run(
+            'lvmconfig', '--typeconfig', 'full',
+            *['devices/' + name for name in FILTERS],
+            timeout=backend.conf.localclone_command_timeout))
+
+    @staticmethod
     def _storage(backend):
         stack = backend.stack()
-        try:
-            lvs = stack.lvs()
-        except exceptions.CommandFailed as exc:
-            return [Finding(
-                'volume group', FAIL, str(exc)[-200:],
-                'vgcreate %s /dev/DISK' % stack.group)]
-        found = [Finding('volume group', OK, stack.group)]
+        wanted = {'volume_group': stack.group}
+        if stack.metadata_group != stack.group:
+            wanted['localclone_metadata_group'] = stack.metadata_group
+        found = groups(wanted, lambda group: lvm.free(
+            [group], backend.conf.localclone_command_timeout))
+        if any(each.verdict == FAIL for each in found):
+            return found
+        lvs = stack.lvs()
         if stack.pool:
             data, metadata = stack.pool_usage()
             found += pool(stack.group, stack.pool, lvs, data, metadata)

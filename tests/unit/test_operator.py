@@ -2,10 +2,14 @@
 """What the operator's command finds and says; the plan of a restore."""
 
 import dataclasses
+import os
+import pathlib
+import sys
 import types
 from unittest import mock
 
 import ddt
+import fixtures
 import testtools
 
 from cinder_localclone.cmd import doctor
@@ -241,6 +245,97 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual(2, len(self.only(doctor.targets(text), doctor.OK)))
         found, = self.only(doctor.targets('thin-pool v1\n'), doctor.FAIL)
         self.assertIn('CONFIG_DM_CLONE', found.mend)
+
+    def test_modules(self):
+        self.assertEqual([doctor.OK] * 2, [
+            each.verdict for each in doctor.modules(lambda name: True)])
+        found, = self.only(doctor.modules(
+            lambda name: name != 'target_core_iblock'), doctor.FAIL)
+        self.assertEqual('kernel: iSCSI target', found.check)
+        self.assertIn('modprobe -a target_core_iblock;', found.mend)
+        self.assertIn('CONFIG_TCM_IBLOCK', found.mend)
+        self.assertNotIn('CONFIG_ISCSI_TARGET', found.mend)
+        found, = self.only(doctor.modules(
+            lambda name: name != 'iscsi_tcp'), doctor.FAIL)
+        self.assertEqual('kernel: iSCSI initiator', found.check)
+
+    def rule_directories(self, *texts):
+        """Directories of udev rules; None: without the driver's."""
+        found = []
+        for text in texts:
+            found.append(self.useFixture(fixtures.TempDir()).path)
+            if text is not None:
+                with open(os.path.join(found[-1], doctor.RULES), 'w') as file:
+                    file.write(text)
+        return found
+
+    OURS = (pathlib.Path(__file__).parents[2] / 'etc/udev/rules.d'
+            / doctor.RULES).read_text()
+
+    @ddt.data(((None, OURS), doctor.OK, ''), ((OURS, 'old'), doctor.OK, ''),
+              ((None, None), doctor.WARN, 'is not installed'),
+              (('old: LOCALCLONE-*', OURS), doctor.WARN, 'this version'))
+    @ddt.unpack
+    def test_rules(self, texts, verdict, words):
+        directories = self.rule_directories(*texts)
+        found, = doctor.rules(directories)
+        self.assertEqual(verdict, found.verdict)
+        self.assertIn(words, found.found)
+        self.assertEqual(verdict == doctor.OK, not found.mend)
+        if words:
+            self.assertIn('cp %s/lib/udev/rules.d/11-localclone.rules '
+                          '/etc/udev/rules.d/;' % sys.prefix, found.mend)
+
+    def test_rules_that_are_masked(self):
+        masked, ours = self.rule_directories(None, self.OURS)
+        os.symlink('/dev/null', os.path.join(masked, doctor.RULES))
+        found, = doctor.rules([masked, ours])
+        self.assertEqual(doctor.WARN, found.verdict)
+
+    @ddt.data(
+        ('use_devicesfile=1\nglobal_filter=["a|.*|"]', []),
+        ('global_filter=["a|.*|"]\nfilter=["a|.*|"]',
+         ['volumes', 'imported disks']),
+        ('filter=["a|^/dev/vd[ab]$|","r|.*|"]\nglobal_filter=["a|.*|"]', []),
+        ('use_devicesfile=0\nglobal_filter=["a|^/dev/sd|","r|.*|"]',
+         ['imported disks']),
+        # Whatever else the disk is called: the link is a name that counts.
+        ('global_filter=["r|^/dev/disk/by-id/scsi-localclone-|"]',
+         ['volumes']),
+        ('global_filter="r|^/dev/mapper/localclone-|"', ['imported disks']),
+        (r'global_filter=["r|/dev/mapper/.*|","r/\/dev\/sd.*/"]', []),
+        # What is accepted first is not rejected afterwards.
+        ('global_filter=["a|.*|","r|.*|"]', ['volumes', 'imported disks']))
+    @ddt.unpack
+    def test_lvm_filter(self, text, seen):
+        found, = doctor.lvm_filter(text)
+        self.assertEqual(doctor.WARN if seen else doctor.OK, found.verdict)
+        self.assertEqual(bool(seen), 'global_filter' in found.mend)
+        for what in doctor.GUESTS:
+            self.assertEqual(what in seen, what in found.found, found)
+
+    def groups(self, broken, message):
+        def look(group):
+            if group == broken:
+                raise exceptions.CommandFailed(
+                    command='vgs', code=5, stderr=message)
+        return doctor.groups({'volume_group': 'cinder-volumes',
+                              'localclone_metadata_group': 'fast'}, look)
+
+    @ddt.data(('fast', 'localclone_metadata_group'),
+              ('cinder-volumes', 'volume_group'))
+    @ddt.unpack
+    def test_missing_group_is_the_one_to_make(self, group, option):
+        found, = self.only(self.groups(
+            group, 'Volume group "%s" not found' % group), doctor.FAIL)
+        self.assertEqual('vgcreate %s /dev/DISK, or correct %s' % (
+            group, option), found.mend)
+
+    def test_group_that_is_there_is_not_to_be_made(self):
+        found, = self.only(self.groups(
+            'fast', 'cannot read /dev/sdb'), doctor.FAIL)
+        self.assertNotIn('vgcreate', found.mend)
+        self.assertEqual([], self.only(self.groups(None, ''), doctor.FAIL))
 
     @ddt.data((True, 10, 10, []), (False, 10, 10, ['thin pool zeroes']),
               (True, 85, 10, ['thin pool data']),

@@ -169,6 +169,12 @@ def run(words: list[str]) -> tuple[str, int]:
                 (restore, 'restore', _restored),
                 (doctor.shutil, 'which', lambda name: '/usr/sbin/' + name),
                 (doctor.os.path, 'isdir', lambda path: True),
+                (doctor, 'rules', lambda directories: [doctor.Finding(
+                    'udev rules', doctor.OK,
+                    '/usr/lib/udev/rules.d/' + doctor.RULES)]),
+                (doctor.process, 'run', lambda *argv, timeout:
+                 'global_filter=["a|^/dev/nvme0n1p3$|","r|.*|"]\n'),
+                (doctor.lvm, 'free', lambda groups, timeout: None),
                 (doctor.devicemapper, 'targets',
                  lambda timeout: 'clone v1.0.0\nthin-pool v1.22.0\n'),
                 (doctor.cfg, 'CONF', mock.Mock(rpc_response_timeout=60))):
