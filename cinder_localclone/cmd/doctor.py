@@ -109,9 +109,9 @@ def rules(directories) -> list[Finding]:
     :param directories: where udev looks, in its order
     """
     paths = [os.path.join(each, RULES) for each in directories]
-    path = next(filter(os.path.lexists, paths), None)
+    path = next(filter(os.path.exists, paths), None)
     text = ''
-    if path and os.path.exists(path):
+    if path:
         with open(path) as file:
             text = file.read()
     if all(word in text for word in RULES_KNOW):
