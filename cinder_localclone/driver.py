@@ -254,6 +254,12 @@ class LocalCloneDriver(driver.VolumeDriver):
                 'a transfer and goes when that has ended.')
         self.reconciler.delete(volume)
 
+    def delete_snapshot(self, snapshot):
+        """Nothing: none was made; what was refused can be deleted.
+
+        Else its record, and with it the volume, would stay for ever.
+        """
+
     def unmanage(self, volume):
         """Not implemented: only what is deleted leaves this backend whole.
 
