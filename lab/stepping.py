@@ -11,7 +11,11 @@ Each effect that was done is written down, one file for a volume and a node
 below ``<lab>/steps``. A file ``<volume>.stop`` there names a node and a step;
 the work on that volume then stays right there, after the step, for as long
 as the file exists. Everything else of the service goes on. That the place
-was reached is told by ``<volume>.reached``.
+was reached is told by ``<volume>.reached``. ``STEP (2)`` is the second time
+that the step is done from now on.
+
+The step ``commit unanswered`` is inside of one: the database has committed
+the move, and when the work goes on, the connection has gone before the answer.
 
 With a SCALE above 1 a volume's GiB is that much smaller on the disks, and
 only there: Cinder knows whole GiBs, and copying them is what takes long.
@@ -28,6 +32,8 @@ import time
 
 UUID = re.compile(
     '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}')
+#: A node and a step, and at which time to stay there.
+TIMES = re.compile(r'(.*?)(?: \((\d+)\))?')
 #: What an effect is done to, by the name of it.
 KINDS = (('localclone-clone-', 'clone'), ('localclone-meta-', 'metadata'),
          ('iqn.', 'export'), ('localclone-', 'handle'), ('volume-', 'volume'),
@@ -91,16 +97,26 @@ class Steps:
         self._stay(volume, 'before ' + label)
 
     def _stay(self, volume, label):
+        """:returns: whether the work has stayed here"""
         stop = self.directory / (volume + '.stop')
         try:
             wanted = stop.read_text().strip()
         except OSError:
-            return
-        if wanted != '%s %s' % (self.node, label):
-            return
+            return False
+        step, times = TIMES.fullmatch(wanted).groups()
+        if step != '%s %s' % (self.node, label):
+            return False
+        if times and int(times) > 1:
+            stop.write_text('%s (%d)' % (step, int(times) - 1))
+            return False
         (self.directory / (volume + '.reached')).write_text(wanted)
         while stop.exists():
             time.sleep(0.1)
+        return True
+
+    def loses_answer(self, volume):
+        """Stay before the answer; whether it is to be lost."""
+        return self._stay(volume, 'commit unanswered')
 
 
 def label_of(name, args, method) -> str:
@@ -136,8 +152,38 @@ def wrap(steps, name, function, method=False):
     return stepped
 
 
+def lose_answers(steps):
+    """Have the database connection fail when a move was committed.
+
+    The error is the one of the client library, so the driver meets what it
+    would meet: a transaction of which it can't know whether it took effect.
+    """
+    connections, errors, records = [importlib.import_module(name) for name in (
+        'pymysql.connections', 'pymysql.err', 'cinder_localclone.records')]
+    send, move = connections.Connection.commit, records.Records.commit
+    moving = threading.local()
+
+    def commit(connection):
+        send(connection)
+        volume = getattr(moving, 'volume', None)
+        if volume and steps.loses_answer(volume):
+            connection._force_close()
+            raise errors.OperationalError(
+                2013, 'Lost connection to MySQL server during query')
+
+    def commit_move(self, transfer, *args, **kwargs):
+        moving.volume = transfer.volume_id
+        try:
+            return move(self, transfer, *args, **kwargs)
+        finally:
+            moving.volume = None
+    connections.Connection.commit = commit
+    records.Records.commit = commit_move
+
+
 def install(steps):
     """Wrap the driver's effects in this process."""
+    lose_answers(steps)
     for module, names in EFFECTS.items():
         found = importlib.import_module('cinder_localclone.' + module)
         for name in names:

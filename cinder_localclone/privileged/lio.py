@@ -124,13 +124,18 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
 
 
 def _remove(target, store):
-    """Remove a target; and a backstore that no other target serves."""
+    """Remove a target; and a backstore that no other target serves.
+
+    :returns: whether anything was removed
+    """
     if target:
         for tpg in target.tpgs:
             tpg.enable = False
         target.delete()
-    if store and not list(store.attached_luns):
+    unused = store and not list(store.attached_luns)
+    if unused:
         store.delete()
+    return bool(target or unused)
 
 
 @default.entrypoint
@@ -138,10 +143,7 @@ def _remove(target, store):
 def unexport(iqn: str, name: str) -> bool:
     """Stop serving; returns whether there was anything to stop."""
     import rtslib_fb
-    target = _target(rtslib_fb, iqn)
-    store = _storage_object(rtslib_fb, name)
-    _remove(target, store)
-    return bool(target or store)
+    return _remove(_target(rtslib_fb, iqn), _storage_object(rtslib_fb, name))
 
 
 @default.entrypoint

@@ -7,6 +7,7 @@ fault ended: so cells that differ in operation and step alone share that. Each
 keeps a volume, requests and a verdict of its own.
 """
 
+import collections
 import dataclasses
 import threading
 import time
@@ -89,6 +90,7 @@ class Batch:
         self.pool = pool
         self.source, self.destination = self._direction()
         self.operations = []
+        self.lvs = {}
         self.reasons = {}
 
     def _direction(self):
@@ -179,6 +181,8 @@ class Batch:
         self.operations = [
             kind(self.ground, disk, self.source, self.destination)
             for kind, disk in zip(self.kinds, self._disks())]
+        self.lvs = checks.lvs_of(self.ground.lab, [
+            operation.disk for operation in self.operations])
         for operation in self.operations:
             self.ground.forget_steps(operation.disk)
         self._each(lambda _index, operation: operation.prepare())
@@ -213,7 +217,15 @@ class Batch:
                 operation.ask_again()
                 process.wait_for('the step', there, REACH, every=0.3)
 
+    def _check_sources(self):
+        found = checks.removed_too_early(self.ground.lab, self.source,
+                                         self.lvs)
+        for index, operation in enumerate(self.operations):
+            if operation.disk.volume in found:
+                self._blame([index], found[operation.disk.volume])
+
     def _strike(self):
+        self._check_sources()
         what, ends = FAULTS[self.fault]
         nodes = [getattr(self, end) for end in ends]
         self.lost_power = nodes if what == 'cut' else []
@@ -279,7 +291,8 @@ class Batch:
 def discover(ground, kind, pool):
     """The steps of an undisturbed operation, in their order.
 
-    :returns: ['source LABEL' or 'destination LABEL', ...]
+    :returns: ['source LABEL' or 'destination LABEL', ...]; one that is
+        done again: 'source LABEL (2)'
     """
     batch = Batch(ground, [Cell(kind, '', 'kill source')], pool)
     batch._prepare()
@@ -294,11 +307,12 @@ def discover(ground, kind, pool):
         raise process.LabError('undisturbed: %s' % batch.reasons[0][0])
     ends = {batch.source.name: 'source', batch.destination.name:
             'destination'}
-    steps = []
+    steps, times = [], collections.Counter()
     for node, label in ground.taken(operation.disk)[prepared:]:
         step = '%s %s' % (ends[node], label)
-        if step not in steps:
-            steps.append(step)
+        times[step] += 1
+        steps.append(step if times[step] == 1 else '%s (%d)' % (
+            step, times[step]))
     batch.clean()
     end, _space, label = steps[0].partition(' ')
     return ['%s before %s' % (end, label)] + steps

@@ -26,6 +26,8 @@ echo "== tables"
 dmsetup table
 echo "== sessions"
 iscsiadm -m session 2>/dev/null
+echo "== records"
+iscsiadm -m node 2>/dev/null
 echo "== exports"
 ls /sys/kernel/config/target/iscsi 2>/dev/null | grep iqn
 echo "== backstores"
@@ -82,7 +84,8 @@ def node_problems(node, rows):
         if words[2:3] != ['linear'] or words[3] != lvs.get(lv):
             yield 'handle %s is not on %s: %s' % (
                 name, lv, ' '.join(words[2:4]))
-    for what in ('sessions', 'exports', 'backstores'):
+    # The initiator's records hold CHAP secrets: they are leftovers, too.
+    for what in ('sessions', 'records', 'exports', 'backstores'):
         for line in found[what]:
             yield '%s left: %s' % (what, line)
 
@@ -140,6 +143,46 @@ def clean(ground):
     left = settled(ground, ground.bystanders)
     if left:
         raise process.LabError('; '.join(left))
+
+
+def lvs_of(lab, disks_there):
+    """{volume id: name of the LV that holds its data now}"""
+    backing = {row['id']: row['backing'] for row in _rows(lab)}
+    return {disk.volume: 'volume-' + backing[disk.volume]
+            for disk in disks_there}
+
+
+def removed_too_early(lab, source, lvs):
+    """Sources that are gone before they may be: {volume id: in words}.
+
+    They may when the destination needs them no more (``releasing``), and
+    when the volume has another home and no transfer, or is deleted.
+
+    :param lvs: {volume id: name of its LV at the source}
+    """
+    # In this order: what ends between the looks is no false alarm.
+    there = look.volume_lvs(source)
+    phases = {volume: token.split(':')[1]
+              for volume, token in look.shadows(lab)}
+    homes = {row['id']: row['host'] for row in _rows(lab)}
+    found = {}
+    for volume, lv in lvs.items():
+        phase = phases.get(volume)
+        over = phase is None and homes.get(volume) != source.name
+        if lv not in there and not over and phase != 'releasing':
+            found[volume] = 'LV %s of %s is gone from %s (phase %s)' % (
+                lv, volume, source.name, phase)
+    return found
+
+
+def home_has_lv(ground, disk):
+    """:raises LabError: if a volume's LV is not at the volume's home"""
+    home, = [row['host'] for row in _rows(ground.lab)
+             if row['id'] == disk.volume]
+    lv = lvs_of(ground.lab, [disk])[disk.volume]
+    if lv not in look.volume_lvs(ground.nodes[home]):
+        raise process.LabError('LV %s of %s is gone from its home %s' % (
+            lv, disk.volume, home))
 
 
 def services(ground):

@@ -144,9 +144,29 @@ class Disk:
         return found['blocks']
 
     def _proof(self, node, *words, timeout=120, stdin=b''):
-        return node.run([
-            '/usr/bin/python3', '-S', self.lab.repo / 'lab/faults/proof.py',
-            *words], timeout=timeout, stdin=stdin).stdout
+        return node.run(self._words(*words), timeout=timeout,
+                        stdin=stdin).stdout
+
+    def _words(self, *words):
+        return ['/usr/bin/python3', '-S',
+                self.lab.repo / 'lab/faults/proof.py', *words]
+
+    def watch(self, node, seconds):
+        """A guest reads the first MiB of what was filled last, over and over.
+
+        :returns: a :class:`lab.node.Running`; see :mod:`.proof`
+        """
+        first, _count, seed = self.fills[-1]
+        return node.popen(self._words('watch', self.path, first, 1, seed,
+                                      seconds), timeout=seconds + 60)
+
+    def newest_area(self):
+        """Where the guest that was started last writes, MiB."""
+        return self._areas[-1][0]
+
+    def a_written_block(self):
+        """The place of a block that was acknowledged (4 KiB blocks)."""
+        return max(self.acknowledged())
 
     def has_path(self, node):
         return not node.run('test -b ' + self.path, check=False).returncode

@@ -2,10 +2,12 @@
 """The lab that faults happen in: brought up, broken, mended."""
 
 import concurrent.futures
+import contextlib
 import signal
 import time
 
 from lab import api
+from lab.faults import breaks
 from lab.faults import disk as disks
 from lab import instance as instances
 from lab import look
@@ -136,9 +138,8 @@ class Ground:
 
     def stall(self, name, seconds):
         """The database or the message bus answers nobody for a while."""
-        self.lab.processes.signal(name, signal.SIGSTOP)
-        time.sleep(seconds)
-        self.lab.processes.signal(name, signal.SIGCONT)
+        with self.away(name, signals=True):
+            time.sleep(seconds)
 
     def reset_sessions(self, node, check=True):
         """The targets of a node end their sessions, once.
@@ -166,6 +167,7 @@ class Ground:
                 self.power_on(node)
             else:
                 self.brake(node)
+                breaks.mend(node)
                 if not node.serves:
                     node.service('restart')
             node.wait_service()
@@ -173,6 +175,26 @@ class Ground:
                      for node in self.nodes.values()])
         look.take_volumes(self.lab)
         self.lab.wait_for_services()
+
+    @contextlib.contextmanager
+    def away(self, name, signals=False):
+        """The database or the message bus is away.
+
+        :param signals: it only stands still: its connections stay
+        """
+        start = {'mariadb': self.lab.control._start_database,
+                 'rabbitmq': self.lab.control._start_bus}[name]
+        if signals:
+            self.lab.processes.signal(name, signal.SIGSTOP)
+        else:
+            self.lab.processes.stop(name)
+        try:
+            yield
+        finally:
+            if signals:
+                self.lab.processes.signal(name, signal.SIGCONT)
+            else:
+                start()
 
     # -- steps (see lab.stepping)
 

@@ -10,13 +10,20 @@
 
 All else must be zero: anything that is not is another tenant's. Blocks of an
 area that were not acknowledged may be there or not, but not torn.
+
+``watch PATH FIRST COUNT SEED SECONDS``: reads what was filled again and again,
+block by block. Prints as JSON how many blocks it found ``right``, could not
+read (``failed``) or found ``wrong``, and how many of those that had failed
+were right later (``mended``).
 """
 
+import errno
 import json
 import mmap
 import os
 import random
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
@@ -37,6 +44,31 @@ def fill(path, first, count, seed):
         memory[:] = known(seed, index)
         os.pwritev(disk, [memory], (first + index) * MIB)
     os.fsync(disk)
+
+
+def watch(path, first, count, seed, seconds):
+    disk, size = os.open(path, os.O_RDONLY | os.O_DIRECT), guest_io.BLOCK
+    memory = mmap.mmap(-1, size)
+    wanted = b''.join(known(seed, index) for index in range(count))
+    found = dict.fromkeys(('right', 'failed', 'wrong', 'mended'), 0)
+    broken, deadline = set(), time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for start in range(0, len(wanted), size):
+            try:
+                os.preadv(disk, [memory], first * MIB + start)
+            except OSError as exc:
+                if exc.errno != errno.EIO:
+                    raise
+                found['failed'] += 1
+                broken.add(start)
+                continue
+            if memory[:] != wanted[start:start + size]:
+                found['wrong'] += 1
+                continue
+            found['right'] += 1
+            found['mended'] += start in broken
+            broken.discard(start)
+    print(json.dumps(found))
 
 
 def bad_blocks(data, first_place, acknowledged, may_be_written):
@@ -94,5 +126,8 @@ def verify(path, wanted):
 if __name__ == '__main__':
     if sys.argv[1] == 'fill':
         fill(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
+    elif sys.argv[1] == 'watch':
+        watch(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5],
+              int(sys.argv[6]))
     else:
         verify(sys.argv[2], json.load(sys.stdin))

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One volume under one fault that lasts, and what can be done with it."""
+
+import time
+
+from lab.faults import cells
+from lab.faults import checks
+from lab.faults.operations import OPERATIONS
+from lab import look
+from lab import process
+
+SLOW = '4mbit'
+
+#: {(name, operation): function of a Course}
+FAULTS = {}
+
+
+def fault(name, operation='move'):
+    def add(function):
+        FAULTS[(name, operation)] = function
+        return function
+    return add
+
+
+def must(held, otherwise):
+    """:raises LabError: with the second unless the first"""
+    if not held:
+        raise process.LabError(otherwise)
+
+
+class Course:
+    """One operation under one such fault.
+
+    :param disk: what it is done to
+    """
+
+    def __init__(self, ground, kind, source, destination, disk):
+        self.ground = ground
+        self.source = source
+        self.destination = destination
+        self.disk = disk
+        self.operation = OPERATIONS[kind](ground, disk, source, destination)
+        self.lost_power = []
+
+    def start(self):
+        """The request is sent, not waited for."""
+        self.operation.prepare()
+        self.operation.start()
+
+    def start_slow(self):
+        """It is being copied, slowly, and a guest writes."""
+        self.ground.brake(self.source, SLOW)
+        self.start()
+        self.operation.join()
+        if self.operation.error:
+            raise self.operation.error
+        if look.clone_progress(self.destination) is None:
+            raise process.LabError('the copy has ended already')
+
+    def start_live(self):
+        """Both nodes have it attached; the guest is still at the source."""
+        self.operation.prepare()
+        self.disk.attach(self.destination, live=True)
+        if not any(volume == self.disk.volume
+                   and token.startswith('lc1:starting:')
+                   for volume, token in look.shadows(self.ground.lab)):
+            raise process.LabError('it is not starting: %s' % look.shadows(
+                self.ground.lab))
+
+    def stop_at(self, end, label):
+        """The request is sent and stays at a step; see lab.stepping."""
+        self.ground.arm(self.disk, getattr(self, end), label)
+        if self.operation._thread is None:
+            self.start()
+        process.wait_for('the step', lambda: self.ground.reached(
+            self.disk), cells.REACH, every=0.2)
+
+    def go_on(self):
+        self.ground.release()
+        self.ground.brake(self.source)
+
+    def refused(self, *words):
+        """The request must have failed, and what was said tells why."""
+        self.operation.join()
+        if self.operation.error is None:
+            raise process.LabError('it was not refused')
+        text = str(self.operation.error)
+        if words and not any(word in text for word in words):
+            raise process.LabError('refused, but not clearly: ' + text[:300])
+
+    def shadow(self):
+        return look.sql(
+            self.ground.lab, "SELECT id, replication_driver_data, provider_"
+            "location FROM volumes WHERE deleted = 0 AND migration_status = "
+            "'target:%s'" % self.disk.volume)[0]
+
+    def logged(self, node, text, mark, seconds=90):
+        process.wait_for(
+            '"%s" in the log of %s' % (text, node.name),
+            lambda: text in node.service_log()[mark[node.name]:], seconds)
+
+    def restart(self, node):
+        node.service('restart')
+        node.wait_service()
+
+    def cut(self, node):
+        node.power_cut()
+        self.disk.lost_power(node)
+        self.lost_power.append(node)
+
+    def boot(self, node):
+        self.ground.power_on(node)
+        node.wait_service()
+
+    def readable_again(self):
+        """Without its source's disk a clone reads with errors, for now."""
+        process.wait_for(
+            'all of it to be readable again', lambda: (
+                not self.destination.run(
+                    'dd if=%s of=/dev/null bs=1M iflag=direct status=none' % (
+                        self.disk.path), check=False).returncode), 120)
+
+    def keeps_source(self):
+        """The copy cannot be complete: nothing of the source may go."""
+        if not look.volume_lvs(self.source) or not look.shadows(
+                self.ground.lab):
+            raise process.LabError('the source is gone, but the copy cannot '
+                                   'be complete')
+
+    def keeps_home(self, seconds=25):
+        """The volume's LV is at its home, for a while."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            checks.home_has_lv(self.ground, self.disk)
+            time.sleep(1)
+
+    def no_handle(self, node, seconds=25):
+        """Nothing is given out, for a while."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.disk.has_path(node):
+                raise process.LabError('a handle was given out')
+            time.sleep(2)
