@@ -16,6 +16,7 @@ import traceback
 from lab.faults import checks
 from lab.faults import disk as disks
 from lab.faults.ground import in_parallel
+from lab.faults.operations import move_once
 from lab.faults.operations import OPERATIONS
 from lab import process
 
@@ -114,8 +115,9 @@ class Batch:
                 (self.source, [i for i in lacking if i not in to_move])):
             for index, disk in zip(indices, self._fresh(node, len(indices))):
                 found[index] = disk
-        in_parallel([lambda d=found[index]: self._move_once(d)
-                     for index in to_move])
+        in_parallel([lambda d=found[index]: move_once(
+            self.ground, d, self.destination, self.source)
+            for index in to_move])
         return found
 
     def _fresh(self, node, count):
@@ -123,13 +125,6 @@ class Batch:
                 (self.ground.create(node, count) if count else ())]
         in_parallel([lambda d=disk: d.fill(node) for disk in made])
         return made
-
-    def _move_once(self, disk):
-        move = OPERATIONS['move'](self.ground, disk, self.destination,
-                                  self.source)
-        move.run()
-        move.settle(())
-        disk.detach(self.source)
 
     # -- the course of a batch
 

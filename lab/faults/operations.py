@@ -276,3 +276,11 @@ class DeleteWhileMoving(Operation):
 OPERATIONS = {each.name: each for each in (
     Move, Completion, LiveMove, LiveMoveRolledBack, DeleteWhileMoving,
     MoveBack)}
+
+
+def move_once(ground, disk, node, destination):
+    """Move a volume that no guest uses, and wait for the end of it."""
+    move = Move(ground, disk, node, destination)
+    move.run()
+    move.settle(())
+    disk.detach(destination)

@@ -10,16 +10,20 @@ the same seed more than once.
 import random
 import time
 
+from lab.faults import breaks
 from lab.faults import checks
 from lab.faults import disk as disks
 from lab.faults.ground import in_parallel
+from lab.faults.operations import move_once
 from lab.faults.operations import OPERATIONS
 from lab import process
 
 #: Operations and how often each is chosen.
 CHOICES = {'move': 5, 'live-move': 3, 'live-move rolled back': 2,
-           'delete during hydration': 1}
+           'move back': 2, 'delete during hydration': 1}
 MOST = 4  # volumes in one round
+#: Bytes that a full pool still has: the next few MiB that are copied meet it.
+SPARE = 8 << 20
 
 
 class Round:
@@ -31,6 +35,7 @@ class Round:
         self.nodes = list(ground.nodes.values())
         self.source, self.destination = chance.sample(self.nodes, 2)
         self.lost_power = []
+        self.disks = []
         self.names = chance.choices(list(CHOICES), CHOICES.values(),
                                     k=chance.randint(1, MOST))
         self.faults = [
@@ -48,34 +53,54 @@ class Round:
     def run(self):
         """:raises LabError: if a promise does not hold"""
         self.ground.dirty(self.destination)
-        made = [disks.Disk(self.ground.lab, volume) for volume in
-                self.ground.create(self.source, len(self.names))]
-        self.disks = made
-        in_parallel([lambda d=disk: d.fill(self.source) for disk in made])
+        kinds = [OPERATIONS[name] for name in self.names]
+        self._create(kinds)
+        lvs = checks.lvs_of(self.ground.lab, self.disks)
         operations = [
-            OPERATIONS[name](self.ground, disk, self.source,
-                             self.destination)
-            for name, disk in zip(self.names, made)]
+            kind(self.ground, disk, self.source, self.destination)
+            for kind, disk in zip(kinds, self.disks)]
         for operation in operations:
             operation.prepare()
         for operation in operations:
             operation.start()
-        self._strike(operations)
+        self._strike(operations, lvs)
         self.ground.heal()
         in_parallel([lambda o=operation: o.settle(self.lost_power)
                      for operation in operations])
-        left = checks.settled(self.ground, made + self.ground.bystanders)
+        left = checks.settled(self.ground,
+                              self.disks + self.ground.bystanders)
         if left:
             raise process.LabError('; '.join(left))
         checks.bystanders(self.ground)
 
-    def _strike(self, operations):
+    def _create(self, kinds):
+        """A volume for each operation at the source, in their order."""
+        moved = [kind.moved for kind in kinds]
+        made = {}
+        for node, is_moved in ((self.destination, True),
+                               (self.source, False)):
+            made[is_moved] = [
+                disks.Disk(self.ground.lab, volume) for volume in
+                self.ground.create(node, moved.count(is_moved))]
+            self.disks += made[is_moved]
+            in_parallel([lambda d=disk: d.fill(node)
+                         for disk in made[is_moved]])
+        in_parallel([lambda d=disk: move_once(
+            self.ground, d, self.destination, self.source)
+            for disk in made[True]])
+        self.disks = [made[is_moved].pop() for is_moved in moved]
+
+    def _strike(self, operations, lvs):
         began = time.monotonic()
         for when, what, node in sorted(self.faults,
                                        key=lambda each: each[:2]):
             time.sleep(max(0, when - (time.monotonic() - began)))
             if not node.is_on:
                 continue
+            if self.source.is_on:
+                for problem in checks.removed_too_early(
+                        self.ground.lab, self.source, lvs).values():
+                    raise process.LabError(problem)
             FAULTS[what](self.ground, node)
             if not node.is_on:
                 self.lost_power.append(node)
@@ -84,13 +109,23 @@ class Round:
 
     def clean(self):
         self.ground.heal()
-        in_parallel([disk.remove for disk in getattr(self, 'disks', ())])
+        in_parallel([disk.remove for disk in self.disks])
+
+
+# What is not undone here is undone by Ground.heal, when all have struck.
 
 
 def _network(ground, node):
     node.network_cut()
     time.sleep(12)
     node.network_heal()
+
+
+def _between(ground, node):
+    peer, = [each for each in ground.nodes.values() if each is not node]
+    breaks.cut_off(node, peer)
+    time.sleep(12)
+    breaks.cut_off(node, peer, on=False)
 
 
 def _lossy(ground, node):
@@ -102,14 +137,58 @@ def _restart(_ground, node):
     node.service('start')
 
 
+def _away(ground, name):
+    with ground.away(name):
+        time.sleep(5)
+
+
+def _clock(words):
+    return lambda ground, node: node.run('date -s "%s"' % words)
+
+
+def _fails_once(word):
+    return lambda ground, node: breaks.fail_once(node, word)
+
+
+def _slow_disk(_ground, node):
+    breaks.slow_disk(node, 50)
+    time.sleep(15)
+    breaks.fast_disk(node)
+
+
+def _group_full(_ground, node):
+    breaks.fill_group(node)
+    time.sleep(12)
+    breaks.unfill(node)
+
+
+def _pool_full(_ground, node):
+    """Guests wait for room meanwhile."""
+    breaks.fill_pool(node, refuse=False, spare=SPARE)
+    time.sleep(10)
+    breaks.unfill(node)
+
+
 FAULTS = {
     'SIGKILL of the service': _restart,
     'power cut': lambda ground, node: node.power_cut(),
     'network cut': _network, 'lossy link': _lossy,
+    'cut off from the other node': _between,
     'session reset': lambda ground, node: ground.reset_sessions(
         node, check=False),
     'database stall': lambda ground, _node: ground.stall('mariadb', 10),
     'message bus stall': lambda ground, _node: ground.stall('rabbitmq', 10),
+    'database restart': lambda ground, _node: _away(ground, 'mariadb'),
+    'message bus restart': lambda ground, _node: _away(ground, 'rabbitmq'),
+    'clock an hour ahead': _clock('1 hour'),
+    'clock an hour behind': _clock('1 hour ago'),
+    'slow disk': _slow_disk,
+    'thin pool full': _pool_full,
+    'volume group full': _group_full,
+    'dmsetup create fails': _fails_once('create'),
+    'dmsetup load fails': _fails_once('load'),
+    'dmsetup resume fails': _fails_once('resume'),
+    'dmsetup remove fails': _fails_once('remove'),
 }
 
 
