@@ -5,7 +5,6 @@ import time
 
 from lab.faults import breaks
 from lab.faults.course import fault
-from lab.faults.course import SLOW
 from lab import process
 
 
@@ -118,12 +117,10 @@ def session_reset_live(course):
     course.start_live()
     course.ground.reset_sessions(course.source)
     course.operation._switch()
-    course.ground.brake(course.source, SLOW)
     for _time in range(2):
         course.ground.reset_sessions(course.source)
         time.sleep(3)
     course.disk.check_running(60)
-    course.go_on()
 
 
 @fault('iSCSI session logged out under the clone')

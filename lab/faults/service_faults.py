@@ -3,9 +3,11 @@
 
 import time
 
+from lab.faults.course import Course
 from lab.faults.course import fault
+from lab.faults.course import must
+from lab.faults.course import SLOW
 from lab.faults.ground import in_parallel
-from lab.faults.operations import OPERATIONS
 from lab import look
 from lab import process
 
@@ -85,11 +87,17 @@ def bus_restarted(course):
 
 def _bus_away_at_cut_over(course, signals):
     """A copy ends meanwhile; another one of that node must end as well."""
-    other = OPERATIONS['move'](
-        course.ground, course.fresh(course.source), course.source,
-        course.destination)
-    course.start_slow()
-    other.run()
+    other = Course(course.ground, 'move', course.source, course.destination,
+                   course.fresh(course.source))
+    for each in (other, course):
+        each.stop_at('source', 'commit')
+    course.ground.brake(course.source, SLOW)
+    course.ground.release()
+    for each in (other, course):
+        each.operation.join()
+        if each.operation.error:
+            raise each.operation.error
+    must(len(look.clones(course.destination)) == 2, 'a copy has ended')
     with course.ground.away('rabbitmq', signals):
         course.go_on()
         process.wait_for(
@@ -97,7 +105,7 @@ def _bus_away_at_cut_over(course, signals):
             lambda: len(look.clones(course.destination)) < 2, 90, every=1)
         time.sleep(15)
         course.disk.check_running()
-    other.settle(())
+    other.operation.settle(())
 
 
 @fault('message bus restarted across the cut-over', 'live-move')
