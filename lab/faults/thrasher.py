@@ -21,6 +21,8 @@ from lab import process
 #: Operations and how often each is chosen.
 CHOICES = {'move': 5, 'live-move': 3, 'live-move rolled back': 2,
            'move back': 2, 'delete during hydration': 1}
+#: Those that leave the volume at the destination once they have begun.
+STAYING = ('move', 'live-move', 'move back')
 MOST = 4  # volumes in one round
 #: Bytes that a full pool still has: the next few MiB that are copied meet it.
 SPARE = 8 << 20
@@ -36,6 +38,7 @@ class Round:
         self.source, self.destination = chance.sample(self.nodes, 2)
         self.lost_power = []
         self.disks = []
+        self.operations = []
         self.names = chance.choices(list(CHOICES), CHOICES.values(),
                                     k=chance.randint(1, MOST))
         self.faults = [
@@ -56,7 +59,7 @@ class Round:
         kinds = [OPERATIONS[name] for name in self.names]
         self._create(kinds)
         lvs = checks.lvs_of(self.ground.lab, self.disks)
-        operations = [
+        self.operations = operations = [
             kind(self.ground, disk, self.source, self.destination)
             for kind, disk in zip(kinds, self.disks)]
         for operation in operations:
@@ -101,7 +104,7 @@ class Round:
                 for problem in checks.removed_too_early(
                         self.ground.lab, self.source, lvs).values():
                     raise process.LabError(problem)
-            FAULTS[what](self.ground, node)
+            FAULTS[what](self, node)
             if not node.is_on:
                 self.lost_power.append(node)
                 for operation in operations:
@@ -115,54 +118,79 @@ class Round:
 # What is not undone here is undone by Ground.heal, when all have struck.
 
 
-def _network(ground, node):
+def _network(_round, node):
     node.network_cut()
     time.sleep(12)
     node.network_heal()
 
 
-def _between(ground, node):
-    peer, = [each for each in ground.nodes.values() if each is not node]
+def _between(now, node):
+    peer, = [each for each in now.nodes if each is not node]
     breaks.cut_off(node, peer)
     time.sleep(12)
     breaks.cut_off(node, peer, on=False)
 
 
-def _lossy(ground, node):
+def _lossy(_round, node):
     node.netem('delay', '10ms', 'loss', '2%')
 
 
-def _restart(_ground, node):
+def _restart(_round, node):
     node.service('kill')
     node.service('start')
 
 
-def _away(ground, name):
-    with ground.away(name):
+def _away(now, name):
+    with now.ground.away(name):
         time.sleep(5)
 
 
 def _clock(words):
-    return lambda ground, node: node.run('date -s "%s"' % words)
+    return lambda _round, node: node.run('date -s "%s"' % words)
 
 
 def _fails_once(word):
-    return lambda ground, node: breaks.fail_once(node, word)
+    return lambda _round, node: breaks.fail_once(node, word)
 
 
-def _slow_disk(_ground, node):
+def _slow_disk(_round, node):
     breaks.slow_disk(node, 50)
     time.sleep(15)
     breaks.fast_disk(node)
 
 
-def _group_full(_ground, node):
+def _disk_fails(now, _node):
+    """Where the volumes go to. Guests whose disk fails, fail."""
+    if not now.destination.is_on:
+        return
+    for operation in now.operations:
+        operation.join()
+    for disk in now.disks:
+        disk.stop()
+    node = now.destination
+    staying = {operation.disk.volume for operation in now.operations
+               if operation.name in STAYING}
+    # What is on its way is not removed meanwhile, whatever comes of it.
+    under = [breaks.Under(node, lv) for lv in checks.lvs_of(
+        now.ground.lab, [disk for disk in now.disks if disk.exists()
+                         and disk.volume in staying
+                         and disk.home() == node.name]).values()]
+    for each in under:
+        each.fail('flakey %s 0 0 3600')
+    time.sleep(10)
+    for each in under:
+        each.mend()
+    node.service('restart')
+    node.wait_service()
+
+
+def _group_full(_round, node):
     breaks.fill_group(node)
     time.sleep(12)
     breaks.unfill(node)
 
 
-def _pool_full(_ground, node):
+def _pool_full(_round, node):
     """Guests wait for room meanwhile."""
     breaks.fill_pool(node, refuse=False, spare=SPARE)
     time.sleep(10)
@@ -171,18 +199,19 @@ def _pool_full(_ground, node):
 
 FAULTS = {
     'SIGKILL of the service': _restart,
-    'power cut': lambda ground, node: node.power_cut(),
+    'power cut': lambda _round, node: node.power_cut(),
     'network cut': _network, 'lossy link': _lossy,
     'cut off from the other node': _between,
-    'session reset': lambda ground, node: ground.reset_sessions(
+    'session reset': lambda now, node: now.ground.reset_sessions(
         node, check=False),
-    'database stall': lambda ground, _node: ground.stall('mariadb', 10),
-    'message bus stall': lambda ground, _node: ground.stall('rabbitmq', 10),
-    'database restart': lambda ground, _node: _away(ground, 'mariadb'),
-    'message bus restart': lambda ground, _node: _away(ground, 'rabbitmq'),
+    'database stall': lambda now, _node: now.ground.stall('mariadb', 10),
+    'message bus stall': lambda now, _node: now.ground.stall('rabbitmq', 10),
+    'database restart': lambda now, _node: _away(now, 'mariadb'),
+    'message bus restart': lambda now, _node: _away(now, 'rabbitmq'),
     'clock an hour ahead': _clock('1 hour'),
     'clock an hour behind': _clock('1 hour ago'),
     'slow disk': _slow_disk,
+    'destination disk fails': _disk_fails,
     'thin pool full': _pool_full,
     'volume group full': _group_full,
     'dmsetup create fails': _fails_once('create'),
