@@ -33,10 +33,14 @@ ALONE = frozenset('destination ' + step for step in (
 
 #: Steps of a move while its request waits for the answer.
 BEFORE_ANSWER = ALONE | frozenset((
+    'source before flush handle', 'source flush handle',
     'source before begin', 'source begin', 'source export export',
     'destination attach', 'destination create clone',
     'destination withhold_discards clone', 'destination create handle',
     'destination read_head handle', 'source commit'))
+
+#: What each look does again, whether there is need or not.
+EVERY_LOOK = frozenset(('destination withhold_discards clone',))
 
 #: What a request that has met its time limit is answered with. These nodes
 #: are slow and share two processors with all else: it may be sent again.
@@ -306,8 +310,10 @@ def discover(ground, kind, pool):
     for node, label in ground.taken(operation.disk)[prepared:]:
         step = '%s %s' % (ends[node], label)
         times[step] += 1
-        steps.append(step if times[step] == 1 else '%s (%d)' % (
-            step, times[step]))
+        if times[step] == 1:
+            steps.append(step)
+        elif step not in EVERY_LOOK:
+            steps.append('%s (%d)' % (step, times[step]))
     batch.clean()
     end, _space, label = steps[0].partition(' ')
     return ['%s before %s' % (end, label)] + steps
