@@ -5,6 +5,7 @@ import sys
 from unittest import mock
 
 import fixtures
+import futurist
 import testtools
 
 from cinder_localclone import privileged
@@ -18,6 +19,8 @@ class UnexportTest(testtools.TestCase):
         super().setUp()
         self.useFixture(fixtures.MockPatchObject(
             privileged.default, 'client_mode', False))
+        self.useFixture(fixtures.MockPatchObject(
+            lio, '_worker', futurist.SynchronousExecutor()))
         self.targets, self.stores = [], [mock.Mock(attached_luns=[])]
         self.stores[0].name = 'handle'
         self.stores[0].delete.side_effect = self.stores.clear
