@@ -14,7 +14,9 @@ from lab import process
 POOL = 'cinder--volumes-cinder--volumes--pool-tpool'
 POOL_DATA = 'cinder--volumes-cinder--volumes--pool_tdata'
 _FAST = '/run/fast-disk'
-BLOCK = 4096  # bytes
+#: Bytes.
+BLOCK = 4096
+SECTOR = 512
 
 _WRAPPER = '''#!/bin/sh
 # Fails once for the word in a file, if it is among the arguments.
@@ -173,24 +175,26 @@ def fill_group(node):
     node.run('lvcreate -q -y -l 100%FREE -n filler cinder-volumes')
 
 
-def fill_pool(node, refuse, spare=0):
+def fill_pool(node, spare=None):
     """Another's writes fill the thin pool.
 
-    :param refuse: whether I/O that needs room fails; else it waits for room,
-        a minute at most
-    :param spare: bytes that are left
+    :param spare: bytes that are left; what needs more waits for room, a
+        minute at most. None: none is left, and it fails
     """
+    node.run('lvcreate -q -y -T -V 64g -n filler '
+             'cinder-volumes/cinder-volumes-pool && '
+             'lvchange -q --errorwhenfull %s cinder-volumes/'
+             'cinder-volumes-pool' % ('y' if spare is None else 'n'))
+    fill = ('dd if=/dev/zero of=/dev/cinder-volumes/filler bs=4M '
+            'oflag=direct status=none ')
+    if spare is None:
+        node.run('! %s 2>/dev/null' % fill, timeout=300)
+        return
     used, total = map(int, node.run(
         'dmsetup status --noflush ' + POOL).stdout.split()[5].split('/'))
-    sectors = int(table_of(node, POOL).split()[5])
-    node.run(
-        'lvcreate -q -y -T -V 64g -n filler '
-        'cinder-volumes/cinder-volumes-pool && '
-        'lvchange -q --errorwhenfull %s cinder-volumes/cinder-volumes-pool '
-        '&& dd if=/dev/zero of=/dev/cinder-volumes/filler bs=4M '
-        'iflag=count_bytes count=%d oflag=direct status=none' % (
-            'y' if refuse else 'n',
-            (total - used) * sectors * 512 - spare), timeout=300)
+    free = (total - used) * int(table_of(node, POOL).split()[5]) * SECTOR
+    node.run(fill + 'iflag=count_bytes count=%d' % (free - spare),
+             timeout=300)
 
 
 def unfill(node):

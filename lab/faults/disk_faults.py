@@ -158,7 +158,7 @@ def pool_full(course):
     course.start_slow()
     course.disk.stop()
     node = course.destination
-    breaks.fill_pool(node, refuse=True)
+    breaks.fill_pool(node)
     course.ground.brake(course.source)
     time.sleep(15)
     course.keeps_source()
@@ -220,6 +220,7 @@ def destination_bad_block(course):
     """
     course.start_slow()
     disk, node = course.disk, course.destination
+    disk.check_running()
     disk.stop()
     local = disk.a_written_block()
     under = _under(course)
@@ -265,6 +266,7 @@ def destination_read_errors(course):
 
 
 # -- device-mapper commands that fail
+
 
 def _has_failed(course):
     process.wait_for('the command to fail', lambda: breaks.has_failed(

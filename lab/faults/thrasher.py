@@ -192,7 +192,7 @@ def _group_full(_round, node):
 
 def _pool_full(_round, node):
     """Guests wait for room meanwhile."""
-    breaks.fill_pool(node, refuse=False, spare=SPARE)
+    breaks.fill_pool(node, SPARE)
     time.sleep(10)
     breaks.unfill(node)
 
