@@ -40,7 +40,8 @@ BEFORE_ANSWER = ALONE | frozenset((
     'destination read_head handle', 'source commit'))
 
 #: What each look does again, whether there is need or not.
-EVERY_LOOK = frozenset(('destination withhold_discards clone',))
+EVERY_LOOK = frozenset((
+    'destination attach', 'destination withhold_discards clone'))
 
 #: What a request that has met its time limit is answered with. These nodes
 #: are slow and share two processors with all else: it may be sent again.
