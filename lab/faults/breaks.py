@@ -181,10 +181,12 @@ def fill_pool(node, spare=None):
     :param spare: bytes that are left; what needs more waits for room, a
         minute at most. None: none is left, and it fails
     """
-    node.run('lvcreate -q -y -T -V 64g -n filler '
-             'cinder-volumes/cinder-volumes-pool && '
-             'lvchange -q --errorwhenfull %s cinder-volumes/'
-             'cinder-volumes-pool' % ('y' if spare is None else 'n'))
+    # LVM takes it for an error if it is as asked for already.
+    node.run('pool=cinder-volumes/cinder-volumes-pool; '
+             'lvcreate -q -y -T -V 64g -n filler $pool && '
+             '{ [ $(lvs --noheadings -o lv_when_full $pool) = %s ] || '
+             'lvchange -q --errorwhenfull %s $pool; }' % (
+                 ('error', 'y') if spare is None else ('queue', 'n')))
     fill = ('dd if=/dev/zero of=/dev/cinder-volumes/filler bs=4M '
             'oflag=direct status=none ')
     if spare is None:
