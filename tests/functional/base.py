@@ -13,6 +13,40 @@ from lab import look
 from lab import process
 
 
+#: Runs in a node: another disk under the name and in the place of the one
+#: that its only transfer is offered from.
+_REPLACE = '''
+import sys
+import rtslib_fb
+device, kind, serial = sys.argv[1:]
+target, = [target for target in rtslib_fb.FabricModule('iscsi').targets
+           if 'localclone-' in target.wwn]
+tpg, = target.tpgs
+acl, = tpg.node_acls
+store = list(tpg.luns)[0].storage_object
+name, serial = store.name, store.wwn if serial == 'same' else None
+store.delete()
+if kind == 'cached':
+    store = rtslib_fb.FileIOStorageObject(
+        name, dev=device, wwn=serial, write_back=True)
+else:
+    store = rtslib_fb.BlockStorageObject(
+        name, dev=device, wwn=serial, readonly=True)
+lun = rtslib_fb.LUN(tpg, 0, storage_object=store)
+rtslib_fb.MappedLUN(acl, 0, lun, write_protect=True)
+'''
+
+
+def replace_export(node, device, kind='block', serial='same'):
+    """Offer another device as the source of a node's only transfer.
+
+    :param kind: 'block', or 'cached': through the node's page cache
+    :param serial: 'same' as before, or 'new'
+    """
+    node.run([node.lab.python, '-W', 'ignore', '-c', _REPLACE, device, kind,
+              serial])
+
+
 def _say(text):
     # By the number in the names of this process's labs: others run beside.
     print('  lab %d: %s' % (os.getpid(), text), flush=True)
@@ -54,6 +88,14 @@ def shared_lab():
     return _lab
 
 
+def told(lab, volume):
+    """The newest message to the owner of a volume; '' if there is none."""
+    found = lab.cinder('demo').get('/messages').json()['messages']
+    mine = [message['user_message'] for message in found
+            if message['resource_uuid'] == volume]
+    return mine[0] if mine else ''
+
+
 class LabTest(testtools.TestCase):
 
     def setUp(self):
@@ -90,8 +132,26 @@ class LabTest(testtools.TestCase):
             self.demo.delete('/volumes/' + volume['id'])
         look.wait_deleted(self.lab, 150)
 
-    def volume(self, size=1, node='node1'):
-        return instances.create_volume(self.demo, size, node=node)
+    def volume(self, size=1, node='node1', volume_type='localclone'):
+        return instances.create_volume(self.demo, size, volume_type,
+                                       node=node)
+
+    def act(self, volume, action, client=None, **how):
+        """Ask for an action on a volume; the answer, unchecked.
+
+        :param client: of the API; None: the administrator's
+        """
+        return (client or self.lab.cinder()).post(
+            '/volumes/%s/action' % volume, json={action: how})
+
+    def row(self, volume):
+        """A volume as the administrator sees it."""
+        return self.lab.cinder().get('/volumes/' + volume).json()['volume']
+
+    def force_detach(self, attached):
+        """As an operator does who knows no connector."""
+        self.act(attached.volume_id, 'os-force_detach',
+                 attachment_id=attached.id).raise_for_status()
 
     def fill(self, attached, mib=96):
         """Random data at the beginning of a volume; its checksum."""
@@ -149,11 +209,7 @@ class LabTest(testtools.TestCase):
         return answer.text, self.told(volume)
 
     def told(self, volume):
-        """The newest message to the owner of a volume."""
-        told = self.demo.get('/messages').json()['messages']
-        mine = [m['user_message'] for m in told
-                if m['resource_uuid'] == volume]
-        return mine[0] if mine else ''
+        return told(self.lab, volume)
 
     def assert_untouched(self, volume, expected=None):
         """After a refusal nothing is left, and the volume can be used."""
@@ -167,6 +223,15 @@ class LabTest(testtools.TestCase):
         if expected:
             self.assertEqual(expected, self.checksum(attached))
         attached.detach()
+
+    def configure(self, **options):
+        """Restart both services with these options of the driver alone."""
+        self.lab.settings['options'] = options
+        for node in (self.n1, self.n2):
+            self.lab.write_service_config(node)
+            node.service('restart')
+        for node in (self.n1, self.n2):
+            node.wait_service()
 
     def restart(self, node, action='restart'):
         """Restart a volume service and wait until it serves again."""

@@ -3,13 +3,17 @@
 
 import atexit
 import os
+import threading
 
 import testtools
 
 from lab.faults import cells
 from lab.faults import cross
+from lab.faults import disk as disks
 from lab.faults import ground as grounds
 from lab import lab as labs
+from lab import look
+from lab import process
 from tests.functional import base
 
 
@@ -82,6 +86,46 @@ class FaultTest(testtools.TestCase):
     def test_database_away_during_completion(self):
         self.assert_holds(
             'database restarted during completion', ('move', cross.WHOLE))
+
+    def test_wrong_source_before_the_commit(self):
+        """Another disk under the export's name, before anyone logs in."""
+        source, destination = self.ground.nodes.values()
+        disk = disks.Disk(self.lab, self.ground.create(source, 1)[0])
+        disk.fill(source)
+        connector = disk.instance.connector(destination)
+        mib = disk.mib
+        for size, serial, reason in (
+                (mib, 'new', 'serial number'),
+                (mib * 2, 'same', 'bytes instead of')):
+            source.run('lvcreate -q -y -T -V %dm -n stranger '
+                       'cinder-volumes/cinder-volumes-pool' % size)
+            self.ground.arm(disk, source, 'export export')
+            attachment = disk.instance.reserve(disk.volume)
+            answers = []
+            asking = threading.Thread(target=lambda: answers.append(
+                disk.instance.connect(attachment, connector)))
+            asking.start()
+            process.wait_for('the export', lambda: self.ground.reached(disk),
+                             60)
+            base.replace_export(source, '/dev/cinder-volumes/stranger',
+                                serial=serial)
+            self.ground.release(disk)
+            asking.join(90)
+            self.assertGreaterEqual(answers[0].status_code, 400)
+            self.assertRegex(answers[0].text, (
+                'is not the source of the transfer: .*' + reason))
+            self.assertIn('is not that of this volume',
+                          base.told(self.lab, disk.volume))
+            disk.instance.nova.delete('/attachments/' + attachment)
+            process.wait_for('the transfer to go', lambda: not look.shadows(
+                self.lab), 60)
+            source.run('lvremove -q -f cinder-volumes/stranger')
+            self.assertEqual([], look.leftovers(source, None))
+            self.assertEqual([], look.leftovers(destination, disk.volume))
+            self.assertEqual(source.name, disk.home())
+            disk.verify(source)
+        disk.remove()
+        self.ground.forget_steps(disk)
 
     def test_volume_group_full(self):
         self.assert_holds('volume group full', ('move', cross.WHOLE))

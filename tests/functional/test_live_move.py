@@ -25,16 +25,16 @@ class Base(base.LabTest):
 
 class LiveMoveTest(Base):
 
-    def put(self, attached, text):
+    def put(self, attached, text, block=256):
         attached.node.run(
-            'printf %%-4096s %s | dd of=%s bs=4096 seek=256 conv=notrunc '
+            'printf %%-4096s %s | dd of=%s bs=4096 seek=%d conv=notrunc '
             'oflag=direct iflag=fullblock status=none' % (
-                text, attached.path))
+                text, attached.path, block))
 
-    def get(self, attached, flag='direct'):
+    def get(self, attached, flag='direct', block=256):
         return attached.node.run(
-            'dd if=%s bs=4096 skip=256 count=1 iflag=%s status=none'
-            % (attached.path, flag)).stdout.strip()
+            'dd if=%s bs=4096 skip=%d count=1 iflag=%s status=none'
+            % (attached.path, block, flag)).stdout.strip()
 
     def hydrated(self):
         return look.clone_progress(self.n2)[0]
@@ -42,14 +42,10 @@ class LiveMoveTest(Base):
     def test_forward(self):
         volume, source, destination, writer, _expected = (
             self.migrating_volume())
-        # Whatever the destination has read already, it sees the newest.
-        for text in ('first', 'second', 'third'):
-            self.put(source, text)
-            self.assertEqual(text, self.get(destination))
-            self.assertEqual(text, self.get(destination, 'fullblock'))
-        time.sleep(12)  # longer than a periodic look
+        self.assert_reads_the_newest(source, destination)
+        self.assert_a_cache_would_be_seen(source, destination)
+        time.sleep(6)  # longer than a periodic look
         self.assertEqual(0, self.hydrated())
-        self.demo.delete('/volumes/' + volume)  # in use: refused
         source.stop_writing(writer)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))
         expected = self.checksum(destination)
@@ -61,10 +57,71 @@ class LiveMoveTest(Base):
         for each in (writer, resumed):
             self.assertIn(' 0 bad', destination.verify(each.stdout))
 
+    def assert_reads_the_newest(self, source, destination):
+        """Nothing on the way from the source's guest keeps what it read.
+
+        The destination's handle is held open, as QEMU does: what anything
+        had read of it through the page cache would stay there.
+        """
+        blocks = (0, 256, (1 << 18) - 1)  # probes read both ends
+        holder = self.n2.popen('exec 9<%s; sleep 600' % destination.path)
+        process.wait_for('the holder', lambda: self.n2.run(
+            'dmsetup info -c --noheadings -o open ' + destination.path
+        ).stdout.strip() == '1', 20)
+        self.n2.run('udevadm trigger --subsystem-match=block; '
+                    'udevadm settle --timeout=20')
+        # The imported disk's own cache is not on the way.
+        self.n2.run('for d in /sys/class/iscsi_session/*/device/target*/*/'
+                    'block/*; do for b in %d %d %d; do dd if=/dev/${d##*/} '
+                    'bs=4096 skip=$b count=1 of=/dev/null || exit; done; '
+                    'done' % blocks)
+        for text in ('first', 'second', 'third'):
+            for block in blocks:
+                self.put(source, text, block)
+                self.assertEqual(text, self.get(destination, block=block))
+        for block in blocks:
+            self.assertEqual('third', self.get(
+                destination, 'fullblock', block))
+        # The check can tell: by that read it is in the cache, to stay.
+        self.put(source, 'fourth')
+        self.assertEqual('third', self.get(destination, 'fullblock'))
+        self.assertEqual('fourth', self.get(destination))
+        holder.kill()
+
+    def assert_a_cache_would_be_seen(self, source, destination):
+        """With a target that caches, the destination reads what was."""
+        lv = '/dev/cinder-volumes/volume-' + source.volume_id
+        self.n1.run('kill -STOP -- -$(cat /run/cinder-localclone.pid)')
+        try:  # or the service would mend its export
+            self.n1.run('dmsetup create cached --table "0 $(blockdev '
+                        '--getsz %s) linear %s 0"' % (lv, lv))
+            base.replace_export(self.n1, '/dev/mapper/cached', 'cached')
+            self.put(source, 'fifth')
+            self.assertEqual('fifth', self.get(destination))
+            self.put(source, 'sixth')
+            self.assertEqual('fifth', self.get(destination))
+        finally:
+            self.n1.run('kill -CONT -- -$(cat /run/cinder-localclone.pid)')
+        process.wait_for('the export to be mended', lambda: self.get(
+            destination) == 'sixth', 60)
+        self.n1.run('dmsetup remove --retry cached')
+
     def test_rolled_back(self):
         volume, source, destination, writer, expected = (
             self.migrating_volume())
         destination.detach('in-use')
+        self.assert_at_source(volume)
+        # Nova never read the answer to its next try, so it knows of nothing
+        # to take back; an operator finds that.
+        self.instance.connect_live(volume, self.instance.connector(self.n2))
+        late, = [each['id'] for each in self.instance.nova.get(
+            '/attachments').json()['attachments']
+            if each['id'] != source.id]
+        self.assertEqual('node2', instances.home(self.lab, volume))
+        time.sleep(12)  # longer than a periodic look
+        self.assertEqual(0, self.hydrated())
+        self.assertEqual(1, len(look.shadows(self.lab)))
+        self.instance.nova.delete('/attachments/' + late).raise_for_status()
         self.assert_at_source(volume)
         self.assertTrue(writer.running)
         source.stop_writing(writer)
@@ -87,6 +144,11 @@ class LiveMoveTest(Base):
         look.sql(self.lab, "UPDATE volume_attachment SET deleted = 1 "
                  "WHERE id = '%s'" % destination.id)
         self.assert_at_source(volume)
+        destination = self.instance.attach(volume, self.n2, live=True)
+        self.force_detach(destination)
+        self.assert_at_source(volume)
+        self.assertEqual('in-use', self.row(volume)['status'])
+        self.assertTrue(writer.running)
         source.stop_writing(writer)
         self.assertIn(' 0 bad', source.verify(writer.stdout))
 
@@ -115,6 +177,69 @@ class LiveMoveTest(Base):
                 'test -b ' + source.path, check=False).returncode, 90)
         self.assertIn(' 0 bad', source.verify(writer.stdout))
         self.assertEqual(0, self.hydrated())
-        source.detach('in-use')
+        self.force_detach(source)
         self.assert_moved(volume, destination, expected)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))
+
+    def test_requests_before_the_guest_has_left(self):
+        """Each is refused, and nothing changes by it; then a lost signal."""
+        volume, source, _destination, writer, expected = (
+            self.migrating_volume())
+        shadows = look.shadows(self.lab)
+
+        def unchanged():
+            row = self.row(volume)
+            return (row['status'], row['size'], len(row['attachments']),
+                    look.shadows(self.lab), self.hydrated()) == (
+                        'in-use', 1, 2, shadows, 0) and row
+        for ask in (
+                lambda: self.demo.delete('/volumes/' + volume),
+                lambda: self.act(volume, 'os-force_delete'),
+                lambda: self.act(volume, 'os-unmanage'),
+                lambda: self.act(volume, 'os-volume_upload_image', self.demo,
+                                 image_name='wrong', force=True),
+                lambda: self.demo.post('/backups', json={'backup': {
+                    'volume_id': volume, 'force': True}}),
+                lambda: instances.Instance(self.lab).connect_live(
+                    volume, self.instance.connector(self.n2))):
+            answer = ask()
+            self.assertGreaterEqual(answer.status_code, 400, answer.text)
+            self.assertTrue(unchanged(), answer.text)
+        # A second move.
+        answer = self.instance.connect_live(
+            volume, self.instance.connector(self.n1))
+        self.assertGreaterEqual(answer.status_code, 400, answer.text)
+        self.assertIn('try again when that has ended', self.told(volume))
+        self.assertTrue(unchanged())
+        # What is taken first, and fails then.
+        self.act(volume, 'os-extend', self.demo,
+                 new_size=2).raise_for_status()
+        process.wait_for('the end of the extension', unchanged, 30)
+        for force in (False, True):
+            self.act(volume, 'os-migrate_volume', force_host_copy=force,
+                     host='node1@localclone#localclone').raise_for_status()
+            process.wait_for(
+                'the refusal', lambda: self.row(volume)['migration_status']
+                == 'error', 30)
+            self.assertTrue(unchanged())
+        snapshot = self.demo.post('/snapshots', json={'snapshot': {
+            'volume_id': volume}}).raise_for_status().json()['snapshot']
+        process.wait_for('the refusal', lambda: self.demo.get(
+            '/snapshots/' + snapshot['id']).json()['snapshot']['status']
+            == 'error', 30)
+        self.assertTrue(unchanged())
+        self.demo.delete('/snapshots/' + snapshot['id']).raise_for_status()
+        process.wait_for('the snapshot to go', lambda: not self.demo.get(
+            '/snapshots').json()['snapshots'], 30)
+        # All attachments are dropped, and nothing is told of it.
+        self.act(volume, 'os-reset_status', status='available',
+                 attach_status='detached').raise_for_status()
+        time.sleep(12)  # longer than a periodic look
+        self.assertEqual(shadows, look.shadows(self.lab))
+        self.assertEqual(0, self.hydrated())
+        self.assertTrue(writer.running)
+        source.stop_writing(writer)
+        look.wait_moved(self.lab, volume)
+        attached = self.instance.attach(volume, self.n2)
+        self.assertIn(' 0 bad', attached.verify(writer.stdout))
+        self.assert_moved(volume, attached, expected)

@@ -3,6 +3,7 @@
 
 import time
 
+from lab import instance as instances
 from lab import look
 from lab import process
 from tests.functional import base
@@ -20,7 +21,7 @@ class MoveTest(base.LabTest):
             attached.path)
         self.assertEqual('0', self.n2.run(
             'cat %sdiscard_max_bytes' % queue).stdout.strip())
-        self.assert_udev_leaves_alone('/dev/mapper/localclone-*')
+        self.assert_udev_leaves_alone()
         writer = attached.start_writing()
         self.assert_moved(volume, attached, expected)
         self.assertTrue(writer.running)
@@ -35,13 +36,17 @@ class MoveTest(base.LabTest):
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
         self.assertEqual([], look.volume_lvs(self.n2))
 
-    def assert_udev_leaves_alone(self, pattern):
-        """Nothing probes the handle and the clone."""
-        found = self.n2.run('for each in %s; do udevadm info -q property -n '
-                            '$each; done' % pattern).stdout
-        self.assertEqual(2, found.count('DM_UDEV_DISABLE_OTHER_RULES_FLAG=1'),
-                         found)
-        self.assertNotIn('ID_FS', found)
+    def assert_udev_leaves_alone(self):
+        """Nothing probes the handle, the clone, and what both are made of."""
+        probed = self.n2.run(
+            'for each in /dev/mapper/localclone-* /dev/cinder-volumes/volume-*'
+            ' $(ls -d /sys/class/iscsi_session/*/device/target*/*/block/*);'
+            ' do udevadm info -q property -n $each 2>/dev/null || udevadm '
+            'info -q property -p $each; done').stdout
+        self.assertEqual(4, probed.count('DM_UDEV_DISABLE_OTHER_RULES_FLAG=1'),
+                         probed)
+        self.assertIn('LOCALCLONE_SOURCE=1', probed)
+        self.assertNotIn('ID_FS', probed)
 
     def test_services_killed_while_moving(self):
         volume, attached, expected = self.moving_volume()
@@ -83,13 +88,46 @@ class MoveTest(base.LabTest):
 
     def test_deleted_while_moving(self):
         volume, attached, _expected = self.moving_volume()
-        attached.detach()
+        shadow, = look.shadows(self.lab)
+        self.force_detach(attached)
+        instances.wait_status(self.demo, volume, 'available')
+        self.assertEqual([shadow], look.shadows(self.lab))
+        self.assertIsNotNone(look.clone_progress(self.n2))
         self.demo.delete('/volumes/' + volume).raise_for_status()
         process.wait_for('both nodes to be clean', lambda: not (
             look.shadows(self.lab) or look.volume_lvs(self.n1)
             or look.volume_lvs(self.n2)), 90)
         for node in (self.n1, self.n2):
             self.assertEqual([], look.leftovers(node, volume))
+
+    def test_thick_volumes(self):
+        """There and back; what they leave behind on a disk is overwritten."""
+        self.configure(lvm_type='default', volume_clear_size=100)
+        try:
+            volume, attached, expected = self.moving_volume()
+            for node in (self.n1, self.n2):
+                lv, = look.volume_lvs(node)
+                kind = node.run('lvs --noheadings -o segtype '
+                                'cinder-volumes/' + lv).stdout.strip()
+                self.assertEqual('linear', kind)
+            self.assertEqual(expected, self.checksum(attached))
+            self.assert_moved(volume, attached, expected)
+            attached.detach()
+            other = self.instance.attach(self.volume(), self.n1)
+            self.assertEqual('0', self.n1.run(
+                "head -c 96M %s | tr -d '\\0' | wc -c" % other.path
+            ).stdout.strip())
+            other.detach()
+            self.demo.delete('/volumes/' + other.volume_id)
+            attached = self.instance.attach(volume, self.n1)
+            self.assertEqual(expected, self.checksum(attached))
+            look.wait_moved(self.lab, volume)
+            self.assertEqual(expected, self.checksum(attached))
+            attached.detach()
+            self.demo.delete('/volumes/' + volume).raise_for_status()
+            look.wait_deleted(self.lab)
+        finally:
+            self.configure()
 
     def test_host_without_the_backend_gets_it_remotely(self):
         volume = self.volume()

@@ -3,6 +3,7 @@
 
 import time
 
+from lab import instance as instances
 from lab import look
 from lab import process
 from tests.functional import base
@@ -57,6 +58,7 @@ class RefusalTest(base.LabTest):
         self.assert_untouched(volume)
 
     def test_no_volume_group(self):
+        volume = self.volume()
         self.lab.settings['options'] = {'volume_group': 'nowhere'}
         self.lab.write_service_config(self.n2)
         try:
@@ -64,10 +66,31 @@ class RefusalTest(base.LabTest):
             self.n2.service('restart')
             process.wait_for('the error', lambda: 'There is no volume group '
                              '"nowhere"' in self.n2.service_log()[seen:], 60)
+            text, told = self.refused(volume)
+            created = self.created_in_vain('node2')
         finally:
             self.lab.settings['options'] = {}
             self.lab.write_service_config(self.n2)
             self.restart(self.n2)
+        self.assertIn('node2@localclone did not answer', text)
+        self.assertIn('does not answer', told)
+        self.assertNotEqual('', self.told(created))
+        self.demo.delete('/volumes/' + created).raise_for_status()
+        self.assert_untouched(volume)
+        self.instance.attach(volume, self.n2).detach()
+        look.wait_moved(self.lab, volume)
+
+    def created_in_vain(self, node):
+        """A volume that only one node may have, which fails; its id."""
+        look.take_volumes(self.lab, node)
+        try:
+            volume = self.demo.post('/volumes', json={'volume': {
+                'size': 1, 'volume_type': 'localclone'}},
+            ).raise_for_status().json()['volume']['id']
+            instances.wait_status(self.demo, volume, 'error')
+        finally:
+            look.take_volumes(self.lab)
+        return volume
 
     def test_host_without_backend_and_initiator(self):
         volume = self.volume()
@@ -104,21 +127,10 @@ class RefusalTest(base.LabTest):
         self.n2.power_cut()
         self.n1.service('stop')
         # Another disk of the same size under the export's name.
-        self.n1.run(
-            'lvcreate -q -y -T -V 1g -n stranger '
-            'cinder-volumes/cinder-volumes-pool; %s -W ignore -c "%s"' % (
-                self.lab.python, '''
-import rtslib_fb
-store = [s for s in rtslib_fb.RTSRoot().storage_objects][0]
-tpg = list(list(rtslib_fb.FabricModule('iscsi').targets)[0].tpgs)[0]
-acl = list(tpg.node_acls)[0]
-name = store.name
-store.delete()
-store = rtslib_fb.BlockStorageObject(
-    name, dev='/dev/cinder-volumes/stranger', readonly=True)
-lun = rtslib_fb.LUN(tpg, 0, storage_object=store)
-rtslib_fb.MappedLUN(acl, 0, lun, write_protect=True)
-'''))
+        self.n1.run('lvcreate -q -y -T -V 1g -n stranger '
+                    'cinder-volumes/cinder-volumes-pool')
+        base.replace_export(self.n1, '/dev/cinder-volumes/stranger',
+                            serial='new')
         self.n2.power_on()
         seen = len(self.n2.service_log())
         self.restart(self.n2, 'start')
