@@ -192,18 +192,20 @@ class LiveMoveTest(Base):
             return (row['status'], row['size'], len(row['attachments']),
                     look.shadows(self.lab), self.hydrated()) == (
                         'in-use', 1, 2, shadows, 0) and row
-        for ask in (
-                lambda: self.demo.delete('/volumes/' + volume),
-                lambda: self.act(volume, 'os-force_delete'),
-                lambda: self.act(volume, 'os-unmanage'),
-                lambda: self.act(volume, 'os-volume_upload_image', self.demo,
-                                 image_name='wrong', force=True),
-                lambda: self.demo.post('/backups', json={'backup': {
-                    'volume_id': volume, 'force': True}}),
-                lambda: instances.Instance(self.lab).connect_live(
-                    volume, self.instance.connector(self.n2))):
+        attached = 'must not be migrating, attached'
+        for reason, ask in (
+                (attached, lambda: self.demo.delete('/volumes/' + volume)),
+                (attached, lambda: self.act(volume, 'os-force_delete')),
+                (attached, lambda: self.act(volume, 'os-unmanage')),
+                ('status must be available', lambda: self.act(
+                    volume, 'os-volume_upload_image', self.demo,
+                    image_name='wrong', force=True)),
+                ('to reserve', lambda: instances.Instance(
+                    self.lab).connect_live(
+                    volume, self.instance.connector(self.n2)))):
             answer = ask()
             self.assertGreaterEqual(answer.status_code, 400, answer.text)
+            self.assertIn(reason, answer.text)
             self.assertTrue(unchanged(), answer.text)
         # A second move.
         answer = self.instance.connect_live(
@@ -211,7 +213,10 @@ class LiveMoveTest(Base):
         self.assertGreaterEqual(answer.status_code, 400, answer.text)
         self.assertIn('try again when that has ended', self.told(volume))
         self.assertTrue(unchanged())
-        # What is taken first, and fails then.
+        # What is taken first, and fails then. The lab has no backup service.
+        self.demo.post('/backups', json={'backup': {
+            'volume_id': volume, 'force': True}}).raise_for_status()
+        process.wait_for('the end of the backup', unchanged, 30)
         self.act(volume, 'os-extend', self.demo,
                  new_size=2).raise_for_status()
         process.wait_for('the end of the extension', unchanged, 30)
@@ -234,7 +239,9 @@ class LiveMoveTest(Base):
         # All attachments are dropped, and nothing is told of it.
         self.act(volume, 'os-reset_status', status='available',
                  attach_status='detached').raise_for_status()
+        self.demo.delete('/volumes/' + volume).raise_for_status()
         time.sleep(12)  # longer than a periodic look
+        instances.wait_status(self.demo, volume, 'available')
         self.assertEqual(shadows, look.shadows(self.lab))
         self.assertEqual(0, self.hydrated())
         self.assertTrue(writer.running)

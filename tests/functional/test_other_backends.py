@@ -53,9 +53,10 @@ class OtherBackendsTest(base.LabTest):
         row = self.migrate(volume, STOCK)
         self.assertEqual(('success', STOCK), (
             row['migration_status'], row['os-vol-host-attr:host']))
+        process.wait_for('what was copied to go',
+                         lambda: self.rows() == [[volume]], 60)
         self.assertEqual([], look.leftovers(self.n1, volume))
         self.assertEqual([], look.volume_lvs(self.n1))
-        self.assertEqual([[volume]], self.rows())
         attached = self.instance.attach(volume, self.n1)
         self.assertEqual('iscsi', attached.data['driver_volume_type'])
         self.assertEqual(expected, self.checksum(attached))

@@ -67,6 +67,11 @@ class RefusalTest(base.LabTest):
             process.wait_for('the error', lambda: 'There is no volume group '
                              '"nowhere"' in self.n2.service_log()[seen:], 60)
             text, told = self.refused(volume)
+            # Cinder does not ask it any more; what it is asked before waits.
+            process.wait_for('the scheduler to know', lambda: [
+                each['state'] for each in self.lab.cinder().get(
+                    '/os-services').json()['services']
+                if each['host'] == 'node2@localclone'] == ['down'], 60)
             created = self.created_in_vain('node2')
         finally:
             self.lab.settings['options'] = {}
