@@ -2,6 +2,7 @@
 """``make faults``: run the matrix, show it, exit non-zero if a cell fails."""
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -47,6 +48,7 @@ def main(argv=None):
     try:
         if options.list and matrix.steps:
             return show(matrix, options)
+        lab.claim.take()
         ground.up()
         matrix.empty_pool()
         if options.seed is not None or options.minutes:
@@ -62,7 +64,8 @@ def main(argv=None):
         print('faults: %s' % exc, file=sys.stderr)
         return 1
     finally:
-        if lab.is_up and not options.keep:
+        ours = lab.claim.holder == os.getpid()
+        if ours and lab.is_up and not options.keep:
             lab.down(keep_logs=True)
 
 
