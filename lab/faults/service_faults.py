@@ -90,7 +90,7 @@ def _bus_away_at_cut_over(course, signals):
     other = Course(course.ground, 'move', course.source, course.destination,
                    course.fresh(course.source))
     for each in (other, course):
-        each.stop_at('source', 'commit')
+        each.stop_at('source', 'before commit')
     course.ground.brake(course.source, SLOW)
     course.ground.release()
     for each in (other, course):
