@@ -149,8 +149,14 @@ class LabTest(testtools.TestCase):
         return self.lab.cinder().get('/volumes/' + volume).json()['volume']
 
     def force_detach(self, attached):
-        """As an operator does who knows no connector."""
-        self.act(attached.volume_id, 'os-force_detach',
+        """As an operator's tool does that knows no connector.
+
+        Cinder refuses it to whoever is no service.
+        """
+        client = self.lab.cinder()
+        client.headers['X-Service-Token'] = self.instance.nova.headers[
+            'X-Service-Token']
+        self.act(attached.volume_id, 'os-force_detach', client,
                  attachment_id=attached.id).raise_for_status()
 
     def fill(self, attached, mib=96):
