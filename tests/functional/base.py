@@ -18,7 +18,7 @@ from lab import process
 _REPLACE = '''
 import sys
 import rtslib_fb
-device, kind, serial = sys.argv[1:]
+device, serial = sys.argv[1:]
 target, = [target for target in rtslib_fb.FabricModule('iscsi').targets
            if 'localclone-' in target.wwn]
 tpg, = target.tpgs
@@ -26,24 +26,19 @@ acl, = tpg.node_acls
 store = list(tpg.luns)[0].storage_object
 name, serial = store.name, store.wwn if serial == 'same' else None
 store.delete()
-if kind == 'cached':
-    store = rtslib_fb.FileIOStorageObject(
-        name, dev=device, wwn=serial, write_back=True)
-else:
-    store = rtslib_fb.BlockStorageObject(
-        name, dev=device, wwn=serial, readonly=True)
+store = rtslib_fb.BlockStorageObject(
+    name, dev=device, wwn=serial, readonly=True)
 lun = rtslib_fb.LUN(tpg, 0, storage_object=store)
 rtslib_fb.MappedLUN(acl, 0, lun, write_protect=True)
 '''
 
 
-def replace_export(node, device, kind='block', serial='same'):
+def replace_export(node, device, serial):
     """Offer another device as the source of a node's only transfer.
 
-    :param kind: 'block', or 'cached': through the node's page cache
     :param serial: 'same' as before, or 'new'
     """
-    node.run([node.lab.python, '-W', 'ignore', '-c', _REPLACE, device, kind,
+    node.run([node.lab.python, '-W', 'ignore', '-c', _REPLACE, device,
               serial])
 
 
@@ -229,15 +224,6 @@ class LabTest(testtools.TestCase):
         if expected:
             self.assertEqual(expected, self.checksum(attached))
         attached.detach()
-
-    def configure(self, **options):
-        """Restart both services with these options of the driver alone."""
-        self.lab.settings['options'] = options
-        for node in (self.n1, self.n2):
-            self.lab.write_service_config(node)
-            node.service('restart')
-        for node in (self.n1, self.n2):
-            node.wait_service()
 
     def restart(self, node, action='restart'):
         """Restart a volume service and wait until it serves again."""

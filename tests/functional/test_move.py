@@ -100,35 +100,6 @@ class MoveTest(base.LabTest):
         for node in (self.n1, self.n2):
             self.assertEqual([], look.leftovers(node, volume))
 
-    def test_thick_volumes(self):
-        """There and back; what they leave behind on a disk is overwritten."""
-        self.configure(lvm_type='default', volume_clear_size=100)
-        try:
-            volume, attached, expected = self.moving_volume()
-            for node in (self.n1, self.n2):
-                lv, = look.volume_lvs(node)
-                kind = node.run('lvs --noheadings -o segtype '
-                                'cinder-volumes/' + lv).stdout.strip()
-                self.assertEqual('linear', kind)
-            self.assertEqual(expected, self.checksum(attached))
-            self.assert_moved(volume, attached, expected)
-            attached.detach()
-            other = self.instance.attach(self.volume(), self.n1)
-            self.assertEqual('0', self.n1.run(
-                "head -c 96M %s | tr -d '\\0' | wc -c" % other.path
-            ).stdout.strip())
-            other.detach()
-            self.demo.delete('/volumes/' + other.volume_id)
-            attached = self.instance.attach(volume, self.n1)
-            self.assertEqual(expected, self.checksum(attached))
-            look.wait_moved(self.lab, volume)
-            self.assertEqual(expected, self.checksum(attached))
-            attached.detach()
-            self.demo.delete('/volumes/' + volume).raise_for_status()
-            look.wait_deleted(self.lab)
-        finally:
-            self.configure()
-
     def test_host_without_the_backend_gets_it_remotely(self):
         volume = self.volume()
         attached = self.instance.attach(volume, self.n1)
