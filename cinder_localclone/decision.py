@@ -82,9 +82,13 @@ def decide(request: Request) -> Decision:
         return Decision(
             Verdict.REFUSE, 'it is attached to another instance on %s.'
             % elsewhere[0].host, 'ATTACHED_ELSEWHERE')
-    if request.transfer and not by_instance and (
+    if request.transfer and (
             request.transfer.phase is state.Phase.STARTING):
-        return _during_transfer(request, elsewhere)
+        # Without the other attachment it is no live migration any more, but
+        # its guest may still write at the source.
+        left = request.transfer.committed and not elsewhere
+        if left or not by_instance:
+            return _during_transfer(request, elsewhere)
     if request.node == request.home:
         return Decision(Verdict.LOCAL)
     if request.node is None:

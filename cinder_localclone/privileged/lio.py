@@ -38,7 +38,12 @@ def _alone(function):
             retry=tenacity.retry_if_exception_type(stumbled),
             stop=tenacity.stop_after_attempt(5),
             wait=tenacity.wait_fixed(0.2), reraise=True)
-        work = _worker.submit(attempts, function, *args)
+
+        def attempt():
+            # rtslib remembers backstores; others may have removed them.
+            rtslib_fb.tcm.bs_cache.clear()
+            return function(*args)
+        work = _worker.submit(attempts, attempt)
         try:
             return work.result(WAIT)
         except futures.TimeoutError:

@@ -70,6 +70,11 @@ CASES = (
      'still being moved'),
     ('during live migration', request(transfer=moving(P.STARTING)),
      V.REFUSE, 'starting'),
+    ('live migration, asked for again', request(
+        'n1@l', 'n1', 'in-use', [At('vm', 'n9'), At('vm', 'n1')],
+        transfer=moving(P.STARTING)), V.LOCAL, ''),
+    ('the source was dropped, and may be open', request(
+        'n1@l', 'n1', transfer=moving(P.STARTING)), V.REFUSE, 'starting'),
     ('while rolled back', request(transfer=moving(P.ROLLING_BACK, False)),
      V.REFUSE, 'rolling-back'),
     ('live migration during hydration', request(

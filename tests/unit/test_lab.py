@@ -159,7 +159,8 @@ class LabOfAnotherProcessTest(testtools.TestCase):
     @mock.patch.object(labs.Lab, 'down', autospec=True)
     def test_suite_that_does_not_end_is_killed_and_its_lab_ended(self, down):
         other = self.other('stubborn')
-        testrun.end(other.pid)
+        with mock.patch('builtins.print'):
+            testrun.end(other.pid)
         self.assertEqual(-signal.SIGKILL, other.wait())
         self.assertEqual(['demo'], [
             call.args[0].name for call in down.call_args_list])

@@ -28,6 +28,7 @@ class UnexportTest(testtools.TestCase):
             self._serve(iqn)
         rtslib = mock.Mock()
         rtslib.RTSLibError = ValueError
+        self.remembered = rtslib.tcm.bs_cache
         rtslib.FabricModule.return_value.targets = self.targets
         rtslib.RTSRoot.return_value.storage_objects = self.stores
         patch = mock.patch.dict(sys.modules, rtslib_fb=rtslib)
@@ -50,6 +51,11 @@ class UnexportTest(testtools.TestCase):
         self.assertEqual(1, len(self.stores))
         self.assertTrue(lio.unexport('iqn.second', 'handle'))
         self.assertEqual([], self.stores)
+
+    def test_what_others_removed_is_not_remembered(self):
+        # Else rtslib says that what is gone exists, as long as it runs.
+        lio.unexport('iqn.first', 'handle')
+        self.remembered.clear.assert_called_with()
 
     def test_nothing_to_withdraw(self):
         self.assertFalse(lio.unexport('iqn.third', 'handle'))
