@@ -23,8 +23,8 @@ if sys.argv[2] == 'stubborn':
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 held = claim.Claim(pathlib.Path(sys.argv[1]))
 held.take()
-print('taken', flush=True)
 try:
+    print('taken', flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     pathlib.Path(sys.argv[1] + '.tidy').touch()
