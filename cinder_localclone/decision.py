@@ -82,8 +82,7 @@ def decide(request: Request) -> Decision:
         return Decision(
             Verdict.REFUSE, 'it is attached to another instance on %s.'
             % elsewhere[0].host, 'ATTACHED_ELSEWHERE')
-    if request.transfer and (
-            request.transfer.phase is state.Phase.STARTING):
+    if request.transfer and request.transfer.phase is state.Phase.STARTING:
         # Without the other attachment it is no live migration any more, but
         # its guest may still write at the source.
         left = request.transfer.committed and not elsewhere

@@ -26,6 +26,13 @@ TWO = (*ALIKE, ('kill', 'cut'), ('cut', 'kill'))
 
 class Base(testtools.TestCase):
 
+    @staticmethod
+    def begin(**how):
+        """A world, a volume in it, and what the volume holds."""
+        world = worlds.World(**how)
+        volume = world.create_volume(A)
+        return world, volume, list(world.nodes[A].lvs[volume.name])
+
     def check(self, world, volume, expected):
         """The promises, once everything has settled."""
         home = world.home(volume)
@@ -100,9 +107,7 @@ class MoveTest(Base):
 
     def scenario(self, stop_at, faults, back=False):
         """:param back: move a volume that has moved before back"""
-        world = worlds.World(faults=faults)
-        volume = world.create_volume(A)
-        expected = list(world.nodes[A].lvs[volume.name])
+        world, volume, expected = self.begin(faults=faults)
         if back:
             self.run_move(world, volume, expected)
         world.moment, world.stop_at = 0, stop_at
@@ -170,9 +175,7 @@ class MoveTest(Base):
             lambda stops: self.deletion(stops, faults, looks), 2)
 
     def test_refused_without_room(self):
-        world = worlds.World()
-        volume = world.create_volume(A)
-        expected = list(world.nodes[A].lvs[volume.name])
+        world, volume, expected = self.begin()
         world.nodes[B].room = 1000
         self.assertRaises(exceptions.NoRoom, world.nodes[A].move, volume, B)
         self.check(world, volume, expected)
@@ -195,9 +198,7 @@ class MoveTest(Base):
         self.assertEqual({}, world.shadows)
 
     def test_copy_that_fails_rests_and_goes_on(self):
-        world = worlds.World()
-        volume = world.create_volume(A)
-        expected = list(world.nodes[A].lvs[volume.name])
+        world, volume, expected = self.begin()
         now = self.useFixture(fixtures.MockPatch(
             'cinder_localclone.reconcile.timeutils.now',
             return_value=0)).mock
@@ -225,18 +226,14 @@ class MoveTest(Base):
         self.check(world, volume, expected)
 
     def test_failed_prepare_is_rolled_back(self):
-        world = worlds.World()
-        volume = world.create_volume(A)
-        expected = list(world.nodes[A].lvs[volume.name])
+        world, volume, expected = self.begin()
         world.nodes[B].node.imports._inner.attach = self._wrong_source
         self.assertRaises(
             exceptions.WrongSource, world.nodes[A].move, volume, B)
         self.check(world, volume, expected)
 
     def test_why_is_told_though_rolling_back_fails(self):
-        world = worlds.World()
-        volume = world.create_volume(A)
-        expected = list(world.nodes[A].lvs[volume.name])
+        world, volume, expected = self.begin()
         world.nodes[B].node.imports._inner.attach = self._wrong_source
         with self.failing_once(world.nodes[A].node.exports._inner,
                                'withdraw_source'):
@@ -263,9 +260,7 @@ class MoveTest(Base):
     @contextlib.contextmanager
     def lose_the_answer(self, *others):
         """The database commits the swap, but its answer does not arrive."""
-        world = worlds.World()
-        volume = world.create_volume(A)
-        expected = list(world.nodes[A].lvs[volume.name])
+        world, volume, expected = self.begin()
         rows = world.nodes[A].node.records._inner
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.failing_once(rows, 'commit', done=True))
@@ -296,9 +291,7 @@ class MoveTest(Base):
         self.assertIn(volume.name, world.nodes[B].lvs)
 
     def test_what_was_written_before_outlives_the_source(self):
-        world = worlds.World()
-        volume = world.create_volume(A)
-        expected = list(world.nodes[A].lvs[volume.name])
+        world, volume, expected = self.begin()
         world.nodes[A].write(volume.id, 1, 'cached', flushed=False)
         expected[1] = 'cached'
         world.nodes[A].move(volume, B)
@@ -307,9 +300,7 @@ class MoveTest(Base):
         self.check(world, volume, expected)
 
     def test_opened_while_the_peer_prepares(self):
-        world = worlds.World()
-        volume = world.create_volume(A)
-        expected = list(world.nodes[A].lvs[volume.name])
+        world, volume, expected = self.begin()
         imports = world.nodes[B].node.imports._inner
         attach = imports.attach
 
