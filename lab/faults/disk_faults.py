@@ -185,12 +185,21 @@ def pool_metadata_fails(course):
     course.go_on()
 
 
-@fault('destination disk fails for a while')
-def destination_flakey(course):
+def _failing(course, table):
+    """It is being copied, slowly, to a disk that fails.
+
+    :param table: see :meth:`.breaks.Under.fail`
+    """
     course.start_slow()
     under = _under(course)
     course.disk.stop()  # a guest whose disk fails, fails
-    under.fail('flakey %s 0 0 3600')
+    under.fail(table)
+    return under
+
+
+@fault('destination disk fails for a while')
+def destination_flakey(course):
+    under = _failing(course, 'flakey %s 0 0 3600')
     must(under.reads_fail(), 'the disk can be read')
     time.sleep(10)
     under.mend()
@@ -200,10 +209,7 @@ def destination_flakey(course):
 
 @fault('destination disk refuses writes')
 def destination_refuses_writes(course):
-    course.start_slow()
-    under = _under(course)
-    course.disk.stop()
-    under.fail('flakey %s 0 0 3600 1 error_writes')
+    under = _failing(course, 'flakey %s 0 0 3600 1 error_writes')
     must(under.writes_fail(), 'the disk can be written')
     course.ground.brake(course.source)
     time.sleep(25)
@@ -344,10 +350,7 @@ def load_fails_again(course):
 @fault('8 volumes at once, one of them broken')
 def eight(course):
     """The broken one holds nobody up; mended, it goes on."""
-    course.start_slow()
-    under = _under(course)
-    course.disk.stop()
-    under.fail('error')
+    under = _failing(course, 'error')
     must(under.reads_fail(), 'the disk can be read')
     others = in_parallel([lambda: course.fresh(course.source)] * 7)
     moves = [OPERATIONS['move'](course.ground, disk, course.source,
