@@ -9,6 +9,8 @@ import time
 
 from lab import process
 
+#: A disk that no volume is on.
+STRANGER = 'cinder-volumes/stranger'
 #: The driver's thin pool; where its data is, and what that was before
 #: :func:`slow_disk`.
 POOL = 'cinder--volumes-cinder--volumes--pool-tpool'
@@ -29,6 +31,24 @@ for each in "$@"; do
     fi
 done
 exec /usr/sbin/dmsetup "$@"
+'''
+
+#: Runs in a node, with a device and what its serial number shall be.
+_REPLACE_EXPORT = '''
+import sys
+import rtslib_fb
+device, serial = sys.argv[1:]
+target, = [target for target in rtslib_fb.FabricModule('iscsi').targets
+           if 'localclone-' in target.wwn]
+tpg, = target.tpgs
+acl, = tpg.node_acls
+store = list(tpg.luns)[0].storage_object
+name, serial = store.name, store.wwn if serial == 'same' else None
+store.delete()
+store = rtslib_fb.BlockStorageObject(
+    name, dev=device, wwn=serial, readonly=True)
+lun = rtslib_fb.LUN(tpg, 0, storage_object=store)
+rtslib_fb.MappedLUN(acl, 0, lun, write_protect=True)
 '''
 
 _MEND = '''
@@ -207,3 +227,33 @@ def cut_off(node, peer, on=True):
     """The node cannot send anything to its peer; all others it reaches."""
     node.run('ip route %s blackhole %s' % ('add' if on else 'del',
                                            peer.address))
+
+
+# -- exports
+
+
+def make_stranger(node, mib):
+    """Another disk in the driver's pool, of a size in MiB."""
+    node.run('lvcreate -q -y -T -V %dm -n stranger '
+             'cinder-volumes/cinder-volumes-pool' % mib)
+
+
+def offer_stranger(node, serial):
+    """Put the stranger in the place of the source of a node's only transfer,
+    under its name.
+
+    :param serial: 'same' as the source's, or 'new'
+    """
+    node.run([node.lab.python, '-W', 'ignore', '-c', _REPLACE_EXPORT,
+              '/dev/' + STRANGER, serial])
+
+
+def remove_stranger(node):
+    """Remove it, as soon as the driver has put the source back in its place.
+
+    :raises LabError: if it is still offered after 60 s
+    """
+    process.wait_for(
+        'the stranger to be removed', lambda: not node.run(
+            'lvremove -q -f ' + STRANGER, check=False).returncode,
+        60, every=1)

@@ -132,31 +132,12 @@ def session_logged_out(course):
     course.readable_again()
 
 
-_RE_EXPORT = '''
-import rtslib_fb
-root = rtslib_fb.RTSRoot()
-tpg = [t for f in root.fabric_modules if f.name == 'iscsi'
-       for target in f.targets for t in target.tpgs][0]
-acl = list(tpg.node_acls)[0]
-store = list(tpg.luns)[0].storage_object
-name, serial = store.name, store.wwn
-store.delete()
-store = rtslib_fb.BlockStorageObject(
-    name, dev='/dev/cinder-volumes/stranger', readonly=True, wwn=%s)
-lun = rtslib_fb.LUN(tpg, 0, storage_object=store)
-rtslib_fb.MappedLUN(acl, 0, lun, write_protect=True)
-'''
-
-
 def _wrong_source(course, size, serial):
     course.start_slow()
     course.cut(course.destination)
     course.source.service('stop')
-    course.source.run(
-        'lvcreate -q -y -T -V %dm -n stranger '
-        'cinder-volumes/cinder-volumes-pool' % size)
-    course.source.run([course.ground.lab.python, '-W', 'ignore', '-c',
-                       _RE_EXPORT % serial])
+    breaks.make_stranger(course.source, size)
+    breaks.offer_stranger(course.source, serial)
     mark = course.ground.log_marks()
     course.boot(course.destination)
     course.logged(course.destination, 'is not the source of the transfer',
@@ -164,14 +145,14 @@ def _wrong_source(course, size, serial):
     course.no_handle(course.destination)
     course.source.service('start')
     course.source.wait_service()
-    course.source.run('lvremove -q -f cinder-volumes/stranger')
+    breaks.remove_stranger(course.source)
 
 
 @fault('source re-exported: another volume')
 def wrong_volume(course):
-    _wrong_source(course, course.disk.mib, 'None')
+    _wrong_source(course, course.disk.mib, 'new')
 
 
 @fault('source re-exported: wrong size')
 def wrong_size(course):
-    _wrong_source(course, course.disk.mib * 2, 'serial')
+    _wrong_source(course, course.disk.mib * 2, 'same')

@@ -13,35 +13,6 @@ from lab import look
 from lab import process
 
 
-#: Runs in a node: another disk under the name and in the place of the one
-#: that its only transfer is offered from.
-_REPLACE = '''
-import sys
-import rtslib_fb
-device, serial = sys.argv[1:]
-target, = [target for target in rtslib_fb.FabricModule('iscsi').targets
-           if 'localclone-' in target.wwn]
-tpg, = target.tpgs
-acl, = tpg.node_acls
-store = list(tpg.luns)[0].storage_object
-name, serial = store.name, store.wwn if serial == 'same' else None
-store.delete()
-store = rtslib_fb.BlockStorageObject(
-    name, dev=device, wwn=serial, readonly=True)
-lun = rtslib_fb.LUN(tpg, 0, storage_object=store)
-rtslib_fb.MappedLUN(acl, 0, lun, write_protect=True)
-'''
-
-
-def replace_export(node, device, serial):
-    """Offer another device as the source of a node's only transfer.
-
-    :param serial: 'same' as before, or 'new'
-    """
-    node.run([node.lab.python, '-W', 'ignore', '-c', _REPLACE, device,
-              serial])
-
-
 def _say(text):
     # By the number in the names of this process's labs: others run beside.
     print('  lab %d: %s' % (os.getpid(), text), flush=True)
@@ -49,7 +20,8 @@ def _say(text):
 
 def take_down(lab):
     """Take a lab down; its logs stay if a test has failed."""
-    keep = bool(_failures or _failure)
+    keep = bool(_failures) or any(
+        isinstance(each, process.LabError) for each in _labs.values())
     if keep and lab.directory.exists():
         _say('a test failed; logs: %s' % lab.logs)
     lab.down(keep_logs=keep)
@@ -60,27 +32,35 @@ def note_failure(_exc_info):
 
 
 _failures = []
-_lab = None
-_failure = None
+#: Labs that are up, by name; instead of one that did not come up, why.
+_labs = {}
 
 
-def shared_lab():
-    """The lab of this process; $LOCALCLONE_TEST_LAB names one that is up."""
-    global _lab, _failure
-    if _failure:
-        raise _failure
-    if _lab is None:
-        given = os.environ.get('LOCALCLONE_TEST_LAB')
-        lab = Lab(given or 'test%d' % os.getpid())
+def shared_lab(name='test', options=None):
+    """A lab of this process; $LOCALCLONE_TEST_LAB names one that is up.
+
+    :param options: of its backends, besides the lab's own; makes it another
+    """
+    if name not in _labs:
+        given = None if options else os.environ.get('LOCALCLONE_TEST_LAB')
+        lab = Lab(given or '%s%d' % (name, os.getpid()))
+        _labs[name] = lab
         if not given:
             atexit.register(take_down, lab)
             try:
-                lab.up(progress=_say)
+                lab.up(progress=_say, options=options or {})
             except process.LabError as exc:
-                _failure = exc
-                raise
-        _lab = lab
-    return _lab
+                _labs[name] = exc
+    if isinstance(_labs[name], process.LabError):
+        raise _labs[name]
+    return _labs[name]
+
+
+def end_lab(name):
+    """Take down what :func:`shared_lab` has brought up."""
+    lab = _labs.pop(name)
+    if not isinstance(lab, process.LabError):
+        take_down(lab)
 
 
 def told(lab, volume):
@@ -93,10 +73,14 @@ def told(lab, volume):
 
 class LabTest(testtools.TestCase):
 
+    #: Which lab; and the options of its backends, besides the lab's own.
+    lab_name = 'test'
+    options = None
+
     def setUp(self):
         super().setUp()
         self.addOnException(note_failure)
-        self.lab = shared_lab()
+        self.lab = shared_lab(self.lab_name, self.options)
         self.n1 = self.lab.nodes['node1']
         self.n2 = self.lab.nodes['node2']
         self.demo = self.lab.cinder('demo')

@@ -7,6 +7,7 @@ import threading
 
 import testtools
 
+from lab.faults import breaks
 from lab.faults import cells
 from lab.faults import cross
 from lab.faults import disk as disks
@@ -97,8 +98,7 @@ class FaultTest(testtools.TestCase):
         for size, serial, reason in (
                 (mib, 'new', 'serial number'),
                 (mib * 2, 'same', 'bytes instead of')):
-            source.run('lvcreate -q -y -T -V %dm -n stranger '
-                       'cinder-volumes/cinder-volumes-pool' % size)
+            breaks.make_stranger(source, size)
             self.ground.arm(disk, source, 'export export')
             attachment = disk.instance.reserve(disk.volume)
             answers = []
@@ -107,8 +107,7 @@ class FaultTest(testtools.TestCase):
             asking.start()
             process.wait_for('the export', lambda: self.ground.reached(disk),
                              60)
-            base.replace_export(source, '/dev/cinder-volumes/stranger',
-                                serial=serial)
+            breaks.offer_stranger(source, serial)
             self.ground.release(disk)
             asking.join(90)
             self.assertGreaterEqual(answers[0].status_code, 400)
@@ -119,7 +118,7 @@ class FaultTest(testtools.TestCase):
             disk.instance.nova.delete('/attachments/' + attachment)
             process.wait_for('the transfer to go', lambda: not look.shadows(
                 self.lab), 60)
-            source.run('lvremove -q -f cinder-volumes/stranger')
+            breaks.remove_stranger(source)
             self.assertEqual([], look.leftovers(source, None))
             self.assertEqual([], look.leftovers(destination, disk.volume))
             self.assertEqual(source.name, disk.home())

@@ -3,6 +3,7 @@
 
 import time
 
+from lab.faults import breaks
 from lab import instance as instances
 from lab import look
 from lab import process
@@ -132,10 +133,8 @@ class RefusalTest(base.LabTest):
         self.n2.power_cut()
         self.n1.service('stop')
         # Another disk of the same size under the export's name.
-        self.n1.run('lvcreate -q -y -T -V 1g -n stranger '
-                    'cinder-volumes/cinder-volumes-pool')
-        base.replace_export(self.n1, '/dev/cinder-volumes/stranger',
-                            serial='new')
+        breaks.make_stranger(self.n1, 1024)
+        breaks.offer_stranger(self.n1, 'new')
         self.n2.power_on()
         seen = len(self.n2.service_log())
         self.restart(self.n2, 'start')
@@ -144,7 +143,7 @@ class RefusalTest(base.LabTest):
         self.assertTrue(self.n2.run('test -b ' + attached.path,
                                     check=False).returncode)
         self.restart(self.n1, 'start')  # mends the export
-        self.n1.run('lvremove -q -f cinder-volumes/stranger')
+        breaks.remove_stranger(self.n1)
         process.wait_for('the handle', lambda: not self.n2.run(
             'test -b ' + attached.path, check=False).returncode, 60)
         time.sleep(1)
