@@ -14,6 +14,7 @@ from lab.faults import course as courses
 from lab.faults import disk as disks
 from lab.faults import disk_faults  # noqa: F401  (registers its faults)
 from lab.faults.ground import in_parallel
+from lab.faults import losses  # noqa: F401
 from lab.faults import network_faults  # noqa: F401
 from lab.faults import service_faults  # noqa: F401
 from lab import process
