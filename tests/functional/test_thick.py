@@ -26,7 +26,7 @@ class ThickTest(base.LabTest):
         disk, extent = place.rstrip(')').split('(')
         start, size = node.run(
             'pvs --noheadings --units m --nosuffix '
-            '-o pe_start,vg_extent_size').stdout.split()
+            '-o pe_start,vg_extent_size ' + disk).stdout.split()
         return node.run(
             'dd if=%s bs=1M skip=%d count=%d iflag=direct status=none '
             '| sha256sum' % (
