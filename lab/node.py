@@ -177,10 +177,11 @@ class Node:
 
         No words: none of it. In the node, whose kernel has netem for sure.
         """
-        self.run('tc qdisc del dev vec0 root', check=False)
-        if words:
-            self.run(['tc', 'qdisc', 'add', 'dev', 'vec0', 'root', 'netem',
-                      *words])
+        if words:  # at once: several may ask at a time
+            self.run(['tc', 'qdisc', 'replace', 'dev', 'vec0', 'root',
+                      'netem', *words])
+        else:
+            self.run('tc qdisc del dev vec0 root', check=False)
 
     def _ip(self, *words):
         self.lab.host_run('ip', *words)
