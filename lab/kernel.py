@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel that nodes run: user-mode Linux.
 
-Newer ones than Debian 12's (Linux 6.1) start processes faster: Debian 13's
-(Linux 6.12) in about half the time, one that traps system calls by seccomp
-instead of ptrace (Linux 7) in half of that. They run here with the C library
-they were built for; both are only taken out of their packages.
+Debian 13's (Linux 6.12) starts processes about twice as fast as Debian 12's
+(Linux 6.1). It runs here with the C library it was built for; both are only
+taken out of their packages.
 """
 
 import os
@@ -14,10 +13,8 @@ import shutil
 from lab import install
 from lab import process
 
-#: Where kernels are taken from, the best first: release of Debian, package. A
-#: release that is not stable yet counts only while it has a kernel that is
-#: known to work.
-NEWER = (('forky', 'user-mode-linux=7.2um1'), ('trixie', 'user-mode-linux'))
+#: The release of Debian whose kernel is taken.
+NEWER = 'trixie'
 #: Asks for another: "own" for Debian 12's, or a directory with linux.uml and
 #: modules/VERSION.
 CHOICE = 'LOCALCLONE_LAB_KERNEL'
@@ -25,7 +22,7 @@ OWN = {'binary': '/usr/bin/linux.uml', 'modules': '/usr/lib/uml/modules'}
 
 
 def choose(progress) -> dict:
-    """The best of the newer kernels; Debian 12's if none can be had.
+    """Debian 13's kernel; Debian 12's if that cannot be had.
 
     :returns: binary; modules: what its nodes see as /lib/modules
     """
@@ -34,7 +31,7 @@ def choose(progress) -> dict:
         return OWN
     try:
         path = pathlib.Path(choice) if choice else install.template(
-            'kernel', repr(NEWER).encode(), _take_out_best, progress)
+            'kernel', NEWER.encode(), _take_out, progress)
     except (process.LabError, OSError) as exc:
         progress('Nodes run Debian 12\'s own kernel, which is slower: there '
                  'is no newer one to be had (%s)' % exc)
@@ -43,27 +40,13 @@ def choose(progress) -> dict:
             'modules': str(path / 'modules')}
 
 
-def _take_out_best(path):
-    """Fill a directory with a newer kernel, its modules and libc.
-
-    Once: what could not be had is not asked for again by each lab.
-    """
-    for release, package in NEWER:
-        try:
-            return _take_out(path, release, package)
-        except (process.LabError, OSError) as exc:
-            failed = exc
-            shutil.rmtree(path)
-            path.mkdir()
-    raise failed
-
-
-def _take_out(path, release, package):
+def _take_out(path):
+    """Fill a directory with the newer kernel, its modules and libc."""
     work = path / 'work'
     work.mkdir()
-    options = _beside(work, release)
+    options = _beside(work)
     process.run('apt-get', '-qq', *options, 'update', timeout=600)
-    install.take_apart(work, package, 'libc6', options=options)
+    install.take_apart(work, 'user-mode-linux', 'libc6', options=options)
     libraries = path / 'libraries'
     (work / 'usr/bin/linux.uml').rename(path / 'linux.uml')
     (work / 'usr/lib/uml/modules').rename(path / 'modules')
@@ -75,10 +58,10 @@ def _take_out(path, release, package):
     shutil.rmtree(work)
 
 
-def _beside(work, release):
-    """Options of apt: a release alone, beside what this machine has."""
+def _beside(work):
+    """Options of apt: NEWER alone, beside what apt knows of this machine."""
     (work / 'sources.list').write_text('deb %s %s main\n' % (
-        _mirror(), release))
+        _mirror(), NEWER))
     for name in ('lists', 'cache'):
         (work / name).mkdir()
     return ('-o', 'APT::Sandbox::User=root',

@@ -107,7 +107,6 @@ class Node:
             'vec0:transport=tap,ifname=%s,depth=128,gro=1,'
             'mac=02:00:00:00:00:%s' % (self.tap, self.address[-2:]),
             'rootfstype=hostfs', 'rootflags=/', 'rw', 'quiet',
-            'seccomp=auto',  # instead of ptrace, if the kernel can
             'init=%s/lab/node_init.sh' % self.lab.repo,
             'con=null', 'con0=null,fd:1', 'lc_name=' + self.name,
             'lc_address=' + self.address, 'lc_repo=%s' % self.lab.repo,
