@@ -60,6 +60,9 @@ def _handle(survey, volume_id):
             'on': [below.get(number, number) for number in device.uses()]}
 
 
+_MISSING = 'the LV %s is missing'
+
+
 def differences(found: dict, transfer: state.Transfer | None,
                 home: str | None, lv: str | None) -> list[str]:
     """Where a node is not as the record says, in words. Pure.
@@ -91,25 +94,31 @@ def differences(found: dict, transfer: state.Transfer | None,
                 wrong.append('there is no session with the source')
             if names.metadata_lv(transfer.shadow_id) not in lvs:
                 wrong.append('the metadata LV is missing')
-        elif on != ['LV ' + transfer.destination_lv]:
-            wrong.append('the handle is on %s, not on the LV' % on[0])
+            if transfer.destination_lv not in lvs:
+                wrong.append(_MISSING % transfer.destination_lv)
+        else:
+            wrong += _not_on_lv(on, transfer.destination_lv, lvs)
     elif transfer and host == transfer.source:
         if transfer.phase is Phase.RELEASING:
             if handle or transfer.source_lv in lvs:
                 wrong.append('the source is still there')
-        elif on != ['LV ' + transfer.source_lv]:
-            wrong.append('the handle is on %s, not on the LV' % on[0])
+        else:
+            wrong += _not_on_lv(on, transfer.source_lv, lvs)
         if transfer.committed and transfer.phase in state.READS_SOURCE and (
                 not found['served'][0]):
             wrong.append('the source is not exported')
     elif home == host:
-        if lv not in lvs:
-            wrong.append('the LV %s is missing' % lv)
-        elif on != ['LV ' + lv]:
-            wrong.append('the handle is on %s, not on the LV' % on[0])
+        wrong += _not_on_lv(on, lv, lvs)
     elif handle:
         wrong.append('there is a handle, though the volume is not here')
     return wrong
+
+
+def _not_on_lv(on, lv, lvs):
+    if lv not in lvs:
+        yield _MISSING % lv
+    elif on != ['LV ' + lv]:
+        yield 'the handle is on %s, not on the LV' % on[0]
 
 
 #: Begins what kept a repair from being complete.

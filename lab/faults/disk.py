@@ -177,6 +177,14 @@ class Disk:
         self.attached[node.name] = self.instance.attach(
             self.volume, node, live=live)
 
+    def try_attach(self, node, live=False):
+        """The same, for who asks again if it is refused."""
+        try:
+            self.attach(node, live)
+        except process.LabError:
+            self.forget_failed()
+            raise
+
     def detach(self, node, status='available'):
         """Detach; done again, it is done."""
         self.forget(self.attached[node.name].id)

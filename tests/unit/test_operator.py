@@ -147,39 +147,47 @@ ON_CLONE = 'clone ' + names.clone(SHADOW)
 META = names.metadata_lv(SHADOW)
 CLONE = {'mode': 'rw', 'enabled': True}
 MIGRATING = moving(Phase.MIGRATING)
+OLD, NEW = 'volume-' + V1, 'volume-' + SHADOW
 
 DIFFERENCES = (
     # what, found, transfer, words that must be in the one difference
-    ('destination', standing(B, ON_CLONE, [META], CLONE, session='/dev/sda'),
+    ('destination', standing(
+        B, ON_CLONE, [NEW, META], CLONE, session='/dev/sda'),
      MIGRATING, None),
     ('destination on the LV', standing(
-        B, 'LV volume-' + SHADOW, [META], CLONE, session='/dev/sda'),
+        B, 'LV ' + NEW, [NEW, META], CLONE, session='/dev/sda'),
      MIGRATING, 'not on the clone'),
-    ('no clone', standing(B, ON_CLONE, [META], session='/dev/sda'),
+    ('no clone', standing(B, ON_CLONE, [NEW, META], session='/dev/sda'),
      MIGRATING, 'clone is missing'),
     ('failed clone', standing(
-        B, ON_CLONE, [META], dict(CLONE, mode='Fail'), session='/dev/sda'),
+        B, ON_CLONE, [NEW, META], dict(CLONE, mode='Fail'),
+        session='/dev/sda'),
      MIGRATING, 'mode Fail'),
     ('copying too early', standing(
-        B, ON_CLONE, [META], CLONE, session='/dev/sda'),
+        B, ON_CLONE, [NEW, META], CLONE, session='/dev/sda'),
      moving(Phase.STARTING), 'the clone is copying'),
     ('not copying', standing(
-        B, ON_CLONE, [META], dict(CLONE, enabled=False), session='/dev/sda'),
+        B, ON_CLONE, [NEW, META], dict(CLONE, enabled=False),
+        session='/dev/sda'),
      MIGRATING, 'not copying'),
-    ('no session', standing(B, ON_CLONE, [META], CLONE), MIGRATING,
+    ('no session', standing(B, ON_CLONE, [NEW, META], CLONE), MIGRATING,
      'no session'),
-    ('no metadata', standing(B, ON_CLONE, [], CLONE, session='/dev/sda'),
+    ('no metadata', standing(B, ON_CLONE, [NEW], CLONE, session='/dev/sda'),
      MIGRATING, 'metadata LV is missing'),
-    ('cut over', standing(B, 'LV volume-' + SHADOW),
+    ('no LV', standing(B, ON_CLONE, [META], CLONE, session='/dev/sda'),
+     MIGRATING, 'LV %s is missing' % NEW),
+    ('cut over', standing(B, 'LV ' + NEW, [NEW]),
      moving(Phase.COMPLETING), None),
-    ('not cut over', standing(B, ON_CLONE), moving(Phase.RELEASING),
+    ('not cut over', standing(B, ON_CLONE, [NEW]), moving(Phase.RELEASING),
      'not on the LV'),
-    ('source', standing(A, 'LV volume-' + V1, served=True), MIGRATING, None),
-    ('source, not exported', standing(A, 'LV volume-' + V1), MIGRATING,
+    ('source', standing(A, 'LV ' + OLD, [OLD], served=True), MIGRATING, None),
+    ('source, not exported', standing(A, 'LV ' + OLD, [OLD]), MIGRATING,
      'not exported'),
-    ('source without handle', standing(A, served=True), MIGRATING,
-     'on nothing'),
-    ('source not removed', standing(A, None, ['volume-' + V1]),
+    ('source without handle', standing(A, None, [OLD], served=True),
+     MIGRATING, 'on nothing'),
+    ('source without LV', standing(A, served=True), MIGRATING,
+     'LV %s is missing' % OLD),
+    ('source not removed', standing(A, None, [OLD]),
      moving(Phase.RELEASING), 'still there'),
     ('at home', standing(A, 'LV x', ['x']), None, None),
     ('at home, no handle', standing(A, None, ['x']), None, 'on nothing'),
