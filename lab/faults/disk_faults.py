@@ -357,7 +357,8 @@ def eight(course):
                                 course.destination) for disk in others]
     course.ground.brake(course.source)
     # All requests at once would meet their limits on nodes as slow as these.
-    in_parallel([move.run for move in moves], most=3)
+    in_parallel([lambda m=move: (m.start(), m.join()) for move in moves],
+                most=3)
     for move in moves:
         move.settle(())
     if json.dumps(look.shadows(course.ground.lab)).count(
