@@ -39,7 +39,7 @@ class Request:
     :param connector_host: the connecting host's name
     :param initiator: the connecting host's iSCSI name, if it has one
     :param attachments: all attachments, the connecting one included
-    :param transfer: the volume's transfer, if one is under way
+    :param move: the volume's move, if one is under way
     :param pinned: why the volume must stay where it is, if it must
     """
 
@@ -49,7 +49,7 @@ class Request:
     connector_host: str
     initiator: str | None
     attachments: Sequence[Attachment] = ()
-    transfer: state.Transfer | None = None
+    move: state.Move | None = None
     pinned: str | None = None
 
 
@@ -82,35 +82,35 @@ def decide(request: Request) -> Decision:
         return Decision(
             Verdict.REFUSE, 'it is attached to another instance on %s.'
             % elsewhere[0].host, 'ATTACHED_ELSEWHERE')
-    if request.transfer and request.transfer.phase is state.Phase.STARTING:
+    if request.move and request.move.phase is state.Phase.STARTING:
         # Without the other attachment it is no live migration any more, but
         # its guest may still write at the source.
-        left = request.transfer.committed and not elsewhere
+        left = request.move.committed and not elsewhere
         if left or not by_instance:
-            return _during_transfer(request, elsewhere)
+            return _during_move(request, elsewhere)
     if request.node == request.home:
         return Decision(Verdict.LOCAL)
     if request.node is None:
         return _remotely(request, 'the host does not run this backend')
     if not by_instance:
         return _remotely(request, 'it is not an instance that connects')
-    if request.transfer:
-        return _during_transfer(request, elsewhere)
+    if request.move:
+        return _during_move(request, elsewhere)
     if request.pinned:
         return _remotely(request, request.pinned)
     return Decision(Verdict.LIVE_MOVE if elsewhere else Verdict.MOVE)
 
 
-def _during_transfer(request, elsewhere):
-    transfer = request.transfer
-    if (transfer.committed and not elsewhere
-            and transfer.phase is not state.Phase.STARTING):
+def _during_move(request, elsewhere):
+    move = request.move
+    if (move.committed and not elsewhere
+            and move.phase is not state.Phase.STARTING):
         # The home already serves every byte, local or through its clone; a
         # second clone on top would double the sources that may fail.
         return _remotely(request, 'it is still being moved to its home')
     return Decision(
         Verdict.REFUSE, 'it is being moved (%s); wait until that has ended.'
-        % transfer.phase.value, 'TRANSFER_BUSY')
+        % move.phase.value, 'MOVE_BUSY')
 
 
 def _remotely(request, reason):
@@ -121,7 +121,7 @@ def _remotely(request, reason):
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
+class Holders:
     """Who holds a volume whose live move is in phase ``starting``.
 
     The attachments are what Cinder says; whether a handle is open is what a
@@ -138,7 +138,7 @@ class Standing:
     pending: bool
 
 
-def may_go_forward(standing: Standing, source_users: int) -> bool:
+def may_go_forward(standing: Holders, source_users: int) -> bool:
     """Whether the source has let go, so that hydration may begin.
 
     A source attachment that survives means "unsafe", whatever else is true;
@@ -149,7 +149,7 @@ def may_go_forward(standing: Standing, source_users: int) -> bool:
     return not standing.source and not source_users
 
 
-def may_go_back(standing: Standing, destination_users: int,
+def may_go_back(standing: Holders, destination_users: int,
                 written: bool) -> bool:
     """Whether a live migration was given up without a call that says so.
 

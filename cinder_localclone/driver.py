@@ -2,7 +2,7 @@
 """Cinder's driver interface. Each method re-reads, decides, calls one room.
 
 The way a volume takes is read here from ``initialize_connection`` downwards:
-:mod:`decision` says where it is served, :mod:`transfer` moves it,
+:mod:`decision` says where it is served, :mod:`moves` moves it,
 :mod:`reconcile` brings whatever was begun to its end.
 """
 
@@ -32,6 +32,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import export
 from cinder_localclone import inspection
 from cinder_localclone import messages
+from cinder_localclone import moves
 from cinder_localclone import names
 from cinder_localclone import opts
 from cinder_localclone import peer
@@ -40,7 +41,6 @@ from cinder_localclone import reconcile
 from cinder_localclone import records
 from cinder_localclone import stack
 from cinder_localclone.state import Phase
-from cinder_localclone import transfer
 
 LOG = logging.getLogger(__name__)
 
@@ -102,11 +102,11 @@ class LocalCloneDriver(driver.VolumeDriver):
         for problem in self._problems:
             LOG.error('This node cannot take volumes that move: %s', problem)
         # Peers are asked later: at start there may be none.
-        self.reconciler.converge_node(transfers=False)
+        self.reconciler.converge_node(moves=False)
         if self._server is None:
             self._server = peer.start_server(self.host, Handlers(self))
-            self._start_loop(self.configuration.localclone_interval,
-                             self.reconciler.converge_transfers)
+            self._start_loop(self.configuration.localclone_move_interval,
+                             self.reconciler.converge_moves)
             self._start_loop(self.configuration.localclone_node_interval,
                              self.reconciler.converge_node)
             if self.configuration.localclone_wake_interval:
@@ -148,7 +148,7 @@ class LocalCloneDriver(driver.VolumeDriver):
         rows = records.Records()
         self.directory = peer.Directory(self.host, rows, peers)
         self.directory.know(self.host, self._addresses())
-        self.node = transfer.Node(
+        self.node = moves.Node(
             host=self.host, records=rows,
             stack=stack.Stack(
                 conf.volume_group, self.vg.vg_thin_pool,
@@ -228,10 +228,10 @@ class LocalCloneDriver(driver.VolumeDriver):
     # -- volumes
 
     def create_volume(self, volume):
-        """Create an LV and its handle, or the destination of a transfer."""
+        """Create an LV and its handle, or the destination of a move."""
         if records.is_shadow(volume):
-            found = self.node.records.transfer(volume.id)
-            transfer.prepare(self.node, volume.id, found.token.nonce)
+            found = self.node.records.get_move(volume.id)
+            moves.prepare(self.node, volume.id, found.token.nonce)
             return
         if records.is_migrated_by_cinder(volume):
             raise NotImplementedError(_(
@@ -246,12 +246,12 @@ class LocalCloneDriver(driver.VolumeDriver):
         """Remove all of a volume, on both nodes if it is moving.
 
         What is gone already is done. A shadow is never deleted here: it
-        goes with its transfer. See :meth:`reconcile.Reconciler.delete`.
+        goes with its move. See :meth:`reconcile.Reconciler.delete`.
         """
         if records.is_shadow(volume):
             raise exceptions.Refused(
                 volume=volume.id, host=self.host, reason='it is one end of '
-                'a transfer and goes when that has ended.')
+                'a move and goes when that has ended.')
         self.reconciler.delete(volume)
 
     def delete_snapshot(self, snapshot):
@@ -263,7 +263,7 @@ class LocalCloneDriver(driver.VolumeDriver):
     def unmanage(self, volume):
         """Not implemented: only what is deleted leaves this backend whole.
 
-        Cinder's own answer would leave a handle, and a transfer, behind.
+        Cinder's own answer would leave a handle, and a move, behind.
         """
         raise NotImplementedError()
 
@@ -324,10 +324,10 @@ class LocalCloneDriver(driver.VolumeDriver):
         """The home's answer to initialize_connection."""
         node_of_connector = self.directory.find(context, connector)
         with self._lock(volume_id):
-            self.reconciler.settle_abandoned(volume_id)
+            self.reconciler.abandon_interrupted(volume_id)
             volume = self.node.records.volume(volume_id)
             if volume_utils.extract_host(volume.host) != self.host:
-                raise exceptions.StaleTransfer(volume=volume_id)
+                raise exceptions.StaleMove(volume=volume_id)
             found = decision.decide(self._request(
                 volume, connector, node_of_connector))
             LOG.info('Volume %(volume)s for %(host)s: %(verdict)s '
@@ -341,7 +341,7 @@ class LocalCloneDriver(driver.VolumeDriver):
             if found.verdict is decision.Verdict.REMOTE:
                 return self._remote_connection(volume, connector)
             if found.verdict is not decision.Verdict.REFUSE:
-                transfer.move(
+                moves.move_volume(
                     self.node, context, volume, node_of_connector,
                     export.new_credentials,
                     live=found.verdict is decision.Verdict.LIVE_MOVE)
@@ -360,7 +360,7 @@ class LocalCloneDriver(driver.VolumeDriver):
             status=volume.status, home=self.host, node=node_of_connector,
             connector_host=connector.get('host') or '',
             initiator=connector.get('initiator'), attachments=attachments,
-            transfer=self.node.records.transfer_of(volume.id),
+            move=self.node.records.move_of(volume.id),
             pinned=self._pinned(volume))
 
     @staticmethod
@@ -397,7 +397,7 @@ class LocalCloneDriver(driver.VolumeDriver):
         """
         found = self.node.records.volume(volume.id)
         where = volume_utils.extract_host(found.host)
-        moving = self.node.records.transfer_of(volume.id)
+        moving = self.node.records.move_of(volume.id)
         from_source = self._leaves_source(moving, connector)
         if from_source:
             where = moving.source
@@ -430,25 +430,25 @@ class LocalCloneDriver(driver.VolumeDriver):
             elif connector.get('initiator'):
                 self.node.exports.withdraw_volume(
                     volume_id, connector['initiator'])
-            moving = self.node.records.transfer_of(volume_id)
+            moving = self.node.records.move_of(volume_id)
             if not (connector and moving and moving.committed
                     and moving.phase is Phase.STARTING):
                 return
             if self._leaves_source(moving, connector):
                 if moving.source == self.host:
-                    self._let_go(context, moving)
+                    self._source_released(context, moving)
             elif moving.destination == self.host:
-                self._when_closed(lambda: transfer.give_back(
+                self._when_closed(lambda: moves.roll_back_live(
                     self.node, context, moving))
 
-    def _let_go(self, context, moving):
+    def _source_released(self, context, moving):
         """The guest has left this node; a late close is waited for.
 
         If it does not come, the detach is done nevertheless: the periodic
         look lets hydration begin when the kernel shows that it may.
         """
         try:
-            self._when_closed(lambda: transfer.let_go(
+            self._when_closed(lambda: moves.source_released(
                 self.node, context, moving))
         except exceptions.LocalCloneError as exc:
             LOG.warning('Hydration of volume %(volume)s waits: %(error)s',
@@ -519,26 +519,26 @@ class Handlers:
         """What this node is and can take.
 
         :returns: host (with pool), addresses, iSCSI initiator name, room
-            (fields of stack.Room, bytes), problems (texts; none: ready),
+            (fields of stack.FreeSpace, bytes), problems (texts; none: ready),
             time (seconds since the epoch, by this node's clock)
         """
         node = self._driver.node
-        room = node.stack.room()
+        free = node.stack.free_space()
         return {
             'host': '%s#%s' % (node.host, self._driver.backend_name),
             'addresses': self._driver._addresses(),
             'initiator': self._driver.initiator,
-            'room': {'volumes': room.volumes, 'metadata': room.metadata,
-                     'shared': room.shared},
+            'room': {'volumes': free.volumes, 'metadata': free.metadata,
+                     'shared': free.shared},
             'problems': self._driver._problems,
             'time': time.time(),
         }
 
     def prepare(self, shadow_id, nonce):
         node = self._driver.node
-        found = node.records.transfer(shadow_id)
+        found = node.records.get_move(shadow_id)
         with node.lock(found.volume_id if found else shadow_id):
-            transfer.prepare(node, shadow_id, nonce)
+            moves.prepare(node, shadow_id, nonce)
 
     def converge(self, volume_id):
         self._driver.reconciler.converge(volume_id)
@@ -556,7 +556,7 @@ class Handlers:
         self._driver.reconciler.abort(volume_id)
 
     def resume(self, volume_id):
-        self._driver.reconciler.resume(volume_id)
+        self._driver.reconciler.go_forward(volume_id)
 
     def serve(self, context, volume_id, connector):
         return self._driver.serve(context, volume_id, connector)

@@ -18,21 +18,21 @@ class LocalCloneError(exception.VolumeDriverException):
 
 
 class InvalidTransition(LocalCloneError):
-    message = _('A transfer in phase "%(phase)s" (%(committed)s) cannot take '
+    message = _('A move in phase "%(phase)s" (%(committed)s) cannot take '
                 'the event "%(event)s". Nothing was changed.')
-    user_message = 'TRANSFER_BUSY'
+    user_message = 'MOVE_BUSY'
 
 
 class InvalidToken(LocalCloneError):
-    message = _('The transfer record "%(token)s" cannot be read: %(reason)s. '
+    message = _('The move record "%(token)s" cannot be read: %(reason)s. '
                 'It was left as it is.')
 
 
-class StaleTransfer(LocalCloneError):
-    message = _('The transfer of volume %(volume)s was changed by another '
+class StaleMove(LocalCloneError):
+    message = _('The move of volume %(volume)s was changed by another '
                 'service at the same moment. Nothing was changed here; the '
                 'request may be sent again.')
-    user_message = 'TRANSFER_BUSY'
+    user_message = 'MOVE_BUSY'
 
 
 class Refused(LocalCloneError):
@@ -61,10 +61,10 @@ class PeerUnreachable(LocalCloneError):
     user_message = 'PEER_UNREACHABLE'
 
 
-class NoRoom(LocalCloneError):
+class NoFreeSpace(LocalCloneError):
     message = _('%(host)s has no room for a volume of %(size)s GiB and its '
-                'transfer metadata: %(reason)s. Nothing was created.')
-    user_message = 'NO_ROOM'
+                'move metadata: %(reason)s. Nothing was created.')
+    user_message = 'NO_FREE_SPACE'
 
 
 class NotReady(LocalCloneError):
@@ -85,7 +85,7 @@ class DestinationWritten(LocalCloneError):
                 'regions), and going back would lose it. Nothing was '
                 'changed. If the instance runs on %(host)s, "cinder-'
                 'localclone resume" goes forward once the source is closed.')
-    user_message = 'TRANSFER_BUSY'
+    user_message = 'MOVE_BUSY'
 
 
 class CloneFailed(LocalCloneError):
@@ -94,12 +94,12 @@ class CloneFailed(LocalCloneError):
                 'written there cannot be told. Nothing was changed. Mend '
                 'the disk and stop what uses the volume; it is then built '
                 'anew.')
-    user_message = 'TRANSFER_BUSY'
+    user_message = 'MOVE_BUSY'
 
 
 class WrongSource(LocalCloneError):
     message = _('What %(iqn)s delivered as %(device)s is not the source of '
-                'the transfer: %(reason)s. It was not used.')
+                'the move: %(reason)s. It was not used.')
     user_message = 'WRONG_SOURCE'
 
 
@@ -143,7 +143,7 @@ class CommandTimeout(LocalCloneError):
 class Busy(LocalCloneError):
     message = _('Volume %(volume)s is being worked on on %(host)s; waited '
                 '%(seconds)s s. The request may be sent again.')
-    user_message = 'TRANSFER_BUSY'
+    user_message = 'MOVE_BUSY'
 
 
 class ExportFailed(LocalCloneError):

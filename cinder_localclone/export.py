@@ -71,37 +71,37 @@ class Exports:
         self.port = port
         self._ended = {}  # (volume, initiator): when, monotonic seconds
 
-    def transfer_location(self, shadow_id: str) -> str:
+    def source_location(self, shadow_id: str) -> str:
         return location(self.address, self.port,
-                        names.transfer_iqn(self.prefix, shadow_id))
+                        names.move_iqn(self.prefix, shadow_id))
 
-    def offer_source(self, transfer: state.Transfer) -> bool:
-        """Serve a transfer's source, read-only, to its destination.
+    def offer_source(self, move: state.Move) -> bool:
+        """Serve a move's source, read-only, to its destination.
 
         Who may log in is in the record, with the CHAP secret: so the same
         export stands again after this node was down, and the destination's
         initiator comes back by itself.
         """
         return self._export(
-            names.transfer_iqn(self.prefix, transfer.shadow_id),
-            transfer.volume_id, True, transfer.initiator, transfer.auth)
+            names.move_iqn(self.prefix, move.shadow_id),
+            move.volume_id, True, move.initiator, move.auth)
 
-    def withdraw_source(self, transfer: state.Transfer) -> bool:
+    def withdraw_source(self, move: state.Move) -> bool:
         return self._unexport(
-            names.transfer_iqn(self.prefix, transfer.shadow_id),
-            transfer.volume_id)
+            names.move_iqn(self.prefix, move.shadow_id),
+            move.volume_id)
 
     def serving(self, volume_id: str) -> tuple[bool, bool]:
         """How a volume's handle is served at this moment.
 
         :returns: whether it is at all (which opens it once), and whether to
-            anyone but the destination of a transfer
+            anyone but the destination of a move
         """
         device = names.handle_path(volume_id)
         iqns = [found['iqn'] for found in self._found()
                 if device in found['devices']]
         return bool(iqns), any(
-            not names.transfer_of_iqn(self.prefix, iqn) for iqn in iqns)
+            not names.shadow_of_move_iqn(self.prefix, iqn) for iqn in iqns)
 
     def offer_volume(self, volume_id: str, initiator: str,
                      auth: str) -> dict:
@@ -168,14 +168,14 @@ class Exports:
                         self.prefix, found['iqn'])])
 
     def withdraw_strays(self, wanted) -> list[str]:
-        """Stop serving the sources of transfers that are over.
+        """Stop serving the sources of moves that are over.
 
-        :param wanted: ``wanted(shadow_id)``: whether it is still a transfer
+        :param wanted: ``wanted(shadow_id)``: whether it is still a move
         :returns: the shadow ids that were served in vain
         """
         strays = []
         for found in self._found():
-            shadow_id = names.transfer_of_iqn(self.prefix, found['iqn'])
+            shadow_id = names.shadow_of_move_iqn(self.prefix, found['iqn'])
             if shadow_id and not wanted(shadow_id):
                 for device in found['devices'] or ['']:
                     lio.unexport(found['iqn'], names.backstore(device))
@@ -215,17 +215,17 @@ class Imports:
                 '', multipath=False, enforce_multipath=False).get(
                     'initiator') or ''
 
-    def disk(self, transfer: state.Transfer) -> str | None:
-        """The path of a transfer's source disk if a session has it."""
-        return self._known_disk(transfer.source_iqn)
+    def disk(self, move: state.Move) -> str | None:
+        """The path of a move's source disk if a session has it."""
+        return self._known_disk(move.source_iqn)
 
     @staticmethod
     def _known_disk(iqn):
         disks = json.loads(block.iscsi_disks()).get(iqn)
         return disks[0] if disks else None
 
-    def attach(self, transfer: state.Transfer) -> str:
-        """Log in to a transfer's source; verify that it is that source.
+    def attach(self, move: state.Move) -> str:
+        """Log in to a move's source; verify that it is that source.
 
         :returns: path of the disk
         :raises WrongSource: if its size or serial number differs; it is
@@ -233,19 +233,19 @@ class Imports:
         :raises SourceUnreachable: if its portal does not answer
         :raises LoginFailed: if no disk came of it
         """
-        properties = connection_properties(transfer.location, transfer.auth)
-        path = self.disk(transfer)
+        properties = connection_properties(move.location, move.auth)
+        path = self.disk(move)
         if path is None:
             self._probe(properties['target_portal'])
             block.record_target(properties['target_iqn'],
                                 properties['target_portal'], self.timeout)
             path = self._connect(properties)
         try:
-            self._verify(transfer, properties['target_iqn'], path)
+            self._verify(move, properties['target_iqn'], path)
         except exceptions.WrongSource:
-            self.detach(transfer)
+            self.detach(move)
             raise
-        block.stall_rather_than_fail(path, self.stall)
+        block.set_recovery_timeout(path, self.stall)
         return path
 
     @staticmethod
@@ -258,7 +258,7 @@ class Imports:
                 iqn=properties['target_iqn'],
                 portal=properties['target_portal'], reason=exc)
 
-    def resume(self, transfer: state.Transfer) -> str:
+    def login_from_records(self, move: state.Move) -> str:
         """Log in with what this node's own iSCSI records know.
 
         :returns: path of the disk
@@ -266,13 +266,13 @@ class Imports:
         :raises NotPossible: if the records do not know the source
         :raises SourceUnreachable: if it does not answer
         """
-        iqn = transfer.source_iqn
+        iqn = move.source_iqn
         path = self._known_disk(iqn)
         if path is None:
             portal = block.known_portal(iqn, self.timeout)
             if not portal:
                 raise exceptions.NotPossible(
-                    volume=transfer.volume_id, reason='this node\'s iSCSI '
+                    volume=move.volume_id, reason='this node\'s iSCSI '
                     'records do not know %s; the volume service logs in to '
                     'it.' % iqn)
             self._probe(portal)
@@ -281,8 +281,8 @@ class Imports:
             if path is None:
                 raise exceptions.SourceUnreachable(
                     portal=portal, reason='no disk came with the session')
-        self._verify(transfer, iqn, path)
-        block.stall_rather_than_fail(path, self.stall)
+        self._verify(move, iqn, path)
+        block.set_recovery_timeout(path, self.stall)
         return path
 
     def _await_disk(self, iqn):
@@ -292,10 +292,10 @@ class Imports:
             wait=tenacity.wait_fixed(0.2),
             retry_error_callback=lambda state: None)(self._known_disk, iqn)
 
-    def detach(self, transfer: state.Transfer) -> None:
+    def detach(self, move: state.Move) -> None:
         """Log out, whatever still uses the disk; nothing on it is dirty."""
         block.end_session(connection_properties(
-            transfer.location, transfer.auth)['target_iqn'], self.timeout)
+            move.location, move.auth)['target_iqn'], self.timeout)
 
     @staticmethod
     def _probe(portal):
@@ -307,13 +307,13 @@ class Imports:
             raise exceptions.SourceUnreachable(portal=portal, reason=exc)
 
     @staticmethod
-    def _verify(transfer, iqn, path):
+    def _verify(move, iqn, path):
         size, serial = block.identity(path)
-        if serial != transfer.volume_id:
+        if serial != move.volume_id:
             raise exceptions.WrongSource(
                 iqn=iqn, device=path, reason='serial number "%s" instead of '
-                '"%s"' % (serial, transfer.volume_id))
-        if size != transfer.size_bytes:
+                '"%s"' % (serial, move.volume_id))
+        if size != move.size_bytes:
             raise exceptions.WrongSource(
                 iqn=iqn, device=path, reason='%d bytes instead of %d'
-                % (size, transfer.size_bytes))
+                % (size, move.size_bytes))

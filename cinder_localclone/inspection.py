@@ -15,7 +15,7 @@ from cinder_localclone.state import Phase
 def inspect(node, volume_id: str, progress) -> dict:
     """Everything on this node that has to do with a volume.
 
-    :param node: a :class:`cinder_localclone.transfer.Node`
+    :param node: a :class:`cinder_localclone.moves.Node`
     :param progress: ``progress(shadow_id)``: the copy's last
         :class:`~cinder_localclone.hydration.Progress`, or None
     :returns: host; handle (number, opened, on: lv, clone or other,
@@ -23,11 +23,11 @@ def inspect(node, volume_id: str, progress) -> dict:
         (hydrated, regions, hydrating, enabled, mode) or None; session (disk)
         and served (whether, whether to others)
     """
-    transfer = node.records.transfer_of(volume_id)
+    move = node.records.move_of(volume_id)
     volume = node.records.volume(volume_id)
     survey = node.stack.survey()
-    wanted = {names.metadata_lv(transfer.shadow_id), transfer.source_lv,
-              transfer.destination_lv} if transfer else set()
+    wanted = {names.metadata_lv(move.shadow_id), move.source_lv,
+              move.destination_lv} if move else set()
     if volume is not None:
         wanted.add(volume.name)
     found = {
@@ -38,11 +38,11 @@ def inspect(node, volume_id: str, progress) -> dict:
                 sorted(survey.lvs.items()) if name in wanted],
         'served': node.exports.serving(volume_id),
     }
-    if transfer and survey.clone(transfer.shadow_id):
+    if move and survey.clone(move.shadow_id):
         found['clone'] = dataclasses.asdict(
-            node.stack.clone_status(transfer.shadow_id))
-        found['session'] = node.imports.disk(transfer)
-        seen = progress(transfer.shadow_id)
+            node.stack.clone_status(move.shadow_id))
+        found['session'] = node.imports.disk(move)
+        seen = progress(move.shadow_id)
         found['progress'] = dataclasses.asdict(seen) if seen else None
     return found
 
@@ -63,7 +63,7 @@ def _handle(survey, volume_id):
 _MISSING = 'the LV %s is missing'
 
 
-def differences(found: dict, transfer: state.Transfer | None,
+def differences(found: dict, move: state.Move | None,
                 home: str | None, lv: str | None) -> list[str]:
     """Where a node is not as the record says, in words. Pure.
 
@@ -77,9 +77,9 @@ def differences(found: dict, transfer: state.Transfer | None,
     on = handle['on'] if handle else ['nothing']
     if handle and handle['suspended']:
         wrong.append('the handle is suspended')
-    if transfer and host == transfer.destination and transfer.committed:
-        if transfer.phase in (Phase.STARTING, Phase.MIGRATING):
-            clone = names.clone(transfer.shadow_id)
+    if move and host == move.destination and move.committed:
+        if move.phase in (Phase.STARTING, Phase.MIGRATING):
+            clone = names.clone(move.shadow_id)
             if on != ['clone ' + clone]:
                 wrong.append('the handle is on %s, not on the clone' % on[0])
             if found['clone'] is None:
@@ -87,24 +87,24 @@ def differences(found: dict, transfer: state.Transfer | None,
             elif found['clone']['mode'] != 'rw':
                 wrong.append('the clone is in mode ' + found['clone']['mode'])
             elif found['clone']['enabled'] != (
-                    transfer.phase is Phase.MIGRATING):
+                    move.phase is Phase.MIGRATING):
                 wrong.append('the clone is %scopying' % (
                     '' if found['clone']['enabled'] else 'not '))
             if not found['session']:
                 wrong.append('there is no session with the source')
-            if names.metadata_lv(transfer.shadow_id) not in lvs:
+            if names.metadata_lv(move.shadow_id) not in lvs:
                 wrong.append('the metadata LV is missing')
-            if transfer.destination_lv not in lvs:
-                wrong.append(_MISSING % transfer.destination_lv)
+            if move.destination_lv not in lvs:
+                wrong.append(_MISSING % move.destination_lv)
         else:
-            wrong += _not_on_lv(on, transfer.destination_lv, lvs)
-    elif transfer and host == transfer.source:
-        if transfer.phase is Phase.RELEASING:
-            if handle or transfer.source_lv in lvs:
+            wrong += _not_on_lv(on, move.destination_lv, lvs)
+    elif move and host == move.source:
+        if move.phase is Phase.RELEASING:
+            if handle or move.source_lv in lvs:
                 wrong.append('the source is still there')
         else:
-            wrong += _not_on_lv(on, transfer.source_lv, lvs)
-        if transfer.committed and transfer.phase in state.READS_SOURCE and (
+            wrong += _not_on_lv(on, move.source_lv, lvs)
+        if move.committed and move.phase in state.READS_SOURCE and (
                 not found['served'][0]):
             wrong.append('the source is not exported')
     elif home == host:
@@ -128,18 +128,18 @@ SAID = {
     'create_lv': 'created LV {0}', 'remove_lv': 'removed LV {0}',
     'activate': 'activated LV {0}',
     'ensure_clone': 'built the clone of {0.volume_id}',
-    'remove_clone': 'removed the clone of transfer {0}',
-    'set_hydration': 'copying of transfer {0} switched to {1}',
+    'remove_clone': 'removed the clone of move {0}',
+    'set_hydration': 'copying of move {0} switched to {1}',
     'ensure_handle_on_lv': 'handle of {0} now on LV {1}',
     'ensure_handle_on_clone': 'handle of {0} now on its clone',
     'remove_handle': 'removed the handle of {0}',
     'offer_source': 'exported the source of {0.volume_id}',
     'withdraw_source': 'withdrew the export of {0.volume_id}',
     'withdraw_volume': 'withdrew exports of {0} that nothing uses',
-    'withdraw_strays': 'withdrew exports of transfers that are over',
-    'advance': 'transfer of {0.volume_id}: {1.value}',
+    'withdraw_strays': 'withdrew exports of moves that are over',
+    'advance': 'move of {0.volume_id}: {1.value}',
     'roll_back': 'gave the identities of {0.volume_id} back',
-    'finish': 'transfer of {0.volume_id} has ended',
+    'finish': 'move of {0.volume_id} has ended',
 }
 
 
@@ -169,7 +169,7 @@ class Recorder:
 def recording(node) -> tuple[object, list[str]]:
     """A node whose effects are noted, and the notes.
 
-    :param node: a :class:`cinder_localclone.transfer.Node`
+    :param node: a :class:`cinder_localclone.moves.Node`
     """
     journal: list[str] = []
     return dataclasses.replace(

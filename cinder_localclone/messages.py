@@ -26,7 +26,7 @@ DETAILS = {
     'PEER_UNREACHABLE': ('LC02', _(
         'The volume service of the destination host does not answer; the '
         'volume stays where it was.')),
-    'NO_ROOM': ('LC03', _(
+    'NO_FREE_SPACE': ('LC03', _(
         'The destination host has not enough free storage for the volume; '
         'the volume stays where it was.')),
     'NOT_READY': ('LC04', _(
@@ -37,7 +37,7 @@ DETAILS = {
     'WRONG_SOURCE': ('LC06', _(
         'The data that the destination host was offered is not that of this '
         'volume; it was not used and the volume stays where it was.')),
-    'TRANSFER_BUSY': ('LC07', _(
+    'MOVE_BUSY': ('LC07', _(
         'The volume is being moved by another request; try again when that '
         'has ended.')),
     'DATA_MISSING': ('LC08', _(

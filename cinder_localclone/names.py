@@ -44,7 +44,7 @@ def handle_path(volume_id: str) -> str:
 
 
 def clone(shadow_id: str) -> str:
-    """The device-mapper name of a transfer's clone, on its destination."""
+    """The device-mapper name of a move's clone, on its destination."""
     return 'localclone-clone-%s' % shadow_id
 
 
@@ -53,7 +53,7 @@ def clone_path(shadow_id: str) -> str:
 
 
 def metadata_lv(shadow_id: str) -> str:
-    """The LV that remembers which regions of a transfer are local."""
+    """The LV that remembers which regions of a move are local."""
     return 'localclone-meta-%s' % shadow_id
 
 
@@ -82,13 +82,13 @@ def shadow_of_metadata(name: str) -> str | None:
     return found.group(1) if found else None
 
 
-def transfer_iqn(prefix: str, shadow_id: str) -> str:
-    """The iSCSI name under which the source of a transfer is exported."""
+def move_iqn(prefix: str, shadow_id: str) -> str:
+    """The iSCSI name under which the source of a move is exported."""
     return '%slocalclone-%s' % (prefix, shadow_id)
 
 
-def transfer_of_iqn(prefix: str, iqn: str) -> str | None:
-    """The shadow id in the name of a transfer's export, if it is one."""
+def shadow_of_move_iqn(prefix: str, iqn: str) -> str | None:
+    """The shadow id in the name of a move's export, if it is one."""
     found = re.match(re.escape(prefix) + 'localclone-(%s)$' % _UUID, iqn)
     return found.group(1) if found else None
 

@@ -12,7 +12,7 @@ localclone_opts = [
         help='Size of a region in KiB, a power of two: the unit in which a '
              'volume that moves is copied. Small regions make the first '
              'write to a region that is not local yet cheap, large ones need '
-             'less metadata. Stored with each transfer: a change applies to '
+             'less metadata. Stored with each move: a change applies to '
              'the next one.'),
     cfg.IntOpt(
         'localclone_hydration_batch', default=8, min=1, max=256,
@@ -39,8 +39,10 @@ localclone_opts = [
              'copies beside busy guests slower, and their guests a bit '
              'faster. 0: leave it to the kernel.'),
     cfg.IntOpt(
-        'localclone_interval', default=5, min=1, max=3600,
-        help='Seconds between looks at the transfers of this node.'),
+        'localclone_move_interval', default=5, min=1, max=3600,
+        deprecated_name='localclone_interval',
+        help='Seconds between checks of the volumes that move from or to '
+             'this node.'),
     cfg.IntOpt(
         'localclone_node_interval', default=60, min=5, max=86400,
         help='Seconds between looks at everything on this node: each volume, '
@@ -67,7 +69,7 @@ localclone_opts = [
 
 
 def geometry(configuration) -> state.Geometry:
-    """What new transfers use.
+    """What new moves use.
 
     :raises ValueError: if the region size is no power of two
     """

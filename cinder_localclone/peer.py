@@ -48,7 +48,7 @@ class Client:
 
     def prepare(self, context, host: str, shadow_id: str,
                 nonce: str) -> None:
-        """Build the destination's stack of an uncommitted transfer."""
+        """Build the destination's stack of an uncommitted move."""
         self._call(context, host, 'prepare', self.timeout,
                    shadow_id=shadow_id, nonce=nonce)
 

@@ -16,11 +16,11 @@ from oslo_utils import timeutils
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
+from cinder_localclone import moves
 from cinder_localclone import records
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from cinder_localclone.state import READS_SOURCE
-from cinder_localclone import transfer as moves
 
 LOG = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ LOG = logging.getLogger(__name__)
 class Reconciler:
     """Converges the volumes of one node.
 
-    :param node: a :class:`cinder_localclone.transfer.Node`
+    :param node: a :class:`cinder_localclone.moves.Node`
     :param context: the admin context in which peers are called
     """
 
@@ -56,19 +56,19 @@ class Reconciler:
         :raises LocalCloneError: if a step failed; the next look tries again
         """
         volume = self.node.records.volume(volume_id)
-        transfer = self.node.records.transfer_of(volume_id)
-        if transfer is None:
+        move = self.node.records.move_of(volume_id)
+        if move is None:
             self._at_rest(volume_id, volume)
-        elif self.node.host == transfer.destination:
-            self._as_destination(transfer, volume)
-        elif self.node.host == transfer.source:
-            self._as_source(transfer, volume)
+        elif self.node.host == move.destination:
+            self._as_destination(move, volume)
+        elif self.node.host == move.source:
+            self._as_source(move, volume)
 
     def _at_rest(self, volume_id, volume):
         if volume is None or not self._is_home(volume):
             self._forget(volume_id)
             return
-        self.node.exports.withdraw_strays(self.node.records.is_transfer)
+        self.node.exports.withdraw_strays(self.node.records.is_move)
         if _is_idle(volume) and (
                 volume_id in self.node.exports.served_to_others()):
             self.node.exports.withdraw_volume(volume_id, None)
@@ -76,7 +76,7 @@ class Reconciler:
         if found.metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
             raise exceptions.MissingData(
-                what='The transfer record', volume=volume_id,
+                what='The move record', volume=volume_id,
                 host=self.node.host)
         self.node.stack.ensure_handle_on_lv(
             volume_id, volume.name, volume.size << 30)
@@ -102,96 +102,96 @@ class Reconciler:
                 and not handle.opened):
             self.node.stack.remove_handle(volume_id)
 
-    def _as_destination(self, transfer, volume):
-        if transfer.phase is Phase.ROLLING_BACK:
-            moves.undo(self.node, transfer)
-            LOG.info('Took down the failed transfer of volume %s.',
-                     transfer.volume_id)
-            if transfer.source:
+    def _as_destination(self, move, volume):
+        if move.phase is Phase.ROLLING_BACK:
+            moves.undo(self.node, move)
+            LOG.info('Took down the failed move of volume %s.',
+                     move.volume_id)
+            if move.source:
                 self.node.peers.converge_soon(
-                    self.context, transfer.source, transfer.volume_id)
+                    self.context, move.source, move.volume_id)
             return
-        if not transfer.committed:
+        if not move.committed:
             return  # the source decides
         if volume.status == 'deleting':
             return  # delete_volume takes it down
-        if transfer.phase in (Phase.STARTING, Phase.MIGRATING):
-            disk = moves.build(self.node, transfer, create=False)
+        if move.phase in (Phase.STARTING, Phase.MIGRATING):
+            disk = moves.build(self.node, move, create=False)
             self._serve_again(volume)
-            if transfer.phase is Phase.STARTING:
-                self.node.stack.set_hydration(transfer.shadow_id, False)
-                self._settle_back(transfer, volume)
+            if move.phase is Phase.STARTING:
+                self.node.stack.set_hydration(move.shadow_id, False)
+                self._settle_back(move, volume)
                 return
-            if not self._copied(transfer, disk):
+            if not self._copied(move, disk):
                 return
-        if transfer.phase is not Phase.RELEASING:
-            transfer = moves.complete(self.node, transfer)
-            self._copies.pop(transfer.shadow_id, None)
+        if move.phase is not Phase.RELEASING:
+            move = moves.complete(self.node, move)
+            self._copies.pop(move.shadow_id, None)
             LOG.info('Volume %s is complete on this node.',
-                     transfer.volume_id)
+                     move.volume_id)
         self.node.stack.ensure_handle_on_lv(
-            transfer.volume_id, transfer.destination_lv, transfer.size_bytes)
+            move.volume_id, move.destination_lv, move.size_bytes)
         self.node.peers.converge_soon(
-            self.context, transfer.source, transfer.volume_id)
+            self.context, move.source, move.volume_id)
 
-    def _copied(self, transfer, disk):
+    def _copied(self, move, disk):
         """Let the kernel copy, unless it does so in vain; whether it is done.
 
         :param disk: path of the source's disk
         """
-        status = self.node.stack.clone_status(transfer.shadow_id)
+        status = self.node.stack.clone_status(move.shadow_id)
         progress = self._copies.setdefault(
-            transfer.shadow_id, hydration.Copy()).look(
+            move.shadow_id, hydration.Copy()).look(
                 status, self.node.stack.completed_reads(disk),
                 timeutils.now())
         LOG.info('Volume %(volume)s moves from %(source)s: %(progress)s.',
-                 {'volume': transfer.volume_id, 'source': transfer.source,
+                 {'volume': move.volume_id, 'source': move.source,
                   'progress': progress})
         if status.mode != 'rw':
             LOG.error('The clone of volume %(volume)s is in mode "%(mode)s": '
                       'its metadata or its disk failed. The source is kept. '
                       'Mend the disk and stop what uses the volume: it is '
                       'then tried again.',
-                      {'volume': transfer.volume_id, 'mode': status.mode})
+                      {'volume': move.volume_id, 'mode': status.mode})
         if self.node.stack.set_hydration(
-                transfer.shadow_id, not progress.pause) and progress.pause:
+                move.shadow_id, not progress.pause) and progress.pause:
             LOG.error('The copy of volume %(volume)s fails: the source was '
                       'read, and nothing became local. The kernel\'s log '
                       'names the disk. The source is kept; the copy is tried '
                       'again in %(seconds).0f s.',
-                      {'volume': transfer.volume_id,
+                      {'volume': move.volume_id,
                        'seconds': progress.pause})
-        self.waker.watch(transfer.shadow_id, transfer.geometry.threshold,
+        self.waker.watch(move.shadow_id, move.geometry.threshold,
                          not (status.finished or progress.pause))
         return status.finished
 
-    def _as_source(self, transfer, volume):
-        if transfer.phase is Phase.RELEASING:
-            moves.release(self.node, transfer)
+    def _as_source(self, move, volume):
+        if move.phase is Phase.RELEASING:
+            moves.release(self.node, move)
             LOG.info('The move of volume %(volume)s to %(host)s has ended.',
-                     {'volume': transfer.volume_id,
-                      'host': transfer.destination})
+                     {'volume': move.volume_id,
+                      'host': move.destination})
             return
         self.node.stack.ensure_handle_on_lv(
-            transfer.volume_id, transfer.source_lv, transfer.size_bytes)
-        if transfer.committed:
-            self.node.exports.offer_source(transfer)
-            if transfer.phase is Phase.STARTING and volume is not None:
-                self._settle_forward(transfer, volume)
-        elif transfer.phase in READS_SOURCE:
+            move.volume_id, move.source_lv, move.size_bytes)
+        if move.committed:
+            self.node.exports.offer_source(move)
+            if move.phase is Phase.STARTING and volume is not None:
+                self._settle_forward(move, volume)
+        elif move.phase in READS_SOURCE:
             # Only this service moves its volumes, under the lock that is
-            # held here: whoever began this transfer did not live to end it.
-            moves.abandon(self.node, self.context, transfer)
+            # held here: whoever began this move did not live to end it.
+            moves.abandon(self.node, self.context, move)
         else:
             self.node.peers.converge_soon(
-                self.context, transfer.destination, transfer.volume_id)
+                self.context, move.destination, move.volume_id)
 
-    def settle_abandoned(self, volume_id: str) -> None:
+    def abandon_interrupted(self, volume_id: str) -> None:
         """Settle a move that this service began and did not live to end.
 
         For a caller that holds the volume's lock.
         """
-        found = self.node.records.transfer_of(volume_id)
+        found = self.node.records.move_of(volume_id)
         if (found and not found.committed and found.source == self.node.host
                 and found.phase is not Phase.ROLLING_BACK):
             moves.abandon(self.node, self.context, found)
@@ -205,9 +205,9 @@ class Reconciler:
             nodes; its owner may try again
         """
         with self.node.lock(volume.id):
-            self.settle_abandoned(volume.id)
-            transfer = self.node.records.transfer_of(volume.id)
-            if transfer and transfer.phase is Phase.STARTING:
+            self.abandon_interrupted(volume.id)
+            move = self.node.records.move_of(volume.id)
+            if move and move.phase is Phase.STARTING:
                 raise exception.VolumeIsBusy(volume_name=volume.name)
             # After Cinder's own migration the LV bears another volume's
             # name, and that one's handle.
@@ -217,51 +217,51 @@ class Reconciler:
                 self.node.exports.withdraw_volume(each, None)
                 if moves.users(self.node, each):
                     raise exception.VolumeIsBusy(volume_name=volume.name)
-            if transfer is None or not transfer.committed:
-                if transfer:
-                    self.node.exports.withdraw_source(transfer)
+            if move is None or not move.committed:
+                if move:
+                    self.node.exports.withdraw_source(move)
                 for each in sorted(handles):
                     self.node.stack.remove_handle(each)
                 moves.remove_volume_lv(self.node, volume.name, volume.size)
                 return
-            moves.take_down(self.node, transfer)
-            if transfer.phase is not Phase.RELEASING:
-                transfer = self.node.records.advance(
-                    transfer, Event.VOLUME_DELETED)
+            moves.tear_down(self.node, move)
+            if move.phase is not Phase.RELEASING:
+                move = self.node.records.advance(
+                    move, Event.VOLUME_DELETED)
         self.node.peers.converge_soon(
-            self.context, transfer.source, volume.id)
+            self.context, move.source, volume.id)
 
     # -- signals that never come
 
-    def _standing(self, transfer, volume):
+    def _holders(self, move, volume):
         connectors = [attachment.connector
                       for attachment in volume.volume_attachment]
-        at = [self.node.is_at(connector, transfer.destination)
+        at = [self.node.is_at(connector, move.destination)
               for connector in connectors if connector]
-        return decision.Standing(
+        return decision.Holders(
             source=not all(at), destination=any(at),
             pending=not all(connectors))
 
-    def _settle_forward(self, transfer, volume):
+    def _settle_forward(self, move, volume):
         """At the source: it was detached, and no call has said so."""
-        users = moves.users(self.node, transfer.volume_id)
-        if decision.may_go_forward(self._standing(transfer, volume), users):
+        users = moves.users(self.node, move.volume_id)
+        if decision.may_go_forward(self._holders(move, volume), users):
             LOG.info('Volume %s is not attached to this node any more: '
-                     'hydration may begin.', transfer.volume_id)
-            moves.let_go(self.node, self.context, transfer)
+                     'hydration may begin.', move.volume_id)
+            moves.source_released(self.node, self.context, move)
 
-    def _settle_back(self, transfer, volume):
+    def _settle_back(self, move, volume):
         """At the destination: the migration was dropped without a call."""
-        users = moves.users(self.node, transfer.volume_id)
-        written = moves.written_regions(self.node, transfer)
-        if decision.may_go_back(self._standing(transfer, volume), users,
+        users = moves.users(self.node, move.volume_id)
+        written = moves.written_regions(self.node, move)
+        if decision.may_go_back(self._holders(move, volume), users,
                                 bool(written)):
             LOG.info('The live migration of volume %s to this node was '
-                     'dropped: rolling back.', transfer.volume_id)
-            moves.give_back(self.node, self.context, transfer)
+                     'dropped: rolling back.', move.volume_id)
+            moves.roll_back_live(self.node, self.context, move)
 
     def abort(self, volume_id: str) -> None:
-        """Roll a transfer back, as far as that loses nothing.
+        """Roll a move back, as far as that loses nothing.
 
         For the source if it is not committed, else for the destination.
 
@@ -270,47 +270,47 @@ class Reconciler:
         :raises DestinationWritten: if it was written there
         """
         with self.node.lock(volume_id):
-            transfer = self.node.records.transfer_of(volume_id)
-            if transfer is None:
-                raise self._not_possible(volume_id, 'it has no transfer.')
-            if transfer.phase is Phase.ROLLING_BACK:
+            move = self.node.records.move_of(volume_id)
+            if move is None:
+                raise self._not_possible(volume_id, 'it has no move.')
+            if move.phase is Phase.ROLLING_BACK:
                 self.converge_locked(volume_id)
-            elif not transfer.committed:
-                self._check_here(transfer, transfer.source)
-                moves.abandon(self.node, self.context, transfer)
-            elif transfer.phase is Phase.STARTING:
-                self._check_here(transfer, transfer.destination)
-                moves.give_back(self.node, self.context, transfer)
+            elif not move.committed:
+                self._check_here(move, move.source)
+                moves.abandon(self.node, self.context, move)
+            elif move.phase is Phase.STARTING:
+                self._check_here(move, move.destination)
+                moves.roll_back_live(self.node, self.context, move)
             else:
                 raise self._not_possible(
                     volume_id, 'the volume is at %s already, with all that '
                     'was written since; it only goes forward (%s).' % (
-                        transfer.destination, transfer.phase.value))
+                        move.destination, move.phase.value))
 
-    def resume(self, volume_id: str) -> None:
+    def go_forward(self, volume_id: str) -> None:
         """Take the next step, though an attachment may speak against it.
 
         A live move whose source attachment was never removed goes forward
         if the kernel of the source (where this must be called) shows that
         nothing has the volume open.
 
-        :raises NotPossible: if there is no transfer
+        :raises NotPossible: if there is no move
         :raises SourceBusy: if the source is still in use
         """
         with self.node.lock(volume_id):
-            transfer = self.node.records.transfer_of(volume_id)
-            if transfer is None:
-                raise self._not_possible(volume_id, 'it has no transfer.')
-            if transfer.committed and transfer.phase is Phase.STARTING:
-                self._check_here(transfer, transfer.source)
-                moves.let_go(self.node, self.context, transfer)
+            move = self.node.records.move_of(volume_id)
+            if move is None:
+                raise self._not_possible(volume_id, 'it has no move.')
+            if move.committed and move.phase is Phase.STARTING:
+                self._check_here(move, move.source)
+                moves.source_released(self.node, self.context, move)
             else:
                 self.converge_locked(volume_id)
 
-    def _check_here(self, transfer, host):
+    def _check_here(self, move, host):
         if host != self.node.host:
             raise self._not_possible(
-                transfer.volume_id, 'this has to be done on %s.' % host)
+                move.volume_id, 'this has to be done on %s.' % host)
 
     @staticmethod
     def _not_possible(volume_id, reason):
@@ -318,19 +318,19 @@ class Reconciler:
 
     # -- the node
 
-    def converge_transfers(self) -> None:
-        """Take the next step of every transfer from or to this node."""
-        for transfer in self.node.records.transfers_of(self.node.host):
-            self._attempt(transfer.volume_id)
+    def converge_moves(self) -> None:
+        """Take the next step of every move from or to this node."""
+        for move in self.node.records.moves_of(self.node.host):
+            self._attempt(move.volume_id)
 
-    def converge_node(self, transfers: bool = True) -> None:
+    def converge_node(self, moves: bool = True) -> None:
         """Converge everything on this node.
 
-        :param transfers: whether to look at volumes that are moving, which
+        :param moves: whether to look at volumes that are moving, which
             may have to wait for peers
         """
         moving = {t.volume_id: t for t in
-                  self.node.records.transfers_of(self.node.host)}
+                  self.node.records.moves_of(self.node.host)}
         home = {v.id: v for v in
                 self.node.records.volumes_of(self.node.host)}
         found = self.node.stack.survey()
@@ -349,16 +349,16 @@ class Reconciler:
         for stray in handles - set(home) - set(moving):
             self._attempt(stray)
         self._withdraw_strays(moving.values())
-        if transfers:
+        if moves:
             for volume_id in moving:
                 self._attempt(volume_id)
 
-    def _withdraw_strays(self, transfers):
-        wanted = {t.shadow_id for t in transfers
+    def _withdraw_strays(self, moves):
+        wanted = {t.shadow_id for t in moves
                   if t.source == self.node.host and t.phase in READS_SOURCE}
         self.node.exports.withdraw_strays(
             lambda shadow_id: shadow_id in wanted
-            or self.node.records.is_transfer(shadow_id))
+            or self.node.records.is_move(shadow_id))
 
     def _attempt(self, volume_id):
         """One volume that fails never stops the others."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only room that touches Cinder's database.
 
-A transfer is recorded in a *shadow*: a hidden volume row in status
+A move is recorded in a *shadow*: a hidden volume row in status
 ``maintenance`` whose ``migration_status`` is ``target:<volume id>``, as in
 Cinder's own migration, so that the volume itself stays a first-class volume.
 Until commit the shadow stands for the copy that is built on the destination,
@@ -53,8 +53,8 @@ def _target(volume_id: str) -> str:
     return 'target:' + volume_id
 
 
-def _to_transfer(shadow, volume) -> state.Transfer:
-    """A transfer from its rows; the volume's may be gone already."""
+def _to_move(shadow, volume) -> state.Move:
+    """A move from its rows; the volume's may be gone already."""
     committed = shadow.name_id != shadow.id
     here, there = _service(shadow.host), None
     if volume is not None:
@@ -65,7 +65,7 @@ def _to_transfer(shadow, volume) -> state.Transfer:
         destination_lv = CONF.volume_name_template % shadow.id
     else:
         source_lv, destination_lv = volume and volume.name, shadow.name
-    return state.Transfer(
+    return state.Move(
         volume_id=shadow.migration_status.partition(':')[2],
         shadow_id=shadow.id,
         token=state.Token.parse(shadow.replication_driver_data),
@@ -77,7 +77,7 @@ def _to_transfer(shadow, volume) -> state.Transfer:
 
 
 class Records:
-    """Volumes, attachments, transfers and services, as Cinder has them."""
+    """Volumes, attachments, moves and services, as Cinder has them."""
 
     # -- reading
 
@@ -93,42 +93,42 @@ class Records:
         return [v for v in objects.VolumeList.get_all_by_host(_admin(), host)
                 if not is_shadow(v)]
 
-    def transfer_of(self, volume_id: str) -> state.Transfer | None:
-        """The transfer of a volume, or of a volume that was deleted."""
+    def move_of(self, volume_id: str) -> state.Move | None:
+        """The move of a volume, or of a volume that was deleted."""
         with main_context_manager.reader.using(_admin()) as session:
             shadow = self._shadow_query(session).filter_by(
                 migration_status=_target(volume_id)).first()
             if shadow is None:
                 return None
-            return _to_transfer(shadow, self._row(session, volume_id))
+            return _to_move(shadow, self._row(session, volume_id))
 
-    def is_transfer(self, shadow_id: str) -> bool:
-        """Whether there is such a transfer, readable or not."""
+    def is_move(self, shadow_id: str) -> bool:
+        """Whether there is such a move, readable or not."""
         with main_context_manager.reader.using(_admin()) as session:
             return bool(self._shadow_query(session).filter_by(
                 id=shadow_id).count())
 
-    def transfer(self, shadow_id: str) -> state.Transfer | None:
+    def get_move(self, shadow_id: str) -> state.Move | None:
         with main_context_manager.reader.using(_admin()) as session:
             shadow = self._shadow_query(session).filter_by(
                 id=shadow_id).first()
             if shadow is None:
                 return None
-            return _to_transfer(shadow, self._row(
+            return _to_move(shadow, self._row(
                 session, shadow.migration_status.partition(':')[2]))
 
-    def transfers_of(self, host: str) -> list[state.Transfer]:
-        """All transfers from or to a service host."""
-        return [each for each in self.transfers()
+    def moves_of(self, host: str) -> list[state.Move]:
+        """All moves from or to a service host."""
+        return [each for each in self.moves()
                 if host in (each.source, each.destination)]
 
-    def transfers(self) -> list[state.Transfer]:
-        """All transfers there are that can be read."""
+    def moves(self) -> list[state.Move]:
+        """All moves there are that can be read."""
         found = []
         with main_context_manager.reader.using(_admin()) as session:
             for shadow in self._shadow_query(session).all():
                 try:
-                    found.append(_to_transfer(shadow, self._row(
+                    found.append(_to_move(shadow, self._row(
                         session, shadow.migration_status.partition(':')[2])))
                 except exceptions.InvalidToken as exc:
                     # Its volume is left alone; all others go on.
@@ -145,15 +145,15 @@ class Records:
 
     def begin(self, volume, host: str, event: state.Event,
               geometry: state.Geometry, locate, auth: str,
-              initiator: str) -> state.Transfer:
+              initiator: str) -> state.Move:
         """Record the intent to move a volume: create its shadow.
 
         :param host: the destination with its pool
         :param locate: gives the export's provider_location for a shadow id
         :param auth: the export's one-time credentials
         :param initiator: who may log in to the export
-        :raises StaleTransfer: if the volume is not at the home it was read
-            with any more, has a transfer, or is migrated by Cinder itself
+        :raises StaleMove: if the volume is not at the home it was read
+            with any more, has a move, or is migrated by Cinder itself
         """
         shadow_id = str(uuid.uuid4())
         token = state.Token(state.Phase.ABSENT, secrets.token_hex(6),
@@ -164,7 +164,7 @@ class Records:
                 migration_status=_target(volume.id)).count()
             if (row is None or busy or row.host != volume.host
                     or is_migrated_by_cinder(row)):
-                raise exceptions.StaleTransfer(volume=volume.id)
+                raise exceptions.StaleMove(volume=volume.id)
             service = session.query(models.Service).filter_by(
                 host=_service(host), deleted=False).first()
             shadow = models.Volume(
@@ -176,7 +176,7 @@ class Records:
                                    else row.availability_zone),
                 service_uuid=service.uuid if service else None,
                 volume_type_id=row.volume_type_id, bootable=row.bootable,
-                display_name='transfer of %s' % volume.id,
+                display_name='move of %s' % volume.id,
                 display_description=initiator,
                 provider_location=locate(shadow_id), provider_auth=auth,
                 replication_driver_data=str(token),
@@ -184,53 +184,53 @@ class Records:
             session.add(shadow)
             session.flush()
             row.migration_status = None
-            return _to_transfer(shadow, row)
+            return _to_move(shadow, row)
 
-    def advance(self, transfer: state.Transfer,
-                event: state.Event) -> state.Transfer:
+    def advance(self, move: state.Move,
+                event: state.Event) -> state.Move:
         """Enter the phase that follows an event, by compare-and-swap.
 
         :raises InvalidTransition: if there is none
-        :raises StaleTransfer: if another service was first
+        :raises StaleMove: if another service was first
         """
-        token = transfer.token.after(event, transfer.committed)
+        token = move.token.after(event, move.committed)
         with main_context_manager.writer.using(_admin()) as session:
-            volume, shadow = self._locked(session, transfer)
+            volume, shadow = self._locked(session, move)
             shadow.replication_driver_data = str(token)
             session.flush()
-            return _to_transfer(shadow, volume)
+            return _to_move(shadow, volume)
 
-    def commit(self, transfer: state.Transfer) -> state.Transfer:
+    def commit(self, move: state.Move) -> state.Move:
         """Swap the identities of volume and shadow in one transaction.
 
-        :raises StaleTransfer: if either row is not as the transfer says
+        :raises StaleMove: if either row is not as the move says
         """
         with main_context_manager.writer.using(_admin()) as session:
-            volume, shadow = self._locked(session, transfer)
-            if (transfer.committed or volume is None
-                    or _service(volume.host) != transfer.source):
-                raise exceptions.StaleTransfer(volume=transfer.volume_id)
+            volume, shadow = self._locked(session, move)
+            if (move.committed or volume is None
+                    or _service(volume.host) != move.source):
+                raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
             session.flush()
-            return _to_transfer(shadow, volume)
+            return _to_move(shadow, volume)
 
-    def roll_back(self, transfer: state.Transfer) -> state.Transfer:
+    def roll_back(self, move: state.Move) -> state.Move:
         """Give the identities back and enter ``rolling-back``, in one.
 
-        :raises InvalidTransition: if the transfer's phase allows no way back
-        :raises StaleTransfer: if either row is not as the transfer says
+        :raises InvalidTransition: if the move's phase allows no way back
+        :raises StaleMove: if either row is not as the move says
         """
-        token = transfer.token.after(
-            state.Event.DESTINATION_DETACHED, transfer.committed)
+        token = move.token.after(
+            state.Event.DESTINATION_DETACHED, move.committed)
         with main_context_manager.writer.using(_admin()) as session:
-            volume, shadow = self._locked(session, transfer)
+            volume, shadow = self._locked(session, move)
             if (volume is None
-                    or _service(volume.host) != transfer.destination):
-                raise exceptions.StaleTransfer(volume=transfer.volume_id)
+                    or _service(volume.host) != move.destination):
+                raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
             shadow.replication_driver_data = str(token)
             session.flush()
-            return _to_transfer(shadow, volume)
+            return _to_move(shadow, volume)
 
     @staticmethod
     def _swap(volume, shadow):
@@ -244,23 +244,23 @@ class Records:
             setattr(shadow, column, old)
         volume.cluster_name = shadow.cluster_name = None
 
-    def _locked(self, session, transfer):
+    def _locked(self, session, move):
         """The rows of volume and shadow, locked: the compare of each swap.
 
         The identities count as much as the token, which commit leaves as it
         is: its answer may have been lost.
 
         :returns: (volume, None if it is gone; shadow)
-        :raises StaleTransfer: if the shadow is not as the transfer says
+        :raises StaleMove: if the shadow is not as the move says
         """
         rows = {key: self._row(session, key, lock=True) for key in sorted(
-            (transfer.volume_id, transfer.shadow_id))}
-        shadow = rows[transfer.shadow_id]
+            (move.volume_id, move.shadow_id))}
+        shadow = rows[move.shadow_id]
         if (shadow is None
-                or shadow.replication_driver_data != str(transfer.token)
-                or (shadow.name_id != shadow.id) != transfer.committed):
-            raise exceptions.StaleTransfer(volume=transfer.volume_id)
-        return rows[transfer.volume_id], shadow
+                or shadow.replication_driver_data != str(move.token)
+                or (shadow.name_id != shadow.id) != move.committed):
+            raise exceptions.StaleMove(volume=move.volume_id)
+        return rows[move.volume_id], shadow
 
     def drop_live_attachment(self, volume_id: str, host: str) -> None:
         """Remove the attachment of a live migration that was refused.
@@ -283,15 +283,15 @@ class Records:
         if pending:
             max(pending, key=lambda each: each.created_at).destroy()
 
-    def finish(self, transfer: state.Transfer, event: state.Event) -> None:
-        """Forget a transfer: its shadow goes.
+    def finish(self, move: state.Move, event: state.Event) -> None:
+        """Forget a move: its shadow goes.
 
         In the same transaction the volume is told: ``success``, or nothing
         after a roll-back.
         """
-        transfer.token.after(event, transfer.committed)
+        move.token.after(event, move.committed)
         with main_context_manager.writer.using(_admin()) as session:
-            volume, shadow = self._locked(session, transfer)
+            volume, shadow = self._locked(session, move)
             now = timeutils.utcnow()
             shadow.update({
                 'status': 'deleted', 'migration_status': 'deleting',
@@ -323,7 +323,7 @@ def is_migrated_by_cinder(volume) -> bool:
 
 
 def is_shadow(volume) -> bool:
-    """Whether a volume is the other end of a transfer of this driver."""
+    """Whether a volume is the other end of a move of this driver."""
     return bool((volume.migration_status or '').startswith('target:')
                 and (volume.replication_driver_data or '').startswith(
                     state.TOKEN_VERSION + ':'))

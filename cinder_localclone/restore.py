@@ -26,14 +26,14 @@ class Local:
 
     :param lv: name of its LV
     :param size: bytes
-    :param transfer: the transfer that brings it here, if it is not all here
+    :param move: the move that brings it here, if it is not all here
     :param reason: why it is left to the volume service; '' if it is not
     """
 
     volume_id: str
     lv: str
     size: int
-    transfer: state.Transfer | None = None
+    move: state.Move | None = None
     reason: str = ''
 
 
@@ -58,15 +58,15 @@ def plan(survey: stack.Survey) -> list[Local]:
         # A destination LV is named after the shadow (see records.py). One
         # whose volume has a metadata LV is never given out by itself.
         arrival = arriving.get(lv.name[-36:]) or arriving.get(volume_id)
-        found.append(_of_transfer(local, *arrival) if arrival else local)
+        found.append(_of_move(local, *arrival) if arrival else local)
     return sorted(_without_doubles(found),
-                  key=lambda local: local.transfer is not None)
+                  key=lambda local: local.move is not None)
 
 
-def _of_transfer(local, shadow_id, metadata):
+def _of_move(local, shadow_id, metadata):
     if names.METADATA_READY not in metadata.tags:
         return dataclasses.replace(
-            local, reason='its transfer was not prepared to the end')
+            local, reason='its move was not prepared to the end')
     facts = names.facts(metadata.tags)
     try:
         geometry = state.Geometry.parse(facts['geometry'])
@@ -74,7 +74,7 @@ def _of_transfer(local, shadow_id, metadata):
     except (KeyError, ValueError):
         return dataclasses.replace(
             local, reason='the tags of its metadata LV are not complete')
-    return dataclasses.replace(local, transfer=state.Transfer(
+    return dataclasses.replace(local, move=state.Move(
         volume_id=local.volume_id, shadow_id=shadow_id,
         token=state.Token(state.Phase.MIGRATING, '', geometry),
         committed=True, source='', destination='', source_lv='',
@@ -85,7 +85,7 @@ def _of_transfer(local, shadow_id, metadata):
 def _without_doubles(found):
     ids = [local.volume_id for local in found]
     return [dataclasses.replace(
-        local, transfer=None, reason='two LVs here claim to be it')
+        local, move=None, reason='two LVs here claim to be it')
         if ids.count(local.volume_id) > 1 else local for local in found]
 
 
@@ -114,13 +114,13 @@ def restore(stack_: stack.Stack, imports) -> list[tuple[Local, str]]:
 
 
 def _restore(stack_, imports, local):
-    moving = local.transfer
+    moving = local.move
     if moving is None:
         stack_.ensure_handle_on_lv(local.volume_id, local.lv, local.size)
         return
     for lv in (local.lv, names.metadata_lv(moving.shadow_id)):
         stack_.activate(lv)
-    disk = imports.resume(moving)
+    disk = imports.login_from_records(moving)
     stack_.ensure_clone(moving, disk)
     stack_.ensure_handle_on_clone(local.volume_id, moving.shadow_id,
                                   local.size)

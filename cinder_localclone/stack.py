@@ -4,7 +4,7 @@
 ::
 
     handle   dm-linear, one constant path per volume
-    clone    dm-clone, only during a transfer (metadata LV | LV | source)
+    clone    dm-clone, only during a move (metadata LV | LV | source)
     LV       LVM, thin by default
 
 Every effect does what is missing and returns whether it did anything. It
@@ -53,11 +53,11 @@ class LogicalVolume:
 
 
 @dataclasses.dataclass(frozen=True)
-class Room:
+class FreeSpace:
     """What can be taken in.
 
     :param volumes: bytes that volumes may yet fill
-    :param metadata: bytes for transfer metadata
+    :param metadata: bytes for move metadata
     :param shared: whether both come out of the same free extents
     """
 
@@ -68,7 +68,7 @@ class Room:
     def lacks(self, size: int, metadata: int) -> str:
         """Why a volume of ``size`` bytes does not fit; '' if it does."""
         wanted = [('volumes', self.volumes, size),
-                  ('transfer metadata', self.metadata, metadata)]
+                  ('move metadata', self.metadata, metadata)]
         if self.shared:
             wanted = [('volumes and metadata', self.volumes,
                        size + metadata)]
@@ -153,7 +153,7 @@ class Stack:
 
     :param group: volume group of the volumes
     :param pool: its thin pool; None for thick volumes
-    :param metadata_group: volume group of the transfers' metadata
+    :param metadata_group: volume group of the moves' metadata
     :param timeout: limit of each command, seconds
     """
 
@@ -182,7 +182,7 @@ class Stack:
             for name, device in tables.parse_info(info).items()
             if device.uuid.startswith(names.device_uuid(''))}
 
-    def room(self) -> Room:
+    def free_space(self) -> FreeSpace:
         """What this node can take in.
 
         A copy fills all of its volume, so volumes still on their way here
@@ -191,14 +191,15 @@ class Stack:
         free = parse_free(lvm.free(self._groups, self.timeout))
         metadata = free[self.metadata_group]
         if not self.pool:
-            return Room(free[self.group], metadata,
-                        self.group == self.metadata_group)
+            return FreeSpace(free[self.group], metadata,
+                             self.group == self.metadata_group)
         lvs = self.lvs()
         pool = lvs[self.pool]
         arriving = {names.shadow_of_metadata(name) for name in lvs} - {None}
         unfilled = sum(lv.size - lv.allocated for lv in lvs.values()
                        if lv.thin and lv.name[-36:] in arriving)
-        return Room(pool.size - pool.allocated - unfilled, metadata, False)
+        return FreeSpace(pool.size - pool.allocated - unfilled, metadata,
+                         False)
 
     def capacity(self) -> Capacity:
         """What the scheduler is told."""
@@ -252,7 +253,7 @@ class Stack:
             created = lvm.create_thick(self.group, name, size_bytes, tags,
                                        self.timeout)
         if created:
-            lvm.settle(self._groups, self.timeout)
+            lvm.flush_pvs(self._groups, self.timeout)
         return created
 
     def activate(self, name: str) -> bool:
@@ -271,21 +272,21 @@ class Stack:
                  else self.group)
         removed = lvm.remove(group, name, self.timeout)
         if removed:
-            lvm.settle([group], self.timeout)
+            lvm.flush_pvs([group], self.timeout)
         return removed
 
-    def create_metadata(self, transfer: state.Transfer) -> bool:
+    def create_metadata(self, move: state.Move) -> bool:
         """Create the metadata LV and zero its head: once, marked by a tag.
 
-        More tags say what :mod:`.restore` needs to know of the transfer.
+        More tags say what :mod:`.restore` needs to know of the move.
         """
-        name = names.metadata_lv(transfer.shadow_id)
+        name = names.metadata_lv(move.shadow_id)
         if not lvm.create_thick(
                 self.metadata_group, name,
-                transfer.geometry.metadata_bytes(transfer.size_bytes),
+                move.geometry.metadata_bytes(move.size_bytes),
                 names.tags(
-                    volume=transfer.volume_id, geometry=transfer.geometry,
-                    source=transfer.source_iqn), self.timeout):
+                    volume=move.volume_id, geometry=move.geometry,
+                    source=move.source_iqn), self.timeout):
             found = self.lvs()[name]
             activated = self._activate(found)
             if names.METADATA_READY in found.tags:
@@ -298,7 +299,7 @@ class Stack:
 
     # -- the clone
 
-    def ensure_clone(self, transfer: state.Transfer, source: str) -> bool:
+    def ensure_clone(self, move: state.Move, source: str) -> bool:
         """The clone over LV, metadata LV and the source's disk.
 
         A clone that stands is left alone while it reads from this very
@@ -310,54 +311,54 @@ class Stack:
         handle open: a guest's writes that it has completed, but could not
         record, would vanish under it.
         """
-        name = names.clone(transfer.shadow_id)
+        name = names.clone(move.shadow_id)
         devices = self.devices()
         found = devices.get(name)
         number = block.number(source)
         if found and found.target == 'clone' and not found.suspended:
-            handle = devices.get(names.handle(transfer.volume_id))
+            handle = devices.get(names.handle(move.volume_id))
             if found.uses()[2] == number and (
                     (handle and handle.opened)
-                    or self.clone_status(transfer.shadow_id).mode == 'rw'):
+                    or self.clone_status(move.shadow_id).mode == 'rw'):
                 # Whoever built it may not have come to this.
-                self._withhold_discards(transfer)
+                self._disable_discards(move)
                 return False
         metadata = names.lv_path(self.metadata_group,
-                                 names.metadata_lv(transfer.shadow_id))
-        self._check_metadata(transfer, metadata)
+                                 names.metadata_lv(move.shadow_id))
+        self._check_metadata(move, metadata)
         table = tables.clone(
-            transfer.size_bytes // state.SECTOR, metadata,
-            names.lv_path(self.group, transfer.destination_lv), number,
-            transfer.geometry)
+            move.size_bytes // state.SECTOR, metadata,
+            names.lv_path(self.group, move.destination_lv), number,
+            move.geometry)
         if found:
             devicemapper.replace_suspended(name, table, self.timeout)
         else:
             devicemapper.create(name, names.device_uuid(name), table,
                                 self.timeout)
-        self._withhold_discards(transfer)
+        self._disable_discards(move)
         return True
 
     @staticmethod
-    def _withhold_discards(transfer):
+    def _disable_discards(move):
         """A clone refuses discards, and so does all that is stacked on it.
 
         A discard of a region that is being copied loses writes that follow
         it (measured on 6.1).
         """
-        block.withhold_discards(names.clone_path(transfer.shadow_id))
+        block.disable_discards(names.clone_path(move.shadow_id))
 
-    def _check_metadata(self, transfer, path):
+    def _check_metadata(self, move, path):
         found = block.size(path)
-        needed = transfer.geometry.metadata_bytes(transfer.size_bytes)
+        needed = move.geometry.metadata_bytes(move.size_bytes)
         if found < needed:
             raise exceptions.MetadataTooSmall(
-                device=path, volume=transfer.volume_id, found=found,
+                device=path, volume=move.volume_id, found=found,
                 needed=needed)
         # The kernel takes zeros for a new clone, of which nothing is local
         # (dm-clone-metadata.c). It is new only until the move is committed.
-        if transfer.committed and block.head_is_zero(path, self.timeout):
+        if move.committed and block.head_is_zero(path, self.timeout):
             raise exceptions.MetadataLost(
-                device=path, volume=transfer.volume_id)
+                device=path, volume=move.volume_id)
 
     def set_hydration(self, shadow_id: str, enabled: bool) -> bool:
         if self.clone_status(shadow_id).enabled == enabled:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transfer state machine: phases, events and one frozen table. Pure.
+"""The move state machine: phases, events and one frozen table. Pure.
 
-A *transfer* is the move of one volume from one node to another. Its phase
+A *move* is the move of one volume from one node to another. Its phase
 lives in the row of its *shadow* (see :mod:`cinder_localclone.records`), in a
 column that is entered by compare-and-swap and that the identity swap leaves
 alone. Whether the swap has happened (*committed*) is not a phase: it is read
@@ -19,9 +19,9 @@ SECTOR = 512
 
 
 class Phase(str, enum.Enum):
-    """Where a transfer stands."""
+    """Where a move stands."""
 
-    #: There is no transfer.
+    #: There is no move.
     ABSENT = 'absent'
     #: Both nodes attached (live migration): clone built, hydration off.
     STARTING = 'starting'
@@ -36,7 +36,7 @@ class Phase(str, enum.Enum):
 
 
 class Event(str, enum.Enum):
-    """What moves a transfer from one phase to another."""
+    """What moves a move from one phase to another."""
 
     MOVE_BEGUN = 'move begun'
     LIVE_MOVE_BEGUN = 'live move begun'
@@ -160,8 +160,8 @@ class Token:
 
 
 @dataclasses.dataclass(frozen=True)
-class Transfer:
-    """One transfer as the database tells it.
+class Move:
+    """One move as the database tells it.
 
     Hosts are volume service hosts without the pool (``node1@localclone``);
     LV names are those of the volume's data on either side. ``location`` and

@@ -63,14 +63,14 @@ def sql(lab, statement):
 
 
 def shadows(lab):
-    """The transfers in the database: (volume id, token)."""
+    """The moves in the database: (volume id, token)."""
     return [(row[0].partition(':')[2], row[1]) for row in sql(
         lab, "SELECT migration_status, replication_driver_data FROM volumes "
         "WHERE deleted = 0 AND migration_status LIKE 'target:%'")]
 
 
 def wait_moved(lab, volume_id, timeout=300):
-    """Wait until a volume's transfer has ended with success."""
+    """Wait until a volume's move has ended with success."""
     def ended():
         if any(found == volume_id for found, _token in shadows(lab)):
             return None

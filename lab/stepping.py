@@ -43,7 +43,7 @@ EFFECTS = {
     'privileged.lvm': ('create_thin', 'create_thick', 'activate', 'add_tag',
                        'remove'),
     'privileged.block': ('read_head', 'zero_head', 'flush', 'end_session',
-                         'withhold_discards', 'stall_rather_than_fail'),
+                         'disable_discards', 'set_recovery_timeout'),
     'privileged.devicemapper': ('create', 'swap_table', 'remove', 'message',
                                 'replace_suspended'),
     'privileged.lio': ('export', 'unexport'),
@@ -65,13 +65,13 @@ class Steps:
         self.node = node
         self._volumes: dict[str, str] = {}
 
-    def know(self, transfer):
-        """Whose the shadow and the LVs of a transfer are."""
-        for text in (transfer.shadow_id, transfer.source_lv,
-                     transfer.destination_lv):
+    def know(self, move):
+        """Whose the shadow and the LVs of a move are."""
+        for text in (move.shadow_id, move.source_lv,
+                     move.destination_lv):
             for found in UUID.findall(text or ''):
-                self._volumes[found] = transfer.volume_id
-        return transfer
+                self._volumes[found] = move.volume_id
+        return move
 
     def volume(self, args) -> str | None:
         for arg in args:
@@ -160,7 +160,7 @@ def lose_answers(steps):
     """
     connections, errors, records = [importlib.import_module(name) for name in (
         'pymysql.connections', 'pymysql.err', 'cinder_localclone.records')]
-    send, move = connections.Connection.commit, records.Records.commit
+    send, swap = connections.Connection.commit, records.Records.commit
     moving = threading.local()
 
     def commit(connection):
@@ -171,10 +171,10 @@ def lose_answers(steps):
             raise errors.OperationalError(
                 2013, 'Lost connection to MySQL server during query')
 
-    def commit_move(self, transfer, *args, **kwargs):
-        moving.volume = transfer.volume_id
+    def commit_move(self, move, *args, **kwargs):
+        moving.volume = move.volume_id
         try:
-            return move(self, transfer, *args, **kwargs)
+            return swap(self, move, *args, **kwargs)
         finally:
             moving.volume = None
     connections.Connection.commit = commit
@@ -199,8 +199,8 @@ def install(steps):
         'cinder_localclone.reconcile').Reconciler
     reconciler._attempt = side_by_side(steps, reconciler._attempt)
     records = importlib.import_module('cinder_localclone.records')
-    read = records._to_transfer
-    records._to_transfer = lambda *rows: steps.know(read(*rows))
+    read = records._to_move
+    records._to_move = lambda *rows: steps.know(read(*rows))
 
 
 def side_by_side(steps, attempt):

@@ -127,13 +127,13 @@ class Backend:
             return None, str(exc)
 
     def volume(self, volume_id: str):
-        """:raises LocalCloneError: if there is neither it nor a transfer"""
+        """:raises LocalCloneError: if there is neither it nor a move"""
         found = self.records.volume(volume_id)
-        transfer = self.records.transfer_of(volume_id)
-        if found is None and transfer is None:
+        move = self.records.move_of(volume_id)
+        if found is None and move is None:
             raise exceptions.LocalCloneError(
                 reason='there is no volume %s' % volume_id)
-        return found, transfer
+        return found, move
 
 
 def lv_of(volume) -> str | None:

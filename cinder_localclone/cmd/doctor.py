@@ -300,12 +300,12 @@ class Doctor(lister.Lister):
         if stack.pool:
             data, metadata = stack.pool_usage()
             found += pool(stack.group, stack.pool, lvs, data, metadata)
-        room = stack.room() if stack.pool in (None, *lvs) else None
-        if room and room.metadata < 64 << 20:
+        free = stack.free_space() if stack.pool in (None, *lvs) else None
+        if free and free.metadata < 64 << 20:
             found.append(Finding(
-                'room for transfers', FAIL if room.metadata < 4 << 20
+                'room for moves', FAIL if free.metadata < 4 << 20
                 else WARN, '%d MiB free in %s' % (
-                    room.metadata >> 20, stack.metadata_group),
+                    free.metadata >> 20, stack.metadata_group),
                 'leave some extents of %s free, or set '
                 'localclone_metadata_group' % stack.metadata_group))
         return found

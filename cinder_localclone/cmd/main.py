@@ -9,17 +9,17 @@ from cliff import commandmanager
 
 from cinder_localclone.cmd import backend
 from cinder_localclone.cmd import doctor
+from cinder_localclone.cmd import moves
 from cinder_localclone.cmd import restoring
-from cinder_localclone.cmd import transfers
 
 COMMANDS = {
-    'abort': transfers.Abort,
+    'abort': moves.Abort,
     'doctor': doctor.Doctor,
-    'repair': transfers.Repair,
+    'repair': moves.Repair,
     'restore': restoring.Restore,
-    'resume': transfers.Resume,
-    'show': transfers.Show,
-    'transfers': transfers.Transfers,
+    'resume': moves.Resume,
+    'show': moves.Show,
+    'moves': moves.Moves,
 }
 
 

@@ -22,5 +22,5 @@ class Restore(lister.Lister):
         self.app.exit_code = int(any(problem for _local, problem in outcome))
         return ('Volume', 'LV', 'State', 'Problem'), [
             (local.volume_id, local.lv, 'left' if problem else (
-                'on its clone' if local.transfer else 'local'), problem)
+                'on its clone' if local.move else 'local'), problem)
             for local, problem in outcome]

@@ -86,7 +86,7 @@ def completed_reads(path: str) -> int:
 
 
 @privileged.default.entrypoint
-def withhold_discards(path: str) -> None:
+def disable_discards(path: str) -> None:
     """Make a device refuse discards, and so all that is stacked on it."""
     limit = '/sys/block/%s/queue/discard_max_bytes' % _kernel_name(path)
     with open(limit, 'w') as setting:
@@ -115,7 +115,7 @@ def parse_session(device: str) -> str | None:
 
 
 @privileged.default.entrypoint
-def stall_rather_than_fail(path: str, seconds: int) -> None:
+def set_recovery_timeout(path: str, seconds: int) -> None:
     """How long an iSCSI disk holds I/O while its session is down.
 
     The kernel refuses it (EBUSY) of a session that is down at the moment;
@@ -207,7 +207,7 @@ def login(iqn: str, timeout: float) -> None:
     """Log in as recorded and find the disk. 15 is "session exists".
 
     os-brick records that sessions are scanned by hand, so that only the
-    disks that it asks for appear; of a transfer's target there is one.
+    disks that it asks for appear; of a move's target there is one.
     """
     process.run('iscsiadm', '-m', 'node', '-T', iqn, '--login',
                 timeout=timeout, ok=(0, 15))

@@ -53,7 +53,7 @@ def create_thick(group: str, name: str, size: int, tags: list[str],
 
 
 @privileged.default.entrypoint
-def settle(groups: list[str], timeout: float) -> None:
+def flush_pvs(groups: list[str], timeout: float) -> None:
     """Make what LVM has changed outlive a power cut.
 
     LVM writes its metadata past the page cache but does not flush the

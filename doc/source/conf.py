@@ -4,7 +4,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), '_ext'))
 extensions = ['openstackdocstheme', 'oslo_config.sphinxext',
-              'sphinx.ext.graphviz', 'transfer_states', 'command_output',
+              'sphinx.ext.graphviz', 'move_states', 'command_output',
               'driver_options']
 graphviz_output_format = 'svg'
 project = 'cinder-localclone'

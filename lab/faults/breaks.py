@@ -239,7 +239,7 @@ def make_stranger(node, mib):
 
 
 def offer_stranger(node, serial):
-    """Put the stranger in the place of the source of a node's only transfer,
+    """Put the stranger in the place of the source of a node's only move,
     under its name.
 
     :param serial: 'same' as the source's, or 'new'

@@ -36,12 +36,12 @@ BEFORE_ANSWER = ALONE | frozenset((
     'source before flush handle', 'source flush handle',
     'source before begin', 'source begin', 'source export export',
     'destination attach', 'destination create clone',
-    'destination withhold_discards clone', 'destination create handle',
+    'destination disable_discards clone', 'destination create handle',
     'destination read_head handle', 'source commit'))
 
 #: What each look does again, whether there is need or not.
 EVERY_LOOK = frozenset((
-    'destination attach', 'destination withhold_discards clone'))
+    'destination attach', 'destination disable_discards clone'))
 
 #: What a request that has met its time limit is answered with. These nodes
 #: are slow and share two processors with all else: it may be sent again.

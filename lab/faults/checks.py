@@ -156,7 +156,7 @@ def removed_too_early(lab, source, lvs):
     """Sources that are gone before they may be: {volume id: in words}.
 
     They may when the destination needs them no more (``releasing``), and
-    when the volume has another home and no transfer, or is deleted.
+    when the volume has another home and no move, or is deleted.
 
     :param lvs: {volume id: name of its LV at the source}
     """

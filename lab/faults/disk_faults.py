@@ -95,7 +95,7 @@ def metadata_too_small(course):
         for sectors in ('4096', '$((%(bytes)d / 512))')])
 
 
-@fault('clone metadata stale: left by another transfer')
+@fault('clone metadata stale: left by another move')
 def metadata_stale(course):
     """A new LV gets extents in which another copy was noted as complete."""
     other = course.fresh(course.source)

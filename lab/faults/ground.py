@@ -14,7 +14,7 @@ from lab import look
 from lab import process
 
 #: Periodic looks come often, so that a cell need not wait for them.
-OPTIONS = {'localclone_interval': 3, 'localclone_node_interval': 12}
+OPTIONS = {'localclone_move_interval': 3, 'localclone_node_interval': 12}
 #: How much smaller volumes are than Cinder thinks.
 SCALE = 8
 #: GiB of each node's disk; small, so that it can be filled.

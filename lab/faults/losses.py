@@ -66,7 +66,7 @@ def of_source(course):
     must(not (found['wrong'] or found['failed']),
          'what is local cannot be read: %s' % found)
     _shown(course)
-    must(course.shadow(), 'the transfer has ended')
+    must(course.shadow(), 'the move has ended')
     disk.detach(node)
 
 

@@ -140,7 +140,7 @@ def _wrong_source(course, size, serial):
     breaks.offer_stranger(course.source, serial)
     mark = course.ground.log_marks()
     course.boot(course.destination)
-    course.logged(course.destination, 'is not the source of the transfer',
+    course.logged(course.destination, 'is not the source of the move',
                   mark)
     course.no_handle(course.destination)
     course.source.service('start')

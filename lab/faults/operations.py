@@ -12,7 +12,7 @@ from lab.faults import disk as disks
 from lab import look
 from lab import process
 
-#: Seconds for a transfer to end; a batch of them shares two small nodes.
+#: Seconds for a move to end; a batch of them shares two small nodes.
 MOVING = 420
 
 
@@ -50,7 +50,7 @@ class Operation:
         self.join()
         self.disk.forget_failed()
         process.wait_for(
-            'the failed transfer of %s to go' % self.disk.volume,
+            'the failed move of %s to go' % self.disk.volume,
             lambda: not any(
                 volume == self.disk.volume and token.startswith(
                     'lc1:rolling-back:')
@@ -265,7 +265,7 @@ class DeleteWhileMoving(Operation):
                          every=2)
         self.ground.brake(self.source)
         process.wait_for(
-            'the transfer of the deleted volume to end',
+            'the move of the deleted volume to end',
             lambda: not any(volume == self.disk.volume for volume, _token
                             in look.shadows(self.ground.lab)), 120, every=1)
 

@@ -131,7 +131,7 @@ from cinder_localclone import exceptions, peer
 try:
     peer.Client(40).prepare(context.get_admin_context(), *sys.argv[2:5])
     print('accepted')
-except exceptions.StaleTransfer as exc:
+except exceptions.StaleMove as exc:
     print('stale')
 '''
 

@@ -112,11 +112,11 @@ class FaultTest(testtools.TestCase):
             asking.join(90)
             self.assertGreaterEqual(answers[0].status_code, 400)
             self.assertRegex(answers[0].text, (
-                'is not the source of the transfer: .*' + reason))
+                'is not the source of the move: .*' + reason))
             self.assertIn('is not that of this volume',
                           base.told(self.lab, disk.volume))
             disk.instance.nova.delete('/attachments/' + attachment)
-            process.wait_for('the transfer to go', lambda: not look.shadows(
+            process.wait_for('the move to go', lambda: not look.shadows(
                 self.lab), 60)
             breaks.remove_stranger(source)
             self.assertEqual([], look.leftovers(source, None))

@@ -24,7 +24,7 @@ class OperatorTest(test_live_move.Base):
     def test_while_a_volume_moves(self):
         volume, attached, expected = self.moving_volume()
         self.brake('15mbit')
-        row, = self.command(self.n1, 'transfers', '--json')
+        row, = self.command(self.n1, 'moves', '--json')
         self.assertEqual(
             (volume, 'node1@localclone', 'node2@localclone', 'migrating'),
             (row['Volume'], row['From'], row['To'], row['Phase']))
@@ -39,7 +39,7 @@ class OperatorTest(test_live_move.Base):
         for each in self.command(self.n2, 'doctor', '--json'):
             self.assertNotEqual('FAIL', each['Verdict'], each)
         self.assert_moved(volume, attached, expected)
-        self.assertEqual([], self.command(self.n1, 'transfers', '--json'))
+        self.assertEqual([], self.command(self.n1, 'moves', '--json'))
 
     def test_repair_says_what_it_did(self):
         volume = self.volume()
@@ -97,7 +97,7 @@ class OperatorTest(test_live_move.Base):
         self.assertIn('it goes on', self.command(self.n2, 'resume', volume))
         self.assert_moved(volume, destination, expected)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))
-        self.assertIn('it has no transfer', self.command(
+        self.assertIn('it has no move', self.command(
             self.n2, 'abort', volume, code=1))
 
     def test_a_live_migration_taken_back_by_hand(self):

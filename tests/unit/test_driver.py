@@ -45,7 +45,7 @@ class DriverTest(testtools.TestCase):
         self.driver.reconciler = mock.MagicMock()
         self.driver.directory = mock.MagicMock()
         self.driver._lock = mock.MagicMock()
-        self.node.records.transfer_of.return_value = None
+        self.node.records.move_of.return_value = None
 
     def test_cinders_interface_is_complete(self):
         self.assertTrue(issubclass(driver.LocalCloneDriver,
@@ -174,10 +174,10 @@ class DriverTest(testtools.TestCase):
     def test_abandoned_move_is_settled_before_anything_else(self):
         token = state.Token(state.Phase.MIGRATING, 'n',
                             state.Geometry(128, 32, 8))
-        moving = state.Transfer('v', 's', token, False, HOST, 'n2@l', 'a',
-                                'b', 1)
-        self.node.records.transfer_of.return_value = moving
-        reconcile.Reconciler(self.node, None).settle_abandoned('v')
+        moving = state.Move('v', 's', token, False, HOST, 'n2@l', 'a',
+                            'b', 1)
+        self.node.records.move_of.return_value = moving
+        reconcile.Reconciler(self.node, None).abandon_interrupted('v')
         self.node.records.advance.assert_called_once_with(
             moving, state.Event.FAILED)
 

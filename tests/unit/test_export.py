@@ -72,8 +72,8 @@ class ServedAgainTest(testtools.TestCase):
 
     def reconciler(self):
         self.node = mock.MagicMock(host=HOST, exports=self.exports)
-        self.node.records.transfers_of.return_value = []
-        self.node.records.transfer_of.return_value = None
+        self.node.records.moves_of.return_value = []
+        self.node.records.move_of.return_value = None
         survey = self.node.stack.survey.return_value
         survey.handle_is_on_lv.return_value = True
         survey.metadata.return_value = None

@@ -7,9 +7,9 @@ import types
 import ddt
 
 from cinder_localclone import exceptions
+from cinder_localclone import moves
 from cinder_localclone import names
 from cinder_localclone.state import Phase
-from cinder_localclone import transfer
 from tests.unit import test_move
 from tests.unit import world as worlds
 
@@ -90,11 +90,11 @@ class Migration:
             pass
 
     def detach_source(self):
-        self.call(self.a, transfer.let_go)
+        self.call(self.a, moves.source_released)
         self.volume.volume_attachment = [attachment(B)]
 
     def detach_destination(self):
-        self.call(self.b, transfer.give_back)
+        self.call(self.b, moves.roll_back_live)
         self.volume.volume_attachment = [attachment(A)]
 
     def end(self):
@@ -170,11 +170,11 @@ class LiveMoveTest(test_move.Base):
 
     def test_no_hydration_while_the_source_is_open(self):
         m, moving = self.started()
-        self.assertRaises(exceptions.SourceBusy, transfer.let_go,
+        self.assertRaises(exceptions.SourceBusy, moves.source_released,
                           m.a.node, None, moving)
         m.volume.volume_attachment = []  # os-reset_status
         m.world.settle()
-        self.assertIs(Phase.STARTING, m.a.node.records.transfer_of(
+        self.assertIs(Phase.STARTING, m.a.node.records.move_of(
             m.id).phase)
         m.a.opened.clear()
         m.world.settle()
@@ -184,9 +184,9 @@ class LiveMoveTest(test_move.Base):
         m, _moving = self.started()
         m.switch()
         m.world.settle()
-        self.assertIs(Phase.STARTING, m.a.node.records.transfer_of(
+        self.assertIs(Phase.STARTING, m.a.node.records.move_of(
             m.id).phase)
-        m.a.reconciler.resume(m.id)
+        m.a.reconciler.go_forward(m.id)
         m.end()
         self.check(m.world, m.volume, m.expected)
 
@@ -228,12 +228,12 @@ class LiveMoveTest(test_move.Base):
 
     def test_abort_and_resume_where_they_cannot_be(self):
         m, _moving = self.started()
-        for call in (m.a.reconciler.abort, m.b.reconciler.resume):
+        for call in (m.a.reconciler.abort, m.b.reconciler.go_forward):
             self.assertRaises(exceptions.NotPossible, call, m.id)
         m.switch()
         m.detach_source()
         self.assertRaises(exceptions.NotPossible, m.b.reconciler.abort, m.id)
         m.world.settle()
         m.world.settle()
-        for call in (m.a.reconciler.abort, m.b.reconciler.resume):
+        for call in (m.a.reconciler.abort, m.b.reconciler.go_forward):
             self.assertRaises(exceptions.NotPossible, call, m.id)

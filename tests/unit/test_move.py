@@ -12,10 +12,10 @@ from taskflow import atom
 import testtools
 
 from cinder_localclone import exceptions
+from cinder_localclone import moves
 from cinder_localclone import names
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
-from cinder_localclone import transfer
 from tests.unit import world as worlds
 
 A, B = 'a@l', 'b@l'
@@ -61,7 +61,7 @@ class Base(testtools.TestCase):
         self.addCleanup(logging.disable, logging.NOTSET)
         if not engine:
             self.useFixture(fixtures.MonkeyPatch(
-                'cinder_localclone.transfer.run', worlds.plain_run))
+                'cinder_localclone.moves.run', worlds.plain_run))
             for look in ('get_callable_args', 'accepts_kwargs'):
                 self.useFixture(fixtures.MonkeyPatch(
                     'taskflow.atom.reflection.' + look,
@@ -174,10 +174,11 @@ class MoveTest(Base):
         self.stop_everywhere(
             lambda stops: self.deletion(stops, faults, looks), 2)
 
-    def test_refused_without_room(self):
+    def test_refused_without_free_space(self):
         world, volume, expected = self.begin()
-        world.nodes[B].room = 1000
-        self.assertRaises(exceptions.NoRoom, world.nodes[A].move, volume, B)
+        world.nodes[B].free = 1000
+        self.assertRaises(
+            exceptions.NoFreeSpace, world.nodes[A].move, volume, B)
         self.check(world, volume, expected)
 
     def test_refused_by_a_node_that_is_not_ready(self):
@@ -276,7 +277,7 @@ class MoveTest(Base):
             world.nodes[A].move(volume, B)
 
     def test_a_commit_is_never_rolled_back(self):
-        with self.lose_the_answer('transfer') as (world, volume):
+        with self.lose_the_answer('get_move') as (world, volume):
             self.assertRaises(IOError, world.nodes[A].move, volume, B)
 
     def test_the_home_is_never_taken_down(self):
@@ -286,7 +287,7 @@ class MoveTest(Base):
         moving = next(iter(world.shadows.values()))
         wrong = dataclasses.replace(moving, token=dataclasses.replace(
             moving.token, phase=Phase.ROLLING_BACK))
-        self.assertRaises(exceptions.InvalidTransition, transfer.undo,
+        self.assertRaises(exceptions.InvalidTransition, moves.undo,
                           world.nodes[B].node, wrong)
         self.assertIn(volume.name, world.nodes[B].lvs)
 
@@ -326,11 +327,11 @@ class MoveTest(Base):
             volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         self.assertRaises(
-            exceptions.StaleTransfer, transfer.prepare,
+            exceptions.StaleMove, moves.prepare,
             world.nodes[B].node, moving.shadow_id, 'another nonce')
-        transfer.abandon(node, None, moving)
+        moves.abandon(node, None, moving)
         self.assertRaises(
-            exceptions.StaleTransfer, transfer.prepare,
+            exceptions.StaleMove, moves.prepare,
             world.nodes[B].node, moving.shadow_id, moving.token.nonce)
         self.assertEqual({}, world.nodes[B].lvs)
 
@@ -340,7 +341,7 @@ class MoveTest(Base):
         world.nodes[A].move(volume, B)
         moving = next(iter(world.shadows.values()))
         self.assertRaises(
-            exceptions.StaleTransfer, world.nodes[B].node.records.begin,
+            exceptions.StaleMove, world.nodes[B].node.records.begin,
             volume, A + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         self.assertIs(Phase.MIGRATING, moving.phase)

@@ -14,7 +14,7 @@ import testtools
 
 from cinder_localclone.cmd import doctor
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import transfers
+from cinder_localclone.cmd import moves
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone import inspection
@@ -66,21 +66,21 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual('', found.reason)
         self.assertEqual(
             (V1, SHADOW, GEOMETRY, 1, 'iqn.2026-11.org.example:x'),
-            (found.transfer.volume_id, found.transfer.shadow_id,
-             found.transfer.geometry, found.transfer.size_gib,
-             found.transfer.source_iqn))
+            (found.move.volume_id, found.move.shadow_id,
+             found.move.geometry, found.move.size_gib,
+             found.move.source_iqn))
 
     def test_arriving_is_never_given_out_by_itself(self):
         for lacking in WHOLE:
             for found in self.arriving(*set(WHOLE) - {lacking}):
-                self.assertTrue(found.reason or found.transfer, lacking)
+                self.assertTrue(found.reason or found.move, lacking)
         found, = self.arriving()
         self.assertTrue(found.reason)
 
     def test_metadata_of_the_volume_counts_whatever_its_lv_is_called(self):
         found, = restore.plan(survey(
             lv('other-name', *names.tags(volume=V1)), metadata(*WHOLE)))
-        self.assertEqual('other-name', found.transfer.destination_lv)
+        self.assertEqual('other-name', found.move.destination_lv)
 
     def test_what_needs_no_source_goes_first(self):
         found = restore.plan(survey(
@@ -120,7 +120,7 @@ class RestoreTest(testtools.TestCase):
         found.survey.return_value = survey(
             lv('volume-' + SHADOW, *names.tags(volume=V1)), metadata(*WHOLE))
         imports = mock.MagicMock()
-        imports.resume.side_effect = exceptions.NotPossible(
+        imports.login_from_records.side_effect = exceptions.NotPossible(
             volume=V1, reason='not known.')
         (_local, problem), = restore.restore(found, imports)
         self.assertIn('not known', problem)
@@ -129,7 +129,7 @@ class RestoreTest(testtools.TestCase):
 
 
 def moving(phase, committed=True):
-    return state.Transfer(
+    return state.Move(
         V1, SHADOW, state.Token(phase, 'n', GEOMETRY), committed, A, B,
         'volume-' + V1, 'volume-' + SHADOW, 1)
 
@@ -150,7 +150,7 @@ MIGRATING = moving(Phase.MIGRATING)
 OLD, NEW = 'volume-' + V1, 'volume-' + SHADOW
 
 DIFFERENCES = (
-    # what, found, transfer, words that must be in the one difference
+    # what, found, move, words that must be in the one difference
     ('destination', standing(
         B, ON_CLONE, [NEW, META], CLONE, session='/dev/sda'),
      MIGRATING, None),
@@ -204,8 +204,8 @@ class DifferencesTest(testtools.TestCase):
 
     @ddt.data(*DIFFERENCES)
     @ddt.unpack
-    def test_differences(self, _what, found, transfer, words):
-        wrong = inspection.differences(found, transfer, A, 'x')
+    def test_differences(self, _what, found, move, words):
+        wrong = inspection.differences(found, move, A, 'x')
         if words is None:
             self.assertEqual([], wrong)
         else:
@@ -375,13 +375,13 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual(verdict, found.verdict)
 
 
-class TransfersTest(testtools.TestCase):
+class MovesTest(testtools.TestCase):
 
-    def row(self, transfer, found, problem=''):
+    def row(self, move, found, problem=''):
         backend = mock.MagicMock()
-        backend.records.transfers.return_value = [transfer]
+        backend.records.moves.return_value = [move]
         backend.ask.return_value = found, problem
-        row, = transfers.follow(backend)
+        row, = moves.follow(backend)
         return row
 
     def test_copying(self):
@@ -417,10 +417,10 @@ class TransfersTest(testtools.TestCase):
         starting, early = moving(Phase.STARTING), moving(
             Phase.MIGRATING, committed=False)
         self.assertEqual((B, A), (
-            transfers.Abort.where(starting), transfers.Abort.where(early)))
+            moves.Abort.where(starting), moves.Abort.where(early)))
         self.assertEqual((A, B), (
-            transfers.Resume.where(starting),
-            transfers.Resume.where(MIGRATING)))
+            moves.Resume.where(starting),
+            moves.Resume.where(MIGRATING)))
 
 
 class MainTest(testtools.TestCase):

@@ -157,12 +157,12 @@ class ReportTest(testtools.TestCase):
             '{"report": [{"vg": [{"vg_name":"g", '
             '"vg_free":"37559992320"}]}]}'))
 
-    def test_room(self):
-        room = stack.Room(volumes=100, metadata=10, shared=False)
-        self.assertEqual('', room.lacks(100, 10))
-        self.assertIn('volumes', room.lacks(101, 10))
-        self.assertIn('metadata', room.lacks(100, 11))
-        shared = stack.Room(volumes=100, metadata=100, shared=True)
+    def test_free_space(self):
+        free = stack.FreeSpace(volumes=100, metadata=10, shared=False)
+        self.assertEqual('', free.lacks(100, 10))
+        self.assertIn('volumes', free.lacks(101, 10))
+        self.assertIn('metadata', free.lacks(100, 11))
+        shared = stack.FreeSpace(volumes=100, metadata=100, shared=True)
         self.assertEqual('', shared.lacks(90, 10))
         self.assertIn('volumes and metadata', shared.lacks(95, 10))
 
@@ -176,12 +176,12 @@ class NamesTest(testtools.TestCase):
         self.assertEqual(SHADOW, names.shadow_of_clone(names.clone(SHADOW)))
         self.assertEqual(SHADOW, names.shadow_of_metadata(
             names.metadata_lv(SHADOW)))
-        iqn = names.transfer_iqn('iqn.x:', SHADOW)
-        self.assertEqual(SHADOW, names.transfer_of_iqn('iqn.x:', iqn))
+        iqn = names.move_iqn('iqn.x:', SHADOW)
+        self.assertEqual(SHADOW, names.shadow_of_move_iqn('iqn.x:', iqn))
         remote = names.remote_iqn('iqn.x:', VOLUME, 'iqn.host')
         self.assertEqual(VOLUME, names.volume_of_remote_iqn(
             'iqn.x:', remote))
-        self.assertIsNone(names.transfer_of_iqn('iqn.x:', remote))
+        self.assertIsNone(names.shadow_of_move_iqn('iqn.x:', remote))
         self.assertNotEqual(remote, names.remote_iqn(
             'iqn.x:', VOLUME, 'iqn.other'))
 

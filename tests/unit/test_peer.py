@@ -73,8 +73,8 @@ class ClientTest(testtools.TestCase):
 
     def test_own_errors_arrive_as_themselves(self):
         error = self.assertRaises(
-            exceptions.NoRoom, self.call,
-            messaging.RemoteError('NoRoom', 'n2 has no room'))
+            exceptions.NoFreeSpace, self.call,
+            messaging.RemoteError('NoFreeSpace', 'n2 has no room'))
         self.assertEqual('n2 has no room', str(error))
 
     def test_other_errors_keep_their_text(self):

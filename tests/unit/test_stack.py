@@ -17,7 +17,7 @@ from cinder_localclone import stack
 from cinder_localclone import state
 
 V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
-TRANSFER = state.Transfer(
+MOVE = state.Move(
     V1, SHADOW, state.Token(state.Phase.MIGRATING, 'n',
                             state.Geometry(128, 32, 8)), False, 'a@l', 'b@l',
     'volume-' + V1, 'volume-' + SHADOW, 1,
@@ -87,10 +87,10 @@ class StackTest(testtools.TestCase):
 
     def test_created_lv_outlives_a_power_cut(self):
         self.assertTrue(self.stack.create_lv('volume-x', 1 << 30, V1))
-        self.assertEqual(['create_thin', 'settle'], self.called())
+        self.assertEqual(['create_thin', 'flush_pvs'], self.called())
         self.assertEqual(['localclone.volume=' + V1],
                          self.ran.lvm.create_thin.call_args.args[4])
-        self.ran.lvm.settle.assert_called_once_with(['fast', 'g'], 30)
+        self.ran.lvm.flush_pvs.assert_called_once_with(['fast', 'g'], 30)
 
     def test_lv_that_is_there_is_left(self):
         self.ran.lvm.create_thin.return_value = False
@@ -103,7 +103,7 @@ class StackTest(testtools.TestCase):
         self.assertTrue(self.stack.remove_lv(name))
         self.assertEqual([
             mock.call.lvm.remove(group, name, 30),
-            mock.call.lvm.settle([group], 30)], self.ran.mock_calls)
+            mock.call.lvm.flush_pvs([group], 30)], self.ran.mock_calls)
 
     def test_lv_that_is_gone_is_removed(self):
         self.ran.lvm.remove.return_value = False
@@ -111,7 +111,7 @@ class StackTest(testtools.TestCase):
         self.assertEqual(['remove'], self.called())
 
     def test_new_metadata_is_zeroed_and_then_marked(self):
-        self.assertTrue(self.stack.create_metadata(TRANSFER))
+        self.assertTrue(self.stack.create_metadata(MOVE))
         self.assertEqual(['create_thick', 'zero_head', 'add_tag'],
                          self.called())
         self.assertEqual({
@@ -130,12 +130,12 @@ class StackTest(testtools.TestCase):
     def test_metadata_that_is_marked_is_never_zeroed(
             self, number, called, did):
         self.metadata(number, names.METADATA_READY)
-        self.assertEqual(did, self.stack.create_metadata(TRANSFER))
+        self.assertEqual(did, self.stack.create_metadata(MOVE))
         self.assertEqual(called, self.called())
 
     def test_metadata_that_was_not_marked_is_zeroed(self):
         self.metadata('253:4', *names.tags(volume=V1))
-        self.assertTrue(self.stack.create_metadata(TRANSFER))
+        self.assertTrue(self.stack.create_metadata(MOVE))
         self.assertEqual(['create_thick', 'zero_head', 'add_tag'],
                          self.called())
 
@@ -186,7 +186,7 @@ class StackTest(testtools.TestCase):
         self.ran.block.head_is_zero.return_value = blank
         self.ran.block.number.return_value = '8:0'
         return self.stack.ensure_clone(
-            dataclasses.replace(TRANSFER, committed=committed), '/dev/sda')
+            dataclasses.replace(MOVE, committed=committed), '/dev/sda')
 
     @ddt.data((True, False), (False, True))
     @ddt.unpack
@@ -207,8 +207,8 @@ class StackTest(testtools.TestCase):
         self.ran.block.number.return_value = '8:0'
         self.ran.devicemapper.status.return_value = (
             '0 8 clone 8 6/1024 128 0/16384 0 0 0 rw')
-        self.assertFalse(self.stack.ensure_clone(TRANSFER, '/dev/sda'))
-        self.ran.block.withhold_discards.assert_called_once_with(
+        self.assertFalse(self.stack.ensure_clone(MOVE, '/dev/sda'))
+        self.ran.block.disable_discards.assert_called_once_with(
             names.clone_path(SHADOW))
 
     def test_handles_of_another_backend_are_not_ours(self):

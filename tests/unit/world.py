@@ -15,11 +15,11 @@ import uuid
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
+from cinder_localclone import moves
 from cinder_localclone import names
 from cinder_localclone import reconcile
 from cinder_localclone import stack
 from cinder_localclone import state
-from cinder_localclone import transfer
 
 REGIONS = 4
 GIB = 1 << 30
@@ -139,7 +139,7 @@ class SimNode:
     cached: list = dataclasses.field(default_factory=list)
     held: set = dataclasses.field(default_factory=set)
     problems: list = dataclasses.field(default_factory=list)
-    room: int = 100 * GIB
+    free: int = 100 * GIB
     reads: int = 0
     broken: bool = False  # its disk refuses what the kernel copies
     clones: str = 'rw'  # the mode of its clones
@@ -147,7 +147,7 @@ class SimNode:
 
     def __post_init__(self):
         self.sim_stack = _Acting(self, SimStack(self))
-        self.node = transfer.Node(
+        self.node = moves.Node(
             host=self.host, records=_Acting(self, SimRecords(self)),
             stack=self.sim_stack, exports=_Acting(self, SimExports(self)),
             imports=_Acting(self, SimImports(self)), peers=SimPeers(self),
@@ -182,8 +182,8 @@ class SimNode:
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""
         with self.lock(volume.id):
-            transfer.move(self.node, None, volume, peer,
-                          lambda: 'CHAP user secret', live)
+            moves.move_volume(self.node, None, volume, peer,
+                              lambda: 'CHAP user secret', live)
 
     # -- the data path of a guest
 
@@ -237,10 +237,10 @@ class SimNode:
 class _Acting:
     """Lets a node stop before and after each effect of an object."""
 
-    _LOOKS = ('survey', 'lvs', 'devices', 'room', 'clone_status', 'volume',
-              'volumes_of', 'transfer', 'transfer_of', 'transfers_of',
-              'transfer_location', 'serving', 'offered', 'completed_reads',
-              'served_to_others', 'withdraw_volume', 'is_transfer')
+    _LOOKS = ('survey', 'lvs', 'devices', 'free_space', 'clone_status',
+              'volume', 'volumes_of', 'get_move', 'move_of', 'moves_of',
+              'source_location', 'serving', 'offered', 'completed_reads',
+              'served_to_others', 'withdraw_volume', 'is_move')
 
     def __init__(self, node, inner):
         self._node = node
@@ -290,8 +290,8 @@ class SimStack:
                     device['metadata'], device['lv'], device['shadow']))
         return found
 
-    def room(self):
-        return stack.Room(self.node.room, self.node.room, False)
+    def free_space(self):
+        return stack.FreeSpace(self.node.free, self.node.free, False)
 
     def clone_status(self, shadow_id):
         device = self.node.devices[names.clone(shadow_id)]
@@ -374,7 +374,7 @@ class SimExports:
     def __init__(self, node):
         self.node = node
 
-    def transfer_location(self, shadow_id):
+    def source_location(self, shadow_id):
         return shadow_id
 
     def offer_source(self, moving):
@@ -436,13 +436,13 @@ class SimPeers:
         return self._call(host, lambda other: {
             'host': host + '#p', 'initiator': 'i',
             'problems': other.problems,
-            'room': dataclasses.asdict(other.sim_stack.room())})
+            'room': dataclasses.asdict(other.sim_stack.free_space())})
 
     def prepare(self, context, host, shadow_id, nonce):
         def call(other):
-            found = other.node.records.transfer(shadow_id)
+            found = other.node.records.get_move(shadow_id)
             with other.lock(found.volume_id):
-                transfer.prepare(other.node, shadow_id, nonce)
+                moves.prepare(other.node, shadow_id, nonce)
         self._call(host, call)
 
     def converge(self, context, host, volume_id):
@@ -475,27 +475,27 @@ class SimRecords:
         return [v for v in self.world.volumes.values()
                 if v.host.partition('#')[0] == host]
 
-    def is_transfer(self, shadow_id):
+    def is_move(self, shadow_id):
         return shadow_id in self.world.shadows
 
-    def transfer(self, shadow_id):
+    def get_move(self, shadow_id):
         return next((t for t in self._all() if t.shadow_id == shadow_id),
                     None)
 
-    def transfer_of(self, volume_id):
+    def move_of(self, volume_id):
         return next((t for t in self._all() if t.volume_id == volume_id),
                     None)
 
-    def transfers_of(self, host):
+    def moves_of(self, host):
         return [t for t in self._all() if host in (t.source, t.destination)]
 
     def begin(self, volume, host, event, geometry, locate, auth, initiator):
-        if self.transfer_of(volume.id):
-            raise exceptions.StaleTransfer(volume=volume.id)
+        if self.move_of(volume.id):
+            raise exceptions.StaleMove(volume=volume.id)
         shadow = str(uuid.uuid4())
         token = state.Token(state.Phase.ABSENT, 'n', geometry).after(
             event, False)
-        self.world.shadows[shadow] = state.Transfer(
+        self.world.shadows[shadow] = state.Move(
             volume.id, shadow, token, False,
             volume.host.partition('#')[0], host.partition('#')[0],
             volume.name, 'volume-' + shadow, volume.size, locate(shadow),
@@ -506,7 +506,7 @@ class SimRecords:
         found = self.world.shadows.get(moving.shadow_id)
         if found is None or (found.token, found.committed) != (
                 moving.token, moving.committed):
-            raise exceptions.StaleTransfer(volume=moving.volume_id)
+            raise exceptions.StaleMove(volume=moving.volume_id)
 
     def advance(self, moving, event):
         self._check(moving)
@@ -563,7 +563,7 @@ def remembered(look):
 
 
 def plain_run(flow, **store):
-    """What ``transfer.run`` does, without TaskFlow's engine.
+    """What ``moves.run`` does, without TaskFlow's engine.
 
     Ten times as fast, for the tests that run tens of thousands of flows;
     the others run the engine.

@@ -30,15 +30,15 @@ MOVING, STARTING, QUIET, SHADOW, OTHER_SHADOW, SERVER = (
 NODE1, NODE2 = 'node1@localclone', 'node2@localclone'
 
 
-def _transfer(volume, shadow, phase):
-    return state.Transfer(
+def _move(volume, shadow, phase):
+    return state.Move(
         volume, shadow, state.Token(phase, 'n', state.Geometry(128, 32, 8)),
         True, NODE1, NODE2, 'volume-' + volume, 'volume-' + shadow, 20)
 
 
-TRANSFERS = {each.volume_id: each for each in (
-    _transfer(MOVING, SHADOW, state.Phase.MIGRATING),
-    _transfer(STARTING, OTHER_SHADOW, state.Phase.STARTING))}
+MOVES = {each.volume_id: each for each in (
+    _move(MOVING, SHADOW, state.Phase.MIGRATING),
+    _move(STARTING, OTHER_SHADOW, state.Phase.STARTING))}
 
 
 def _lv(name, size=20 * GIB):
@@ -47,7 +47,7 @@ def _lv(name, size=20 * GIB):
 
 def _inspect(host, volume_id):
     """As if an administrator had cleared the target of node1."""
-    moving = TRANSFERS[volume_id]
+    moving = MOVES[volume_id]
     found = {'host': host, 'clone': None, 'session': None, 'progress': None,
              'served': [False, False],
              'handle': {'number': '253:7', 'opened': 0, 'suspended': False,
@@ -81,7 +81,7 @@ class _Peers:
         if method == 'inspect':
             return _inspect(host, *arguments)
         if method == 'repair':
-            moving = TRANSFERS[arguments[0]]
+            moving = MOVES[arguments[0]]
             return [] if host == NODE2 else [
                 inspection.SAID['offer_source'].format(moving)]
         return {'time': time.time(), 'problems': [] if host == NODE1 else [
@@ -97,7 +97,7 @@ class _Backend:
     context = None
     peers = _Peers()
     records = types.SimpleNamespace(
-        transfers=lambda: list(TRANSFERS.values()))
+        moves=lambda: list(MOVES.values()))
     conf = types.SimpleNamespace(**{
         each.dest: each.default for each in opts.localclone_opts})
 
@@ -111,7 +111,7 @@ class _Backend:
         return self.peers.answer(host, method, *arguments), ''
 
     def volume(self, volume_id):
-        moving = TRANSFERS[volume_id]
+        moving = MOVES[volume_id]
         return types.SimpleNamespace(
             status='in-use', host=NODE2 + '#localclone',
             name=moving.destination_lv, migration_status=None,
@@ -136,11 +136,11 @@ class _Backend:
 
 
 def _restored(*_args):
-    return [(restore.Local(volume, 'volume-' + lv, 20 * GIB, transfer),
-             problem) for volume, lv, transfer, problem in (
+    return [(restore.Local(volume, 'volume-' + lv, 20 * GIB, move),
+             problem) for volume, lv, move, problem in (
         (QUIET, QUIET, None, ''),
-        (MOVING, SHADOW, TRANSFERS[MOVING], ''),
-        (STARTING, OTHER_SHADOW, TRANSFERS[STARTING], str(
+        (MOVING, SHADOW, MOVES[MOVING], ''),
+        (STARTING, OTHER_SHADOW, MOVES[STARTING], str(
             exceptions.SourceUnreachable(portal='192.0.2.13:3260',
                                          reason='timed out'))))]
 

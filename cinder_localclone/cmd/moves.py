@@ -17,23 +17,23 @@ COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
 
 
 def follow(backend) -> list[dict]:
-    """One dictionary for each transfer, as it is at this moment."""
-    return [_row(backend, each) for each in backend.records.transfers()]
+    """One dictionary for each move, as it is at this moment."""
+    return [_row(backend, each) for each in backend.records.moves()]
 
 
-def _row(backend, transfer):
+def _row(backend, move):
     row = dict(zip(COLUMNS, (
-        transfer.volume_id, transfer.source, transfer.destination,
-        transfer.phase.value, transfer.size_gib)))
+        move.volume_id, move.source, move.destination,
+        move.phase.value, move.size_gib)))
     row.update({'Percent': None, 'MiB/s': None, 'Seconds left': None,
-                'Remark': '' if transfer.committed else 'being prepared'})
-    if not transfer.committed or not transfer.destination:
+                'Remark': '' if move.committed else 'being prepared'})
+    if not move.committed or not move.destination:
         return row
-    if transfer.phase in (Phase.COMPLETING, Phase.RELEASING):
+    if move.phase in (Phase.COMPLETING, Phase.RELEASING):
         row['Percent'] = 100.0
         return row
     found, problem = backend.ask(
-        transfer.destination, 'inspect', transfer.volume_id)
+        move.destination, 'inspect', move.volume_id)
     clone = (found or {}).get('clone')
     if not clone:
         row['Remark'] = problem or 'there is no clone'
@@ -44,7 +44,7 @@ def _row(backend, transfer):
     if seen and seen['rate']:
         row['MiB/s'] = round(seen['rate'] / (1 << 20), 1)
         row['Seconds left'] = round(seen['seconds_left'])
-    if transfer.phase is Phase.STARTING:
+    if move.phase is Phase.STARTING:
         row['Remark'] = 'copying waits for the source to be detached'
     elif clone['mode'] != 'rw':
         row['Remark'] = 'the clone is in mode ' + clone['mode']
@@ -53,7 +53,7 @@ def _row(backend, transfer):
     return row
 
 
-class Transfers(lister.Lister):
+class Moves(lister.Lister):
     """List the volumes that move: from where, how far, how fast."""
 
     def get_parser(self, name):
@@ -117,13 +117,13 @@ class Show(_OfVolume):
 
     def take_action(self, args):
         backend = self.app.backend()
-        volume, transfer = backend.volume(args.volume)
-        rows = [('record', *pair) for pair in _records(volume, transfer)]
+        volume, move = backend.volume(args.volume)
+        rows = [('record', *pair) for pair in _records(volume, move)]
         clean = True
         for host in backend.nodes():
             found, problem = backend.ask(host, 'inspect', args.volume)
             wrong = [problem] if found is None else inspection.differences(
-                found, transfer, backends.home_of(volume),
+                found, move, backends.home_of(volume),
                 backends.lv_of(volume))
             rows += [(host, *pair) for pair in _standing(found)]
             rows += [(host, 'DIFFERENCE', each) for each in wrong]
@@ -132,7 +132,7 @@ class Show(_OfVolume):
         return ('Where', 'What', 'Value'), rows
 
 
-def _records(volume, transfer):
+def _records(volume, move):
     if volume is not None:
         yield 'status', volume.status
         yield 'home', volume.host
@@ -142,14 +142,14 @@ def _records(volume, transfer):
             yield 'attachment', '%s: instance %s on %s' % (
                 each.attach_status, each.instance_uuid,
                 (each.connector or {}).get('host'))
-    if transfer is not None:
-        yield 'transfer', '%s, %s' % (
-            transfer.phase.value,
-            'committed' if transfer.committed else 'not committed')
-        yield 'from', '%s, LV %s' % (transfer.source, transfer.source_lv)
-        yield 'to', '%s, LV %s' % (transfer.destination,
-                                   transfer.destination_lv)
-        yield 'shadow', transfer.shadow_id
+    if move is not None:
+        yield 'move', '%s, %s' % (
+            move.phase.value,
+            'committed' if move.committed else 'not committed')
+        yield 'from', '%s, LV %s' % (move.source, move.source_lv)
+        yield 'to', '%s, LV %s' % (move.destination,
+                                   move.destination_lv)
+        yield 'shadow', move.shadow_id
 
 
 def _standing(found):
@@ -192,15 +192,15 @@ class Repair(lister.Lister):
         alive = backend.nodes()
         rows, clean = [], True
         for volume_id in volumes:
-            volume, transfer = backend.volume(volume_id)
-            hosts = {transfer.destination, transfer.source} if transfer else (
+            volume, move = backend.volume(volume_id)
+            hosts = {move.destination, move.source} if move else (
                 {backends.home_of(volume)})
             for host in sorted(hosts - {None}):
                 if not (args.volume or alive.get(host)):
                     found, fine = ['its service is down: not asked'], False
                 else:
                     found, fine = self._one(backend, host, volume_id, volume,
-                                            transfer, args.dry_run)
+                                            move, args.dry_run)
                 rows += [(volume_id, host, text) for text in found]
                 clean = clean and fine
         self.app.exit_code = int(not clean)
@@ -208,13 +208,13 @@ class Repair(lister.Lister):
 
     @staticmethod
     def _all(backend):
-        volumes = {each.volume_id for each in backend.records.transfers()}
+        volumes = {each.volume_id for each in backend.records.moves()}
         for host in backend.nodes():
             volumes |= {each.id for each in backend.records.volumes_of(host)}
         return sorted(volumes)
 
     @staticmethod
-    def _one(backend, host, volume_id, volume, transfer, dry_run):
+    def _one(backend, host, volume_id, volume, move, dry_run):
         """What was done, or differs, on one node; and whether that is all."""
         method = 'inspect' if dry_run else 'repair'
         found, problem = backend.ask(host, method, volume_id)
@@ -223,22 +223,22 @@ class Repair(lister.Lister):
         if not dry_run:
             return found, not any(
                 text.startswith(inspection.IN_THE_WAY) for text in found)
-        wrong = inspection.differences(found, transfer,
+        wrong = inspection.differences(found, move,
                                        backends.home_of(volume),
                                        backends.lv_of(volume))
         return ['differs: ' + each for each in wrong], not wrong
 
 
 class _Settle(_OfVolume):
-    """Base of the commands that settle one transfer."""
+    """Base of the commands that settle one move."""
 
     def take_action(self, args):
         backend = self.app.backend()
-        _volume, transfer = backend.volume(args.volume)
-        if transfer is None:
+        _volume, move = backend.volume(args.volume)
+        if move is None:
             raise exceptions.NotPossible(volume=args.volume,
-                                         reason='it has no transfer.')
-        host = self.where(transfer)
+                                         reason='it has no move.')
+        host = self.where(move)
         getattr(backend.peers, self.method)(
             backend.context, host, args.volume)
         return ('Volume', 'Where', 'What'), [
@@ -246,7 +246,7 @@ class _Settle(_OfVolume):
 
 
 class Abort(_Settle):
-    """Roll a transfer back, as far as that loses nothing.
+    """Roll a move back, as far as that loses nothing.
 
     One that is not committed, or a live migration whose guest never left:
     refused if the destination has the volume open or was written to.
@@ -256,13 +256,13 @@ class Abort(_Settle):
     done = 'the volume is at its source; the rest is being removed.'
 
     @staticmethod
-    def where(transfer):
-        return (transfer.destination if transfer.committed
-                else transfer.source)
+    def where(move):
+        return (move.destination if move.committed
+                else move.source)
 
 
 class Resume(_Settle):
-    """Let a transfer go on that an attachment holds back.
+    """Let a move go on that an attachment holds back.
 
     After a live migration whose detach of the source was lost: refused
     while anything has the volume open on the source.
@@ -272,6 +272,6 @@ class Resume(_Settle):
     done = 'it goes on.'
 
     @staticmethod
-    def where(transfer):
-        return (transfer.source if transfer.phase is Phase.STARTING
-                else transfer.destination)
+    def where(move):
+        return (move.source if move.phase is Phase.STARTING
+                else move.destination)

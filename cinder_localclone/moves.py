@@ -59,13 +59,13 @@ def run(flow, **store):
     return engine.storage.fetch_all()
 
 
-def check_room(host: str, room: stack.Room, size_gib: int,
-               geometry: state.Geometry) -> None:
-    """:raises NoRoom: if a volume and its metadata do not fit"""
+def check_free_space(host: str, free: stack.FreeSpace, size_gib: int,
+                     geometry: state.Geometry) -> None:
+    """:raises NoFreeSpace: if a volume and its metadata do not fit"""
     size = size_gib << 30
-    lack = room.lacks(size, geometry.metadata_bytes(size))
+    lack = free.lacks(size, geometry.metadata_bytes(size))
     if lack:
-        raise exceptions.NoRoom(host=host, size=size_gib, reason=lack)
+        raise exceptions.NoFreeSpace(host=host, size=size_gib, reason=lack)
 
 
 class _Step(task.Task):
@@ -82,7 +82,7 @@ class _Step(task.Task):
 # -- at the source
 
 
-class CheckRoom(_Step):
+class CheckFreeSpace(_Step):
     """The peer is able and has room; nothing has been touched yet."""
 
     default_provides = 'destination'
@@ -92,12 +92,12 @@ class CheckRoom(_Step):
         if found['problems']:
             raise exceptions.NotReady(
                 host=peer, reason='; '.join(found['problems']))
-        check_room(peer, stack.Room(**found['room']), volume.size,
-                   self._node.geometry)
+        check_free_space(peer, stack.FreeSpace(**found['room']), volume.size,
+                         self._node.geometry)
         return found
 
 
-class Stand(_Step):
+class EnsureHandle(_Step):
     """The source's handle is there to be served."""
 
     def execute(self, volume):
@@ -125,7 +125,7 @@ class Flush(_Step):
 class Record(_Step):
     """Record the intent; undone by recording that the move has failed."""
 
-    default_provides = 'transfer'
+    default_provides = 'move'
 
     def __init__(self, node, event, new_credentials):
         super().__init__(node)
@@ -135,31 +135,31 @@ class Record(_Step):
     def execute(self, volume, destination):
         return self._node.records.begin(
             volume, destination['host'], self._event, self._node.geometry,
-            self._node.exports.transfer_location, self._new_credentials(),
+            self._node.exports.source_location, self._new_credentials(),
             destination['initiator'])
 
     def revert(self, context, result, **_kwargs):
-        if isinstance(result, state.Transfer):
+        if isinstance(result, state.Move):
             try:
                 abandon(self._node, context, result)
             except Exception:  # why the move has failed must be heard
-                LOG.exception('The next look settles the transfer of volume '
+                LOG.exception('The next look settles the move of volume '
                               '%s.', result.volume_id)
 
 
 class Offer(_Step):
     """Serve the source to the destination's initiator, read-only."""
 
-    def execute(self, transfer):
-        self._node.exports.offer_source(transfer)
+    def execute(self, move):
+        self._node.exports.offer_source(move)
 
 
 class Prepare(_Step):
     """The peer builds its stack."""
 
-    def execute(self, context, transfer):
-        self._node.peers.prepare(context, transfer.destination,
-                                 transfer.shadow_id, transfer.token.nonce)
+    def execute(self, context, move):
+        self._node.peers.prepare(context, move.destination,
+                                 move.shadow_id, move.token.nonce)
 
 
 class Commit(_Step):
@@ -167,28 +167,28 @@ class Commit(_Step):
 
     default_provides = 'committed'
 
-    def execute(self, transfer):
+    def execute(self, move):
         try:
-            return self._node.records.commit(transfer)
+            return self._node.records.commit(move)
         except Exception:
-            found = self._committed(transfer)
+            found = self._committed(move)
             if found is None:
                 raise
             return found
 
-    def _committed(self, transfer):
-        """The transfer if only the answer to the commit was lost."""
+    def _committed(self, move):
+        """The move if only the answer to the commit was lost."""
         with contextlib.suppress(Exception):
-            found = self._node.records.transfer(transfer.shadow_id)
+            found = self._node.records.get_move(move.shadow_id)
             if (found and found.committed
-                    and found.token.nonce == transfer.token.nonce):
+                    and found.token.nonce == move.token.nonce):
                 return found
 
 
 def users(node: Node, volume_id: str) -> int:
     """How many on this node use a volume's handle, its copying aside.
 
-    An iSCSI initiator that is no destination of a transfer counts.
+    An iSCSI initiator that is no destination of a move counts.
     """
     handle = node.stack.devices().get(names.handle(volume_id))
     served, to_others = node.exports.serving(volume_id)
@@ -205,17 +205,18 @@ def check_closed(node: Node, volume_id: str) -> None:
             device=names.handle(volume_id))
 
 
-def move(node: Node, context, volume, peer: str, new_credentials,
-         live: bool = False) -> state.Transfer:
+def move_volume(node: Node, context, volume, peer: str, new_credentials,
+                live: bool = False) -> state.Move:
     """Move a volume to a peer.
 
     :param live: for a live migration: the source is in use and stays so
-        until :func:`let_go`; without it, nothing may use the volume
-    :returns: the committed transfer; what follows is the destination's step
+        until :func:`source_released`; without it, nothing may use the volume
+    :returns: the committed move; what follows is the destination's step
     """
     event = (state.Event.LIVE_MOVE_BEGUN if live
              else state.Event.MOVE_BEGUN)
-    flow = linear_flow.Flow('move').add(CheckRoom(node), Stand(node))
+    flow = linear_flow.Flow('move').add(
+        CheckFreeSpace(node), EnsureHandle(node))
     if not live:
         flow.add(CheckClosed(node), Flush(node))
     flow.add(Record(node, event, new_credentials), Offer(node),
@@ -229,27 +230,27 @@ def move(node: Node, context, volume, peer: str, new_credentials,
     return committed
 
 
-def abandon(node: Node, context, transfer: state.Transfer) -> None:
-    """Give up a transfer that is not committed.
+def abandon(node: Node, context, move: state.Move) -> None:
+    """Give up a move that is not committed.
 
     The source is itself again at once; the destination takes down what it
     has, now if it answers, else when it looks the next time. Only then the
     export goes: a destination that is late with its login to a target that
     is gone would wait for minutes, and all other logins of its node with it.
     """
-    failed = node.records.advance(transfer, state.Event.FAILED)
+    failed = node.records.advance(move, state.Event.FAILED)
     try:
         node.peers.converge(context, failed.destination, failed.volume_id)
-        if not node.records.is_transfer(failed.shadow_id):
+        if not node.records.is_move(failed.shadow_id):
             node.exports.withdraw_source(failed)
     except exceptions.LocalCloneError as exc:
         LOG.warning('The destination %(host)s will take down its part of '
-                    'the failed transfer of volume %(volume)s later: '
+                    'the failed move of volume %(volume)s later: '
                     '%(error)s', {'host': failed.destination,
                                   'volume': failed.volume_id, 'error': exc})
 
 
-def let_go(node: Node, context, transfer: state.Transfer) -> None:
+def source_released(node: Node, context, move: state.Move) -> None:
     """At the source: the guest has left, hydration may begin.
 
     Whether it has is seen here, at the source, so the source records it.
@@ -257,11 +258,11 @@ def let_go(node: Node, context, transfer: state.Transfer) -> None:
     :raises SourceBusy: if something still uses the volume here: it might
         write what the destination has already copied
     """
-    check_closed(node, transfer.volume_id)
-    node.stack.flush_handle(transfer.volume_id)
-    node.records.advance(transfer, state.Event.SOURCE_DETACHED)
-    node.peers.converge_soon(context, transfer.destination,
-                             transfer.volume_id)
+    check_closed(node, move.volume_id)
+    node.stack.flush_handle(move.volume_id)
+    node.records.advance(move, state.Event.SOURCE_DETACHED)
+    node.peers.converge_soon(context, move.destination,
+                             move.volume_id)
 
 
 # -- at the destination
@@ -274,32 +275,33 @@ class Allocate(_Step):
         super().__init__(node)
         self._create = create
 
-    def execute(self, transfer):
+    def execute(self, move):
         if self._create:
-            self._allocate(transfer)
+            self._allocate(move)
         else:
-            self._find(transfer)
+            self._find(move)
 
-    def _allocate(self, transfer):
-        with self._node.lock('room'):
-            if transfer.destination_lv not in self._node.stack.lvs():
-                check_room(self._node.host, self._node.stack.room(),
-                           transfer.size_gib, transfer.geometry)
+    def _allocate(self, move):
+        with self._node.lock('free-space'):
+            if move.destination_lv not in self._node.stack.lvs():
+                check_free_space(
+                    self._node.host, self._node.stack.free_space(),
+                    move.size_gib, move.geometry)
             # The metadata LV goes first: it marks the volume as arriving.
-            self._node.stack.create_metadata(transfer)
+            self._node.stack.create_metadata(move)
             self._node.stack.create_lv(
-                transfer.destination_lv, transfer.size_bytes,
-                transfer.volume_id)
+                move.destination_lv, move.size_bytes,
+                move.volume_id)
 
-    def _find(self, transfer):
+    def _find(self, move):
         found = self._node.stack.lvs()
         for what, lv in (
-                ('The logical volume', found.get(transfer.destination_lv)),
-                ('The transfer metadata', found.get(
-                    names.metadata_lv(transfer.shadow_id)))):
+                ('The logical volume', found.get(move.destination_lv)),
+                ('The move metadata', found.get(
+                    names.metadata_lv(move.shadow_id)))):
             if lv is None:
                 raise exceptions.MissingData(
-                    what=what, volume=transfer.volume_id,
+                    what=what, volume=move.volume_id,
                     host=self._node.host)
             self._node.stack.activate(lv.name)
 
@@ -309,25 +311,25 @@ class AttachSource(_Step):
 
     default_provides = 'disk'
 
-    def execute(self, transfer):
-        return self._node.imports.attach(transfer)
+    def execute(self, move):
+        return self._node.imports.attach(move)
 
 
 class Clone(_Step):
-    def execute(self, transfer, disk):
-        self._node.stack.ensure_clone(transfer, disk)
+    def execute(self, move, disk):
+        self._node.stack.ensure_clone(move, disk)
 
 
 class Handle(_Step):
     """The constant path; and proof that it can be read."""
 
-    def execute(self, transfer):
+    def execute(self, move):
         if self._node.stack.ensure_handle_on_clone(
-                transfer.volume_id, transfer.shadow_id, transfer.size_bytes):
-            self._node.stack.read_head(transfer.volume_id)
+                move.volume_id, move.shadow_id, move.size_bytes):
+            self._node.stack.read_head(move.volume_id)
 
 
-def build(node: Node, transfer: state.Transfer, create: bool) -> str:
+def build(node: Node, move: state.Move, create: bool) -> str:
     """Build the destination's stack, hydration as it is.
 
     :param create: whether LVs may be created. Never after commit: made anew
@@ -336,26 +338,26 @@ def build(node: Node, transfer: state.Transfer, create: bool) -> str:
     """
     return run(linear_flow.Flow('build').add(
         Allocate(node, create), AttachSource(node), Clone(node),
-        Handle(node)), transfer=transfer)['disk']
+        Handle(node)), move=move)['disk']
 
 
 def prepare(node: Node, shadow_id: str, nonce: str) -> None:
     """The destination's part of a move, asked for by the source.
 
-    :raises StaleTransfer: if the record is not, or no longer, that of the
+    :raises StaleMove: if the record is not, or no longer, that of the
         caller: a late or repeated request builds nothing
     """
-    transfer = node.records.transfer(shadow_id)
-    if (transfer is None or transfer.token.nonce != nonce
-            or transfer.committed or transfer.destination != node.host
-            or transfer.phase not in (state.Phase.STARTING,
-                                      state.Phase.MIGRATING)):
-        raise exceptions.StaleTransfer(
-            volume=transfer.volume_id if transfer else 'of ' + shadow_id)
-    build(node, transfer, create=True)
+    move = node.records.get_move(shadow_id)
+    if (move is None or move.token.nonce != nonce
+            or move.committed or move.destination != node.host
+            or move.phase not in (state.Phase.STARTING,
+                                  state.Phase.MIGRATING)):
+        raise exceptions.StaleMove(
+            volume=move.volume_id if move else 'of ' + shadow_id)
+    build(node, move, create=True)
 
 
-def give_back(node: Node, context, transfer: state.Transfer) -> None:
+def roll_back_live(node: Node, context, move: state.Move) -> None:
     """At the destination: the live migration was given up.
 
     The volume is at its source again, where the guest never left it, and
@@ -365,53 +367,53 @@ def give_back(node: Node, context, transfer: state.Transfer) -> None:
     :raises DestinationWritten: if anything was written here
     :raises CloneFailed: if that cannot be told
     """
-    check_closed(node, transfer.volume_id)
-    written = written_regions(node, transfer)
+    check_closed(node, move.volume_id)
+    written = written_regions(node, move)
     if written:
         raise exceptions.DestinationWritten(
-            volume=transfer.volume_id, host=node.host, regions=written)
-    undo(node, node.records.roll_back(transfer))
-    node.peers.converge_soon(context, transfer.source, transfer.volume_id)
+            volume=move.volume_id, host=node.host, regions=written)
+    undo(node, node.records.roll_back(move))
+    node.peers.converge_soon(context, move.source, move.volume_id)
 
 
-def written_regions(node: Node, transfer: state.Transfer) -> int:
+def written_regions(node: Node, move: state.Move) -> int:
     """How many regions were written at the destination of a live move.
 
     Nothing hydrates yet, so a region that is local was written.
 
     :raises CloneFailed: if the kernel cannot tell any more
     """
-    if transfer.shadow_id not in (
+    if move.shadow_id not in (
             names.shadow_of_clone(name) for name in node.stack.devices()):
-        build(node, transfer, create=False)
-    status = node.stack.clone_status(transfer.shadow_id)
+        build(node, move, create=False)
+    status = node.stack.clone_status(move.shadow_id)
     if status.mode != 'rw':
-        raise exceptions.CloneFailed(volume=transfer.volume_id,
+        raise exceptions.CloneFailed(volume=move.volume_id,
                                      host=node.host, mode=status.mode)
     return status.hydrated
 
 
-def undo(node: Node, transfer: state.Transfer) -> None:
-    """End a transfer that is rolling back, at its destination.
+def undo(node: Node, move: state.Move) -> None:
+    """End a move that is rolling back, at its destination.
 
     :raises InvalidTransition: if the volume lives here
     """
-    transfer.token.after(state.Event.DESTINATION_REMOVED, transfer.committed)
-    take_down(node, transfer)
-    node.records.finish(transfer, state.Event.DESTINATION_REMOVED)
+    move.token.after(state.Event.DESTINATION_REMOVED, move.committed)
+    tear_down(node, move)
+    node.records.finish(move, state.Event.DESTINATION_REMOVED)
 
 
-def take_down(node: Node, transfer: state.Transfer) -> None:
-    """Remove the destination's stack of a transfer, and the LV.
+def tear_down(node: Node, move: state.Move) -> None:
+    """Remove the destination's stack of a move, and the LV.
 
     The session goes first: a read that waits for a source which has been
     withdrawn would keep the handle open for ever.
     """
-    node.imports.detach(transfer)
-    node.stack.remove_handle(transfer.volume_id)
-    node.stack.remove_clone(transfer.shadow_id)
-    node.stack.remove_lv(names.metadata_lv(transfer.shadow_id))
-    remove_volume_lv(node, transfer.destination_lv, transfer.size_gib)
+    node.imports.detach(move)
+    node.stack.remove_handle(move.volume_id)
+    node.stack.remove_clone(move.shadow_id)
+    node.stack.remove_lv(names.metadata_lv(move.shadow_id))
+    remove_volume_lv(node, move.destination_lv, move.size_gib)
 
 
 def remove_volume_lv(node: Node, lv: str, size_gib: int) -> None:
@@ -424,16 +426,16 @@ def remove_volume_lv(node: Node, lv: str, size_gib: int) -> None:
 # -- completion
 
 
-class Land(_Step):
+class MarkHydrated(_Step):
     """Everything is local: flushed, and said so in the record."""
 
     default_provides = 'completing'
 
-    def execute(self, transfer):
-        if transfer.phase is state.Phase.COMPLETING:
-            return transfer
-        self._node.stack.flush_handle(transfer.volume_id)
-        return self._node.records.advance(transfer, state.Event.HYDRATED)
+    def execute(self, move):
+        if move.phase is state.Phase.COMPLETING:
+            return move
+        self._node.stack.flush_handle(move.volume_id)
+        return self._node.records.advance(move, state.Event.HYDRATED)
 
 
 class CutOver(_Step):
@@ -446,7 +448,7 @@ class CutOver(_Step):
         self._node.stack.flush_lv(completing.destination_lv)
 
 
-class LetGo(_Step):
+class RemoveClone(_Step):
     """Clone, session and metadata go; then the source may."""
 
     default_provides = 'releasing'
@@ -458,16 +460,16 @@ class LetGo(_Step):
         return self._node.records.advance(completing, state.Event.DRAINED)
 
 
-def complete(node: Node, transfer: state.Transfer) -> state.Transfer:
-    """Finish a hydrated transfer at its destination."""
+def complete(node: Node, move: state.Move) -> state.Move:
+    """Finish a hydrated move at its destination."""
     return run(linear_flow.Flow('complete').add(
-        Land(node), CutOver(node), LetGo(node)),
-        transfer=transfer)['releasing']
+        MarkHydrated(node), CutOver(node), RemoveClone(node)),
+        move=move)['releasing']
 
 
-def release(node: Node, transfer: state.Transfer) -> None:
-    """Remove the drained source; the transfer ends here."""
-    node.exports.withdraw_source(transfer)
-    node.stack.remove_handle(transfer.volume_id)
-    remove_volume_lv(node, transfer.source_lv, transfer.size_gib)
-    node.records.finish(transfer, state.Event.SOURCE_REMOVED)
+def release(node: Node, move: state.Move) -> None:
+    """Remove the drained source; the move ends here."""
+    node.exports.withdraw_source(move)
+    node.stack.remove_handle(move.volume_id)
+    remove_volume_lv(node, move.source_lv, move.size_gib)
+    node.records.finish(move, state.Event.SOURCE_REMOVED)

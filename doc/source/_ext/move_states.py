@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``.. transfer-states::``: the state machine, drawn from its own table."""
+"""``.. move-states::``: the state machine, drawn from its own table."""
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
@@ -10,7 +10,7 @@ from cinder_localclone import state
 
 def rst() -> list[str]:
     """The transitions as a graph and as a table, in reStructuredText."""
-    graph = ['.. graphviz::', '', '   digraph transfer {',
+    graph = ['.. graphviz::', '', '   digraph move {',
              '     node [shape=box, style=rounded, fontname="sans-serif"];',
              '     edge [fontname="sans-serif", fontsize=10];']
     table = ['.. list-table::', '   :header-rows: 1', '',
@@ -26,7 +26,7 @@ def rst() -> list[str]:
     return [*graph, '   }', '', *table, '']
 
 
-class TransferStates(Directive):
+class MoveStates(Directive):
     def run(self):
         container = nodes.container()
         self.state.nested_parse(
@@ -36,5 +36,5 @@ class TransferStates(Directive):
 
 
 def setup(app):
-    app.add_directive('transfer-states', TransferStates)
+    app.add_directive('move-states', MoveStates)
     return {'parallel_read_safe': True}
