@@ -7,15 +7,16 @@ import signal
 import subprocess
 import sys
 
-from lab import compute
+from lab.core import process
 from lab import lab as labs
-from lab import process
+from lab.nova import compute
 
 
 def parser():
     top = argparse.ArgumentParser(
-        prog='lab', description='Two real nodes (user-mode Linux) and an '
-        'OpenStack control plane on this machine, for cinder_localclone.')
+        prog='python3 -m lab', description='Two real nodes (user-mode Linux) '
+        'and an OpenStack control plane on this machine, for '
+        'cinder_localclone.')
     top.add_argument('--name', help='which lab (default: $LOCALCLONE_LAB, '
                      'or "lab"); labs of different names do not meet')
     commands = top.add_subparsers(dest='command', required=True)

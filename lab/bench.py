@@ -14,9 +14,9 @@ import sys
 import time
 
 import lab as labs
-from lab import instance as instances
-from lab import look
-from lab import process
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
 
 ROUNDS = 3
 MARK = 'the first block of the volume'

@@ -12,16 +12,16 @@ import threading
 import time
 import urllib.parse
 
-from lab import claim
-from lab import compute
-from lab import config
-from lab import control_plane
-from lab import guest_image
-from lab import install
-from lab import kernel
-from lab import node
-from lab import nova_control
-from lab import process
+from lab.core import claim
+from lab.core import config
+from lab.core import control_plane
+from lab.core import install
+from lab.core import kernel
+from lab.core import node
+from lab.core import process
+from lab.guest import image as guest_image
+from lab.nova import compute
+from lab.nova import control_plane as nova_control
 
 STATE = pathlib.Path('/var/tmp/localclone-lab')
 DEFAULTS = {'disks': 'volatile', 'disk_gib': 40, 'debug': False,
@@ -97,7 +97,7 @@ class Lab:
         if self.directory.exists():
             raise process.LabError(
                 'lab "%s" is up, or was left behind: take it down first '
-                '(lab down)' % self.name)
+                '(python3 -m lab --name %s down)' % (self.name, self.name))
         began = time.monotonic()
 
         def say(text):
@@ -295,7 +295,7 @@ class Lab:
 
     def client(self, service, user='admin'):
         """A client of an API, as :meth:`cinder`: 'nova' or 'glance', too."""
-        from lab import api
+        from lab.core import api
         return api.Client(self, user, service)
 
     def environment(self, user='admin') -> dict:

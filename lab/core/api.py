@@ -5,8 +5,8 @@ import http.client
 import json
 import urllib.parse
 
-from lab import config
-from lab import process
+from lab.core import config
+from lab.core import process
 
 MICROVERSIONS = {'cinder': 'volume 3.70', 'nova': 'compute 2.93'}
 PATHS = {'cinder': '/v3/%s', 'nova': '/v2.1', 'glance': '/v2'}

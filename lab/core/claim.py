@@ -5,7 +5,7 @@ import fcntl
 import os
 import pathlib
 
-from lab import process
+from lab.core import process
 
 
 class Claim:

@@ -9,9 +9,9 @@ import os
 import shutil
 import threading
 
-from lab import config
-from lab import install
-from lab import process
+from lab.core import config
+from lab.core import install
+from lab.core import process
 
 
 class ControlPlane:
@@ -20,7 +20,8 @@ class ControlPlane:
     :param lab: the :class:`lab.lab.Lab` it belongs to
     """
 
-    #: What the template is named, and the files that it is made by.
+    #: What the template is named, and the files that it is made by: of this
+    #: directory, or absolute.
     template = 'control'
     sources = ('constraints.txt', 'control_plane.py', 'config.py',
                'bootstrap.py')

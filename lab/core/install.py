@@ -8,8 +8,8 @@ import os
 import pathlib
 import shutil
 
-from lab import node
-from lab import process
+from lab.core import node
+from lab.core import process
 
 HERE = pathlib.Path(__file__).parent
 PACKAGES = {  # Debian package: something it brings

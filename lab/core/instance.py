@@ -5,8 +5,8 @@ import json
 import time
 import uuid
 
-from lab import look
-from lab import process
+from lab.core import look
+from lab.core import process
 
 #: Runs in a node: os-brick as the compute service uses it.
 _BRICK = '''
@@ -163,20 +163,20 @@ class Instance:
 
 
 def start_writing(node, path, first_mib, length_mib, seconds, seed, rate):
-    """A guest writes blocks that can be proven; see :mod:`lab.guest_io`.
+    """A guest writes blocks that can be proven; see :mod:`lab.guest.disk_io`.
 
     :param rate: blocks a second
-    :returns: a :class:`lab.node.Running`; it prints what is acknowledged
+    :returns: a :class:`lab.core.node.Running`; it prints what is acknowledged
     """
     return node.popen([
-        '/usr/bin/python3', '-S', node.lab.repo / 'lab/guest_io.py',
+        '/usr/bin/python3', '-S', node.lab.repo / 'lab/guest/disk_io.py',
         'write', path, first_mib * 256, length_mib * 256, seconds, seed,
         rate], timeout=seconds + 60)
 
 
 def stop_writing(node, path=''):
     """End the guests of a node, or the one that writes to a path."""
-    node.run('kill $(pgrep -f "[g]uest_io.py write %s")' % path, check=False)
+    node.run('kill $(pgrep -f "[d]isk_io.py write %s")' % path, check=False)
 
 
 class Attached:
@@ -222,6 +222,7 @@ class Attached:
     def verify(self, *acknowledged, timeout=120):
         """Check on this node all that a writer has had acknowledged."""
         return self.node.run([
-            '/usr/bin/python3', '-S', self.node.lab.repo / 'lab/guest_io.py',
+            '/usr/bin/python3', '-S',
+            self.node.lab.repo / 'lab/guest/disk_io.py',
             'verify', self.path], timeout=timeout,
             stdin=b''.join(acknowledged)).stdout.splitlines()[0]

@@ -10,8 +10,8 @@ import os
 import pathlib
 import shutil
 
-from lab import install
-from lab import process
+from lab.core import install
+from lab.core import process
 
 #: The release of Debian whose kernel is taken.
 NEWER = 'trixie'

@@ -3,7 +3,7 @@
 
 import re
 
-from lab import process
+from lab.core import process
 
 
 def clones(node):

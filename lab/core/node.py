@@ -11,8 +11,8 @@ import socket
 import struct
 import threading
 
-from lab import agent
-from lab import process
+from lab.core import agent
+from lab.core import process
 
 Done = collections.namedtuple('Done', 'returncode stdout stderr')
 BOOT_TIMEOUT = 60
@@ -107,7 +107,7 @@ class Node:
             'vec0:transport=tap,ifname=%s,depth=128,gro=1,'
             'mac=02:00:00:00:00:%s' % (self.tap, self.address[-2:]),
             'rootfstype=hostfs', 'rootflags=/', 'rw', 'quiet',
-            'init=%s/lab/node_init.sh' % self.lab.repo,
+            'init=%s/lab/core/node_init.sh' % self.lab.repo,
             'con=null', 'con0=null,fd:1', 'lc_name=' + self.name,
             'lc_address=' + self.address, 'lc_repo=%s' % self.lab.repo,
             'lc_venv=%s' % self.lab.venv,
@@ -128,7 +128,7 @@ class Node:
                 self.lab.processes.start(
                     self.name + '-cache',
                     ['/usr/bin/python3', '-S',
-                     self.lab.repo / 'lab/volatile_disk.py',
+                     self.lab.repo / 'lab/core/volatile_disk.py',
                      '--file', image, '--socket', cache,
                      '--report', self.directory / 'power-cut.json'],
                     self.lab.logs / ('%s.cache.log' % self.name))
@@ -256,7 +256,7 @@ class Node:
             steps.mkdir(exist_ok=True)
         self.daemon(action, 'cinder-' + backend, 'cinder-volume',
                     self.directory / ('%s.conf' % backend),
-                    '%s -m lab.stepping %s %s %d ' % (
+                    '%s -m lab.faults.stepping %s %s %d ' % (
                         self.lab.python, steps, self.name, stepping)
                     if stepping else '')
 

@@ -82,7 +82,7 @@ for pair in vda:cinder-volumes vdb:stock-volumes; do
 done
 vgchange -q -ay
 export PATH=/run/bin:$PATH PYTHONPATH=$lc_repo PYTHONDONTWRITEBYTECODE=1
-/usr/bin/python3 -S $lc_repo/lab/agent.py $lc_address &
+/usr/bin/python3 -S $lc_repo/lab/core/agent.py $lc_address &
 wait
 # The agent never ends by itself; stay, so that the console can be read.
 while :; do sleep 60; done

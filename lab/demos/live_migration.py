@@ -4,11 +4,11 @@
 import sys
 import time
 
-from lab import instance as instances
-from lab import look
-from lab import process
-from lab import server as servers
-from lab import show
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
+from lab.demos import show
+from lab.nova import server as servers
 
 #: So slow that a live migration can be aborted, as tc-netem(8) has it.
 SLOW = ('rate', '15mbit')
@@ -243,7 +243,7 @@ class LiveMigration:
 
 def main():
     command = show.Show(
-        'live-migration', 'lab.live_migration',
+        'live-migration', 'lab.demos.live_migration',
         'A volume follows its instance',
         'Bring up two real nodes with Nova, live-migrate a server with two '
         'volumes while it writes, there and back, abort once, prove every '

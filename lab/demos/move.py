@@ -4,10 +4,10 @@
 import sys
 import time
 
-from lab import instance as instances
-from lab import look
-from lab import process
-from lab import show
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
+from lab.demos import show
 
 
 class Demo:
@@ -141,7 +141,7 @@ class Demo:
 
 def main():
     command = show.Show(
-        'demo', 'lab.demo', 'A volume follows its instance',
+        'demo', 'lab.demos.move', 'A volume follows its instance',
         'Bring up two real nodes, move a volume with data from one to the '
         'other and back, prove every step.', lab_name='demo')
     command.add_size('volume')

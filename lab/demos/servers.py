@@ -10,16 +10,16 @@ import re
 import sys
 import time
 
-from lab import compute
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
+from lab.demos import show
 from lab.faults import checks
-from lab.faults import ground as grounds
-from lab import guest_console
-from lab import guest_image
-from lab import instance as instances
-from lab import look
-from lab import process
-from lab import server as servers
-from lab import show
+from lab.faults import environment as grounds
+from lab.guest import console as guest_console
+from lab.guest import image as guest_image
+from lab.nova import compute
+from lab.nova import server as servers
 
 #: Before it, a rebuild leaves the root volume as it is.
 KEEPS_ROOT = '2.92'
@@ -428,7 +428,7 @@ class Operations:
 
 def main():
     command = show.Show(
-        'servers', 'lab.server_operations', 'Servers on local volumes',
+        'servers', 'lab.demos.servers', 'Servers on local volumes',
         'Bring up two real nodes with Nova and let it do to a server with '
         'two local volumes all it can; prove each time that nothing is lost '
         'and nothing left.', lab_name='servers', nova=True)

@@ -8,7 +8,7 @@ import sys
 import time
 
 import lab as labs
-from lab import process
+from lab.core import process
 
 
 class Report:
@@ -66,7 +66,7 @@ class Show:
         self.module = module
         self.title = title
         self.nova = nova
-        self.parser = argparse.ArgumentParser(prog='lab/' + name,
+        self.parser = argparse.ArgumentParser(prog='python3 -m ' + module,
                                               description=description)
         self.parser.add_argument('--name', default=lab_name,
                                  help='name of the lab')
@@ -123,7 +123,8 @@ class Show:
             report.check('all of it ran to its end', False, str(exc)[:500])
         finally:
             if options.keep or options.use:
-                print('the lab is up: lab/lab --name %s status' % lab.name)
+                print('the lab is up: python3 -m lab --name %s status'
+                      % lab.name)
             else:
                 lab.down(keep_logs=bool(report.failed))
         report.step('all of it', time.monotonic() - began)

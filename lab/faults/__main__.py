@@ -7,11 +7,11 @@ import re
 import sys
 import time
 
-from lab.faults import ground as grounds
+from lab.core import process
+from lab.faults import environment as grounds
 from lab.faults import matrix as matrices
 from lab.faults import thrasher
 from lab import lab as labs
-from lab import process
 
 
 def parser():

@@ -13,12 +13,12 @@ import threading
 import time
 import traceback
 
+from lab.core import process
 from lab.faults import checks
 from lab.faults import disk as disks
-from lab.faults.ground import in_parallel
+from lab.faults.environment import in_parallel
 from lab.faults.operations import move_once
 from lab.faults.operations import OPERATIONS
-from lab import process
 
 #: Seconds within which an operation must come to a step.
 REACH = 240

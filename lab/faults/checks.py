@@ -8,10 +8,10 @@ under way, so looks are repeated for a while.
 
 import time
 
+from lab.core import look
+from lab.core import process
 from lab.faults import disk as disks
-from lab.faults import ground as grounds
-from lab import look
-from lab import process
+from lab.faults import environment as grounds
 
 #: Seconds for strays to go: some periodic looks.
 SETTLING = 75

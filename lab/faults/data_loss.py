@@ -8,8 +8,8 @@ administrator guide.
 
 import json
 
-from lab.faults.course import fault
-from lab.faults.course import must
+from lab.faults.scenario import fault
+from lab.faults.scenario import must
 
 #: The operation that ends with the volume deleted, as its owner must end it.
 DELETED = 'delete during hydration'

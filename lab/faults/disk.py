@@ -6,8 +6,8 @@ import json
 import threading
 import time
 
-from lab import instance as instances
-from lab import process
+from lab.core import instance as instances
+from lab.core import process
 
 #: MiBs: what is filled at first, one that is always free, and where guests
 #: write: one MiB each time one is started.
@@ -149,12 +149,12 @@ class Disk:
 
     def _words(self, *words):
         return ['/usr/bin/python3', '-S',
-                self.lab.repo / 'lab/faults/proof.py', *words]
+                self.lab.repo / 'lab/faults/payload.py', *words]
 
     def watch(self, node, seconds):
         """A guest reads the first MiB of what was filled last, over and over.
 
-        :returns: a :class:`lab.node.Running`; see :mod:`.proof`
+        :returns: a :class:`lab.core.node.Running`; see :mod:`.payload`
         """
         first, _count, seed = self.fills[-1]
         return node.popen(self._words('watch', self.path, first, 1, seed,

@@ -4,14 +4,14 @@
 import json
 import time
 
-from lab.faults import breaks
-from lab.faults.course import Course
-from lab.faults.course import fault
-from lab.faults.course import must
-from lab.faults.ground import in_parallel
+from lab.core import look
+from lab.core import process
+from lab.faults.environment import in_parallel
+from lab.faults import injectors as breaks
 from lab.faults.operations import OPERATIONS
-from lab import look
-from lab import process
+from lab.faults.scenario import Course
+from lab.faults.scenario import fault
+from lab.faults.scenario import must
 
 #: In a MiB.
 _BLOCKS = (1 << 20) // breaks.BLOCK

@@ -6,12 +6,12 @@ import contextlib
 import signal
 import time
 
-from lab import api
-from lab.faults import breaks
+from lab.core import api
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
 from lab.faults import disk as disks
-from lab import instance as instances
-from lab import look
-from lab import process
+from lab.faults import injectors as breaks
 
 #: Periodic looks come often, so that a cell need not wait for them.
 OPTIONS = {'localclone_move_interval': 3, 'localclone_node_interval': 12}
@@ -196,7 +196,7 @@ class Ground:
             else:
                 start()
 
-    # -- steps (see lab.stepping)
+    # -- steps (see lab.faults.stepping)
 
     def arm(self, disk, node, label):
         """Work on a volume is to stay at a step of a node."""

@@ -7,7 +7,7 @@ proves nothing. :func:`mend` undoes all but :class:`Under`.
 
 import time
 
-from lab import process
+from lab.core import process
 
 #: A disk that no volume is on.
 STRANGER = 'cinder-volumes/stranger'

@@ -6,10 +6,10 @@ import os
 import pathlib
 import time
 
+from lab.core import process
 from lab.faults import cells
-from lab.faults import cross
 from lab.faults import operations
-from lab import process
+from lab.faults import whole_operation as cross
 
 #: So many at once have an answer within the limits of their requests.
 ASKING = 5

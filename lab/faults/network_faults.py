@@ -3,9 +3,9 @@
 
 import time
 
-from lab.faults import breaks
-from lab.faults.course import fault
-from lab import process
+from lab.core import process
+from lab.faults import injectors as breaks
+from lab.faults.scenario import fault
 
 
 def _between(course, on):

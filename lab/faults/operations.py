@@ -8,9 +8,9 @@ would, until the goal is reached. Then every byte is proven.
 
 import threading
 
+from lab.core import look
+from lab.core import process
 from lab.faults import disk as disks
-from lab import look
-from lab import process
 
 #: Seconds for a move to end; a batch of them shares two small nodes.
 MOVING = 420

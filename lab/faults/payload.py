@@ -5,7 +5,8 @@
 ``verify PATH``: reads what there must be as JSON from standard input:
 
 - ``fills``: [first MiB, MiBs, seed] of what was filled
-- ``areas``: [first MiB, MiBs] where a guest of :mod:`lab.guest_io` wrote
+- ``areas``: [first MiB, MiBs] where a guest of :mod:`lab.guest.disk_io`
+  wrote
 - ``acknowledged``: {place: number} of its blocks that the disk confirmed
 
 All else must be zero: anything that is not is another tenant's. Blocks of an
@@ -25,9 +26,9 @@ import random
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(
-    os.path.abspath(__file__))))
-import guest_io  # noqa: E402  (runs without the packages of the lab)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))), 'guest'))
+import disk_io  # noqa: E402  (runs without the packages of the lab)
 
 MIB = 1 << 20
 WORST = 20
@@ -47,7 +48,7 @@ def fill(path, first, count, seed):
 
 
 def watch(path, first, count, seed, seconds):
-    disk, size = os.open(path, os.O_RDONLY | os.O_DIRECT), guest_io.BLOCK
+    disk, size = os.open(path, os.O_RDONLY | os.O_DIRECT), disk_io.BLOCK
     memory = mmap.mmap(-1, size)
     wanted = b''.join(known(seed, index) for index in range(count))
     found = dict.fromkeys(('right', 'failed', 'wrong', 'mended'), 0)
@@ -73,7 +74,7 @@ def watch(path, first, count, seed, seconds):
 
 def bad_blocks(data, first_place, acknowledged, may_be_written):
     """What is wrong with the blocks of one MiB, in words."""
-    size = guest_io.BLOCK
+    size = disk_io.BLOCK
     for index in range(MIB // size):
         place, found = first_place + index, data[index * size:][:size]
         number = acknowledged.get(place)
@@ -81,7 +82,7 @@ def bad_blocks(data, first_place, acknowledged, may_be_written):
             continue
         words = found[:40].split()
         ours = (len(words) > 1 and words[1].isdigit()
-                and found == guest_io.block(place, int(words[1])))
+                and found == disk_io.block(place, int(words[1])))
         if not ours:
             yield 'block %d: %s, found %r' % (
                 place, '%d acknowledged' % number if number is not None

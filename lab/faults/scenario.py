@@ -3,11 +3,11 @@
 
 import time
 
+from lab.core import look
+from lab.core import process
 from lab.faults import cells
 from lab.faults import checks
 from lab.faults.operations import OPERATIONS
-from lab import look
-from lab import process
 
 SLOW = '4mbit'
 
@@ -68,7 +68,7 @@ class Course:
                 self.ground.lab))
 
     def stop_at(self, end, label):
-        """The request is sent and stays at a step; see lab.stepping."""
+        """The request is sent and stays at a step; see lab.faults.stepping."""
         self.ground.arm(self.disk, getattr(self, end), label)
         if self.operation._thread is None:
             self.start()

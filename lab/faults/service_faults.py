@@ -3,13 +3,13 @@
 
 import time
 
-from lab.faults.course import Course
-from lab.faults.course import fault
-from lab.faults.course import must
-from lab.faults.course import SLOW
-from lab.faults.ground import in_parallel
-from lab import look
-from lab import process
+from lab.core import look
+from lab.core import process
+from lab.faults.environment import in_parallel
+from lab.faults.scenario import Course
+from lab.faults.scenario import fault
+from lab.faults.scenario import must
+from lab.faults.scenario import SLOW
 
 
 @fault('database stalls for 20 s while preparing')

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a volume service in a node so that it can be stopped at each step.
 
-``python -m lab.stepping DIRECTORY NODE SCALE PROGRAM ARGUMENTS...`` instead
-of the program; used in a lab that was brought up with the setting
+``python -m lab.faults.stepping DIRECTORY NODE SCALE PROGRAM ARGUMENTS...``
+instead of the program; used in a lab that was brought up with the setting
 ``stepping``. The driver itself knows nothing of it: whatever *changes*
 something is wrapped here, at the last place before the kernel, LVM or the
 database.

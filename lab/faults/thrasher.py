@@ -10,13 +10,13 @@ the same seed more than once.
 import random
 import time
 
-from lab.faults import breaks
+from lab.core import process
 from lab.faults import checks
 from lab.faults import disk as disks
-from lab.faults.ground import in_parallel
+from lab.faults.environment import in_parallel
+from lab.faults import injectors as breaks
 from lab.faults.operations import move_once
 from lab.faults.operations import OPERATIONS
-from lab import process
 
 #: Operations and how often each is chosen.
 CHOICES = {'move': 5, 'live-move': 3, 'live-move rolled back': 2,

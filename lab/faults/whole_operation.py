@@ -8,16 +8,16 @@ is the verdict.
 
 import time
 
+from lab.core import process
 from lab.faults import cells
 from lab.faults import checks
-from lab.faults import course as courses
+from lab.faults import data_loss  # noqa: F401
 from lab.faults import disk as disks
 from lab.faults import disk_faults  # noqa: F401  (registers its faults)
-from lab.faults.ground import in_parallel
-from lab.faults import losses  # noqa: F401
+from lab.faults.environment import in_parallel
 from lab.faults import network_faults  # noqa: F401
+from lab.faults import scenario as courses
 from lab.faults import service_faults  # noqa: F401
-from lab import process
 
 WHOLE = 'whole'
 

@@ -11,9 +11,10 @@ import shutil
 import stat
 import subprocess
 
-from lab import install
-from lab import process
+from lab.core import install
+from lab.core import process
 
+HERE = pathlib.Path(__file__).parent
 NAME = 'guest'
 #: A flavour to resize to.
 LARGER = 'guest-larger'
@@ -28,8 +29,8 @@ COMMAND_LINE = ('console=ttyS0 quiet panic=-1 mitigations=off nokaslr '
 
 def path(progress) -> pathlib.Path:
     """The image, built once."""
-    inputs = b''.join((install.HERE / name).read_bytes()
-                      for name in ('guest.c', 'guest_image.py'))
+    inputs = b''.join((HERE / name).read_bytes()
+                      for name in ('guest.c', 'image.py'))
     return install.template('guest', inputs, _build, progress) / 'guest.raw'
 
 
@@ -54,7 +55,7 @@ def _build(directory):
     work.mkdir()
     kernel, modules = _kernel(work)
     process.run('gcc', '-static', '-O2', '-Wall', '-Werror', '-o',
-                str(work / 'init'), str(install.HERE / 'guest.c'))
+                str(work / 'init'), str(HERE / 'guest.c'))
     entries = [('dev', stat.S_IFDIR | 0o755, b''),
                ('sys', stat.S_IFDIR | 0o755, b''),
                ('modules', stat.S_IFDIR | 0o755, b''),

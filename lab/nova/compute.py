@@ -3,8 +3,8 @@
 
 import uuid
 
-from lab import nova_config
-from lab import process
+from lab.core import process
+from lab.nova import config as nova_config
 
 NAME = 'nova-compute'
 
@@ -17,7 +17,7 @@ def service(node, action) -> None:
     conf = node.directory / 'nova.conf'
     if action in ('start', 'restart'):
         _write_configs(node, conf)
-        node.run(['/bin/bash', node.lab.repo / 'lab/compute.sh',
+        node.run(['/bin/bash', node.lab.repo / 'lab/nova/hypervisor_init.sh',
                   node.directory / 'libvirt', _keys(node.lab),
                   node.address], timeout=90)
     node.daemon(action, NAME, NAME, conf)

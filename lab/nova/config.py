@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration files of Nova, Placement and libvirt, as text. Pure."""
 
-from lab import config
+from lab.core import config
 
 DATABASES = ('nova_api', 'nova', 'nova_cell0', 'placement')
 

@@ -4,22 +4,23 @@
 And as much of a network service as Nova asks for.
 """
 
+import pathlib
 import shutil
 
-from lab import config
-from lab import control_plane
-from lab import install
-from lab import nova_config
-from lab import process
+from lab.core import config
+from lab.core import control_plane
+from lab.core import process
+from lab.nova import config as nova_config
 
 _BASE = control_plane.ControlPlane
+HERE = pathlib.Path(__file__).parent
 
 
 class NovaControlPlane(control_plane.ControlPlane):
 
     template = 'control-nova'
     sources = _BASE.sources + (
-        'constraints_nova.txt', 'nova_config.py', 'nova_control.py')
+        'constraints_nova.txt', HERE / 'config.py', HERE / 'control_plane.py')
     databases = _BASE.databases + nova_config.DATABASES
     apis = dict(_BASE.apis,
                 nova=('nova.conf', 'nova.wsgi.osapi_compute'),
@@ -64,7 +65,7 @@ class NovaControlPlane(control_plane.ControlPlane):
         port = config.PORTS['neutron']
         self.lab.processes.start(
             'network-stub', ['/usr/bin/python3', '-S',
-                             install.HERE / 'network_stub.py',
+                             HERE / 'network_stub.py',
                              config.CONTROL, port], log)
         process.wait_for('the network stub', lambda: self.lab.reachable(
             config.CONTROL, port), 20, log)

@@ -7,10 +7,10 @@ Plain REST: an openstack command costs seconds each.
 import re
 import time
 
-from lab import guest_console
-from lab import guest_image
-from lab import instance as instances
-from lab import process
+from lab.core import instance as instances
+from lab.core import process
+from lab.guest import console as guest_console
+from lab.guest import image as guest_image
 
 BOOT_TIMEOUT = 240
 MIGRATION_TIMEOUT = 300

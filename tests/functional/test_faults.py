@@ -7,14 +7,14 @@ import threading
 
 import testtools
 
-from lab.faults import breaks
+from lab.core import look
+from lab.core import process
 from lab.faults import cells
-from lab.faults import cross
 from lab.faults import disk as disks
-from lab.faults import ground as grounds
+from lab.faults import environment as grounds
+from lab.faults import injectors as breaks
+from lab.faults import whole_operation as cross
 from lab import lab as labs
-from lab import look
-from lab import process
 from tests.functional import base
 
 

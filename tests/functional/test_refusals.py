@@ -3,10 +3,10 @@
 
 import time
 
-from lab.faults import breaks
-from lab import instance as instances
-from lab import look
-from lab import process
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
+from lab.faults import injectors as breaks
 from tests.functional import base
 
 
