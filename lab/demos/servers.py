@@ -15,7 +15,7 @@ from lab.core import look
 from lab.core import process
 from lab.demos import show
 from lab.faults import checks
-from lab.faults import environment as grounds
+from lab.faults import environment as environments
 from lab.guest import console as guest_console
 from lab.guest import image as guest_image
 from lab.nova import compute
@@ -41,7 +41,7 @@ class Operations:
     def __init__(self, lab, report):
         self.lab = lab
         self.report = report
-        self.ground = grounds.Ground(lab)
+        self.environment = environments.Environment(lab)
 
     def run(self, wanted):
         self.sweep()
@@ -421,7 +421,7 @@ class Operations:
             and self.statuses() == {'in-use'})
 
     def settled(self, attachments):
-        found = checks.settled_with(self.ground, list(attachments))
+        found = checks.settled_with(self.environment, list(attachments))
         self.report.check('nothing is left', not found,
                           '; '.join(found)[:600])
 

@@ -8,7 +8,7 @@ import sys
 import time
 
 from lab.core import process
-from lab.faults import environment as grounds
+from lab.faults import environment as environments
 from lab.faults import matrix as matrices
 from lab.faults import thrasher
 from lab import lab as labs
@@ -43,16 +43,16 @@ def main(argv=None):
     def say(text):
         print('%7.1f s  %s' % (time.monotonic() - began, text), flush=True)
     lab = labs.Lab(options.name)
-    ground = grounds.Ground(lab, say)
-    matrix = matrices.Matrix(ground, options.resume, say)
+    environment = environments.Environment(lab, say)
+    matrix = matrices.Matrix(environment, options.resume, say)
     try:
         if options.list and matrix.steps:
             return show(matrix, options)
         lab.claim.take()
-        ground.up()
+        environment.up()
         matrix.empty_pool()
         if options.seed is not None or options.minutes:
-            return thrasher.run(ground, options.seed,
+            return thrasher.run(environment, options.seed,
                                 options.minutes or 20, say)
         matrix.discover()
         if options.list:

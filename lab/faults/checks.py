@@ -11,7 +11,7 @@ import time
 from lab.core import look
 from lab.core import process
 from lab.faults import disk as disks
-from lab.faults import environment as grounds
+from lab.faults import environment as environments
 
 #: Seconds for strays to go: some periodic looks.
 SETTLING = 75
@@ -90,12 +90,12 @@ def node_problems(node, rows):
             yield '%s left: %s' % (what, line)
 
 
-def problems(ground, attachments):
+def problems(environment, attachments):
     """What is wrong on the nodes and in the database, in words.
 
     :param attachments: ids of those that there must be
     """
-    lab, found = ground.lab, []
+    lab, found = environment.lab, []
     rows = _rows(lab)
     for row in rows:
         if row['migration'].startswith('target:') or (
@@ -103,11 +103,11 @@ def problems(ground, attachments):
             found.append('shadow %(id)s is left (%(migration)s)' % row)
     rows = [row for row in rows
             if not row['migration'].startswith('target:')]
-    for each in grounds.in_parallel(
+    for each in environments.in_parallel(
             [lambda n=node: list(node_problems(n, rows))
-             for node in ground.nodes.values()]):
+             for node in environment.nodes.values()]):
         found += each
-    for name, node in ground.nodes.items():
+    for name, node in environment.nodes.items():
         if not node.serves:
             found.append('the service of %s has ended' % name)
     there = {row[0] for row in look.sql(
@@ -118,29 +118,29 @@ def problems(ground, attachments):
     return found
 
 
-def settled(ground, disks_there, seconds=SETTLING):
+def settled(environment, disks_there, seconds=SETTLING):
     """What is still wrong after a while; ends at once when nothing is.
 
     :param disks_there: whose attachments there must be, and no others
     """
-    return settled_with(ground, [
+    return settled_with(environment, [
         attached.id for disk in disks_there
         for attached in disk.attached.values()], seconds)
 
 
-def settled_with(ground, attachments, seconds=SETTLING):
+def settled_with(environment, attachments, seconds=SETTLING):
     """As :func:`settled`, by the ids of the attachments."""
     deadline = time.monotonic() + seconds
     while True:
-        found = problems(ground, attachments)
+        found = problems(environment, attachments)
         if not found or time.monotonic() > deadline:
             return found
         time.sleep(2)
 
 
-def clean(ground):
+def clean(environment):
     """:raises LabError: if anything is left but the bystanders"""
-    left = settled(ground, ground.bystanders)
+    left = settled(environment, environment.bystanders)
     if left:
         raise process.LabError('; '.join(left))
 
@@ -175,27 +175,27 @@ def removed_too_early(lab, source, lvs):
     return found
 
 
-def home_has_lv(ground, disk):
+def home_has_lv(environment, disk):
     """:raises LabError: if a volume's LV is not at the volume's home"""
-    home, = [row['host'] for row in _rows(ground.lab)
+    home, = [row['host'] for row in _rows(environment.lab)
              if row['id'] == disk.volume]
-    lv = lvs_of(ground.lab, [disk])[disk.volume]
-    if lv not in look.volume_lvs(ground.nodes[home]):
+    lv = lvs_of(environment.lab, [disk])[disk.volume]
+    if lv not in look.volume_lvs(environment.nodes[home]):
         raise process.LabError('LV %s of %s is gone from its home %s' % (
             lv, disk.volume, home))
 
 
-def services(ground):
+def services(environment):
     """:raises LabError: if a service is not up, as Cinder sees it"""
-    ground.lab.wait_for_services(timeout=60)
+    environment.lab.wait_for_services(timeout=60)
 
 
-def bystanders(ground):
+def bystanders(environment):
     """The volumes of another project: data as it was, and served.
 
     :raises LabError: if not
     """
-    for disk, node in zip(ground.bystanders, ground.nodes.values()):
+    for disk, node in zip(environment.bystanders, environment.nodes.values()):
         disk.verify(node)
         disk.fill(node, first=disks.SPARE, count=1)
         disk.fills.pop()  # the next one goes to the same place

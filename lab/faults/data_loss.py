@@ -15,31 +15,31 @@ from lab.faults.scenario import must
 DELETED = 'delete during hydration'
 
 
-def _lose(course, node, lv):
+def _lose(scenario, node, lv):
     """A node boots and has an LV no more; the volume service says so."""
-    course.cut(node)
+    scenario.cut(node)
     node.power_on()
     node.run('vgchange -q -ay cinder-volumes && '
              'lvremove -q -f cinder-volumes/' + lv)
-    mark = course.ground.log_marks()
+    mark = scenario.environment.log_marks()
     node.service('start')
     node.wait_service()
-    course.logged(node, 'is missing', mark)
+    scenario.logged(node, 'is missing', mark)
 
 
-def _shown(course):
+def _shown(scenario):
     """What the operator is shown of the volume, from the other node."""
-    done = course.destination.operator(
-        'show', course.disk.volume, '-f', 'value')
+    done = scenario.destination.operator(
+        'show', scenario.disk.volume, '-f', 'value')
     must(' is missing' in done.stdout, 'the operator is not shown what is '
          'missing: ' + done.stdout[-500:] + done.stderr[-300:])
 
 
 @fault('the LV of a volume at rest is lost', DELETED)
-def at_rest(course):
-    disk, node = course.disk, course.source
-    _lose(course, node, 'volume-' + disk.volume)
-    for each in (node, course.destination):
+def at_rest(scenario):
+    disk, node = scenario.disk, scenario.source
+    _lose(scenario, node, 'volume-' + disk.volume)
+    for each in (node, scenario.destination):
         attachment = disk.instance.reserve(disk.volume)
         answer = disk.instance.connect(
             attachment, disk.instance.connector(each))
@@ -48,42 +48,42 @@ def at_rest(course):
     told = disk.cinder.get('/messages').text
     must('data of the volume was not found' in told,
          'the owner was not told')
-    _shown(course)
-    course.no_handle(node, 5)
+    _shown(scenario)
+    scenario.no_handle(node, 5)
 
 
 @fault('the LV of the old home is lost during a copy', DELETED)
-def of_source(course):
+def of_source(scenario):
     """What is local is right; it is known before, by writing it anew."""
-    course.operation.prepare()
-    disk, node = course.disk, course.destination
+    scenario.operation.prepare()
+    disk, node = scenario.disk, scenario.destination
     disk.attach(node)
     disk.fill(node, count=1)
-    _lose(course, course.source, 'volume-' + disk.volume)
+    _lose(scenario, scenario.source, 'volume-' + disk.volume)
     guest = disk.watch(node, 5)
     guest.wait(60)
     found = json.loads(guest.stdout)
     must(not (found['wrong'] or found['failed']),
          'what is local cannot be read: %s' % found)
-    _shown(course)
-    must(course.shadow(), 'the move has ended')
+    _shown(scenario)
+    must(scenario.shadow(), 'the move has ended')
     disk.detach(node)
 
 
 @fault('the LV of the new home is lost during a copy', DELETED)
-def of_destination(course):
-    course.operation.prepare()
-    _lose(course, course.destination, 'volume-' + course.shadow()[0])
-    course.no_handle(course.destination)
-    course.keeps_source()
-    _shown(course)
+def of_destination(scenario):
+    scenario.operation.prepare()
+    _lose(scenario, scenario.destination, 'volume-' + scenario.shadow()[0])
+    scenario.no_handle(scenario.destination)
+    scenario.keeps_source()
+    _shown(scenario)
 
 
 @fault('what remembers the copy is lost', DELETED)
-def of_metadata(course):
-    course.operation.prepare()
-    _lose(course, course.destination,
-          'localclone-meta-' + course.shadow()[0])
-    course.no_handle(course.destination)
-    course.keeps_source()
-    _shown(course)
+def of_metadata(scenario):
+    scenario.operation.prepare()
+    _lose(scenario, scenario.destination,
+          'localclone-meta-' + scenario.shadow()[0])
+    scenario.no_handle(scenario.destination)
+    scenario.keeps_source()
+    _shown(scenario)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A volume with known data, the guest that uses it, and the proof."""
+"""A volume with known data, the guest that uses it, and what verifies it."""
 
 import itertools
 import json
@@ -62,7 +62,7 @@ class Disk:
 
     def fill(self, node, first=0, count=FILL):
         seed = '%s-%d' % (self.volume, next(_seeds))
-        self._proof(node, 'fill', self.path, first, count, seed)
+        self._payload(node, 'fill', self.path, first, count, seed)
         self.fills.append([first, count, seed])
 
     def start(self, node):
@@ -134,7 +134,7 @@ class Disk:
         """
         wanted = {'mib': self.mib, 'fills': self.fills,
                   'areas': self._areas, 'acknowledged': self.acknowledged()}
-        found = json.loads(self._proof(
+        found = json.loads(self._payload(
             node, 'verify', self.path, timeout=timeout,
             stdin=json.dumps(wanted).encode()))
         if found['count']:
@@ -143,7 +143,7 @@ class Disk:
                 '; '.join(found['bad'][:3])))
         return found['blocks']
 
-    def _proof(self, node, *words, timeout=120, stdin=b''):
+    def _payload(self, node, *words, timeout=120, stdin=b''):
         return node.run(self._words(*words), timeout=timeout,
                         stdin=stdin).stdout
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lab that faults happen in: brought up, broken, mended."""
+"""The lab that faults happen in: brought up, broken, repaired."""
 
 import concurrent.futures
 import contextlib
@@ -11,7 +11,7 @@ from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
 from lab.faults import disk as disks
-from lab.faults import injectors as breaks
+from lab.faults import injectors
 
 #: Periodic looks come often, so that a cell need not wait for them.
 OPTIONS = {'localclone_move_interval': 3, 'localclone_node_interval': 12}
@@ -34,7 +34,7 @@ def in_parallel(calls, most=None):
     return [future.result() for future in futures]
 
 
-class Ground:
+class Environment:
     """A lab and what must be untouched in it.
 
     :param say: called with a line of progress
@@ -161,17 +161,17 @@ class Ground:
         for name in ('mariadb', 'rabbitmq'):
             self.lab.processes.signal(name, signal.SIGCONT)
 
-        def mend(node):
+        def restore(node):
             node.network_heal()
             if not node.is_on:
                 self.power_on(node)
             else:
                 self.brake(node)
-                breaks.mend(node)
+                injectors.undo(node)
                 if not node.serves:
                     node.service('restart')
             node.wait_service()
-        in_parallel([lambda n=node: mend(n)
+        in_parallel([lambda n=node: restore(n)
                      for node in self.nodes.values()])
         look.take_volumes(self.lab)
         self.lab.wait_for_services()

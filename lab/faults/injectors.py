@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be broken in a node for a while, and how it is mended.
+"""What can be broken in a node for a while, and how that is undone.
 
 Each raises LabError if it could not break anything: a fault that is not there
-proves nothing. :func:`mend` undoes all but :class:`Under`.
+proves nothing. :func:`undo` undoes all but :class:`DeviceBelow`.
 """
 
 import time
@@ -51,7 +51,7 @@ lun = rtslib_fb.LUN(tpg, 0, storage_object=store)
 rtslib_fb.MappedLUN(acl, 0, lun, write_protect=True)
 '''
 
-_MEND = '''
+_UNDO = '''
 rm -f /run/bin/dmsetup /run/fail-dmsetup
 ip route flush type blackhole
 ahead=$(($(date +%%s) - %d))
@@ -61,12 +61,12 @@ test ! -e %s
 '''
 
 
-def mend(node):
+def undo(node):
     """Undo what :func:`fail_once`, :func:`cut_off`, :func:`slow_disk`,
     :func:`fill_group`, :func:`fill_pool` and a changed clock have left.
     """
     now = int(time.time())
-    if node.run(_MEND % (now, now, _FAST), check=False).returncode:
+    if node.run(_UNDO % (now, now, _FAST), check=False).returncode:
         fast_disk(node)
 
 
@@ -114,7 +114,7 @@ def block_fails(node, path, block):
         path, block))
 
 
-class Under:
+class DeviceBelow:
     """A device beneath an LV that can be made to fail.
 
     :param lv: of the driver's group
@@ -154,7 +154,8 @@ class Under:
                         'oflag=direct conv=notrunc' % (
                             self.path, self.path, block, block))
 
-    def mend(self):
+    def repair(self):
+        """The device as it was."""
         replace(self.node, self.name, self.table)
         self.node.run('dmsetup remove --retry ' + self.real)
 

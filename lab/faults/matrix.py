@@ -9,7 +9,7 @@ import time
 from lab.core import process
 from lab.faults import cells
 from lab.faults import operations
-from lab.faults import whole_operation as cross
+from lab.faults import whole_operation
 
 #: So many at once have an answer within the limits of their requests.
 ASKING = 5
@@ -33,8 +33,8 @@ def all_cells(steps):
     found = [cells.Cell(name, step, fault)
              for name, taken in sections(steps).items()
              for fault in cells.FAULTS for step in taken]
-    return found + [cells.Cell(operation, cross.WHOLE, name)
-                    for name, operation in cross.names()]
+    return found + [cells.Cell(operation, whole_operation.WHOLE, name)
+                    for name, operation in whole_operation.names()]
 
 
 def batches(wanted, width):
@@ -43,7 +43,7 @@ def batches(wanted, width):
     """
     found, together = [], {}
     for cell in wanted:
-        if cell.step == cross.WHOLE:
+        if cell.step == whole_operation.WHOLE:
             found.append([cell])
         else:
             slow = operations.OPERATIONS[cell.operation].slow
@@ -68,8 +68,8 @@ class Matrix:
     :param path: of the file; what it says already is not run again
     """
 
-    def __init__(self, ground, path=None, say=print):
-        self.ground = ground
+    def __init__(self, environment, path=None, say=print):
+        self.environment = environment
         self.path = pathlib.Path(path) if path else None
         self.say = say
         self.steps = {}
@@ -94,7 +94,7 @@ class Matrix:
             os.replace(fresh, self.path)
 
     def empty_pool(self):
-        self.pool = {name: [] for name in self.ground.nodes}
+        self.pool = {name: [] for name in self.environment.nodes}
 
     def discover(self):
         """Run each operation once, undisturbed; note its steps."""
@@ -102,7 +102,8 @@ class Matrix:
             if name in self.steps or kind is operations.Completion:
                 continue
             began = time.monotonic()
-            self.steps[name] = cells.discover(self.ground, name, self.pool)
+            self.steps[name] = cells.discover(
+                self.environment, name, self.pool)
             self.say('%s: %d steps, undisturbed in %.0f s' % (
                 name, len(self.steps[name]), time.monotonic() - began))
             self.save()
@@ -127,13 +128,14 @@ class Matrix:
             self.save()
 
     def _run(self, batch):
-        if batch[0].step == cross.WHOLE:
-            found = cross.Cross(self.ground, batch, self.pool)
+        if batch[0].step == whole_operation.WHOLE:
+            kind = whole_operation.WholeOperation
         else:
-            found = cells.Batch(self.ground, batch, self.pool)
-        verdicts = found.run()
+            kind = cells.Batch
+        running = kind(self.environment, batch, self.pool)
+        verdicts = running.run()
         try:
-            found.clean()
+            running.clean()
         except (process.LabError, OSError) as exc:
             self.say('  clean-up: %s' % str(exc)[:500])
             if all(verdict.ok for verdict in verdicts):
@@ -141,7 +143,7 @@ class Matrix:
                     verdict.ok = False
                     verdict.reason = 'clean-up: %s' % str(exc)[:1000]
             self.empty_pool()
-            self.ground.rebuild()
+            self.environment.rebuild()
         return verdicts
 
     # -- showing
@@ -163,10 +165,11 @@ class Matrix:
                     '%-11s' % self._word(cells.Cell(name, step, fault))
                     for fault in cells.FAULTS)))
         lines += ['', 'across the whole']
-        for name, operation in cross.names():
+        for name, operation in whole_operation.names():
             lines.append('    %-62s %s' % (
                 '%s, %s' % (operation, name),
-                self._word(cells.Cell(operation, cross.WHOLE, name))))
+                self._word(cells.Cell(
+                    operation, whole_operation.WHOLE, name))))
         failed = [v for v in self.verdicts.values() if not v.ok]
         for verdict in failed:
             lines += ['', 'FAIL %s' % verdict.cell, '    ' + verdict.reason]

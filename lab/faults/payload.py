@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known data on a whole disk, written and proven; runs in a node.
+"""Known data on a whole disk, written and verified; runs in a node.
 
 ``fill PATH FIRST COUNT SEED``: MiBs that only the seed explains, flushed.
 ``verify PATH``: reads what there must be as JSON from standard input:
@@ -15,7 +15,7 @@ area that were not acknowledged may be there or not, but not torn.
 ``watch PATH FIRST COUNT SEED SECONDS``: reads what was filled again and again,
 block by block. Prints as JSON how many blocks it found ``right``, could not
 read (``failed``) or found ``wrong``, and how many of those that had failed
-were right later (``mended``).
+were right later (``recovered``).
 """
 
 import errno
@@ -51,7 +51,7 @@ def watch(path, first, count, seed, seconds):
     disk, size = os.open(path, os.O_RDONLY | os.O_DIRECT), disk_io.BLOCK
     memory = mmap.mmap(-1, size)
     wanted = b''.join(known(seed, index) for index in range(count))
-    found = dict.fromkeys(('right', 'failed', 'wrong', 'mended'), 0)
+    found = dict.fromkeys(('right', 'failed', 'wrong', 'recovered'), 0)
     broken, deadline = set(), time.monotonic() + seconds
     while time.monotonic() < deadline:
         for start in range(0, len(wanted), size):
@@ -67,7 +67,7 @@ def watch(path, first, count, seed, seconds):
                 found['wrong'] += 1
                 continue
             found['right'] += 1
-            found['mended'] += start in broken
+            found['recovered'] += start in broken
             broken.discard(start)
     print(json.dumps(found))
 

@@ -11,7 +11,7 @@ from lab.faults.operations import OPERATIONS
 
 SLOW = '4mbit'
 
-#: {(name, operation): function of a Course}
+#: {(name, operation): function of a Scenario}
 FAULTS = {}
 
 
@@ -28,19 +28,28 @@ def must(held, otherwise):
         raise process.LabError(otherwise)
 
 
-class Course:
+class Scenario:
     """One operation under one such fault.
 
     :param disk: what it is done to
+    :param fresh: makes another disk on a node
     """
 
-    def __init__(self, ground, kind, source, destination, disk):
-        self.ground = ground
+    def __init__(self, environment, kind, source, destination, disk,
+                 fresh=None):
+        self.environment = environment
         self.source = source
         self.destination = destination
         self.disk = disk
-        self.operation = OPERATIONS[kind](ground, disk, source, destination)
+        self.operation = OPERATIONS[kind](
+            environment, disk, source, destination)
+        self.fresh = fresh
         self.lost_power = []
+
+    def another(self, disk):
+        """A move of another volume between the same nodes."""
+        return Scenario(self.environment, 'move', self.source,
+                        self.destination, disk)
 
     def start(self):
         """The request is sent, not waited for."""
@@ -49,7 +58,7 @@ class Course:
 
     def start_slow(self):
         """It is being copied, slowly, and a guest writes."""
-        self.ground.brake(self.source, SLOW)
+        self.environment.brake(self.source, SLOW)
         self.start()
         self.operation.join()
         if self.operation.error:
@@ -63,21 +72,21 @@ class Course:
         self.disk.attach(self.destination, live=True)
         if not any(volume == self.disk.volume
                    and token.startswith('lc1:starting:')
-                   for volume, token in look.shadows(self.ground.lab)):
+                   for volume, token in look.shadows(self.environment.lab)):
             raise process.LabError('it is not starting: %s' % look.shadows(
-                self.ground.lab))
+                self.environment.lab))
 
     def stop_at(self, end, label):
         """The request is sent and stays at a step; see lab.faults.stepping."""
-        self.ground.arm(self.disk, getattr(self, end), label)
+        self.environment.arm(self.disk, getattr(self, end), label)
         if self.operation._thread is None:
             self.start()
-        process.wait_for('the step', lambda: self.ground.reached(
+        process.wait_for('the step', lambda: self.environment.reached(
             self.disk), cells.REACH, every=0.2)
 
     def go_on(self):
-        self.ground.release()
-        self.ground.brake(self.source)
+        self.environment.release()
+        self.environment.brake(self.source)
 
     def refused(self, *words):
         """The request must have failed, and what was said tells why."""
@@ -90,9 +99,9 @@ class Course:
 
     def shadow(self):
         return look.sql(
-            self.ground.lab, "SELECT id, replication_driver_data, provider_"
-            "location FROM volumes WHERE deleted = 0 AND migration_status = "
-            "'target:%s'" % self.disk.volume)[0]
+            self.environment.lab, "SELECT id, replication_driver_data, "
+            "provider_location FROM volumes WHERE deleted = 0 AND "
+            "migration_status = 'target:%s'" % self.disk.volume)[0]
 
     def logged(self, node, text, mark, seconds=90):
         process.wait_for(
@@ -109,7 +118,7 @@ class Course:
         self.lost_power.append(node)
 
     def boot(self, node):
-        self.ground.power_on(node)
+        self.environment.power_on(node)
         node.wait_service()
 
     def readable_again(self):
@@ -123,7 +132,7 @@ class Course:
     def keeps_source(self):
         """The copy cannot be complete: nothing of the source may go."""
         if not look.volume_lvs(self.source) or not look.shadows(
-                self.ground.lab):
+                self.environment.lab):
             raise process.LabError('the source is gone, but the copy cannot '
                                    'be complete')
 
@@ -131,7 +140,7 @@ class Course:
         """The volume's LV is at its home, for a while."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            checks.home_has_lv(self.ground, self.disk)
+            checks.home_has_lv(self.environment, self.disk)
             time.sleep(1)
 
     def no_handle(self, node, seconds=25):
