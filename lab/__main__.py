@@ -22,11 +22,11 @@ def parser():
     commands = top.add_subparsers(dest='command', required=True)
 
     def add(name, text, node=False, parents=()):
-        found = commands.add_parser(name, help=text, description=text,
-                                    parents=parents)
+        command = commands.add_parser(name, help=text, description=text,
+                                      parents=parents)
         if node:
-            found.add_argument('node', choices=('node1', 'node2'))
-        return found
+            command.add_argument('node', choices=('node1', 'node2'))
+        return command
     nova = argparse.ArgumentParser(add_help=False)
     nova.add_argument('--nova', action='store_true', help='with Nova, '
                       'libvirt and QEMU: servers that run on the nodes')

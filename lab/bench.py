@@ -73,10 +73,10 @@ class Bench:
         """Seconds from the API call to the first correct read."""
         began = time.monotonic()
         attached = self.instance.attach(volume, self.n2)
-        found = self.n2.run('head -c %d %s' % (len(MARK), attached.path))
+        done = self.n2.run('head -c %d %s' % (len(MARK), attached.path))
         seconds = time.monotonic() - began
-        if found.stdout != MARK:
-            raise process.LabError('wrong data: %r' % found.stdout)
+        if done.stdout != MARK:
+            raise process.LabError('wrong data: %r' % done.stdout)
         return attached, seconds
 
     def attach(self, sizes):
@@ -89,8 +89,8 @@ class Bench:
                 taken[size].append(seconds)
                 attached.detach()
                 self.delete(volume)
-        taken = {size: statistics.median(found)
-                 for size, found in taken.items()}
+        taken = {size: statistics.median(each)
+                 for size, each in taken.items()}
         for size in sizes:
             self.add('attach_%dGiB' % size, taken[size], 's',
                      self.stock(size))
@@ -107,10 +107,10 @@ class Bench:
         }).raise_for_status()
 
         def ended():
-            found = admin.get('/volumes/' + volume).json()['volume']
-            if found['migration_status'] == 'error':
+            row = admin.get('/volumes/' + volume).json()['volume']
+            if row['migration_status'] == 'error':
                 raise process.LabError('the stock migration failed')
-            return found['migration_status'] == 'success'
+            return row['migration_status'] == 'success'
         process.wait_for('the stock migration', ended, 1800, every=1)
         migrated = time.monotonic() - began
         attached, seconds = self.attach_and_read(volume)
@@ -187,11 +187,11 @@ class Bench:
         node, samples = node or self.n2, []
         deadline = time.monotonic() + (seconds or 300)
         while time.monotonic() < deadline:
-            found = look.clone_progress(node)
-            if found is None or found[0] == found[1]:
+            progress = look.clone_progress(node)
+            if progress is None or progress[0] == progress[1]:
                 break
-            if found[0]:
-                samples.append((time.monotonic(), found[0] * found[2]))
+            if progress[0]:
+                samples.append((time.monotonic(), progress[0] * progress[2]))
             time.sleep(0.3)
         (began, first), (ended, last) = samples[0], samples[-1]
         return (last - first) / (ended - began) / (1 << 20)
@@ -206,9 +206,9 @@ class Bench:
         plain = '/dev/cinder-volumes/volume-' + volume
         for name, how in (('randread_4k', '--rw=randread'),
                           ('syncwrite_4k', '--rw=randwrite --sync=1')):
-            found = {attached.path: [], plain: []}
+            figures = {attached.path: [], plain: []}
             for _round in range(3):
-                for path, iops in found.items():
+                for path, iops in figures.items():
                     out = self.n1.run(
                         'fio --name=x --filename=%s --direct=1 --bs=4k '
                         '--ioengine=psync %s --runtime=4 --time_based '
@@ -217,8 +217,8 @@ class Bench:
                         'jobs'][0]
                     iops.append(job['read']['iops'] or job['write']['iops'])
             self.add(name + '_handle', statistics.median(
-                found[attached.path]), 'IOPS', statistics.median(
-                    found[plain]))
+                figures[attached.path]), 'IOPS', statistics.median(
+                    figures[plain]))
         attached.detach()
         self.delete(volume)
 

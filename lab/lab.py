@@ -180,8 +180,8 @@ class Lab:
 
         def ready():
             cinder = self.cinder()
-            found = cinder.get('/os-services').json()['services']
-            alive = {s['host'] for s in found if s['state'] == 'up'
+            listed = cinder.get('/os-services').json()['services']
+            alive = {s['host'] for s in listed if s['state'] == 'up'
                      and s['binary'] == 'cinder-volume'}
             pools = cinder.get('/scheduler-stats/get_pools').json()['pools']
             return wanted <= alive and wanted <= {

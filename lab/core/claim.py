@@ -25,23 +25,23 @@ class Claim:
         """
         while self._held is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            found = open(self.path, 'a+')
+            file = open(self.path, 'a+')
             try:
-                fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Who held it may just have removed the file.
-                if os.fstat(found.fileno()).st_nlink:
-                    found.truncate(0)
-                    found.write('%d (%s)' % (os.getpid(), _words()))
-                    found.flush()
-                    self._held = found
+                if os.fstat(file.fileno()).st_nlink:
+                    file.truncate(0)
+                    file.write('%d (%s)' % (os.getpid(), _words()))
+                    file.flush()
+                    self._held = file
             except BlockingIOError:
                 raise process.LabError(
                     'lab "%s" is in use by process %s: end that first, or '
                     'take another name (--name, or LAB= of make)' % (
                         self.path.stem, self.path.read_text()))
             finally:
-                if self._held is not found:
-                    found.close()
+                if self._held is not file:
+                    file.close()
 
     def drop(self) -> None:
         """Let go; nothing of it stays."""
@@ -54,8 +54,8 @@ class Claim:
     def holder(self):
         """The id of the living process that holds it; None: nobody."""
         try:
-            with open(self.path) as found:
-                fcntl.flock(found, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with open(self.path) as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return int(self.path.read_text().partition(' ')[0])
         except FileNotFoundError:

@@ -8,13 +8,13 @@ from lab.core import process
 
 def clones(node):
     """The clones of a node: {name: (hydrated, all regions, region bytes)}"""
-    found = {}
+    progress = {}
     for name, region, hydrated, regions in re.findall(
             r'(?m)^(\S+): \d+ \d+ clone \d+ \d+/\d+ (\d+) (\d+)/(\d+) ',
             node.run('dmsetup status --noflush', check=False,
                      timeout=30).stdout):
-        found[name] = int(hydrated), int(regions), int(region) * 512
-    return found
+        progress[name] = int(hydrated), int(regions), int(region) * 512
+    return progress
 
 
 def clone_progress(node):
@@ -27,25 +27,25 @@ def leftovers(node, volume_id):
 
     :param volume_id: whose handle must not be there either; None: any may
     """
-    found = []
+    left = []
     for line in node.run('dmsetup ls 2>/dev/null', check=False
                          ).stdout.splitlines():
         name = line.split()[0] if line.strip() else ''
         if name.startswith('localclone-clone') or (
                 volume_id and name == 'localclone-' + volume_id):
-            found.append('device ' + name)
+            left.append('device ' + name)
     for line in node.run('lvs --noheadings -o lv_name 2>/dev/null'
                          ).stdout.split():
         if line.startswith('localclone-meta'):
-            found.append('LV ' + line)
+            left.append('LV ' + line)
     for line in node.run('ls /sys/kernel/config/target/iscsi', check=False
                          ).stdout.split():
         if 'localclone-' in line:
-            found.append('export ' + line)
+            left.append('export ' + line)
     for line in node.run('iscsiadm -m session 2>/dev/null', check=False
                          ).stdout.splitlines():
-        found.append('session ' + line)
-    return found
+        left.append('session ' + line)
+    return left
 
 
 def volume_lvs(node):
@@ -72,7 +72,7 @@ def shadows(lab):
 def wait_moved(lab, volume_id, timeout=300):
     """Wait until a volume's move has ended with success."""
     def ended():
-        if any(found == volume_id for found, _token in shadows(lab)):
+        if any(moving == volume_id for moving, _token in shadows(lab)):
             return None
         volume = lab.cinder().get('/volumes/' + volume_id).json()['volume']
         return volume['migration_status'] == 'success'

@@ -66,9 +66,9 @@ def wait_for(what, check, timeout, log=None, every=0.3):
     """Poll until ``check()`` is true; its value. A clear error if never."""
     deadline = time.monotonic() + timeout
     while True:
-        found = check()
-        if found:
-            return found
+        value = check()
+        if value:
+            return value
         if time.monotonic() > deadline:
             tail = ''
             if log and os.path.exists(log):
@@ -92,7 +92,7 @@ def _started(pid):
 
 def group(number) -> set[int]:
     """The living processes of a process group."""
-    found = set()
+    pids = set()
     for name in filter(str.isdigit, os.listdir('/proc')):
         try:
             with open('/proc/%s/stat' % name) as stat:
@@ -101,8 +101,8 @@ def group(number) -> set[int]:
         except (FileNotFoundError, ProcessLookupError):
             continue
         if int(its_group) == number and state != 'Z':
-            found.add(int(name))
-    return found
+            pids.add(int(name))
+    return pids
 
 
 class Processes:

@@ -143,13 +143,13 @@ class LiveMigration:
 
     def copying(self, node):
         """How far the volumes' copies are, in words; '' if none runs."""
-        return ', '.join('%d of %d regions local' % found[:2]
-                         for found in look.clones(node).values())
+        return ', '.join('%d of %d regions local' % progress[:2]
+                         for progress in look.clones(node).values())
 
     def messages(self):
         """``openstack volume message list`` of both volumes."""
-        found = self.lab.cinder().get('/messages').json()['messages']
-        return [message for message in found
+        messages = self.lab.cinder().get('/messages').json()['messages']
+        return [message for message in messages
                 if message['resource_uuid'] in self.volumes]
 
     def settle(self, here, there):
@@ -197,8 +197,8 @@ class LiveMigration:
             process.wait_for('all to go', lambda: not rest(), 60, every=1)
         except process.LabError:
             pass
-        found = rest()
-        return not found, found or ''
+        left = rest()
+        return not left, left or ''
 
     def prove(self, what, began, wait, detail=''):
         """Let the guest go on for a while; what it says must be clean."""
@@ -222,15 +222,15 @@ class LiveMigration:
                 console=self.report.console) as bar:
             tasks = {}
             while time.monotonic() - began < 300 + 120 * self.size:
-                found = look.clones(node)
-                for name, (hydrated, regions, size) in found.items():
+                clones = look.clones(node)
+                for name, (hydrated, regions, size) in clones.items():
                     if name not in tasks:
                         tasks[name] = bar.add_task(name)
                         copied[name] = [hydrated * size, 0]
                     copied[name][1] = hydrated * size
                     bar.update(tasks[name], completed=hydrated * size,
                                total=regions * size)
-                if not found:
+                if not clones:
                     break
                 last = time.monotonic()
                 time.sleep(1)

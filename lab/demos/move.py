@@ -128,10 +128,10 @@ class Demo:
             task = bar.add_task('copy', total=None)
             deadline = time.monotonic() + 120 + 60 * self.size
             while time.monotonic() < deadline:
-                found = look.clone_progress(node)
-                if found is None:
+                progress = look.clone_progress(node)
+                if progress is None:
                     return
-                hydrated, regions, size = found
+                hydrated, regions, size = progress
                 bar.update(task, completed=hydrated * size,
                            total=regions * size)
                 time.sleep(1)

@@ -199,6 +199,6 @@ class ServerUnderTest:
             and self.statuses() == {'in-use'})
 
     def settled(self, attachments):
-        found = checks.settled_with(self.environment, list(attachments))
-        self.report.check('nothing is left', not found,
-                          '; '.join(found)[:600])
+        problems = checks.settled_with(self.environment, list(attachments))
+        self.report.check('nothing is left', not problems,
+                          '; '.join(problems)[:600])

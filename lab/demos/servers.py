@@ -136,19 +136,19 @@ class Operations(server_under_test.ServerUnderTest):
         here.netem('rate', '100mbit')  # or the copies end too soon
         try:
             self.step('cold migration', self.server.cold_migrate(there))
-            found = self.server.wait_found(before)
+            console = self.server.wait_found(before)
             before = self.written()
             copying = look.clones(there)
             self.step('revert while %d are copied' % len(copying),
                       self.server.revert())
         finally:
             here.netem()
-        found = self.server.wait_found(before)
+        console = self.server.wait_found(before)
         self.server.wait_writing(*self.volumes)
         self.report.check(
             'back, the volumes served over iSCSI by ' + there.name,
             self.server.node is here and self.homes() == {there.name}
-            and len(self.sessions(here)) >= 2, found.bad[:3] or '')
+            and len(self.sessions(here)) >= 2, console.bad[:3] or '')
         for volume in self.volumes:
             look.wait_moved(self.lab, volume, server_under_test.COPY_TIMEOUT)
         self.report.check('their copies end meanwhile',
@@ -157,11 +157,11 @@ class Operations(server_under_test.ServerUnderTest):
         there.power_cut()
         there.power_on()
         there.service('start')
-        found = self.server.wait_writing(*self.volumes)
+        console = self.server.wait_writing(*self.volumes)
         self.step('power cut of ' + there.name, time.monotonic() - began,
                   'until the guest on %s writes on' % here.name)
-        self.report.check('the guest only waited', found.clean,
-                          found.bad[:3] or '')
+        self.report.check('the guest only waited', console.clean,
+                          console.bad[:3] or '')
         self.start(there)
         before = self.written()
         self.server.shelve()

@@ -70,11 +70,11 @@ def main(argv=None):
 
 
 def wanted(matrix, options):
-    found = [cell for cell in matrices.all_cells(matrix.steps)
+    cells = [cell for cell in matrices.all_cells(matrix.steps)
              if re.search(options.only, str(cell))]
-    if not found:
+    if not cells:
         raise process.LabError('no cell is like "%s"' % options.only)
-    return found
+    return cells
 
 
 def show(matrix, options):

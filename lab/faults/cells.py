@@ -111,19 +111,19 @@ class Batch:
     def _disks(self):
         """A volume for each cell; fresh, or one that has moved before."""
         ready = self.pool[self.source.name]
-        found = [ready.pop() if kind.moved and ready else None
-                 for kind in self.kinds]
-        lacking = [index for index, disk in enumerate(found) if disk is None]
+        chosen = [ready.pop() if kind.moved and ready else None
+                  for kind in self.kinds]
+        lacking = [index for index, disk in enumerate(chosen) if disk is None]
         to_move = [index for index in lacking if self.kinds[index].moved]
         for node, indices in (
                 (self.destination, to_move),
                 (self.source, [i for i in lacking if i not in to_move])):
             for index, disk in zip(indices, self._fresh(node, len(indices))):
-                found[index] = disk
-        in_parallel([lambda d=found[index]: move_once(
+                chosen[index] = disk
+        in_parallel([lambda d=chosen[index]: move_once(
             self.environment, d, self.destination, self.source)
             for index in to_move])
-        return found
+        return chosen
 
     def _fresh(self, node, count):
         made = [disks.Disk(self.environment.lab, volume) for volume in
@@ -218,11 +218,11 @@ class Batch:
                 process.wait_for('the step', there, REACH, every=0.3)
 
     def _check_sources(self):
-        found = checks.removed_too_early(self.environment.lab, self.source,
-                                         self.lvs)
+        removed = checks.removed_too_early(self.environment.lab, self.source,
+                                           self.lvs)
         for index, operation in enumerate(self.operations):
-            if operation.disk.volume in found:
-                self._blame([index], found[operation.disk.volume])
+            if operation.disk.volume in removed:
+                self._blame([index], removed[operation.disk.volume])
 
     def _strike(self):
         self._check_sources()

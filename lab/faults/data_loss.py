@@ -62,9 +62,9 @@ def of_source(scenario):
     _lose(scenario, scenario.source, 'volume-' + disk.volume)
     guest = disk.watch(node, 5)
     guest.wait(60)
-    found = json.loads(guest.stdout)
-    must(not (found['wrong'] or found['failed']),
-         'what is local cannot be read: %s' % found)
+    counts = json.loads(guest.stdout)
+    must(not (counts['wrong'] or counts['failed']),
+         'what is local cannot be read: %s' % counts)
     _shown(scenario)
     must(scenario.shadow(), 'the move has ended')
     disk.detach(node)

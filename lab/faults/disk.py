@@ -118,14 +118,14 @@ class Disk:
         return False
 
     def acknowledged(self):
-        found = {}
+        numbers = {}
         for session in self._sessions:
             for line in session.stdout.decode().splitlines(True):
                 words = line.split()
                 if (len(words) == 2 and words[0].isdigit()
                         and line.endswith('\n')):
-                    found[int(words[0])] = int(words[1])
-        return found
+                    numbers[int(words[0])] = int(words[1])
+        return numbers
 
     def verify(self, node, timeout=200):
         """Every byte of the volume, on a node.
@@ -134,14 +134,14 @@ class Disk:
         """
         wanted = {'mib': self.mib, 'fills': self.fills,
                   'areas': self._areas, 'acknowledged': self.acknowledged()}
-        found = json.loads(self._payload(
+        result = json.loads(self._payload(
             node, 'verify', self.path, timeout=timeout,
             stdin=json.dumps(wanted).encode()))
-        if found['count']:
+        if result['count']:
             raise process.LabError('DATA of %s on %s: %d bad: %s' % (
-                self.volume, node.name, found['count'],
-                '; '.join(found['bad'][:3])))
-        return found['blocks']
+                self.volume, node.name, result['count'],
+                '; '.join(result['bad'][:3])))
+        return result['blocks']
 
     def _payload(self, node, *words, timeout=120, stdin=b''):
         return node.run(self._words(*words), timeout=timeout,
@@ -199,12 +199,12 @@ class Disk:
     def forget_failed(self):
         """Delete the attachments that a failed request has left."""
         mine = {each.id for each in self.attached.values()}
-        for found in self.attachments():
-            if found not in mine:
-                self.forget(found)
+        for attachment in self.attachments():
+            if attachment not in mine:
+                self.forget(attachment)
 
     def attachments(self):
-        return [found['id'] for found in self.instance.nova.get(
+        return [each['id'] for each in self.instance.nova.get(
             '/attachments?volume_id=' + self.volume).json()['attachments']]
 
     # -- the volume

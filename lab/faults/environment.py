@@ -95,12 +95,12 @@ class Environment:
         self.say('its logs: %s' % aside)
 
     def _bystander(self, node):
-        found = disks.Disk(self.lab, self.create(node, 1, 'admin')[0],
-                           'admin')
-        found.instance.nova = self.lab.cinder('admin')
-        found.attach(node)
-        found.fill(node)
-        return found
+        disk = disks.Disk(self.lab, self.create(node, 1, 'admin')[0],
+                          'admin')
+        disk.instance.nova = self.lab.cinder('admin')
+        disk.attach(node)
+        disk.fill(node)
+        return disk
 
     def _sweep(self):
         """Delete what an earlier, interrupted run has left."""
@@ -223,12 +223,12 @@ class Environment:
 
     def taken(self, disk):
         """The steps that were done for a volume: (node name, label)."""
-        found = []
+        steps = []
         for path in self.steps.glob(disk.volume + '.node*'):
             for line in path.read_text().splitlines():
                 when, _space, label = line.partition(' ')
-                found.append((float(when), path.suffix[1:], label))
-        return [(node, label) for _when, node, label in sorted(found)]
+                steps.append((float(when), path.suffix[1:], label))
+        return [(node, label) for _when, node, label in sorted(steps)]
 
     # -- another tenant
 
@@ -248,10 +248,10 @@ class Environment:
 
     def log_since(self, marks, *words, lines=12):
         """What the services logged of something, at warning or worse."""
-        found = []
+        logged = []
         for name, node in self.nodes.items():
             for line in node.service_log()[marks.get(name, 0):].splitlines():
                 if (' ERROR ' in line or ' WARNING ' in line) and (
                         not words or any(word in line for word in words)):
-                    found.append('%s: %s' % (name, line[:400]))
-        return found[-lines:]
+                    logged.append('%s: %s' % (name, line[:400]))
+        return logged[-lines:]

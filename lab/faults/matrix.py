@@ -17,34 +17,34 @@ ASKING = 5
 
 def sections(steps):
     """The steps of each operation, with completion as one of its own."""
-    found = {}
+    by_name = {}
     for name, taken in steps.items():
         if name == operations.Move.name:
             cut = next(index for index, step in enumerate(taken)
                        if step == 'destination enable_hydration') + 1
-            found[name] = taken[:cut]
-            found[operations.Completion.name] = taken[cut:]
+            by_name[name] = taken[:cut]
+            by_name[operations.Completion.name] = taken[cut:]
         else:
-            found[name] = taken
-    return found
+            by_name[name] = taken
+    return by_name
 
 
 def all_cells(steps):
-    found = [cells.Cell(name, step, fault)
-             for name, taken in sections(steps).items()
-             for fault in cells.FAULTS for step in taken]
-    return found + [cells.Cell(operation, whole_operation.WHOLE, name)
-                    for name, operation in whole_operation.names()]
+    at_steps = [cells.Cell(name, step, fault)
+                for name, taken in sections(steps).items()
+                for fault in cells.FAULTS for step in taken]
+    return at_steps + [cells.Cell(operation, whole_operation.WHOLE, name)
+                       for name, operation in whole_operation.names()]
 
 
 def batches(wanted, width):
     """Cells that can run together: those of one fault, as many as can be
     at their steps at once.
     """
-    found, together = [], {}
+    planned, together = [], {}
     for cell in wanted:
         if cell.step == whole_operation.WHOLE:
-            found.append([cell])
+            planned.append([cell])
         else:
             slow = operations.OPERATIONS[cell.operation].slow
             together.setdefault((cell.fault, slow), []).append(cell)
@@ -58,8 +58,8 @@ def batches(wanted, width):
                     -(-len(group) // width))
         # Every nth: neighbours differ, so do their moments.
         ordered = alone + asking + others
-        found += [ordered[index::count] for index in range(count)]
-    return found
+        planned += [ordered[index::count] for index in range(count)]
+    return planned
 
 
 class Matrix:
@@ -155,8 +155,8 @@ class Matrix:
     def table(self):
         """The matrix: a row for each step, a column for each fault."""
         lines = []
-        found = sections(self.steps) if self.steps else {}
-        for name, taken in found.items():
+        by_name = sections(self.steps) if self.steps else {}
+        for name, taken in by_name.items():
             lines += ['', '%-42s %s' % (name, ' '.join(
                 '%-11s' % fault.replace('destination', 'dest.')
                 for fault in cells.FAULTS))]

@@ -51,7 +51,7 @@ def watch(path, first, count, seed, seconds):
     disk, size = os.open(path, os.O_RDONLY | os.O_DIRECT), disk_io.BLOCK
     memory = mmap.mmap(-1, size)
     wanted = b''.join(known(seed, index) for index in range(count))
-    found = dict.fromkeys(('right', 'failed', 'wrong', 'recovered'), 0)
+    counts = dict.fromkeys(('right', 'failed', 'wrong', 'recovered'), 0)
     broken, deadline = set(), time.monotonic() + seconds
     while time.monotonic() < deadline:
         for start in range(0, len(wanted), size):
@@ -60,35 +60,35 @@ def watch(path, first, count, seed, seconds):
             except OSError as exc:
                 if exc.errno != errno.EIO:
                     raise
-                found['failed'] += 1
+                counts['failed'] += 1
                 broken.add(start)
                 continue
             if memory[:] != wanted[start:start + size]:
-                found['wrong'] += 1
+                counts['wrong'] += 1
                 continue
-            found['right'] += 1
-            found['recovered'] += start in broken
+            counts['right'] += 1
+            counts['recovered'] += start in broken
             broken.discard(start)
-    print(json.dumps(found))
+    print(json.dumps(counts))
 
 
 def bad_blocks(data, first_place, acknowledged, may_be_written):
     """What is wrong with the blocks of one MiB, in words."""
     size = disk_io.BLOCK
     for index in range(MIB // size):
-        place, found = first_place + index, data[index * size:][:size]
+        place, block = first_place + index, data[index * size:][:size]
         number = acknowledged.get(place)
-        if number is None and found == bytes(size):
+        if number is None and block == bytes(size):
             continue
-        words = found[:40].split()
+        words = block[:40].split()
         ours = (len(words) > 1 and words[1].isdigit()
-                and found == disk_io.block(place, int(words[1])))
+                and block == disk_io.block(place, int(words[1])))
         if not ours:
             yield 'block %d: %s, found %r' % (
                 place, '%d acknowledged' % number if number is not None
-                else 'never written', found[:32])
+                else 'never written', block[:32])
         elif number is None and not may_be_written:
-            yield 'block %d: never written, found %r' % (place, found[:32])
+            yield 'block %d: never written, found %r' % (place, block[:32])
         elif number is not None and int(words[1]) < number:
             yield 'block %d: %d acknowledged, %s found' % (
                 place, number, int(words[1]))

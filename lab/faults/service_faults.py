@@ -135,12 +135,12 @@ except exceptions.StaleMove as exc:
 
 
 def _prepare_again(scenario, shadow, nonce):
-    found = scenario.source.run(
+    words = scenario.source.run(
         [scenario.environment.lab.python, '-W', 'ignore', '-c', _PREPARE,
          scenario.source.directory / 'localclone.conf',
          scenario.destination.name + '@localclone', shadow, nonce],
         timeout=120).stdout.split()
-    return found[-1:]
+    return words[-1:]
 
 
 @fault('prepare delivered again after the commit')

@@ -237,12 +237,12 @@ def run(environment, seed, minutes, say):
         number += 1
         # Each round has a generator of its own, so that one can be repeated
         # though an earlier one went another way.
-        found = Round(environment, random.Random('%d/%d' % (seed, number)))
-        say('round %d: %s' % (number, found))
+        this = Round(environment, random.Random('%d/%d' % (seed, number)))
+        say('round %d: %s' % (number, this))
         marks = environment.log_marks()
         try:
-            found.run()
-            found.clean()
+            this.run()
+            this.clean()
         except Exception as exc:
             say('FAIL in round %d of seed %d: %s' % (number, seed, exc))
             for line in environment.log_since(marks):

@@ -55,10 +55,10 @@ def verify(path):
     bad = []
     for place, number in sorted(wanted.items()):
         os.preadv(disk, [memory], place * BLOCK)
-        found = memory[:40].split()
-        good = len(found) > 1 and found[1].isdigit() and (
-            int(found[1]) >= number
-            and memory[:] == block(place, int(found[1])))
+        words_read = memory[:40].split()
+        good = len(words_read) > 1 and words_read[1].isdigit() and (
+            int(words_read[1]) >= number
+            and memory[:] == block(place, int(words_read[1])))
         if not good:
             bad.append('%d: %d written, found %r' % (
                 place, number, bytes(memory[:40])))

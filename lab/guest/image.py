@@ -99,17 +99,17 @@ def _kernel(work):
     install.take_apart(root, package)
     version = package.removeprefix('linux-image-')
     process.run('depmod', '-b', str(root), version)
-    found = []
+    names = []
     for name in MODULES:
         for line in subprocess.run(
                 ['modprobe', '-d', str(root), '-S', version,
                  '--show-depends', name], check=True, text=True,
                 stdout=subprocess.PIPE, timeout=60).stdout.splitlines():
             words = line.split()
-            if words[0] == 'insmod' and words[1] not in found:
-                found.append(words[1])
+            if words[0] == 'insmod' and words[1] not in names:
+                names.append(words[1])
     return (root / 'boot' / ('vmlinuz-' + version),
-            [pathlib.Path(name) for name in found])
+            [pathlib.Path(name) for name in names])
 
 
 def archive(entries) -> bytes:

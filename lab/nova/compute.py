@@ -65,8 +65,8 @@ def wait(lab, timeout=180) -> None:
                         check=False).returncode:
                 raise process.LabError('%s ended on %s; see %s' % (
                     NAME, node.name, lab.logs))
-        found = nova.get('/os-hypervisors/detail').json()['hypervisors']
-        return {h['service']['host'] for h in found if h['state'] == 'up'
+        hypervisors = nova.get('/os-hypervisors/detail').json()['hypervisors']
+        return {h['service']['host'] for h in hypervisors if h['state'] == 'up'
                 } == set(lab.nodes)
     process.wait_for('the compute services', ready, timeout,
                      lab.logs / 'node1.nova-compute.log', every=1)

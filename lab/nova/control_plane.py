@@ -40,10 +40,10 @@ class NovaControlPlane(control_plane.ControlPlane):
         shutil.copy(self.lab.venv / 'etc/nova/api-paste.ini', directory)
 
     def _config_files(self, name):
-        found = super()._config_files(name)
+        files = super()._config_files(name)
         # Nova's API takes its application from the first of its files.
-        return (';'.join((str(self.directory / 'api-paste.ini'), found))
-                if name == 'nova' else found)
+        return (';'.join((str(self.directory / 'api-paste.ini'), files))
+                if name == 'nova' else files)
 
     def _make_schemas(self):
         super()._make_schemas()

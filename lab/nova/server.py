@@ -113,9 +113,9 @@ class Server:
 
     def attachments(self):
         """Nova's own list of its volumes: {volume id: attachment id}"""
-        found = self.nova.get('/servers/%s/os-volume_attachments' % self.id)
+        answer = self.nova.get('/servers/%s/os-volume_attachments' % self.id)
         return {each['volumeId']: each['attachment_id']
-                for each in found.json()['volumeAttachments']}
+                for each in answer.json()['volumeAttachments']}
 
     # -- what stops and starts it
 
@@ -174,8 +174,8 @@ class Server:
 
     def migrations(self):
         """The records of all its migrations, oldest first."""
-        found = self.nova.get('/os-migrations?instance_uuid=' + self.id)
-        return sorted(found.json()['migrations'], key=lambda m: m['id'])
+        answer = self.nova.get('/os-migrations?instance_uuid=' + self.id)
+        return sorted(answer.json()['migrations'], key=lambda m: m['id'])
 
     def wait_migration(self, number, *wanted, timeout=MIGRATION_TIMEOUT):
         """Wait until the number-th migration has one of these statuses.
@@ -258,8 +258,8 @@ class Server:
         text = self.node.run(['virsh', 'domjobinfo', '--completed',
                               '--keep-completed', self.domain],
                              check=False).stdout
-        found = re.search(r'Total downtime:\s+(\d+)\s+ms', text)
-        return int(found.group(1)) / 1000 if found else None
+        told = re.search(r'Total downtime:\s+(\d+)\s+ms', text)
+        return int(told.group(1)) / 1000 if told else None
 
     # -- the guest
 
