@@ -13,6 +13,7 @@ from lab.nova import compute
 
 
 def parser():
+    """The parser of the command line."""
     top = argparse.ArgumentParser(
         prog='python3 -m lab', description='Two real nodes (user-mode Linux) '
         'and an OpenStack control plane on this machine, for '
@@ -72,6 +73,7 @@ def parser():
 
 
 def status(lab):
+    """Print what runs, and what LVM has on each node."""
     print('%-10s %-8s %s' % ('part', 'state', 'detail'))
     for name, each in lab.nodes.items():
         print('%-10s %-8s %s' % (
@@ -102,6 +104,7 @@ def status(lab):
 
 
 def run_in_node(lab, options):
+    """Run a command in a node; its output as it comes, its exit code."""
     words = options.words[1:] if options.words[:1] == ['--'] else (
         options.words)
     running = lab.nodes[options.node].popen(
@@ -120,6 +123,7 @@ def run_in_node(lab, options):
 
 
 def main(argv=None):
+    """Act as the words say; the exit code."""
     options = parser().parse_args(argv)
     lab = labs.Lab(options.name)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -134,6 +138,10 @@ def main(argv=None):
 
 
 def act(lab, options):
+    """Do what was asked for.
+
+    :returns: the exit code; None: 0
+    """
     command = options.command
     if command == 'install':
         lab.settings['nova'] = options.nova
@@ -157,10 +165,10 @@ def act(lab, options):
     elif command == 'openstack':
         return subprocess.call(
             [str(lab.venv / 'bin/openstack'), *options.words],
-            env=dict(os.environ, PYTHONPATH='', **lab.environment()),
+            env=dict(os.environ, PYTHONPATH='', **lab.credentials()),
             preexec_fn=lambda: process.enter_namespace(lab.namespace))
     elif command == 'env':
-        for pair in lab.environment().items():
+        for pair in lab.credentials().items():
             print('export %s=%s' % pair)
         print('# run it with: ip netns exec %s %s/bin/openstack' % (
             lab.namespace, lab.venv))

@@ -34,6 +34,8 @@ def _p99(out):
 
 
 class Bench:
+    """The figures of one lab."""
+
     def __init__(self, lab):
         self.lab = lab
         self.n1, self.n2 = lab.nodes['node1'], lab.nodes['node2']
@@ -42,6 +44,10 @@ class Bench:
         self.rows = []
 
     def add(self, name, value, unit, beside=None):
+        """Note a figure and show it.
+
+        :param beside: what it is compared with
+        """
         row = {'name': name, 'value': round(value, 3), 'unit': unit,
                'beside': None if beside is None else round(beside, 3),
                'ratio': round(value / beside, 3) if beside else None}
@@ -80,6 +86,7 @@ class Bench:
         return attached, seconds
 
     def attach(self, sizes):
+        """Attaches on the other node, beside a stock migration and attach."""
         self.instance.connector(self.n2)
         taken = {size: [] for size in sizes}
         for _round in range(ROUNDS):
@@ -119,12 +126,14 @@ class Bench:
         return migrated + seconds
 
     def delete(self, volume):
+        """Delete a volume and wait until nothing of it is left."""
         self.demo.delete('/volumes/' + volume).raise_for_status()
         look.wait_deleted(self.lab, 120)
 
     # -- hydration
 
     def hydration(self, size=2):
+        """The copy alone, beside plain iSCSI and the kernel's defaults."""
         volume = self.prepared(size)
         attached = self.instance.attach(volume, self.n1)
         self.n1.run('dd if=/dev/urandom of=%s bs=1M oflag=direct '
@@ -176,6 +185,7 @@ class Bench:
         self.settings({})
 
     def settings(self, options):
+        """Restart both services with these options of the driver."""
         self.lab.settings['options'] = options
         for node in (self.n1, self.n2):
             self.lab.write_service_config(node)
@@ -199,6 +209,7 @@ class Bench:
     # -- at rest
 
     def at_rest(self):
+        """A complete volume, beside its bare LV."""
         volume = instances.create_volume(self.demo, 1, node='node1')
         attached = self.instance.attach(volume, self.n1)
         self.n1.run('dd if=/dev/zero of=%s bs=1M oflag=direct status=none'
@@ -223,6 +234,7 @@ class Bench:
         self.delete(volume)
 
     def memory(self):
+        """The service's memory, beside that of a stock driver."""
         used = {backend: int(self.n1.run(
             "for p in $(pgrep -g $(cat /run/cinder-%s.pid)); do grep VmRSS "
             "/proc/$p/status; done | awk '{s+=$2} END {print s}'" % backend
@@ -231,6 +243,7 @@ class Bench:
 
 
 def main():
+    """Bring a lab up, measure, print; the exit code."""
     parser = argparse.ArgumentParser(prog='lab.bench', description=__doc__)
     parser.add_argument('--json', metavar='FILE',
                         help='also write the figures as JSON')
@@ -262,6 +275,7 @@ def main():
 
 
 def run(lab):
+    """All figures of a lab that is up."""
     for node in lab.nodes.values():
         lab.write_service_config(node, 'stock')
         node.service('start', 'stock')

@@ -58,19 +58,23 @@ class Lab:
 
     @property
     def venv(self) -> pathlib.Path:
+        """The venv with OpenStack."""
         return pathlib.Path(self.settings['venv'])
 
     @property
     def python(self) -> pathlib.Path:
+        """That venv's interpreter."""
         return self.venv / 'bin/python'
 
     @property
     def control(self) -> control_plane.ControlPlane:
+        """Its control plane."""
         return (nova_control.NovaControlPlane if self.settings['nova']
                 else control_plane.ControlPlane)(self)
 
     @property
     def is_up(self) -> bool:
+        """Whether it came up and was not taken down since."""
         return (self.directory / 'up').exists()
 
     # -- up and down
@@ -156,6 +160,7 @@ class Lab:
             compute.service(each, 'start')
 
     def write_service_config(self, each, backend='localclone') -> None:
+        """Write the configuration of a node's volume service."""
         path = each.directory / ('%s.conf' % backend)
         path.write_text(config.cinder_volume(
             each.name, each.address, self.venv, path, backend,
@@ -265,12 +270,14 @@ class Lab:
         return result[0] if result else None
 
     def reachable(self, address, port) -> bool:
+        """Whether a TCP port answers, inside the namespace."""
         def connect():
             socket.create_connection((address, port), 2).close()
             return True
         return bool(self._inside(connect))
 
     def http_status(self, url):
+        """Whether a URL answers without an error of the server."""
         def get():
             parts = urllib.parse.urlsplit(url)
             connection = http.client.HTTPConnection(parts.netloc, timeout=10)
@@ -298,7 +305,7 @@ class Lab:
         from lab.core import api
         return api.Client(self, user, service)
 
-    def environment(self, user='admin') -> dict:
+    def credentials(self, user='admin') -> dict:
         """OS_* variables for the openstack command."""
         return {
             'OS_AUTH_URL': config.url('keystone') + '/v3',
@@ -313,7 +320,7 @@ class Lab:
             [str(self.venv / 'bin/openstack'), *argv], text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, timeout=timeout,
-            env=dict(os.environ, PYTHONPATH='', **self.environment(user)),
+            env=dict(os.environ, PYTHONPATH='', **self.credentials(user)),
             preexec_fn=lambda: process.enter_namespace(self.namespace))
         if check and done.returncode:
             raise process.LabError('openstack %s: %s' % (

@@ -21,10 +21,12 @@ PORT = 7000
 
 
 def frame(kind, data):
+    """A piece of an answer, as it is sent."""
     return kind + struct.pack('>I', len(data)) + data
 
 
 def serve(connection):
+    """Run the command that one connection asks for."""
     with connection, connection.makefile('rb') as reader:
         try:
             request = json.loads(reader.readline())
@@ -86,6 +88,7 @@ def serve(connection):
 
 
 def main():
+    """Serve at the address that is given."""
     server = socket.create_server((sys.argv[1], PORT), backlog=64)
     while True:
         connection, _address = server.accept()

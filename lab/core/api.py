@@ -13,14 +13,18 @@ PATHS = {'cinder': '/v3/%s', 'nova': '/v2.1', 'glance': '/v2'}
 
 
 class Response:
+    """An answer, with the methods that tests know from requests."""
+
     def __init__(self, status, body):
         self.status_code = status
         self.text = body.decode(errors='replace')
 
     def json(self):
+        """The body as JSON."""
         return json.loads(self.text)
 
     def raise_for_status(self):
+        """:raises LabError: if the request was refused"""
         if self.status_code >= 400:
             raise process.LabError('HTTP %d: %s' % (
                 self.status_code, self.text[:1000]))
@@ -100,13 +104,20 @@ class Client:
         return Response(status, answer)
 
     def get(self, path):
+        """GET.
+
+        :raises LabError: if it is refused
+        """
         return self.request('GET', path).raise_for_status()
 
     def post(self, path, json=None):
+        """POST; the answer, unchecked."""
         return self.request('POST', path, json)
 
     def put(self, path, json=None):
+        """PUT; the answer, unchecked."""
         return self.request('PUT', path, json)
 
     def delete(self, path):
+        """DELETE; the answer, unchecked."""
         return self.request('DELETE', path)

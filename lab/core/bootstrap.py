@@ -23,6 +23,7 @@ MORE = (
 
 
 def main():
+    """Make all of it; the words name services beside Cinder and Glance."""
     cloud = connection.Connection(session=session.Session(auth=v3.Password(
         URL, username='admin', password=PASSWORD, project_name='admin',
         user_domain_id='default', project_domain_id='default')),

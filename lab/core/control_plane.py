@@ -135,6 +135,7 @@ class ControlPlane:
         self._start_daemon('cinder-scheduler', 'cinder.conf')
 
     def wait(self) -> None:
+        """Wait until all APIs answer."""
         for name in self.apis:
             self._wait_for_api(name)
 

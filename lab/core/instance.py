@@ -212,10 +212,12 @@ class Attached:
 
     def start_writing(self, first_mib=600, length_mib=200, seconds=600,
                       seed=1, rate=25):
+        """See :func:`start_writing`."""
         return start_writing(self.node, self.path, first_mib, length_mib,
                              seconds, seed, rate)
 
     def stop_writing(self, writer):
+        """End this writer."""
         stop_writing(self.node, self.path)
         writer.wait(20)
 

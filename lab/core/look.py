@@ -49,6 +49,7 @@ def leftovers(node, volume_id):
 
 
 def volume_lvs(node):
+    """The names of the LVs that hold volumes on a node."""
     return sorted(name for name in node.run(
         'lvs --noheadings -o lv_name cinder-volumes 2>/dev/null'
     ).stdout.split() if name.startswith('volume-'))

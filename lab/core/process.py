@@ -134,6 +134,7 @@ class Processes:
         return int(pid) if _started(int(pid)) == started else None
 
     def signal(self, name, number):
+        """Send a signal to a process of that name, if it lives; its id."""
         pid = self.pid(name)
         if pid:
             try:

@@ -72,6 +72,7 @@ class VolatileDisk:
         self.cache_limit = cache_limit
 
     def is_clean(self, offset, length):
+        """Whether the file has all of a range."""
         first, last = self._sectors(offset, length)
         return self.dirty.find(b'\1', first, last) < 0
 
@@ -126,6 +127,7 @@ class VolatileDisk:
             self.cache.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def flush(self):
+        """All that was written is in the file, for good."""
         for offset, length in self.extents:
             self.write_out(offset, length)
         self.extents = []
@@ -189,6 +191,10 @@ class Connection:
             view = view[count:]
 
     def negotiate(self):
+        """NBD's handshake.
+
+        :raises Gone: if the client does not go on
+        """
         self.sock.sendall(struct.pack('>QQH', NBD_MAGIC, OPTION_MAGIC, 3))
         no_zeroes = struct.unpack('>I', self._receive(4))[0] & 2
         export = struct.pack('>QH', self.disk.size, FLAGS)
@@ -216,6 +222,10 @@ class Connection:
                                       kind, len(data)) + data)
 
     def serve(self):
+        """Answer requests until the client goes.
+
+        :raises Gone: then
+        """
         handlers = {CMD_READ: self._read, CMD_WRITE: self._write,
                     CMD_FLUSH: self._flush, CMD_TRIM: self._punch,
                     CMD_ZEROES: self._punch}

@@ -15,6 +15,10 @@ SLOW = ('rate', '15mbit')
 
 
 class LiveMigration:
+    """One run of it.
+
+    :param size: of the data volume, in GiB
+    """
 
     def __init__(self, lab, size, report):
         self.lab = lab
@@ -23,6 +27,7 @@ class LiveMigration:
         self.volumes = []
 
     def run(self):
+        """All steps."""
         self.boot()
         first = self.server.node
         second = next(node for node in self.lab.nodes.values()
@@ -38,6 +43,7 @@ class LiveMigration:
     # -- steps
 
     def boot(self):
+        """A server from a volume, with a second volume."""
         began = time.monotonic()
         root = servers.boot_volume(self.lab)
         home = instances.home(self.lab, root)
@@ -81,7 +87,7 @@ class LiveMigration:
             *self.gone(target, source))
         status = self.server.show()['status']
         if status == 'ERROR':
-            self.server.mend()
+            self.server.reset_state()
         self.prove('the guest never noticed', began,
                    self.server.wait_writing,
                    'Nova said %s: state reset' % status
@@ -91,6 +97,7 @@ class LiveMigration:
             {self.server.node.name} == {source.name} == self.homes())
 
     def migrate(self, source, target):
+        """Live-migrate; the copies of the volumes go on after it."""
         seconds = self.server.migrate(target)
         self.arrived = time.monotonic()
         downtime = self.server.downtime()
@@ -133,7 +140,7 @@ class LiveMigration:
             ' '.join(said) or 'no message; Nova: %s %s' % (
                 status, answer.text[:150]))
         if self.server.show()['status'] == 'ERROR':
-            self.server.mend()
+            self.server.reset_state()
         left = self.server.forget_refused()
         self.prove('the guest never noticed', time.monotonic(),
                    self.server.wait_writing,
@@ -168,6 +175,7 @@ class LiveMigration:
                    self.server.wait_verified)
 
     def delete(self):
+        """Delete server and volumes; nothing stays."""
         began = time.monotonic()
         root, data = self.volumes
         self.server.detach(data)
@@ -184,6 +192,7 @@ class LiveMigration:
     # -- what is so
 
     def homes(self):
+        """The nodes that have the data of the volumes."""
         return {instances.home(self.lab, volume) for volume in self.volumes}
 
     def gone(self, empty, other):
@@ -242,6 +251,7 @@ class LiveMigration:
 
 
 def main():
+    """The command; its exit code."""
     command = show.Show(
         'live-migration', 'lab.demos.live_migration',
         'A volume follows its instance',

@@ -11,6 +11,11 @@ from lab.demos import show
 
 
 class Demo:
+    """One run of it.
+
+    :param size: of the volume, in GiB
+    """
+
     def __init__(self, lab, size, report):
         self.lab = lab
         self.size = size
@@ -18,6 +23,7 @@ class Demo:
         self.n1, self.n2 = lab.nodes['node1'], lab.nodes['node2']
 
     def run(self):
+        """All steps."""
         volume = self.create()
         instance = instances.Instance(self.lab, brick=True)
         for node in (self.n1, self.n2):
@@ -78,6 +84,7 @@ class Demo:
         return out
 
     def read_back(self, node, path):
+        """The checksums of the files, as a node reads them now."""
         return node.run(
             'set -e; mkdir -p /tmp/m; mount %s /tmp/m; cd /tmp/m; '
             'sha256sum f1 f2 f3; cd /; umount /tmp/m' % path,
@@ -140,6 +147,7 @@ class Demo:
 
 
 def main():
+    """The command; its exit code."""
     command = show.Show(
         'demo', 'lab.demos.move', 'A volume follows its instance',
         'Bring up two real nodes, move a volume with data from one to the '

@@ -63,6 +63,7 @@ class ServerUnderTest:
         self.proven('every acknowledged write is there', before)
 
     def refused_evacuation(self, node, there):
+        """Nova must refuse it, and move nothing."""
         began = time.monotonic()
         self.server.act('evacuate', {'host': there.name}).raise_for_status()
         self.server.wait_status('ERROR', EVACUATION_TIMEOUT)
@@ -81,7 +82,7 @@ class ServerUnderTest:
         Nova has let go of the volumes in Cinder, where they are reserved:
         only a new attachment makes that right.
         """
-        self.server.mend()
+        self.server.reset_state()
         self.step('hard reboot', self.server.reboot())
         self.server.wait_found(before)
         before = self.written()
@@ -107,6 +108,7 @@ class ServerUnderTest:
         compute.wait(self.lab)
 
     def force_down(self, node, down):
+        """Tell Nova that the compute service of a node is down, or not."""
         nova = self.lab.client('nova')
         service = next(
             each['id'] for each in nova.get('/os-services').json()['services']
@@ -115,12 +117,14 @@ class ServerUnderTest:
                  {'forced_down': down}).raise_for_status()
 
     def mark(self):
+        """Write where neither image nor guest write."""
         self.server.node.run(
             'printf %s | dd of=%s bs=1M seek=%d conv=notrunc,fsync '
             'iflag=fullblock status=none' % (
                 MARK, self.path(self.root), MARKED))
 
     def marked(self):
+        """Whether what :meth:`mark` wrote is there."""
         return self.server.node.run(
             'dd if=%s bs=1M skip=%d count=1 iflag=direct status=none '
             '| head -c %d' % (self.path(self.root), MARKED, len(MARK))
@@ -130,6 +134,7 @@ class ServerUnderTest:
 
     @staticmethod
     def path(volume):
+        """Of a volume, on the node that has it attached."""
         return '/dev/mapper/localclone-' + volume
 
     def written(self):
@@ -139,23 +144,28 @@ class ServerUnderTest:
         return self.server.written()
 
     def elsewhere(self):
+        """The node on which the server is not."""
         here = self.server.node
         return next(node for node in self.lab.nodes.values()
                     if node is not here)
 
     def homes(self):
+        """The nodes that have the data of the volumes."""
         return {instances.home(self.lab, volume) for volume in self.volumes}
 
     def statuses(self):
+        """The statuses of the volumes."""
         return {self.lab.cinder().get('/volumes/' + volume).json()[
             'volume']['status'] for volume in self.volumes}
 
     def handles(self, node):
+        """The volumes that have a handle on a node."""
         return sorted(re.findall(
             r'(?m)^localclone-([0-9a-f]{8}-[-0-9a-f]{27})\s',
             node.run('dmsetup ls').stdout))
 
     def sessions(self, node):
+        """The iSCSI sessions of a node."""
         return node.run('iscsiadm -m session', check=False
                         ).stdout.splitlines()
 
@@ -173,6 +183,7 @@ class ServerUnderTest:
                                 every=1)
 
     def step(self, what, seconds, where=None):
+        """Report a step; where: by default, the node of the server."""
         self.report.step(what, seconds, (
             'on ' + self.server.node.name) if where is None else where)
 
@@ -199,6 +210,7 @@ class ServerUnderTest:
             and self.statuses() == {'in-use'})
 
     def settled(self, attachments):
+        """Nothing may be left but these attachments."""
         problems = checks.settled_with(self.environment, list(attachments))
         self.report.check('nothing is left', not problems,
                           '; '.join(problems)[:600])

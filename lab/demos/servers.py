@@ -32,6 +32,10 @@ class Operations(server_under_test.ServerUnderTest):
              'power_cut_copying', 'evacuate_running', 'evacuate', 'delete')
 
     def run(self, wanted):
+        """All operations that are wanted.
+
+        :param wanted: whether one is, by its name
+        """
         self.sweep()
         self.boot()
         for name in self.names:
@@ -55,6 +59,7 @@ class Operations(server_under_test.ServerUnderTest):
     # -- operations
 
     def boot(self):
+        """A server from a volume, with a second volume."""
         began = time.monotonic()
         root = servers.boot_volume(self.lab)
         node = instances.home(self.lab, root)
@@ -73,6 +78,7 @@ class Operations(server_under_test.ServerUnderTest):
         self.proven('the guest writes to both', {})
 
     def attach(self):
+        """Detach the second volume and attach it again."""
         serial = guest_console.serial(self.data)
         before = {serial: self.written()[serial]}
         self.step('detach it', self.server.detach(self.data))
@@ -80,6 +86,7 @@ class Operations(server_under_test.ServerUnderTest):
         self.proven('all of it is found again', before)
 
     def reboot(self):
+        """A hard reboot."""
         before = self.written()
         self.step('hard reboot', self.server.reboot())
         self.proven('the guest finds all it had written', before)
@@ -99,6 +106,7 @@ class Operations(server_under_test.ServerUnderTest):
         self.proven('the image is written, the rest is untouched', before)
 
     def shelve(self):
+        """Shelve; unshelve on the same node, then on the other."""
         here, there = self.server.node, self.elsewhere()
         for node, where in ((here, 'the same node'),
                             (there, 'the other node')):
@@ -112,6 +120,7 @@ class Operations(server_under_test.ServerUnderTest):
             self.proven('the guest finds all it had written', before)
 
     def cold_migrate(self):
+        """A cold migration that is confirmed."""
         before, there = self.written(), self.elsewhere()
         self.step('cold migration', self.server.cold_migrate(there))
         self.step('confirm', self.server.confirm())
@@ -170,6 +179,7 @@ class Operations(server_under_test.ServerUnderTest):
         self.proven('the volumes have come home', before)
 
     def resize(self):
+        """A resize that is reverted, then one that is confirmed."""
         before, here = self.written(), self.server.node
         self.step('resize', self.server.resize(guest_image.LARGER))
         self.proven('the guest finds all it had written', before)
@@ -230,11 +240,12 @@ class Operations(server_under_test.ServerUnderTest):
         self.restore(node)
         self.force_down(node, False)
         self.start(node)
-        self.server.mend()
+        self.server.reset_state()
         self.step('hard reboot', self.server.reboot())
         self.proven('nothing is lost', before)
 
     def delete(self):
+        """Delete server and volumes; nothing stays."""
         began = time.monotonic()
         self.server.delete()
         for volume in self.volumes:
@@ -250,6 +261,7 @@ class Operations(server_under_test.ServerUnderTest):
 
 
 def main():
+    """The command; its exit code."""
     command = show.Show(
         'servers', 'lab.demos.servers', 'Servers on local volumes',
         'Bring up two real nodes with Nova and let it do to a server with '

@@ -20,19 +20,23 @@ class Report:
         self.rows = []
 
     def step(self, what, seconds, detail=''):
+        """Something was done, in so many seconds."""
         self.rows.append((what, '%.1f s' % seconds, detail, None))
         self.console.print('[bold]%s[/] %.1f s %s' % (what, seconds, detail))
 
     def check(self, what, good, detail=''):
+        """Something holds, or not."""
         self.rows.append((what, '', str(detail), bool(good)))
         self.console.print('  %s %s %s' % (
             '[green]ok[/]' if good else '[red]FAILED[/]', what, detail))
 
     @property
     def failed(self):
+        """How many checks failed."""
         return sum(row[3] is False for row in self.rows)
 
     def table(self):
+        """Print all of it once more, as a table."""
         from rich.table import Table
         table = Table(title=self.title)
         for column in ('step or check', 'time', 'detail', ''):
@@ -77,6 +81,7 @@ class Show:
             'it is, and leave it up')
 
     def add_size(self, of_what):
+        """The command takes ``--size``."""
         self.parser.add_argument(
             '--size', type=_size, default=2, metavar='GIB',
             help='size of the %s (1 to 16, default 2)' % of_what)

@@ -15,6 +15,7 @@ from lab import lab as labs
 
 
 def parser():
+    """The parser of the command line."""
     top = argparse.ArgumentParser(
         prog='faults', description='Runs operations on volumes with a fault '
         'at each of their steps, on real kernels, and checks what the driver '
@@ -37,6 +38,7 @@ def parser():
 
 
 def main(argv=None):
+    """Run or show what is asked for; the exit code."""
     options = parser().parse_args(argv)
     began = time.monotonic()
 
@@ -70,6 +72,7 @@ def main(argv=None):
 
 
 def wanted(matrix, options):
+    """The cells that were asked for."""
     cells = [cell for cell in matrices.all_cells(matrix.steps)
              if re.search(options.only, str(cell))]
     if not cells:
@@ -78,6 +81,7 @@ def wanted(matrix, options):
 
 
 def show(matrix, options):
+    """Print the cells that were asked for."""
     for cell in wanted(matrix, options):
         print(cell)
     return 0

@@ -75,6 +75,8 @@ class Cell:
 
 @dataclasses.dataclass
 class Verdict:
+    """Whether a cell holds; if not, why, and what was logged."""
+
     cell: Cell
     ok: bool
     reason: str = ''

@@ -61,6 +61,7 @@ class Disk:
     # -- data
 
     def fill(self, node, first=0, count=FILL):
+        """Fill MiBs with data that are known."""
         seed = '%s-%d' % (self.volume, next(_seeds))
         self._payload(node, 'fill', self.path, first, count, seed)
         self.fills.append([first, count, seed])
@@ -92,9 +93,11 @@ class Disk:
 
     @property
     def runs_on(self):
+        """The node that the guest runs on, if any."""
         return self._on
 
     def written(self):
+        """How much its guests have reported up to now."""
         return sum(len(each.stdout) for each in self._sessions)
 
     def check_running(self, seconds=40):
@@ -118,6 +121,7 @@ class Disk:
         return False
 
     def acknowledged(self):
+        """Of all guests' blocks, the newest number that the disk confirmed."""
         numbers = {}
         for session in self._sessions:
             for line in session.stdout.decode().splitlines(True):
@@ -169,11 +173,16 @@ class Disk:
         return max(self.acknowledged())
 
     def has_path(self, node):
+        """Whether the volume has a handle on a node."""
         return not node.run('test -b ' + self.path, check=False).returncode
 
     # -- connections
 
     def attach(self, node, live=False):
+        """Attach on a node.
+
+        :param live: while it is attached on the other one
+        """
         self.attached[node.name] = self.instance.attach(
             self.volume, node, live=live)
 
@@ -192,6 +201,7 @@ class Disk:
         instances.wait_status(self.instance.nova, self.volume, status, 30)
 
     def forget(self, attachment):
+        """Delete an attachment, if it is still there."""
         answer = self.instance.nova.delete('/attachments/' + attachment)
         if answer.status_code != 404:
             answer.raise_for_status()
@@ -204,15 +214,18 @@ class Disk:
                 self.forget(attachment)
 
     def attachments(self):
+        """The ids of all its attachments."""
         return [each['id'] for each in self.instance.nova.get(
             '/attachments?volume_id=' + self.volume).json()['attachments']]
 
     # -- the volume
 
     def home(self):
+        """The node that has its data."""
         return instances.home(self.lab, self.volume)
 
     def exists(self):
+        """Whether Cinder still has it."""
         answer = self.cinder.request('GET', '/volumes/' + self.volume)
         if answer.status_code == 404:
             return False

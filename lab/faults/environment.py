@@ -48,6 +48,7 @@ class Environment:
 
     @property
     def nodes(self):
+        """The nodes of the lab, by name."""
         return self.lab.nodes
 
     # -- up
@@ -74,6 +75,7 @@ class Environment:
             self.bystanders.append(self._bystander(node))
 
     def rebuild(self):
+        """Take the lab down and bring it up anew; the logs stay."""
         self.say('rebuilding the lab')
         self.bystanders = []
         self.lab.down(keep_logs=True)
@@ -133,6 +135,7 @@ class Environment:
     # -- faults
 
     def power_on(self, node):
+        """Boot a node and start its service."""
         node.power_on()
         node.service('start')
 
@@ -206,6 +209,7 @@ class Environment:
             '%s %s' % (node.name, label))
 
     def reached(self, disk):
+        """Whether the work on a volume has come to its step."""
         return (self.steps / (disk.volume + '.reached')).exists()
 
     def release(self, disk=None):
@@ -216,6 +220,7 @@ class Environment:
                 stop.unlink(missing_ok=True)
 
     def forget_steps(self, disk):
+        """Remove all notes of the steps of a volume."""
         self.release(disk)
         if self.steps.is_dir():
             for path in self.steps.glob(disk.volume + '.*'):
@@ -243,6 +248,7 @@ class Environment:
             timeout=120)
 
     def log_marks(self):
+        """How long the logs are now; for :meth:`log_since`."""
         return {name: len(node.service_log())
                 for name, node in self.nodes.items()}
 

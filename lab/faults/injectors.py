@@ -87,6 +87,7 @@ def replace(node, name, table):
 
 
 def table_of(node, name):
+    """The device-mapper table of a device."""
     return node.run('/usr/sbin/dmsetup table ' + name).stdout.strip()
 
 
@@ -146,6 +147,7 @@ class DeviceBelow:
             raise process.LabError('block %d can be read' % blocks[0])
 
     def reads_fail(self, block=0):
+        """Whether the device refuses to read a block."""
         return block_fails(self.node, self.path, block)
 
     def writes_fail(self, block=0):
@@ -173,6 +175,7 @@ def slow_disk(node, milliseconds):
 
 
 def fast_disk(node):
+    """Undo :func:`slow_disk`."""
     replace(node, POOL_DATA, node.run('cat ' + _FAST).stdout)
     node.run('rm ' + _FAST)
 
@@ -221,6 +224,7 @@ def fill_pool(node, spare=None):
 
 
 def unfill(node):
+    """Undo :func:`fill_group` or :func:`fill_pool`."""
     node.run('lvremove -q -f cinder-volumes/filler')
 
 

@@ -30,6 +30,7 @@ def sections(steps):
 
 
 def all_cells(steps):
+    """All cells: every step with every fault, then whole operations."""
     at_steps = [cells.Cell(name, step, fault)
                 for name, taken in sections(steps).items()
                 for fault in cells.FAULTS for step in taken]
@@ -83,6 +84,7 @@ class Matrix:
                 self.verdicts[cell] = cells.Verdict(cell, **each)
 
     def save(self):
+        """Keep steps and verdicts in the file, if there is one."""
         if self.path:
             fresh = self.path.with_suffix('.new')
             fresh.write_text(json.dumps({
@@ -94,6 +96,7 @@ class Matrix:
             os.replace(fresh, self.path)
 
     def empty_pool(self):
+        """No volume is there to be used again."""
         self.pool = {name: [] for name in self.environment.nodes}
 
     def discover(self):

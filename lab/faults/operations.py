@@ -75,6 +75,10 @@ class Operation:
                 % (self.disk.volume, seconds))
 
     def run(self):
+        """Send the requests, one after the other.
+
+        :raises LabError: if one is refused
+        """
         raise NotImplementedError()
 
     def settle(self, lost_power):

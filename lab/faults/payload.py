@@ -35,10 +35,12 @@ WORST = 20
 
 
 def known(seed, index):
+    """The data of one MiB that was filled."""
     return random.Random('%s/%d' % (seed, index)).randbytes(MIB)
 
 
 def fill(path, first, count, seed):
+    """Write known data."""
     disk = os.open(path, os.O_RDWR | os.O_DIRECT)
     memory = mmap.mmap(-1, MIB)
     for index in range(count):
@@ -48,6 +50,7 @@ def fill(path, first, count, seed):
 
 
 def watch(path, first, count, seed, seconds):
+    """Read known data until the time is up; print how it went."""
     disk, size = os.open(path, os.O_RDONLY | os.O_DIRECT), disk_io.BLOCK
     memory = mmap.mmap(-1, size)
     wanted = b''.join(known(seed, index) for index in range(count))
@@ -95,6 +98,7 @@ def bad_blocks(data, first_place, acknowledged, may_be_written):
 
 
 def verify(path, wanted):
+    """Read the whole disk; print what is wrong."""
     disk = os.open(path, os.O_RDONLY | os.O_DIRECT)
     size = os.lseek(disk, 0, os.SEEK_END)
     memory, zeros = mmap.mmap(-1, MIB), bytes(MIB)

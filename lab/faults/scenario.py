@@ -16,6 +16,7 @@ FAULTS = {}
 
 
 def fault(name, operation='move'):
+    """Register a function as a fault of an operation, by its name."""
     def add(function):
         FAULTS[(name, operation)] = function
         return function
@@ -85,6 +86,7 @@ class Scenario:
             self.disk), cells.REACH, every=0.2)
 
     def go_on(self):
+        """Nothing holds or slows the operation any more."""
         self.environment.release()
         self.environment.brake(self.source)
 
@@ -98,26 +100,34 @@ class Scenario:
             raise process.LabError('refused, but not clearly: ' + text[:300])
 
     def shadow(self):
+        """The shadow's id, its token and its location."""
         return look.sql(
             self.environment.lab, "SELECT id, replication_driver_data, "
             "provider_location FROM volumes WHERE deleted = 0 AND "
             "migration_status = 'target:%s'" % self.disk.volume)[0]
 
     def logged(self, node, text, mark, seconds=90):
+        """Wait until a service has logged a text.
+
+        :param mark: see :meth:`.Environment.log_marks`
+        """
         process.wait_for(
             '"%s" in the log of %s' % (text, node.name),
             lambda: text in node.service_log()[mark[node.name]:], seconds)
 
     def restart(self, node):
+        """Restart a node's service."""
         node.service('restart')
         node.wait_service()
 
     def cut(self, node):
+        """Cut the power of a node."""
         node.power_cut()
         self.disk.lost_power(node)
         self.lost_power.append(node)
 
     def boot(self, node):
+        """Boot a node again; its service runs then."""
         self.environment.power_on(node)
         node.wait_service()
 

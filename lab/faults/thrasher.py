@@ -111,6 +111,7 @@ class Round:
                     operation.disk.lost_power(node)
 
     def clean(self):
+        """Repair everything, delete the volumes."""
         self.environment.heal()
         in_parallel([disk.remove for disk in self.disks])
 

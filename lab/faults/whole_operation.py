@@ -36,6 +36,7 @@ class WholeOperation:
         self.disks = []
 
     def run(self):
+        """:returns: its Verdict, in a list"""
         began = time.monotonic()
         marks = self.environment.log_marks()
         source, destination = self.environment.nodes.values()
@@ -61,6 +62,7 @@ class WholeOperation:
                               time.monotonic() - began)]
 
     def fresh(self, node):
+        """A new volume with known data on a node."""
         disk = disks.Disk(self.environment.lab,
                           self.environment.create(node, 1)[0])
         self.disks.append(disk)
@@ -68,6 +70,10 @@ class WholeOperation:
         return disk
 
     def clean(self):
+        """Repair everything, delete the volumes.
+
+        :raises LabError: if the lab is not as it was
+        """
         self.environment.heal()
         in_parallel([disk.remove for disk in self.disks])
         for disk in self.disks:

@@ -20,16 +20,19 @@ BLOCK = 4096
 
 
 def block(place, number):
+    """The content of a block, by its place and number."""
     body = b'%016d %016d ' % (place, number)
     body += hashlib.sha256(body).hexdigest().encode()
     return (body * (BLOCK // len(body) + 1))[:BLOCK]
 
 
 def open_disk(path):
+    """Open it for direct, synchronous writes."""
     return os.open(path, os.O_RDWR | os.O_DIRECT | os.O_DSYNC)
 
 
 def write(path, first, count, seconds, seed, rate):
+    """Write blocks until the time is up, print each."""
     disk, memory = open_disk(path), mmap.mmap(-1, BLOCK)
     chance, number = random.Random(seed), 0
     deadline = time.monotonic() + seconds
@@ -46,6 +49,7 @@ def write(path, first, count, seconds, seed, rate):
 
 
 def verify(path):
+    """Verify the blocks of standard input; the exit code."""
     wanted = {}
     for line in sys.stdin:
         words = line.split()

@@ -7,6 +7,7 @@ DATABASES = ('nova_api', 'nova', 'nova_cell0', 'placement')
 
 
 def placement() -> str:
+    """Placement's configuration."""
     return config.ini({
         'DEFAULT': {'use_stderr': 'true'},
         'api': {'auth_strategy': 'keystone'},

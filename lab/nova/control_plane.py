@@ -17,6 +17,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 class NovaControlPlane(control_plane.ControlPlane):
+    """As its base, and Nova, Placement, and the network stub."""
 
     template = 'control-nova'
     sources = _BASE.sources + (
@@ -58,6 +59,7 @@ class NovaControlPlane(control_plane.ControlPlane):
                        self.directory / 'nova.conf', *words)
 
     def start(self, progress) -> None:
+        """Start everything."""
         super().start(progress)
         for name in ('nova-conductor', 'nova-scheduler'):
             self._start_daemon(name, 'nova.conf')

@@ -12,6 +12,7 @@ import sys
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers that there is nothing."""
 
     def do_GET(self):
         words = [word for word in self.path.partition('?')[0].split('/')

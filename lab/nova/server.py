@@ -24,6 +24,7 @@ def image(lab):
 
 
 def flavor_id(nova, name):
+    """The id of a flavour, by its name."""
     return next(each['id'] for each in nova.get('/flavors').json()['flavors']
                 if each['name'] == name)
 
@@ -61,6 +62,7 @@ class Server:
         return server
 
     def show(self):
+        """Nova's record of it."""
         return self.nova.get('/servers/' + self.id).json()['server']
 
     @property
@@ -81,6 +83,10 @@ class Server:
             else None)
 
     def wait_status(self, wanted, timeout=60):
+        """Wait until Nova is done and gives it this status.
+
+        :raises LabError: if it is ERROR instead
+        """
         def check():
             server = self.show()
             if server['status'] == 'ERROR' and wanted != 'ERROR':
@@ -104,6 +110,7 @@ class Server:
         return time.monotonic() - began
 
     def detach(self, volume_id, timeout=120) -> float:
+        """Detach a volume; seconds until Cinder calls it available."""
         began = time.monotonic()
         self.nova.delete('/servers/%s/os-volume_attachments/%s' % (
             self.id, volume_id)).raise_for_status()
@@ -132,6 +139,7 @@ class Server:
         return time.monotonic() - began
 
     def reboot(self):
+        """A hard reboot; the seconds it took."""
         return self.operate('reboot', {'type': 'HARD'})
 
     def rebuild(self, version=None):
@@ -147,9 +155,11 @@ class Server:
         return self.operate('shelve', status='SHELVED_OFFLOADED')
 
     def unshelve(self, node):
+        """Unshelve on a node; the seconds it took."""
         return self.operate('unshelve', {'host': node.name})
 
     def cold_migrate(self, node):
+        """Migrate it, off; :meth:`confirm` or :meth:`revert` follows."""
         return self.operate('migrate', {'host': node.name},
                             status='VERIFY_RESIZE')
 
@@ -160,9 +170,11 @@ class Server:
             status='VERIFY_RESIZE')
 
     def confirm(self):
+        """Keep what a resize or cold migration has done."""
         return self.operate('confirmResize')
 
     def revert(self):
+        """Undo a resize or cold migration."""
         return self.operate('revertResize')
 
     # -- live migration
@@ -231,8 +243,8 @@ class Server:
         return process.wait_for('live migration to be aborted', ended,
                                 timeout, every=0.5)
 
-    def mend(self) -> None:
-        """A server that Nova has left in ERROR, though it runs."""
+    def reset_state(self) -> None:
+        """Make a server ACTIVE that Nova has left in ERROR, though it runs."""
         self.act('os-resetState', {'state': 'active'}).raise_for_status()
         self.wait_status('ACTIVE')
 
@@ -322,6 +334,7 @@ class Server:
                                check, timeout)
 
     def delete(self, timeout=120) -> None:
+        """Delete it and wait until it is gone."""
         self.nova.delete('/servers/' + self.id).raise_for_status()
         process.wait_for(
             'server %s to go' % self.id, lambda: self.id not in
