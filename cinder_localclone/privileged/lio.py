@@ -27,7 +27,7 @@ def _alone(function):
     Other processes (``targetcli``, another backend's service) change targets
     as well: what stumbled over them is done again; it is idempotent.
 
-    :raises CommandTimeout: when the limit is reached
+    :raises TargetTimeout: when the limit is reached
     :raises ExportFailed: if the kernel refuses
     """
     @functools.wraps(function)
@@ -48,8 +48,7 @@ def _alone(function):
             return work.result(WAIT)
         except futures.TimeoutError:
             work.cancel()  # if it has not begun
-            raise exceptions.CommandTimeout(
-                command='change of the iSCSI target', seconds=WAIT)
+            raise exceptions.TargetTimeout(seconds=WAIT)
         except stumbled as exc:
             raise exceptions.ExportFailed(reason=exc)
     return wrapped
