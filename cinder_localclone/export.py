@@ -11,6 +11,7 @@ import json
 import time
 from typing import Any
 
+from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
 from cinder_localclone import names
 from cinder_localclone.privileged import lio
@@ -50,7 +51,13 @@ class Exports:
         destination's initiator comes back by itself.
 
         :returns: whether it was not served as it should be
+        :raises ExportFailed: if the record does not say to whom, or with
+            which secret
         """
+        if not (move.initiator and move.auth):
+            raise exceptions.ExportFailed(
+                reason='the record of the move of volume %s names no '
+                'initiator or no CHAP secret' % move.volume_id)
         return self._export(
             names.move_iqn(self.prefix, move.shadow_id),
             move.volume_id, True, move.initiator, move.auth)
@@ -164,15 +171,13 @@ class Exports:
         return targets
 
     def _export(self, iqn: str, volume_id: str, readonly: bool,
-                initiator: str | None, auth: str | None) -> bool:
+                initiator: str, auth: str) -> bool:
         _method, user, password = auth.split(' ')
         device = names.handle_path(volume_id)
-        created: bool = lio.export(
+        return lio.export(
             iqn, names.backstore(device), device, volume_id, readonly,
             self.address, self.port, initiator, user, password)
-        return created
 
     def _unexport(self, iqn: str, volume_id: str) -> bool:
-        removed: bool = lio.unexport(
+        return lio.unexport(
             iqn, names.backstore(names.handle_path(volume_id)))
-        return removed

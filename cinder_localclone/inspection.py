@@ -83,7 +83,8 @@ def inspect(node: Any, volume_id: str,
             node.stack.clone_status(move.shadow_id))
         report['session'] = node.sessions.disk(move)
         measured = progress(move.shadow_id)
-        report['progress'] = measured and dataclasses.asdict(measured)
+        report['progress'] = (dataclasses.asdict(measured) if measured
+                              else None)
     return report
 
 

@@ -3,6 +3,7 @@
 
 import json
 import socket
+from typing import Any
 
 from cinder.volume import volume_utils
 from os_brick import exception as brick
@@ -56,7 +57,7 @@ class Sessions:
         :raises LoginFailed: if no disk appears
         """
         properties = iscsi_target.connection_properties(
-            move.location, move.auth)
+            move.location or '', move.auth or '')
         path = self.disk(move)
         if path is None:
             _check_portal(properties['target_portal'])
@@ -73,10 +74,11 @@ class Sessions:
         return path
 
     @staticmethod
-    def _connect(properties):
+    def _connect(properties: dict[str, Any]) -> str:
         try:
-            return volume_utils.brick_get_connector('ISCSI').connect_volume(
-                properties)['path']
+            path: str = volume_utils.brick_get_connector(
+                'ISCSI').connect_volume(properties)['path']
+            return path
         except brick.BrickException as exc:
             raise exceptions.LoginFailed(
                 iqn=properties['target_iqn'],
@@ -120,11 +122,12 @@ def _disk_of(iqn: str) -> str | None:
 
 
 def _await_disk(iqn: str) -> str | None:
-    return tenacity.Retrying(
+    path: str | None = tenacity.Retrying(
         retry=tenacity.retry_if_result(lambda path: not path),
         stop=tenacity.stop_after_delay(DISK_TIMEOUT),
         wait=tenacity.wait_fixed(0.2),
         retry_error_callback=lambda state: None)(_disk_of, iqn)
+    return path
 
 
 def _check_portal(portal: str) -> None:

@@ -111,11 +111,8 @@ class Stack:
             lvm.volumes(self._groups, self.timeout), self.pool)
 
     def pool_zeroes(self) -> bool:
-        """Whether the thin pool zeroes blocks before it hands them out.
-
-        :raises KeyError: if there is no pool
-        """
-        return bool(self.pool) and self.lvs()[self.pool].zeroes
+        """Whether the thin pool zeroes blocks before it hands them out."""
+        return self.pool is not None and self.lvs()[self.pool].zeroes
 
     def clone_status(self, shadow_id: str) -> tables.CloneStatus:
         """The state of a move's clone, without committing its metadata.
@@ -129,8 +126,7 @@ class Stack:
     @staticmethod
     def completed_reads(disk: str) -> int:
         """How many reads a source's disk has completed, failed ones too."""
-        reads: int = block.completed_reads(disk)
-        return reads
+        return block.completed_reads(disk)
 
     # -- logical volumes
 
@@ -141,7 +137,6 @@ class Stack:
         returns, the LV and all that was created before outlive a power cut.
         """
         tags = names.tags(volume=volume_id)
-        created: bool
         if self.pool:
             created = lvm.create_thin(self.group, self.pool, name, size_bytes,
                                       tags, self.timeout)
@@ -168,7 +163,7 @@ class Stack:
         """Remove an LV, so that it does not come back after a power cut."""
         group = (self.metadata_group if names.shadow_of_metadata(name)
                  else self.group)
-        removed: bool = lvm.remove(group, name, self.timeout)
+        removed = lvm.remove(group, name, self.timeout)
         if removed:
             lvm.flush_pvs([group], self.timeout)
         return removed
@@ -217,7 +212,7 @@ class Stack:
         name = names.clone(move.shadow_id)
         devices = self.devices()
         clone = devices.get(name)
-        number: str = block.number(source)
+        number = block.number(source)
         if clone and self._may_stay(
                 move, clone, number, devices.get(
                     names.handle(move.volume_id))):
@@ -261,7 +256,7 @@ class Stack:
         block.disable_discards(names.clone_path(move.shadow_id))
 
     def _check_metadata(self, move: state.Move, path: str) -> None:
-        size: int = block.size(path)
+        size = block.size(path)
         needed = move.geometry.metadata_bytes(move.size_bytes)
         if size < needed:
             raise exceptions.MetadataTooSmall(
@@ -292,7 +287,7 @@ class Stack:
         :param thresholds: regions at once, as they are, by shadow id
         :returns: the shadow ids of clones that are gone
         """
-        missing: list[str] = devicemapper.send([
+        missing = devicemapper.send([
             (names.clone(shadow_id), 'hydration_threshold %d' % threshold)
             for shadow_id, threshold in thresholds.items()])
         return [shadow_id for shadow_id in thresholds
@@ -362,8 +357,7 @@ class Stack:
         return self._remove_device(names.handle(volume_id))
 
     def _remove_device(self, name: str) -> bool:
-        removed: bool = devicemapper.remove(name, self.timeout)
-        return removed
+        return devicemapper.remove(name, self.timeout)
 
     # -- data
 

@@ -17,7 +17,7 @@ from cinder_localclone.privileged import sysfs
 SECTOR = 512
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def read_head(path: str, length: int, timeout: float) -> None:
     """Read the first ``length`` bytes, past the page cache."""
     process.run('dd', 'if=' + path, 'of=/dev/null', 'iflag=direct',
@@ -26,14 +26,14 @@ def read_head(path: str, length: int, timeout: float) -> None:
                 timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def zero_head(path: str, timeout: float) -> None:
     """Write zeros over the first 4 KiB and flush them."""
     process.run('dd', 'if=/dev/zero', 'of=' + path, 'bs=4096', 'count=1',
                 'oflag=direct', 'conv=fsync', 'status=none', timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def head_is_zero(path: str, timeout: float) -> bool:
     """Whether the first 4 KiB are all zeros on the disk itself."""
     return not process.run(
@@ -41,13 +41,13 @@ def head_is_zero(path: str, timeout: float) -> bool:
         'status=none', timeout=timeout).strip('\0')
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def flush(path: str, timeout: float) -> None:
     """Flush a device's volatile caches (sync(1): fsync of the device)."""
     process.run('sync', path, timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def identity(path: str) -> tuple[int, str]:
     """What a SCSI disk says it is, from sysfs, without reading it.
 
@@ -66,7 +66,7 @@ def parse_serial(page: bytes) -> str:
     return page[4:].decode('ascii', 'replace').strip('\0 ')
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def size(path: str) -> int:
     """The size of a device in bytes, from sysfs."""
     return _size(path)
@@ -78,7 +78,7 @@ def _size(path: str) -> int:
         return int(sectors.read()) * SECTOR
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def completed_reads(path: str) -> int:
     """Reads that a disk has completed since it appeared, failed ones too.
 
@@ -88,7 +88,7 @@ def completed_reads(path: str) -> int:
         return int(counters.read().split()[0])
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def disable_discards(path: str) -> None:
     """Make a device refuse discards, and so all that is stacked on it."""
     with open(sysfs.of_disk(path, 'queue', 'discard_max_bytes'),
@@ -96,7 +96,7 @@ def disable_discards(path: str) -> None:
         limit.write('0')
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def number(path: str) -> str:
     """The ``major:minor`` of a device, '' if there is none at the path."""
     try:

@@ -19,7 +19,7 @@ from cinder_localclone.privileged import sysfs
 _OK, _SESSION_EXISTS, _NO_SUCH_OBJECT = 0, 15, 21
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def disks() -> str:
     """The disks of all iSCSI sessions: JSON of {target name: [path]}."""
     paths: dict[str, list[str]] = {}
@@ -45,7 +45,7 @@ def _sessions() -> Iterator[tuple[str, str]]:
             sysfs.iscsi_session(session, 'device'))
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def set_recovery_timeout(path: str, seconds: int) -> None:
     """How long an iSCSI disk holds I/O while its session is down.
 
@@ -71,7 +71,7 @@ def parse_session(device: str) -> str | None:
     return match.group(1) if match else None
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def end_session(iqn: str, timeout: float) -> None:
     """Log out of a target and forget it, whatever still uses its disk.
 
@@ -84,7 +84,7 @@ def end_session(iqn: str, timeout: float) -> None:
                 timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def known_portal(iqn: str, timeout: float) -> str:
     """The portal that the initiator's records have for a target, or ''."""
     return parse_portal(process.run(
@@ -101,7 +101,7 @@ def parse_portal(records: str, iqn: str) -> str:
     return ''
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def record_target(iqn: str, portal: str, timeout: float) -> None:
     """Make the initiator's record of a target, for os-brick to complete.
 
@@ -117,7 +117,7 @@ def record_target(iqn: str, portal: str, timeout: float) -> None:
                 timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def login(iqn: str, timeout: float) -> None:
     """Log in as recorded and scan for the disk; a session that exists is ok.
 
