@@ -5,15 +5,12 @@ import dataclasses
 from unittest import mock
 
 import ddt
-import fixtures
 import testtools
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import process
 from cinder_localclone import stack
 from cinder_localclone import state
 from cinder_localclone import survey
@@ -25,48 +22,6 @@ MOVE = state.Move(
     'volume-' + V1, 'volume-' + SHADOW, 1,
     location='192.0.2.1:3260,1 iqn.2026-11.org.example:x 0')
 META = names.metadata_lv(SHADOW)
-
-
-class ProcessTest(testtools.TestCase):
-
-    def test_run_unless(self):
-        def run(done):
-            return process.run_unless(
-                done, 'sh', '-c', 'echo it is there >&2; exit 5', timeout=9)
-        self.assertFalse(run('is there'))
-        self.assertRaises(exceptions.CommandFailed, run, 'is not there')
-        self.assertTrue(process.run_unless('x', 'true', timeout=9))
-
-
-@ddt.ddt
-class SurveyTest(testtools.TestCase):
-    """A device that is removed while dmsetup asks for all of them."""
-
-    def survey(self, *answers):
-        run = self.useFixture(fixtures.MockPatchObject(
-            devicemapper.process, 'run', side_effect=answers)).mock
-        self.useFixture(fixtures.MockPatchObject(
-            devicemapper.privileged.default, 'client_mode', False))
-        return devicemapper.survey(30), run.call_count
-
-    @staticmethod
-    def failed(text):
-        return exceptions.CommandFailed(command='dmsetup', code=1,
-                                        stderr=text)
-
-    @ddt.data('table ioctl on x  failed: No such device or address',
-              'Device does not exist.')
-    def test_asked_again(self, text):
-        self.assertEqual((('info', 'table'), 4), self.survey(
-            'info', self.failed(text), 'info', 'table'))
-
-    def test_other_failures_stay(self):
-        self.assertRaises(exceptions.CommandFailed, self.survey,
-                          self.failed('Permission denied'), 'info', 'table')
-
-    def test_not_without_end(self):
-        self.assertRaises(exceptions.CommandFailed, self.survey,
-                          *[self.failed('No such device')] * 10)
 
 
 @ddt.ddt
