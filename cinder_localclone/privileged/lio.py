@@ -115,13 +115,15 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     if store and (store.udev_path != device or store.wwn != serial):
         store.delete()  # with what serves it: it is not this device
         store = None
-    if store is None:
+    new = store is None
+    if new:
         store = rtslib_fb.BlockStorageObject(name, dev=device, wwn=serial)
-        store.set_attribute('emulate_tpu', 1)
     elif _as_asked(target, store, initiator, readonly, user, password):
         return False
     _remove(target, None)
     try:
+        if new:
+            store.set_attribute('emulate_tpu', 1)
         target = rtslib_fb.Target(rtslib_fb.FabricModule('iscsi'), iqn)
         tpg = rtslib_fb.TPG(target, 1)
         tpg.set_attribute('authentication', 1)
