@@ -31,6 +31,7 @@ from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import export
 from cinder_localclone import inspection
+from cinder_localclone import iscsi_target
 from cinder_localclone import messages
 from cinder_localclone import moves
 from cinder_localclone import names
@@ -39,6 +40,8 @@ from cinder_localclone import peer
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone import reconcile
 from cinder_localclone import records
+from cinder_localclone import repair
+from cinder_localclone import sessions
 from cinder_localclone import stack
 from cinder_localclone.state import Phase
 
@@ -97,7 +100,7 @@ class LocalCloneDriver(driver.VolumeDriver):
             self._open_group()
             self._assemble()
         # Asking os-brick takes seconds: once, not in every move.
-        self.initiator = self.node.imports.initiator()
+        self.initiator = self.node.sessions.initiator()
         self._problems = self._find_problems()
         for problem in self._problems:
             LOG.error('This node cannot take volumes that move: %s', problem)
@@ -157,8 +160,9 @@ class LocalCloneDriver(driver.VolumeDriver):
             exports=export.Exports(
                 conf.target_prefix, conf.target_ip_address,
                 conf.target_port),
-            imports=export.Imports(conf.localclone_command_timeout,
-                                   conf.localclone_source_timeout),
+            sessions=sessions.Sessions(
+                conf.localclone_command_timeout,
+                conf.localclone_source_timeout),
             peers=peers, geometry=geometry, lock=self._lock,
             is_at=self.directory.is_at, clear=self._clear)
         self.reconciler = reconcile.Reconciler(
@@ -343,7 +347,7 @@ class LocalCloneDriver(driver.VolumeDriver):
             if found.verdict is not decision.Verdict.REFUSE:
                 moves.move_volume(
                     self.node, context, volume, node_of_connector,
-                    export.new_credentials,
+                    iscsi_target.new_credentials,
                     live=found.verdict is decision.Verdict.LIVE_MOVE)
                 return self._local_connection(volume_id)
         raise exceptions.Refused(
@@ -380,7 +384,7 @@ class LocalCloneDriver(driver.VolumeDriver):
     def _remote_connection(self, volume, connector):
         self.reconciler.converge_locked(volume.id)
         properties = self.node.exports.offer_volume(
-            volume.id, connector['initiator'], export.new_credentials())
+            volume.id, connector['initiator'], iscsi_target.new_credentials())
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, discard=True)}
 
@@ -519,8 +523,8 @@ class Handlers:
         """What this node is and can take.
 
         :returns: host (with pool), addresses, iSCSI initiator name, room
-            (fields of stack.FreeSpace, bytes), problems (texts; none: ready),
-            time (seconds since the epoch, by this node's clock)
+            (fields of reports.FreeSpace, bytes), problems (texts; none:
+            ready), time (seconds since the epoch, by this node's clock)
         """
         node = self._driver.node
         free = node.stack.free_space()
@@ -548,7 +552,7 @@ class Handlers:
                                   self._driver.reconciler.progress)
 
     def repair(self, volume_id):
-        return inspection.repair(
+        return repair.repair(
             self._driver.node, lambda node: reconcile.Reconciler(
                 node, self._driver.reconciler.context), volume_id)
 

@@ -21,8 +21,8 @@ from taskflow.patterns import linear_flow
 from taskflow import task
 
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
-from cinder_localclone import stack
 from cinder_localclone import state
 
 LOG = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Node:
     records: object
     stack: object
     exports: object
-    imports: object
+    sessions: object
     peers: object
     geometry: state.Geometry
     lock: object
@@ -59,7 +59,7 @@ def run(flow, **store):
     return engine.storage.fetch_all()
 
 
-def check_free_space(host: str, free: stack.FreeSpace, size_gib: int,
+def check_free_space(host: str, free: reports.FreeSpace, size_gib: int,
                      geometry: state.Geometry) -> None:
     """:raises NoFreeSpace: if a volume and its metadata do not fit"""
     size = size_gib << 30
@@ -92,8 +92,9 @@ class CheckFreeSpace(_Step):
         if found['problems']:
             raise exceptions.NotReady(
                 host=peer, reason='; '.join(found['problems']))
-        check_free_space(peer, stack.FreeSpace(**found['room']), volume.size,
-                         self._node.geometry)
+        check_free_space(
+            peer, reports.FreeSpace(**found['room']), volume.size,
+            self._node.geometry)
         return found
 
 
@@ -312,7 +313,7 @@ class AttachSource(_Step):
     default_provides = 'disk'
 
     def execute(self, move):
-        return self._node.imports.attach(move)
+        return self._node.sessions.attach(move)
 
 
 class Clone(_Step):
@@ -409,7 +410,7 @@ def tear_down(node: Node, move: state.Move) -> None:
     The session goes first: a read that waits for a source which has been
     withdrawn would keep the handle open for ever.
     """
-    node.imports.detach(move)
+    node.sessions.detach(move)
     node.stack.remove_handle(move.volume_id)
     node.stack.remove_clone(move.shadow_id)
     node.stack.remove_lv(names.metadata_lv(move.shadow_id))
@@ -455,7 +456,7 @@ class RemoveClone(_Step):
 
     def execute(self, completing):
         self._node.stack.remove_clone(completing.shadow_id)
-        self._node.imports.detach(completing)
+        self._node.sessions.detach(completing)
         self._node.stack.remove_lv(names.metadata_lv(completing.shadow_id))
         return self._node.records.advance(completing, state.Event.DRAINED)
 

@@ -42,15 +42,16 @@ KINDS = (('localclone-clone-', 'clone'), ('localclone-meta-', 'metadata'),
 EFFECTS = {
     'privileged.lvm': ('create_thin', 'create_thick', 'activate', 'add_tag',
                        'remove'),
-    'privileged.block': ('read_head', 'zero_head', 'flush', 'end_session',
-                         'disable_discards', 'set_recovery_timeout'),
+    'privileged.block': ('read_head', 'zero_head', 'flush',
+                         'disable_discards'),
+    'privileged.iscsi': ('end_session', 'set_recovery_timeout'),
     'privileged.devicemapper': ('create', 'swap_table', 'remove', 'message',
                                 'replace_suspended'),
     'privileged.lio': ('export', 'unexport'),
 }
 METHODS = {
     'records.Records': ('begin', 'advance', 'commit', 'roll_back', 'finish'),
-    'export.Imports': ('attach',),
+    'sessions.Sessions': ('attach',),
 }
 
 

@@ -228,14 +228,14 @@ class MoveTest(Base):
 
     def test_failed_prepare_is_rolled_back(self):
         world, volume, expected = self.begin()
-        world.nodes[B].node.imports._inner.attach = self._wrong_source
+        world.nodes[B].node.sessions._inner.attach = self._wrong_source
         self.assertRaises(
             exceptions.WrongSource, world.nodes[A].move, volume, B)
         self.check(world, volume, expected)
 
     def test_why_is_told_though_rolling_back_fails(self):
         world, volume, expected = self.begin()
-        world.nodes[B].node.imports._inner.attach = self._wrong_source
+        world.nodes[B].node.sessions._inner.attach = self._wrong_source
         with self.failing_once(world.nodes[A].node.exports._inner,
                                'withdraw_source'):
             self.assertRaises(
@@ -302,13 +302,13 @@ class MoveTest(Base):
 
     def test_opened_while_the_peer_prepares(self):
         world, volume, expected = self.begin()
-        imports = world.nodes[B].node.imports._inner
-        attach = imports.attach
+        sessions = world.nodes[B].node.sessions._inner
+        attach = sessions.attach
 
         def opens(moving):
             world.nodes[A].opened.add(names.handle(volume.id))
             return attach(moving)
-        imports.attach = opens
+        sessions.attach = opens
         self.assertRaises(exceptions.SourceBusy, world.nodes[A].move,
                           volume, B)
         world.nodes[A].opened.clear()

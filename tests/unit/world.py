@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two simulated nodes that can stop dead before or after any effect.
 
-Stack, records, exports, imports and peers stand behind the interfaces of the
+Stack, records, exports, sessions and peers stand behind the interfaces of the
 real ones; the flows, the reconciler and the state machine are the real code.
 A volume has a few regions, each one value. A node that loses power loses its
 devices, sessions and exports and keeps its LVs; a service that is killed
@@ -15,11 +15,12 @@ import uuid
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import moves
 from cinder_localclone import names
 from cinder_localclone import reconcile
-from cinder_localclone import stack
 from cinder_localclone import state
+from cinder_localclone import survey
 
 REGIONS = 4
 GIB = 1 << 30
@@ -150,7 +151,7 @@ class SimNode:
         self.node = moves.Node(
             host=self.host, records=_Acting(self, SimRecords(self)),
             stack=self.sim_stack, exports=_Acting(self, SimExports(self)),
-            imports=_Acting(self, SimImports(self)), peers=SimPeers(self),
+            sessions=_Acting(self, SimSessions(self)), peers=SimPeers(self),
             geometry=GEOMETRY, lock=self.lock, clear=lambda lv, size: None,
             is_at=lambda connector, host: connector['host'] == host)
         self.reconciler = reconcile.Reconciler(self.node, None)
@@ -269,10 +270,10 @@ class SimStack:
         self.node = node
 
     def survey(self):
-        return stack.Survey(self.lvs(), self.devices())
+        return survey.Survey(self.lvs(), self.devices())
 
     def lvs(self):
-        return {name: stack.LogicalVolume('g', name, GIB, name, frozenset())
+        return {name: reports.LogicalVolume('g', name, GIB, name, frozenset())
                 for name in self.node.lvs}
 
     def devices(self):
@@ -291,7 +292,7 @@ class SimStack:
         return found
 
     def free_space(self):
-        return stack.FreeSpace(self.node.free, self.node.free, False)
+        return reports.FreeSpace(self.node.free, self.node.free, False)
 
     def clone_status(self, shadow_id):
         device = self.node.devices[names.clone(shadow_id)]
@@ -401,7 +402,7 @@ class SimExports:
         return False
 
 
-class SimImports:
+class SimSessions:
     def __init__(self, node):
         self.node = node
 
