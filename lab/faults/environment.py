@@ -62,8 +62,8 @@ class Environment:
                         stepping=SCALE, api_threads=16, options=OPTIONS,
                         disk_gib=DISK)
         if not self.lab.settings.get('stepping'):
-            raise process.LabError('lab "%s" is not for faults: take it '
-                                   'down first' % self.lab.name)
+            raise process.LabError('lab "%s" was not brought up for faults: '
+                                   'take it down first' % self.lab.name)
         self.heal()
         self._sweep()
         for user in ('demo', 'admin'):
