@@ -18,8 +18,8 @@ def parser():
     """The parser of the command line."""
     top = argparse.ArgumentParser(
         prog='python3 -m lab.faults', description='Runs operations on volumes '
-        'with a fault at each of their steps, on real kernels, and checks what '
-        'the driver promises.')
+        'with a fault at each of their steps, on real kernels, and checks '
+        'what the driver promises.')
     top.add_argument('--name', default='faults', help='of the lab')
     top.add_argument('--list', action='store_true',
                      help='show the cells, run none')

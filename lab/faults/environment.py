@@ -13,7 +13,7 @@ from lab.core import process
 from lab.faults import disk as disks
 from lab.faults import injectors
 
-#: Periodic looks come often, so that a cell need not wait for them.
+#: Reconciliation runs often, so that a cell need not wait for it.
 OPTIONS = {'localclone_move_interval': 3, 'localclone_node_interval': 12}
 #: How much smaller volumes are than Cinder thinks.
 SCALE = 8
