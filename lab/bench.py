@@ -244,7 +244,8 @@ class Bench:
 
 def main():
     """Bring a lab up, measure, print; the exit code."""
-    parser = argparse.ArgumentParser(prog='lab.bench', description=__doc__)
+    parser = argparse.ArgumentParser(prog='python3 -m lab.bench',
+                                     description=__doc__)
     parser.add_argument('--json', metavar='FILE',
                         help='also write the figures as JSON')
     parser.add_argument('--name', default='bench', help='name of the lab')

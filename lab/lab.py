@@ -100,7 +100,7 @@ class Lab:
         self.claim.take()
         if self.directory.exists():
             raise process.LabError(
-                'lab "%s" is up, or was left behind: take it down first '
+                'lab "%s" is up or was left behind; take it down first '
                 '(python3 -m lab --name %s down)' % (self.name, self.name))
         began = time.monotonic()
 
@@ -112,7 +112,7 @@ class Lab:
             self._up(say, service)
         except BaseException:
             with process.uninterrupted():
-                say('taking down what was begun; logs stay in %s' % (
+                say('it failed; taking it down, its logs stay in %s' % (
                     self.logs))
                 self.down(keep_logs=True)
             raise

@@ -68,7 +68,7 @@ class Client:
                             'name': project or user,
                             'domain': {'id': 'default'}}}}})
             if status != 201:
-                raise process.LabError('keystone: %s' % body)
+                raise process.LabError('Keystone gave no token: %s' % body)
             self._tokens[key] = (
                 headers['X-Subject-Token'],
                 json.loads(body)['token']['project']['id'])

@@ -37,7 +37,7 @@ class Claim:
             except BlockingIOError:
                 raise process.LabError(
                     'lab "%s" is in use by process %s: end that first, or '
-                    'take another name (--name, or LAB= of make)' % (
+                    'choose another name (--name, or LAB= of make)' % (
                         self.path.stem, self.path.read_text()))
             finally:
                 if self._held is not file:

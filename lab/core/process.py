@@ -75,8 +75,8 @@ def wait_for(what, check, timeout, log=None, every=0.3):
                 with open(log, errors='replace') as lines:
                     tail = '\n  | '.join(
                         [''] + [x.rstrip() for x in lines][-12:])
-            raise LabError('%s: not within %d s%s%s' % (
-                what, timeout, '; see %s' % log if log else '', tail))
+            raise LabError('timed out after %d s waiting for %s%s%s' % (
+                timeout, what, '; see %s' % log if log else '', tail))
         time.sleep(every)
 
 

@@ -17,9 +17,9 @@ from lab import lab as labs
 def parser():
     """The parser of the command line."""
     top = argparse.ArgumentParser(
-        prog='faults', description='Runs operations on volumes with a fault '
-        'at each of their steps, on real kernels, and checks what the driver '
-        'promises.')
+        prog='python3 -m lab.faults', description='Runs operations on volumes '
+        'with a fault at each of their steps, on real kernels, and checks '
+        'what the driver promises.')
     top.add_argument('--name', default='faults', help='of the lab')
     top.add_argument('--list', action='store_true',
                      help='show the cells, run none')
@@ -76,7 +76,7 @@ def wanted(matrix, options):
     cells = [cell for cell in matrices.all_cells(matrix.steps)
              if re.search(options.only, str(cell))]
     if not cells:
-        raise process.LabError('no cell is like "%s"' % options.only)
+        raise process.LabError('no cell matches "%s"' % options.only)
     return cells
 
 

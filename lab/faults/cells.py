@@ -307,7 +307,8 @@ def discover(environment, kind, pool):
     operation.settle(())
     batch._check()
     if batch.reasons:
-        raise process.LabError('undisturbed: %s' % batch.reasons[0][0])
+        raise process.LabError('failed without a fault: %s'
+                               % batch.reasons[0][0])
     ends = {batch.source.name: 'source', batch.destination.name:
             'destination'}
     steps, times = [], collections.Counter()

@@ -3,7 +3,7 @@
 
 What must be there follows from Cinder's database, row by row; whatever else
 is there, or lacks, is named. Only a state that stays is wrong: work may be
-under way, so looks are repeated for a while.
+under way, so all is checked again for a while.
 """
 
 import time
@@ -13,7 +13,7 @@ from lab.core import process
 from lab.faults import disk as disks
 from lab.faults import environment as environments
 
-#: Seconds for strays to go: some periodic looks.
+#: Seconds for strays to go: reconciliation runs a few times.
 SETTLING = 75
 
 _LOOK = r'''

@@ -32,8 +32,9 @@ def until(what, call, seconds=150, every=2):
             return call()
         except (process.LabError, OSError) as exc:
             if time.monotonic() > deadline:
-                raise process.LabError('%s: not within %d s: %s' % (
-                    what, seconds, str(exc)[:400]))
+                raise process.LabError(
+                    'timed out after %d s waiting for %s: %s' % (
+                        seconds, what, str(exc)[:400]))
         time.sleep(every)
 
 
@@ -142,9 +143,10 @@ class Disk:
             node, 'verify', self.path, timeout=timeout,
             stdin=json.dumps(wanted).encode()))
         if result['count']:
-            raise process.LabError('DATA of %s on %s: %d bad: %s' % (
-                self.volume, node.name, result['count'],
-                '; '.join(result['bad'][:3])))
+            raise process.LabError(
+                'DATA of %s on %s is wrong, %d times: %s' % (
+                    self.volume, node.name, result['count'],
+                    '; '.join(result['bad'][:3])))
         return result['blocks']
 
     def _payload(self, node, *words, timeout=120, stdin=b''):

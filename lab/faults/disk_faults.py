@@ -261,7 +261,7 @@ def destination_read_errors(scenario):
     time.sleep(10)
     under.repair()
     if guest.wait(60):
-        raise process.LabError('the guest that reads: ' + guest.stderr[
+        raise process.LabError('the reading guest failed: ' + guest.stderr[
             -300:].decode(errors='replace'))
     counts = json.loads(guest.stdout)
     scenario.environment.say('    the guest that reads: %s' % counts)
@@ -363,7 +363,7 @@ def eight(scenario):
         move.settle(())
     if json.dumps(look.shadows(scenario.environment.lab)).count(
             scenario.disk.volume) != 1:
-        raise process.LabError('the broken one has ended: %s' % look.shadows(
-            scenario.environment.lab))
+        raise process.LabError('the move of the broken one has ended: %s'
+                               % look.shadows(scenario.environment.lab))
     under.repair()
     scenario.restart(scenario.destination)

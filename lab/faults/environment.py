@@ -13,7 +13,7 @@ from lab.core import process
 from lab.faults import disk as disks
 from lab.faults import injectors
 
-#: Periodic looks come often, so that a cell need not wait for them.
+#: Reconciliation runs often, so that a cell need not wait for it.
 OPTIONS = {'localclone_move_interval': 3, 'localclone_node_interval': 12}
 #: How much smaller volumes are than Cinder thinks.
 SCALE = 8
@@ -62,8 +62,8 @@ class Environment:
                         stepping=SCALE, api_threads=16, options=OPTIONS,
                         disk_gib=DISK)
         if not self.lab.settings.get('stepping'):
-            raise process.LabError('lab "%s" is not for faults: take it '
-                                   'down first' % self.lab.name)
+            raise process.LabError('lab "%s" was not brought up for faults: '
+                                   'take it down first' % self.lab.name)
         self.heal()
         self._sweep()
         for user in ('demo', 'admin'):

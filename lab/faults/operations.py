@@ -93,7 +93,8 @@ class Operation:
     def _wait_moved(self):
         look.wait_moved(self.environment.lab, self.disk.volume, MOVING)
         if self.disk.home() != self.destination.name:
-            raise process.LabError('home is %s' % self.disk.home())
+            raise process.LabError('the home is %s, not %s' % (
+                self.disk.home(), self.destination.name))
 
     def _wait_path(self, node, seconds=120):
         process.wait_for('the handle of %s on %s' % (
@@ -207,7 +208,8 @@ class LiveMove(Operation):
                             in look.shadows(self.environment.lab)),
             120, every=1)
         if disk.home() != self.source.name:
-            raise process.LabError('home is %s' % disk.home())
+            raise process.LabError('the home is %s, not %s' % (
+                disk.home(), self.source.name))
         if disk.runs_on is None:
             self._run_again(self.source)
         disk.check_running()

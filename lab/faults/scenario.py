@@ -24,7 +24,7 @@ def fault(name, operation='move'):
 
 
 def must(held, otherwise):
-    """:raises LabError: with the second unless the first"""
+    """:raises LabError: saying otherwise, unless it held"""
     if not held:
         raise process.LabError(otherwise)
 
@@ -74,8 +74,8 @@ class Scenario:
         if not any(volume == self.disk.volume
                    and token.startswith('lc1:starting:')
                    for volume, token in look.shadows(self.environment.lab)):
-            raise process.LabError('it is not starting: %s' % look.shadows(
-                self.environment.lab))
+            raise process.LabError('the move is not starting: %s'
+                                   % look.shadows(self.environment.lab))
 
     def stop_at(self, end, label):
         """The request is sent and stays at a step; see lab.faults.stepping."""
@@ -94,7 +94,7 @@ class Scenario:
         """The request must have failed, and what was said tells why."""
         self.operation.join()
         if self.operation.error is None:
-            raise process.LabError('it was not refused')
+            raise process.LabError('the request was not refused')
         text = str(self.operation.error)
         if words and not any(word in text for word in words):
             raise process.LabError('refused, but not clearly: ' + text[:300])
