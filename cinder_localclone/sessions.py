@@ -90,7 +90,8 @@ class Sessions:
         :returns: path of the disk
         :raises WrongSource: if it is another disk
         :raises NotPossible: if the records do not know the source
-        :raises SourceUnreachable: if it does not answer, or no disk appears
+        :raises SourceUnreachable: if its portal does not answer
+        :raises LoginFailed: if no disk appears
         """
         iqn = move.source_iqn
         path = _disk_of(iqn)
@@ -105,8 +106,9 @@ class Sessions:
             iscsi.login(iqn, self.command_timeout)
             path = _await_disk(iqn)
             if path is None:
-                raise exceptions.SourceUnreachable(
-                    portal=portal, reason='the login gave no disk')
+                raise exceptions.LoginFailed(
+                    iqn=iqn, portal=portal, reason='no disk appeared within '
+                    '%d s.' % DISK_TIMEOUT)
         _verify(move, path)
         iscsi.set_recovery_timeout(path, self.source_timeout)
         return path

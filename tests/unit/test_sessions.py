@@ -177,8 +177,8 @@ class LoginFromRecordsTest(Case):
     def test_disk_that_never_appears(self):
         self.useFixture(fixtures.MockPatchObject(
             sessions, 'DISK_TIMEOUT', 0.05))
-        error = self.assertRaises(exceptions.SourceUnreachable, self.login)
-        self.assertIn('no disk', str(error))
+        error = self.assertRaises(exceptions.LoginFailed, self.login)
+        self.assertIn('no disk appeared', str(error))
         self.assertNotIn('identity', self.names())
 
     @ddt.data(*Case.WRONG)
