@@ -186,6 +186,13 @@ class Move:
         return self.token.phase
 
     @property
+    def display_phase(self) -> str:
+        """The phase as people read it: ``preparing`` before the commit."""
+        building = self.phase in (Phase.MIGRATING, Phase.STARTING)
+        return ('preparing' if building and not self.committed
+                else self.phase.value)
+
+    @property
     def geometry(self) -> Geometry:
         return self.token.geometry
 

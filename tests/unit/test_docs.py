@@ -36,7 +36,7 @@ class CommandPageTest(testtools.TestCase):
     def test_help_is_of_the_command(self):
         for words in (['show', '--help'], ['help', 'show']):
             printed, code = sample_backend.run(words)
-            self.assertIn('what stands on each node', printed)
+            self.assertIn('what each node has of it', printed)
             self.assertFalse(code)
 
     def test_every_command_has_a_section(self):
