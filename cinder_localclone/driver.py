@@ -41,6 +41,7 @@ from cinder_localclone import reconcile
 from cinder_localclone import records
 from cinder_localclone import stack
 from cinder_localclone.state import Phase
+from cinder_localclone import version
 
 LOG = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class LocalCloneDriver(driver.VolumeDriver):
         0.1.0 - Volumes move to the node they are attached on.
     """
 
-    VERSION = '0.1.0'
+    VERSION = version.version_string()
     CI_WIKI_NAME = 'None'  # out of Cinder's tree
 
     def __init__(self, *args, **kwargs):

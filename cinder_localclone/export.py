@@ -5,7 +5,6 @@ import json
 import socket
 import time
 
-from cinder.volume import volume_utils
 from os_brick import exception as brick
 from oslo_log import log as logging
 import tenacity
@@ -34,6 +33,7 @@ def new_credentials() -> str:
     Cinder's generators use no "0": the kernel's target takes a user name
     that begins with "0b" or "0x" for an encoded number and refuses it.
     """
+    from cinder.volume import volume_utils  # slow: only where it is needed
     return 'CHAP %s %s' % (volume_utils.generate_username(),
                            volume_utils.generate_password())
 
@@ -210,6 +210,7 @@ class Imports:
 
     def initiator(self) -> str:
         """This node's iSCSI initiator name; '' if it has none."""
+        from cinder.volume import volume_utils  # slow
         return volume_utils.brick_get_connector(
             'ISCSI').get_connector_properties(
                 '', multipath=False, enforce_multipath=False).get(
@@ -250,6 +251,7 @@ class Imports:
 
     @staticmethod
     def _connect(properties):
+        from cinder.volume import volume_utils  # slow
         try:
             return volume_utils.brick_get_connector('ISCSI').connect_volume(
                 properties)['path']

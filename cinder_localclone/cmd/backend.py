@@ -16,11 +16,11 @@ from cinder_localclone import exceptions
 from cinder_localclone import opts
 
 if typing.TYPE_CHECKING:
-    from cinder_localclone import export
-    from cinder_localclone import peer
-    from cinder_localclone import records
-    from cinder_localclone import stack
-    from cinder_localclone import state
+    import cinder_localclone.export
+    import cinder_localclone.peer
+    import cinder_localclone.records
+    import cinder_localclone.stack
+    import cinder_localclone.state
 
 DRIVER = 'cinder_localclone.driver.LocalCloneDriver'
 #: Seconds for a peer's work.
@@ -130,7 +130,7 @@ class Backend:
 
     # -- this node
 
-    def stack(self) -> 'stack.Stack':
+    def stack(self) -> 'cinder_localclone.stack.Stack':
         """The block stack of this node."""
         from cinder_localclone import stack
         group = self.conf.volume_group
@@ -139,7 +139,7 @@ class Backend:
             group, pool, self.conf.localclone_metadata_group or group,
             self.conf.localclone_command_timeout)
 
-    def imports(self) -> 'export.Imports':
+    def imports(self) -> 'cinder_localclone.export.Imports':
         """The iSCSI sessions of this node."""
         from cinder_localclone import export
         return export.Imports(self.conf.localclone_command_timeout,
@@ -183,14 +183,14 @@ class Backend:
         return self._context
 
     @property
-    def peers(self) -> 'peer.Client':
+    def peers(self) -> 'cinder_localclone.peer.Client':
         """The volume services, over the message bus."""
         self.load_cinder()
         from cinder_localclone import peer
         return peer.Client(TIMEOUT)
 
     @property
-    def records(self) -> 'records.Records':
+    def records(self) -> 'cinder_localclone.records.Records':
         """Cinder's database."""
         self.load_cinder()
         from cinder_localclone import records
@@ -243,7 +243,8 @@ def home_of(volume) -> str | None:
     return volume.host.partition('#')[0] if volume is not None else None
 
 
-def hosts_of(volume, move: 'state.Move | None') -> list[str]:
+def hosts_of(volume, move: 'cinder_localclone.state.Move | None'
+             ) -> list[str]:
     """The service hosts that have to do with a volume."""
     hosts = {move.destination, move.source} if move else {home_of(volume)}
     return sorted(host for host in hosts if host)
