@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of the operator's command has every command, and runs each."""
+"""The pages that code makes: the command, the states."""
 
 import pathlib
 import re
@@ -11,6 +11,7 @@ from cinder_localclone.cmd import main
 
 DOC = pathlib.Path(__file__).parents[2] / 'doc/source'
 sys.path.insert(0, str(DOC / '_ext'))
+import move_states  # noqa: E402
 import sample_backend  # noqa: E402
 
 
@@ -42,3 +43,14 @@ class CommandPageTest(testtools.TestCase):
     def test_every_command_has_a_section(self):
         for name in main.COMMANDS:
             self.assertIn('\n%s\n%s\n' % (name, '=' * len(name)), self.page)
+
+
+class StatesPageTest(testtools.TestCase):
+
+    def test_without_graphviz_the_table_says_the_same(self):
+        drawn, not_drawn = move_states.rst(True), move_states.rst(False)
+        self.assertIn('.. graphviz::', drawn)
+        self.assertNotIn('.. graphviz::', not_drawn)
+        self.assertIn('without graphviz', not_drawn[0])
+        for lines in (drawn, not_drawn):
+            self.assertIn('   * - ``starting``', lines)
