@@ -48,7 +48,7 @@ def build() -> list[pathlib.Path]:
         path.read_bytes() for path in (CONSTRAINTS, *REQUIREMENTS)),
         _fill, print)
     for source, target in BOOKS:
-        process.run(str(venv / 'bin/python'), '-m', 'sphinx', '-W', '-q',
+        process.run(str(venv / 'bin/python'), '-m', 'sphinx', '-E', '-W', '-q',
                     '-b', 'html', source, target, cwd=ROOT, timeout=600,
                     env=dict(os.environ, PYTHONPATH=str(ROOT)))
     return [ROOT / target / 'index.html' for _source, target in BOOKS]

@@ -11,8 +11,8 @@ from cinder_localclone.cmd import main
 
 DOC = pathlib.Path(__file__).parents[2] / 'doc/source'
 sys.path.insert(0, str(DOC / '_ext'))
-import move_states  # noqa: E402
 import sample_backend  # noqa: E402
+import state_table  # noqa: E402
 
 
 class CommandPageTest(testtools.TestCase):
@@ -48,7 +48,7 @@ class CommandPageTest(testtools.TestCase):
 class StatesPageTest(testtools.TestCase):
 
     def test_without_graphviz_the_table_says_the_same(self):
-        drawn, not_drawn = move_states.rst(True), move_states.rst(False)
+        drawn, not_drawn = state_table.rst(True), state_table.rst(False)
         self.assertIn('.. graphviz::', drawn)
         self.assertNotIn('.. graphviz::', not_drawn)
         self.assertIn('without graphviz', not_drawn[0])
