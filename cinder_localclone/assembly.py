@@ -30,6 +30,7 @@ from cinder_localclone import peer
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone import reconcile
 from cinder_localclone import records
+from cinder_localclone import sessions
 from cinder_localclone import stack as stacks
 from cinder_localclone import wake
 
@@ -138,13 +139,13 @@ def assemble(conf: Configuration, host: str, backend_name: str,
     stack = stacks.Stack(
         conf.volume_group, pool,
         conf.localclone_metadata_group or conf.volume_group,
-        conf.localclone_command_timeout)
+        conf.localclone_command_timeout, host)
     node = nodes.Node(
         host=host, records=rows, stack=stack,
         exports=export.Exports(conf.target_prefix, conf.target_ip_address,
                                conf.target_port),
-        sessions=export.Imports(conf.localclone_command_timeout,
-                                conf.localclone_source_timeout),
+        sessions=sessions.Sessions(conf.localclone_command_timeout,
+                                   conf.localclone_source_timeout),
         peers=peers, geometry=geometry,
         lock=Lock(host, conf.localclone_lock_timeout),
         is_at=directory.is_at, clear=clearing(conf, pool))

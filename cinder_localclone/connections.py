@@ -15,7 +15,7 @@ import tenacity
 from cinder_localclone import decision
 from cinder_localclone import directory as directories
 from cinder_localclone import exceptions
-from cinder_localclone import export
+from cinder_localclone import iscsi_target
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
 from cinder_localclone import names
@@ -75,7 +75,7 @@ class Connections:
                     and choice.verdict is not decision.Verdict.REFUSE):
                 source.move_volume(
                     self._node, context, volume, node_of_connector,
-                    export.new_credentials,
+                    iscsi_target.new_credentials,
                     live=choice.verdict is decision.Verdict.LIVE_MOVE)
                 return _local_connection(volume_id)
         raise choice.error(volume=volume_id, host=connector.get('host'),
@@ -100,7 +100,7 @@ class Connections:
                            ) -> dict[str, typing.Any]:
         self._reconciler.converge_locked(volume_id)
         properties = self._node.exports.offer_volume(
-            volume_id, connector['initiator'], export.new_credentials())
+            volume_id, connector['initiator'], iscsi_target.new_credentials())
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, discard=True)}
 

@@ -176,3 +176,10 @@ class SourceUnreachable(LocalCloneError):
                 'connections: %(reason)s. It will be tried again; until then '
                 'at most what is local already can be read.')
     user_message = 'PEER_UNREACHABLE'
+
+
+class TargetTimeout(CommandTimeout):
+    message = _('The iSCSI target of this node could not be changed within '
+                '%(seconds)s s: this change, or one before it, hangs in the '
+                'kernel, where it cannot be killed. Until it ends, this node '
+                'can neither begin nor end exports. See its kernel log.')

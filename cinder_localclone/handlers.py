@@ -17,6 +17,7 @@ from cinder_localclone.moves import destination
 from cinder_localclone import operations
 from cinder_localclone import ports
 from cinder_localclone import reconcile
+from cinder_localclone import repair
 
 
 class Handlers:
@@ -32,8 +33,8 @@ class Handlers:
         """What this node is and can take.
 
         :returns: host (with pool), addresses, iSCSI initiator name, room
-            (fields of stack.FreeSpace, bytes), problems (texts; none: ready),
-            time (seconds since the epoch, by this node's clock)
+            (fields of reports.FreeSpace, bytes), problems (texts; none:
+            ready), time (seconds since the epoch, by this node's clock)
         """
         service = self._service
         return {
@@ -69,14 +70,14 @@ class Handlers:
         self._service.connections.unserve(context, volume_id, connector)
 
     def inspect(self, context: ports.Context, volume_id: str
-                ) -> dict[str, typing.Any]:
+                ) -> inspection.Report:
         """See :func:`cinder_localclone.inspection.inspect`."""
         return inspection.inspect(self._service.node, volume_id,
                                   self._service.reconciler.progress)
 
     def repair(self, context: ports.Context, volume_id: str) -> list[str]:
-        """See :func:`cinder_localclone.inspection.repair`."""
-        return inspection.repair(
+        """See :func:`cinder_localclone.repair.repair`."""
+        return repair.repair(
             self._service.node, lambda node: reconcile.Reconciler(
                 node, self._service.reconciler.context), volume_id)
 

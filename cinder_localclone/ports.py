@@ -11,8 +11,9 @@ from collections.abc import Callable
 import typing
 
 from cinder_localclone.dm import tables
-from cinder_localclone import stack
+from cinder_localclone.lvm import reports
 from cinder_localclone import state
+from cinder_localclone import survey
 
 #: A request context of Cinder (``cinder.context.RequestContext``).
 Context: typing.TypeAlias = typing.Any
@@ -80,16 +81,16 @@ class Stack(typing.Protocol):
 
     group: str
 
-    def survey(self) -> stack.Survey:
+    def survey(self) -> survey.Survey:
         """What LVM and device-mapper show at this moment."""
 
-    def lvs(self) -> dict[str, stack.LogicalVolume]:
+    def lvs(self) -> dict[str, reports.LogicalVolume]:
         """The logical volumes of this backend's groups, by name."""
 
     def devices(self) -> dict[str, tables.Device]:
         """The driver's own device-mapper devices, by name."""
 
-    def free_space(self) -> stack.FreeSpace:
+    def free_space(self) -> reports.FreeSpace:
         """What this node can take in."""
 
     def clone_status(self, shadow_id: str) -> tables.CloneStatus:

@@ -14,11 +14,11 @@ from oslo_config import cfg
 from oslo_messaging import opts as messaging
 
 from cinder_localclone import exceptions
-from cinder_localclone import export
 from cinder_localclone import opts
 from cinder_localclone import peer
 from cinder_localclone import privileged
 from cinder_localclone import records
+from cinder_localclone import sessions
 from cinder_localclone import stack
 
 CONF = cfg.CONF
@@ -89,9 +89,10 @@ class Backend:
             group, pool, self.conf.localclone_metadata_group or group,
             self.conf.localclone_command_timeout)
 
-    def imports(self) -> export.Imports:
-        return export.Imports(self.conf.localclone_command_timeout,
-                              self.conf.localclone_source_timeout)
+    def imports(self) -> sessions.Sessions:
+        return sessions.Sessions(
+            self.conf.localclone_command_timeout,
+            self.conf.localclone_source_timeout)
 
     # -- all nodes
 

@@ -10,6 +10,7 @@ from rich import progress as bars
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone import exceptions
 from cinder_localclone import inspection
+from cinder_localclone import repair
 from cinder_localclone.state import Phase
 
 COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
@@ -222,7 +223,7 @@ class Repair(lister.Lister):
             return [problem], False
         if not dry_run:
             return found, not any(
-                text.startswith(inspection.IN_THE_WAY) for text in found)
+                text.startswith(repair.IN_THE_WAY) for text in found)
         wrong = inspection.differences(found, move,
                                        backends.home_of(volume),
                                        backends.lv_of(volume))

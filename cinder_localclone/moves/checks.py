@@ -2,13 +2,13 @@
 """What must be true on a node before a move goes on."""
 
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import node as nodes
-from cinder_localclone import stack
 from cinder_localclone import state
 
 
-def check_free_space(host: str, free: stack.FreeSpace, size_gib: int,
+def check_free_space(host: str, free: reports.FreeSpace, size_gib: int,
                      geometry: state.Geometry) -> None:
     """A volume and its move metadata fit.
 

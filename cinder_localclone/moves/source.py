@@ -9,11 +9,11 @@ from oslo_log import log as logging
 from taskflow.patterns import linear_flow
 
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import flow
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
-from cinder_localclone import stack
 from cinder_localclone import state
 
 LOG = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class CheckFreeSpace(flow.Step):
             raise exceptions.NotReady(
                 host=peer, reason='; '.join(description['problems']))
         checks.check_free_space(
-            peer, stack.FreeSpace(**description['room']), volume.size,
+            peer, reports.FreeSpace(**description['room']), volume.size,
             self._node.geometry)
         return description
 

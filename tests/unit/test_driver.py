@@ -15,11 +15,11 @@ from cinder_localclone import assembly
 from cinder_localclone import connections
 from cinder_localclone import driver
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import messages
 from cinder_localclone.moves import source
 from cinder_localclone import opts
 from cinder_localclone import records
-from cinder_localclone import stack
 from cinder_localclone import state
 
 HOST = 'n1@l'
@@ -108,7 +108,7 @@ class DriverTest(testtools.TestCase):
 
     def test_stats(self):
         self.node.stack.pool = 'pool'
-        self.node.stack.capacity.return_value = stack.Capacity(
+        self.node.stack.capacity.return_value = reports.Capacity(
             100 << 30, 60 << 30, 150 << 30, 7)
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual((100, 60, 150, 7), tuple(

@@ -9,6 +9,7 @@ import fixtures
 import testtools
 
 from cinder_localclone import export
+from cinder_localclone import iscsi_target
 from cinder_localclone import names
 from cinder_localclone import reconcile
 
@@ -29,7 +30,7 @@ class ServedAgainTest(testtools.TestCase):
 
     def connect(self):
         return self.exports.offer_volume(
-            VOLUME, INITIATOR, export.new_credentials())
+            VOLUME, INITIATOR, iscsi_target.new_credentials())
 
     def rebooted(self):
         self.lio.export.reset_mock()

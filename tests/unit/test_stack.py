@@ -5,16 +5,15 @@ import dataclasses
 from unittest import mock
 
 import ddt
-import fixtures
 import testtools
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import process
 from cinder_localclone import stack
 from cinder_localclone import state
+from cinder_localclone import survey
 
 V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
 MOVE = state.Move(
@@ -23,48 +22,6 @@ MOVE = state.Move(
     'volume-' + V1, 'volume-' + SHADOW, 1,
     location='192.0.2.1:3260,1 iqn.2026-11.org.example:x 0')
 META = names.metadata_lv(SHADOW)
-
-
-class ProcessTest(testtools.TestCase):
-
-    def test_run_unless(self):
-        def run(done):
-            return process.run_unless(
-                done, 'sh', '-c', 'echo it is there >&2; exit 5', timeout=9)
-        self.assertFalse(run('is there'))
-        self.assertRaises(exceptions.CommandFailed, run, 'is not there')
-        self.assertTrue(process.run_unless('x', 'true', timeout=9))
-
-
-@ddt.ddt
-class SurveyTest(testtools.TestCase):
-    """A device that is removed while dmsetup asks for all of them."""
-
-    def survey(self, *answers):
-        run = self.useFixture(fixtures.MockPatchObject(
-            devicemapper.process, 'run', side_effect=answers)).mock
-        self.useFixture(fixtures.MockPatchObject(
-            devicemapper.privileged.default, 'client_mode', False))
-        return devicemapper.survey(30), run.call_count
-
-    @staticmethod
-    def failed(text):
-        return exceptions.CommandFailed(command='dmsetup', code=1,
-                                        stderr=text)
-
-    @ddt.data('table ioctl on x  failed: No such device or address',
-              'Device does not exist.')
-    def test_asked_again(self, text):
-        self.assertEqual((('info', 'table'), 4), self.survey(
-            'info', self.failed(text), 'info', 'table'))
-
-    def test_other_failures_stay(self):
-        self.assertRaises(exceptions.CommandFailed, self.survey,
-                          self.failed('Permission denied'), 'info', 'table')
-
-    def test_not_without_end(self):
-        self.assertRaises(exceptions.CommandFailed, self.survey,
-                          *[self.failed('No such device')] * 10)
 
 
 @ddt.ddt
@@ -121,7 +78,7 @@ class StackTest(testtools.TestCase):
 
     def metadata(self, number, *tags):
         self.ran.lvm.create_thick.return_value = False
-        self.lvs(stack.LogicalVolume(
+        self.lvs(reports.LogicalVolume(
             'fast', META, 4 << 20, number, frozenset(tags)))
 
     @ddt.data(('', ['create_thick', 'activate'], True),
@@ -168,7 +125,7 @@ class StackTest(testtools.TestCase):
 
     def test_handle_on_an_lv_that_is_not_active(self):
         self.devices()
-        self.lvs(stack.LogicalVolume('g', 'v', 1 << 30, '', frozenset()))
+        self.lvs(reports.LogicalVolume('g', 'v', 1 << 30, '', frozenset()))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', 1 << 30))
         self.assertEqual(['activate', 'create'], self.called())
 
@@ -212,13 +169,13 @@ class StackTest(testtools.TestCase):
             names.clone_path(SHADOW))
 
     def test_handles_of_another_backend_are_not_ours(self):
-        lvs = {name: stack.LogicalVolume(group, name, 1, number, frozenset())
+        lvs = {name: reports.LogicalVolume(group, name, 1, number, frozenset())
                for group, name, number in (
                    ('g', 'a', '253:1'), ('g', 'b', '253:2'),
                    ('other', 'c', '253:3'))}
         v1, v2, v3, v4 = ('%08d-0000-4000-8000-000000000000' % n
                           for n in range(1, 5))
-        found = stack.Survey(lvs, {each.name: each for each in (
+        found = survey.Survey(lvs, {each.name: each for each in (
             self.device(names.clone(SHADOW), '253:6',
                         '0 1 clone 253:9 253:2 8:0'),
             self.device(names.handle(v1), '253:10', '0 1 linear 253:1 0'),
@@ -235,12 +192,12 @@ class StackTest(testtools.TestCase):
         self.ran.lvm.free.return_value = (
             '{"report": [{"vg": [{"vg_name": "g", "vg_size": "100",'
             ' "vg_free": "20"}]}]}')
-        thin = [stack.LogicalVolume('g', 'g-pool', 40, '253:1', frozenset(),
-                                    allocated=10)]
-        thin += [stack.LogicalVolume('g', name, 8, '', frozenset(),
-                                     thin=True) for name in ('v1', 'v2')]
-        thick = [stack.LogicalVolume('g', 'v3', 8, '', frozenset())]
-        self.lvs(stack.LogicalVolume('fast', 'm', 4, '', frozenset()),
+        thin = [reports.LogicalVolume('g', 'g-pool', 40, '253:1', frozenset(),
+                                      allocated=10)]
+        thin += [reports.LogicalVolume('g', name, 8, '', frozenset(),
+                                       thin=True) for name in ('v1', 'v2')]
+        thick = [reports.LogicalVolume('g', 'v3', 8, '', frozenset())]
+        self.lvs(reports.LogicalVolume('fast', 'm', 4, '', frozenset()),
                  *(thin if pool else thick))
         found = self.stack.capacity()
         self.assertEqual(expected, (found.total, found.free,

@@ -18,13 +18,14 @@ from cinder_localclone import connections
 from cinder_localclone import directory
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import reconcile
-from cinder_localclone import stack
 from cinder_localclone import state
+from cinder_localclone import survey
 
 REGIONS = 4
 GIB = 1 << 30
@@ -289,10 +290,10 @@ class SimStack:
         self.node = node
 
     def survey(self):
-        return stack.Survey(self.lvs(), self.devices())
+        return survey.Survey(self.lvs(), self.devices())
 
     def lvs(self):
-        return {name: stack.LogicalVolume('g', name, GIB, name, frozenset())
+        return {name: reports.LogicalVolume('g', name, GIB, name, frozenset())
                 for name in self.node.lvs}
 
     def devices(self):
@@ -312,7 +313,7 @@ class SimStack:
         return found
 
     def free_space(self):
-        return stack.FreeSpace(self.node.free, self.node.free, False)
+        return reports.FreeSpace(self.node.free, self.node.free, False)
 
     def clone_status(self, shadow_id):
         device = self.node.devices[names.clone(shadow_id)]
