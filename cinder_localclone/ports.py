@@ -13,7 +13,7 @@ import typing
 from cinder_localclone.dm import tables
 from cinder_localclone.lvm import reports
 from cinder_localclone import state
-from cinder_localclone import survey
+from cinder_localclone import survey as surveys
 
 #: A request context of Cinder (``cinder.context.RequestContext``).
 Context: typing.TypeAlias = typing.Any
@@ -81,7 +81,7 @@ class Stack(typing.Protocol):
 
     group: str
 
-    def survey(self) -> survey.Survey:
+    def survey(self) -> surveys.Survey:
         """What LVM and device-mapper show at this moment."""
 
     def lvs(self) -> dict[str, reports.LogicalVolume]:
