@@ -191,7 +191,7 @@ class LocalCloneDriver(driver.VolumeDriver):
         """
         context = volume._context
         node = self.service.node
-        recorded = node.records.volume(volume.id)
+        recorded = self._recorded(volume.id)
         try:
             home = volume_utils.extract_host(recorded.host)
             if home != self.host:
@@ -224,7 +224,7 @@ class LocalCloneDriver(driver.VolumeDriver):
         """
         node = self.service.node
         where = volume_utils.extract_host(
-            node.records.volume(volume.id).host)
+            self._recorded(volume.id).host)
         move = node.records.move_of(volume.id)
         from_source = self.service.connections.leaves_source(move, connector)
         if move and from_source:
@@ -243,6 +243,12 @@ class LocalCloneDriver(driver.VolumeDriver):
                         'detached there; it will notice at its next periodic '
                         'check: %(error)s',
                         {'host': where, 'volume': volume.id, 'error': exc})
+
+    def _recorded(self, volume_id: str) -> ports.Volume:
+        volume = self.service.node.records.volume(volume_id)
+        if volume is None:
+            raise exception.VolumeNotFound(volume_id=volume_id)
+        return volume
 
     # Exports belong to connections, not to volumes.
 

@@ -4,8 +4,12 @@
 from collections.abc import Callable
 import dataclasses
 from typing import Any
+from typing import cast
+from typing import Protocol
+from typing import TypeVar
 
 from cinder_localclone import exceptions
+from cinder_localclone import node as nodes
 
 #: Begins what kept a repair from being complete.
 IN_THE_WAY = 'in the way: '
@@ -28,6 +32,15 @@ DESCRIPTIONS = {
     'roll_back': 'rolled the move of {0.volume_id} back to its source',
     'finish': 'move of {0.volume_id} has ended',
 }
+
+Room = TypeVar('Room')
+
+
+class Reconciler(Protocol):
+    """What :class:`cinder_localclone.reconcile.Reconciler` is to a repair."""
+
+    def converge(self, volume_id: str) -> None:
+        """Take all steps that are this node's for one volume."""
 
 
 class Recorder:
@@ -53,23 +66,22 @@ class Recorder:
         return recorded
 
 
-def recording(node: Any) -> tuple[Any, list[str]]:
-    """A node whose effects are recorded, and the journal.
-
-    :param node: a :class:`cinder_localclone.moves.Node`
-    """
+def recording(node: nodes.Node) -> tuple[nodes.Node, list[str]]:
+    """A node whose effects are recorded, and the journal."""
     journal: list[str] = []
+
+    def recorded(room: Room) -> Room:
+        return cast(Room, Recorder(room, journal))
     return dataclasses.replace(
-        node, stack=Recorder(node.stack, journal),
-        exports=Recorder(node.exports, journal),
-        records=Recorder(node.records, journal)), journal
+        node, stack=recorded(node.stack), exports=recorded(node.exports),
+        records=recorded(node.records)), journal
 
 
-def repair(node: Any, reconciler: Callable[[Any], Any],
+def repair(node: nodes.Node,
+           reconciler: Callable[[nodes.Node], Reconciler],
            volume_id: str) -> list[str]:
     """The reconciler's own steps for one volume, and what they did.
 
-    :param node: a :class:`cinder_localclone.moves.Node`
     :param reconciler: ``reconciler(node)`` makes one for a node
     :returns: what was done, then what is in the way
     """
