@@ -42,10 +42,17 @@ class Refused(LocalCloneError):
                 '%(reason)s Nothing was changed.')
     user_message = 'REFUSED'
 
-    def __init__(self, message=None, user_message=None, **kwargs):
-        super().__init__(message, **kwargs)
-        if user_message:
-            self.user_message = user_message
+
+class AttachedElsewhere(Refused):
+    """Refused because another instance has the volume."""
+
+    user_message = 'ATTACHED_ELSEWHERE'
+
+
+class MoveUnderWay(Refused):
+    """Refused because a move of the volume has to end first."""
+
+    user_message = 'MOVE_BUSY'
 
 
 class NotPossible(LocalCloneError):
@@ -141,8 +148,13 @@ class CommandTimeout(LocalCloneError):
 
 
 class Busy(LocalCloneError):
-    message = _('Volume %(volume)s is being worked on on %(host)s; waited '
-                '%(seconds)s s. The request may be sent again.')
+    """Something is locked by other work on this node.
+
+    :param what: such as "Volume <id>"
+    """
+
+    message = _('%(what)s is in use by another request on %(host)s; gave up '
+                'after %(seconds)s s. Nothing was changed; try again.')
     user_message = 'MOVE_BUSY'
 
 

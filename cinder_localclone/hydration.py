@@ -112,49 +112,17 @@ class Brake:
 
 
 class Copy:
-    """One copy, from look to look: how far it is, whether it may go on."""
+    """One copy, from check to check: how far it is, whether it may go on."""
 
     def __init__(self):
         self._meter = Meter()
         self._brake = Brake()
         self.progress = None
 
-    def look(self, status: tables.CloneStatus, reads: int,
-             now: float) -> Progress:
+    def update(self, status: tables.CloneStatus, reads: int,
+               now: float) -> Progress:
         """See :meth:`Meter.update` and :meth:`Brake.pause`."""
         self.progress = dataclasses.replace(
             self._meter.update(status, now),
             pause=self._brake.pause(status, reads, now))
         return self.progress
-
-
-class Waker:
-    """Wakes copies that guests' I/O has put to sleep.
-
-    The kernel starts copying regions only while no guest I/O is in flight.
-    If there is some when the last region under way is done, it looks again
-    up to a second later (COMMIT_PERIOD in drivers/md/dm-clone-target.c), and
-    a guest that does nothing but a few synchronous writes slows the copy to a
-    twentieth. A message makes it look at once.
-
-    :param send: ``send({shadow id: threshold})`` sends it to clones; returns
-        the ids of those that are gone
-    """
-
-    def __init__(self, send):
-        self._send = send
-        self._thresholds: dict[str, int] = {}
-
-    def watch(self, shadow_id: str, threshold: int, copying: bool) -> None:
-        """What a look at a clone has shown."""
-        if copying:
-            self._thresholds[shadow_id] = threshold
-        else:
-            self._thresholds.pop(shadow_id, None)
-
-    def wake(self) -> bool:
-        """:returns: whether there was anything to wake"""
-        if self._thresholds:
-            for shadow_id in self._send(dict(self._thresholds)):
-                self._thresholds.pop(shadow_id, None)
-        return bool(self._thresholds)

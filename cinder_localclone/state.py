@@ -183,10 +183,22 @@ class Move:
 
     @property
     def phase(self) -> Phase:
+        """Where it stands."""
         return self.token.phase
 
     @property
+    def display_phase(self) -> str:
+        """The phase as it is shown: before its commit, a move is prepared.
+
+        What is stored is the same word for the time before and after.
+        """
+        if self.phase is Phase.MIGRATING and not self.committed:
+            return 'preparing'
+        return self.phase.value
+
+    @property
     def geometry(self) -> Geometry:
+        """What its clone was, or will be, created with."""
         return self.token.geometry
 
     @property

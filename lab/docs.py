@@ -5,8 +5,8 @@ import os
 import sys
 
 import lab as labs
-from lab import install
-from lab import process
+from lab.core import install
+from lab.core import process
 
 
 def main():

@@ -15,6 +15,7 @@ from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import iscsi
 from cinder_localclone import state
+from cinder_localclone import wake
 
 # Linux 6.1.176, dmsetup 1.02.185
 FRESH = ('0 2097152 clone 8 6/1024 128 0/16384 0 2 no_hydration '
@@ -269,7 +270,7 @@ class HydrationTest(testtools.TestCase):
         def send(thresholds):
             sent.append(thresholds)
             return gone
-        waker = hydration.Waker(send)
+        waker = wake.Waker(send)
         self.assertFalse(waker.wake())
         waker.watch('a', 16, True)
         waker.watch('b', 8, True)

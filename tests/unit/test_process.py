@@ -2,10 +2,10 @@
 """Commands, run for real."""
 
 import os
-import subprocess
 import time
 from unittest import mock
 
+from eventlet import patcher
 import fixtures
 import testtools
 
@@ -17,7 +17,17 @@ def shell(script, **kwargs):
     return process.run('sh', '-c', script, **dict({'timeout': 30}, **kwargs))
 
 
-class RunTest(testtools.TestCase):
+class ProcessTest(testtools.TestCase):
+    """As in the privileged daemon, which eventlet does not patch."""
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.privileged.process.subprocess',
+            patcher.original('subprocess')))
+
+
+class RunTest(ProcessTest):
 
     def test_output_and_input(self):
         self.assertEqual('out\n', shell('echo out; echo err >&2'))
@@ -50,7 +60,7 @@ class RunTest(testtools.TestCase):
         self.assertLess(len(str(error)), 700)
 
 
-class TimeLimitTest(testtools.TestCase):
+class TimeLimitTest(ProcessTest):
 
     def test_all_that_the_command_started_is_killed(self):
         pids = os.path.join(self.useFixture(fixtures.TempDir()).path, 'pids')
@@ -66,7 +76,8 @@ class TimeLimitTest(testtools.TestCase):
 
     def test_what_cannot_be_killed_is_left_behind(self):
         hangs = mock.Mock(pid=4711)
-        hangs.communicate.side_effect = subprocess.TimeoutExpired('dd', 7)
+        hangs.communicate.side_effect = (
+            process.subprocess.TimeoutExpired('dd', 7))
         with mock.patch.object(process.subprocess, 'Popen',
                                return_value=hangs), \
                 mock.patch.object(process.os, 'killpg') as kill:
@@ -77,7 +88,7 @@ class TimeLimitTest(testtools.TestCase):
                          hangs.communicate.mock_calls)
 
 
-class RunUnlessTest(testtools.TestCase):
+class RunUnlessTest(ProcessTest):
 
     def run_unless(self, done):
         return process.run_unless(

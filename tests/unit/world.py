@@ -11,13 +11,16 @@ loses only what it was about to do.
 import contextlib
 import dataclasses
 import types
+import typing
 import uuid
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
-from cinder_localclone import moves
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import source
 from cinder_localclone import names
+from cinder_localclone import node as nodes
 from cinder_localclone import reconcile
 from cinder_localclone import state
 from cinder_localclone import survey
@@ -146,12 +149,12 @@ class SimNode:
     clones: str = 'rw'  # the mode of its clones
     dead: bool = False
 
-    def __post_init__(self):
-        self.sim_stack = _Acting(self, SimStack(self))
-        self.node = moves.Node(
-            host=self.host, records=_Acting(self, SimRecords(self)),
-            stack=self.sim_stack, exports=_Acting(self, SimExports(self)),
-            sessions=_Acting(self, SimSessions(self)), peers=SimPeers(self),
+    def __post_init__(self) -> None:  # annotated: mypy checks the rooms
+        self.sim_stack = acting(self, SimStack(self))
+        self.node = nodes.Node(
+            host=self.host, records=acting(self, SimRecords(self)),
+            stack=self.sim_stack, exports=acting(self, SimExports(self)),
+            sessions=acting(self, SimSessions(self)), peers=SimPeers(self),
             geometry=GEOMETRY, lock=self.lock, clear=lambda lv, size: None,
             is_at=lambda connector, host: connector['host'] == host)
         self.reconciler = reconcile.Reconciler(self.node, None)
@@ -159,7 +162,7 @@ class SimNode:
     @contextlib.contextmanager
     def lock(self, name):
         if name in self.held:
-            raise exceptions.Busy(volume=name, host=self.host, seconds=0)
+            raise exceptions.Busy(what=name, host=self.host, seconds=0)
         self.held.add(name)
         try:
             yield
@@ -183,8 +186,8 @@ class SimNode:
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""
         with self.lock(volume.id):
-            moves.move_volume(self.node, None, volume, peer,
-                              lambda: 'CHAP user secret', live)
+            source.move_volume(self.node, None, volume, peer,
+                               lambda: 'CHAP user secret', live)
 
     # -- the data path of a guest
 
@@ -215,11 +218,11 @@ class SimNode:
     def _from_source(self, clone, region):
         if clone['shadow'] not in self.sessions:
             raise IOError('the source is gone')
-        source = next(n for n in self.world.nodes.values() if n is not self)
-        volume_id = source.exports.get(clone['shadow'])
+        other = next(n for n in self.world.nodes.values() if n is not self)
+        volume_id = other.exports.get(clone['shadow'])
         if volume_id is None:
             raise IOError('the source is not exported')
-        return source.read(volume_id, region)
+        return other.read(volume_id, region)
 
     def hydrate(self):
         """The kernel's own copying, to its end if the source answers."""
@@ -259,6 +262,14 @@ class _Acting:
             self._node.world.tick(self._node, 'after ' + name)
             return result
         return acting
+
+
+Room = typing.TypeVar('Room')
+
+
+def acting(node: SimNode, room: Room) -> Room:
+    """The same room, to the types; at each effect its node may stop."""
+    return typing.cast(Room, _Acting(node, room))
 
 
 class SimStack:
@@ -407,8 +418,8 @@ class SimSessions:
         self.node = node
 
     def attach(self, moving):
-        source = self.node.world.nodes[moving.source]
-        if moving.shadow_id not in source.exports:
+        other = self.node.world.nodes[moving.source]
+        if moving.shadow_id not in other.exports:
             raise exceptions.SourceUnreachable(portal='p', reason='r')
         self.node.sessions[moving.shadow_id] = True
         return moving.shadow_id
@@ -443,7 +454,7 @@ class SimPeers:
         def call(other):
             found = other.node.records.get_move(shadow_id)
             with other.lock(found.volume_id):
-                moves.prepare(other.node, shadow_id, nonce)
+                destination.prepare(other.node, shadow_id, nonce)
         self._call(host, call)
 
     def converge(self, context, host, volume_id):
@@ -564,7 +575,7 @@ def remembered(look):
 
 
 def plain_run(flow, **store):
-    """What ``moves.run`` does, without TaskFlow's engine.
+    """What ``flow.run`` does, without TaskFlow's engine.
 
     Ten times as fast, for the tests that run tens of thousands of flows;
     the others run the engine.
