@@ -13,6 +13,7 @@ from typing import TypedDict
 
 from cinder_localclone import hydration
 from cinder_localclone import names
+from cinder_localclone import node as nodes
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone import survey
@@ -55,11 +56,10 @@ class Report(TypedDict):
     served: tuple[bool, bool]
 
 
-def inspect(node: Any, volume_id: str,
+def inspect(node: nodes.Node, volume_id: str,
             progress: Callable[[str], hydration.Progress | None]) -> Report:
     """Collect everything on this node that has to do with a volume.
 
-    :param node: a :class:`cinder_localclone.moves.Node`
     :param progress: ``progress(shadow_id)``: how far the copy was when last
         measured, or None
     """

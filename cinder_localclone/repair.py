@@ -4,8 +4,10 @@
 from collections.abc import Callable
 import dataclasses
 from typing import Any
+from typing import Protocol
 
 from cinder_localclone import exceptions
+from cinder_localclone import node as nodes
 
 #: Begins what kept a repair from being complete.
 IN_THE_WAY = 'in the way: '
@@ -53,23 +55,28 @@ class Recorder:
         return recorded
 
 
-def recording(node: Any) -> tuple[Any, list[str]]:
-    """A node whose effects are recorded, and the journal.
-
-    :param node: a :class:`cinder_localclone.moves.Node`
-    """
+def recording(node: nodes.Node) -> tuple[nodes.Node, list[str]]:
+    """A node whose effects are recorded, and the journal."""
     journal: list[str] = []
+
+    def recorded(inner: Any) -> Any:
+        return Recorder(inner, journal)
     return dataclasses.replace(
-        node, stack=Recorder(node.stack, journal),
-        exports=Recorder(node.exports, journal),
-        records=Recorder(node.records, journal)), journal
+        node, stack=recorded(node.stack), exports=recorded(node.exports),
+        records=recorded(node.records)), journal
 
 
-def repair(node: Any, reconciler: Callable[[Any], Any],
+class Reconciler(Protocol):
+    """What a repair asks of the reconciler."""
+
+    def converge(self, volume_id: str) -> None:
+        """Take all steps that are the node's for one volume."""
+
+
+def repair(node: nodes.Node, reconciler: Callable[[nodes.Node], Reconciler],
            volume_id: str) -> list[str]:
     """The reconciler's own steps for one volume, and what they did.
 
-    :param node: a :class:`cinder_localclone.moves.Node`
     :param reconciler: ``reconciler(node)`` makes one for a node
     :returns: what was done, then what is in the way
     """
