@@ -42,14 +42,17 @@ class Progress:
 
 
 class Meter:
-    """Turns status lines into progress."""
+    """Turns the kernel's status lines into progress."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._samples: collections.deque[tuple[float, int]] = (
             collections.deque(maxlen=WINDOW))
 
     def update(self, status: tables.CloneStatus, now: float) -> Progress:
-        """:param now: a monotonic time in seconds"""
+        """Add a sample.
+
+        :param now: a monotonic time in seconds
+        """
         self._samples.append((now, status.hydrated))
         region = status.region_sectors * state.SECTOR
         began, first = self._samples[0]
@@ -71,13 +74,13 @@ class Brake:
     copying: it reads the source, but no region is on its way.
     """
 
-    def __init__(self):
-        self._hydrated = None
+    def __init__(self) -> None:
+        self._hydrated: int | None = None
         self._reads = 0
         self._copying = False
         self._since = self._until = 0.0
         self._patience = PATIENCE
-        self._next_pause = FIRST_PAUSE
+        self._next_pause: float = FIRST_PAUSE
 
     def pause(self, status: tables.CloneStatus, reads: int,
               now: float) -> float:
@@ -106,7 +109,7 @@ class Brake:
         self._next_pause = min(2 * pause, LONGEST_PAUSE)
         return pause
 
-    def _run(self, reads, now):
+    def _run(self, reads: int, now: float) -> float:
         self._reads, self._since, self._until = reads, now, 0.0
         self._copying = False
         return 0
@@ -115,15 +118,20 @@ class Brake:
 class Copy:
     """One copy, from check to check: how far it is, whether it may go on."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._meter = Meter()
         self._brake = Brake()
-        self.progress = None
+        self.progress: Progress | None = None
 
     def update(self, status: tables.CloneStatus, reads: int,
                now: float) -> Progress:
-        """See :meth:`Meter.update` and :meth:`Brake.pause`."""
-        self.progress = dataclasses.replace(
+        """Take in what a check has shown.
+
+        :param reads: reads that the source's disk has completed so far
+        :param now: a monotonic time in seconds
+        """
+        progress = dataclasses.replace(
             self._meter.update(status, now),
             pause=self._brake.pause(status, reads, now))
-        return self.progress
+        self.progress = progress
+        return progress

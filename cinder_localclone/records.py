@@ -11,7 +11,9 @@ backing names and hosts in one transaction. The phase is in the shadow's
 ever changed by compare-and-swap.
 """
 
+from collections.abc import Callable
 import secrets
+import typing
 import uuid
 
 from cinder.common import constants
@@ -24,6 +26,7 @@ from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from cinder_localclone import exceptions
+from cinder_localclone import ports
 from cinder_localclone import state
 
 try:  # Cinder 29
@@ -33,6 +36,10 @@ except ImportError:  # Cinder 27 and 28
     from cinder.db.sqlalchemy.api import main_context_manager
     from cinder.db.sqlalchemy import models
 
+#: A row of Cinder's table "volumes", and a session of SQLAlchemy.
+Row: typing.TypeAlias = typing.Any
+Session: typing.TypeAlias = typing.Any
+
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
 
@@ -41,7 +48,7 @@ SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
            'provider_geometry')
 
 
-def _admin():
+def _admin() -> ports.Context:
     return cinder_context.get_admin_context()
 
 
@@ -53,7 +60,7 @@ def _target(volume_id: str) -> str:
     return 'target:' + volume_id
 
 
-def _to_move(shadow, volume) -> state.Move:
+def _to_move(shadow: Row, volume: Row | None) -> state.Move:
     """A move from its rows; the volume's may be gone already."""
     committed = shadow.name_id != shadow.id
     here, there = _service(shadow.host), ''
@@ -82,20 +89,23 @@ class Records:
 
     # -- reading
 
-    def volume(self, volume_id: str):
+    def volume(self, volume_id: str) -> ports.Volume | None:
         """A volume with its attachments; None if it is gone."""
         try:
             return objects.Volume.get_by_id(_admin(), volume_id)
         except cinder_exception.VolumeNotFound:
             return None
 
-    def volumes_of(self, host: str) -> list:
+    def volumes_of(self, host: str) -> list[ports.Volume]:
         """All visible volumes whose home is a service host."""
-        return [v for v in objects.VolumeList.get_all_by_host(_admin(), host)
-                if not is_shadow(v)]
+        return [volume for volume in objects.VolumeList.get_all_by_host(
+            _admin(), host) if not is_shadow(volume)]
 
     def move_of(self, volume_id: str) -> state.Move | None:
-        """The move of a volume, or of a volume that was deleted."""
+        """The move of a volume, or of a volume that was deleted.
+
+        :raises InvalidToken: if its record cannot be read
+        """
         with main_context_manager.reader.using(_admin()) as session:
             shadow = self._shadow_query(session).filter_by(
                 migration_status=_target(volume_id)).first()
@@ -110,6 +120,10 @@ class Records:
                 id=shadow_id).count())
 
     def get_move(self, shadow_id: str) -> state.Move | None:
+        """The move with this shadow.
+
+        :raises InvalidToken: if its record cannot be read
+        """
         with main_context_manager.reader.using(_admin()) as session:
             shadow = self._shadow_query(session).filter_by(
                 id=shadow_id).first()
@@ -125,31 +139,34 @@ class Records:
 
     def moves(self) -> list[state.Move]:
         """All moves there are that can be read."""
-        found = []
+        moves = []
         with main_context_manager.reader.using(_admin()) as session:
             for shadow in self._shadow_query(session).all():
                 try:
-                    found.append(_to_move(shadow, self._row(
+                    moves.append(_to_move(shadow, self._row(
                         session, shadow.migration_status.partition(':')[2])))
                 except exceptions.InvalidToken as exc:
                     # Its volume is left alone; all others go on.
-                    LOG.error('Volume row %s: %s', shadow.id, exc)
-        return found
+                    LOG.error('The move recorded in volume row %(shadow)s '
+                              'is left alone: %(error)s',
+                              {'shadow': shadow.id, 'error': exc})
+        return moves
 
     def services(self) -> dict[str, bool]:
         """All volume services: host and whether it is alive."""
-        found = objects.ServiceList.get_all(
+        services = objects.ServiceList.get_all(
             _admin(), {'binary': constants.VOLUME_BINARY})
-        return {service.host: bool(service.is_up) for service in found}
+        return {service.host: bool(service.is_up) for service in services}
 
     # -- changing
 
-    def begin(self, volume, host: str, event: state.Event,
-              geometry: state.Geometry, locate, auth: str,
-              initiator: str) -> state.Move:
+    def begin(self, volume: ports.Volume, host: str, event: state.Event,
+              geometry: state.Geometry, locate: Callable[[str], str],
+              auth: str, initiator: str) -> state.Move:
         """Record the intent to move a volume: create its shadow.
 
         :param host: the destination with its pool
+        :param event: which kind of move begins
         :param locate: gives the export's provider_location for a shadow id
         :param auth: the export's one-time credentials
         :param initiator: who may log in to the export
@@ -204,6 +221,7 @@ class Records:
     def commit(self, move: state.Move) -> state.Move:
         """Swap the identities of volume and shadow in one transaction.
 
+        :returns: the committed move
         :raises StaleMove: if either row is not as the move says
         """
         with main_context_manager.writer.using(_admin()) as session:
@@ -216,7 +234,7 @@ class Records:
             return _to_move(shadow, volume)
 
     def roll_back(self, move: state.Move) -> state.Move:
-        """Give the identities back and enter ``rolling-back``, in one.
+        """Swap the identities back and enter ``rolling-back``, in one.
 
         :raises InvalidTransition: if the move's phase allows no way back
         :raises StaleMove: if either row is not as the move says
@@ -234,7 +252,7 @@ class Records:
             return _to_move(shadow, volume)
 
     @staticmethod
-    def _swap(volume, shadow):
+    def _swap(volume: Row, shadow: Row) -> None:
         backing = volume.name_id
         volume._name_id = None if shadow.name_id == volume.id else (
             shadow.name_id)
@@ -245,7 +263,8 @@ class Records:
             setattr(shadow, column, old)
         volume.cluster_name = shadow.cluster_name = None
 
-    def _locked(self, session, move):
+    def _locked(self, session: Session, move: state.Move
+                ) -> tuple[Row | None, Row]:
         """The rows of volume and shadow, locked: the compare of each swap.
 
         The identities count as much as the token, which commit leaves as it
@@ -275,6 +294,8 @@ class Records:
             has the volume connected on another host
         """
         volume = self.volume(volume_id)
+        if volume is None:
+            return
         connected = {each.instance_uuid for each in volume.volume_attachment
                      if each.connector
                      and each.connector.get('host') != host}
@@ -287,8 +308,11 @@ class Records:
     def finish(self, move: state.Move, event: state.Event) -> None:
         """Forget a move: its shadow goes.
 
-        In the same transaction the volume is told: ``success``, or nothing
-        after a roll-back.
+        In the same transaction the volume's migration status becomes
+        ``success``, unless the move was rolled back.
+
+        :raises InvalidTransition: if the move does not end with this event
+        :raises StaleMove: if another service was first
         """
         move.token.after(event, move.committed)
         with main_context_manager.writer.using(_admin()) as session:
@@ -302,14 +326,15 @@ class Records:
                 volume.migration_status = 'success'
 
     @staticmethod
-    def _shadow_query(session):
+    def _shadow_query(session: Session) -> typing.Any:
         return session.query(models.Volume).filter_by(deleted=False).filter(
             models.Volume.replication_driver_data.like(
                 state.TOKEN_VERSION + ':%'),
             models.Volume.migration_status.like('target:%'))
 
     @staticmethod
-    def _row(session, volume_id, lock=False):
+    def _row(session: Session, volume_id: str, lock: bool = False
+             ) -> Row | None:
         query = session.query(models.Volume).filter_by(
             id=volume_id, deleted=False)
         if lock:
@@ -317,13 +342,13 @@ class Records:
         return query.first()
 
 
-def is_migrated_by_cinder(volume) -> bool:
+def is_migrated_by_cinder(volume: ports.Volume) -> bool:
     """Whether Cinder's own migration has a volume, as either end."""
     return volume.migration_status not in (
         None, 'none', 'success', 'error') and not is_shadow(volume)
 
 
-def is_shadow(volume) -> bool:
+def is_shadow(volume: ports.Volume) -> bool:
     """Whether a volume is the other end of a move of this driver."""
     return bool((volume.migration_status or '').startswith('target:')
                 and (volume.replication_driver_data or '').startswith(

@@ -84,7 +84,8 @@ class World:
     def create_volume(self, host):
         volume = types.SimpleNamespace(
             id=str(uuid.uuid4()), host=host + '#p', size=1,
-            status='available', migration_status=None, volume_attachment=[])
+            status='available', migration_status=None, group_id=None,
+            replication_driver_data=None, volume_attachment=[])
         volume.name_id = volume.id
         volume.name = 'volume-' + volume.id
         self.volumes[volume.id] = volume
