@@ -139,7 +139,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
     stack = stacks.Stack(
         conf.volume_group, pool,
         conf.localclone_metadata_group or conf.volume_group,
-        conf.localclone_command_timeout)
+        conf.localclone_command_timeout, host)
     node = nodes.Node(
         host=host, records=rows, stack=stack,
         exports=export.Exports(conf.target_prefix, conf.target_ip_address,

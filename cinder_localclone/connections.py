@@ -57,7 +57,8 @@ class Connections:
             source.abandon_interrupted(
                 self._node, self._reconciler.context, volume_id)
             volume = self._node.records.volume(volume_id)
-            if volume_utils.extract_host(volume.host) != self._node.host:
+            if volume is None or volume_utils.extract_host(
+                    volume.host) != self._node.host:
                 raise exceptions.StaleMove(volume=volume_id)
             choice = decision.decide(self._request(
                 volume, connector, node_of_connector))
@@ -70,7 +71,8 @@ class Connections:
                 return _local_connection(volume_id)
             if choice.verdict is decision.Verdict.REMOTE:
                 return self._remote_connection(volume_id, connector)
-            if choice.verdict is not decision.Verdict.REFUSE:
+            if (node_of_connector
+                    and choice.verdict is not decision.Verdict.REFUSE):
                 source.move_volume(
                     self._node, context, volume, node_of_connector,
                     iscsi_target.new_credentials,

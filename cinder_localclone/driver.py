@@ -33,6 +33,7 @@ from cinder_localclone import opts
 from cinder_localclone import peer
 from cinder_localclone import ports
 from cinder_localclone import records
+from cinder_localclone import version
 
 LOG = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class LocalCloneDriver(driver.VolumeDriver):
         0.1.0 - Volumes move to the node they are attached on.
     """
 
-    VERSION = '0.1.0'
+    VERSION = version.version_string()
     CI_WIKI_NAME = 'None'  # out of Cinder's tree
 
     #: The rooms behind this interface, once they are assembled.
@@ -190,7 +191,7 @@ class LocalCloneDriver(driver.VolumeDriver):
         """
         context = volume._context
         node = self.service.node
-        recorded = node.records.volume(volume.id)
+        recorded = self._recorded(volume.id)
         try:
             home = volume_utils.extract_host(recorded.host)
             if home != self.host:
@@ -223,7 +224,7 @@ class LocalCloneDriver(driver.VolumeDriver):
         """
         node = self.service.node
         where = volume_utils.extract_host(
-            node.records.volume(volume.id).host)
+            self._recorded(volume.id).host)
         move = node.records.move_of(volume.id)
         from_source = self.service.connections.leaves_source(move, connector)
         if move and from_source:
@@ -242,6 +243,12 @@ class LocalCloneDriver(driver.VolumeDriver):
                         'detached there; it will notice at its next periodic '
                         'check: %(error)s',
                         {'host': where, 'volume': volume.id, 'error': exc})
+
+    def _recorded(self, volume_id: str) -> ports.Volume:
+        volume = self.service.node.records.volume(volume_id)
+        if volume is None:
+            raise exception.VolumeNotFound(volume_id=volume_id)
+        return volume
 
     # Exports belong to connections, not to volumes.
 

@@ -70,7 +70,7 @@ class Handlers:
         self._service.connections.unserve(context, volume_id, connector)
 
     def inspect(self, context: ports.Context, volume_id: str
-                ) -> dict[str, typing.Any]:
+                ) -> inspection.Report:
         """See :func:`cinder_localclone.inspection.inspect`."""
         return inspection.inspect(self._service.node, volume_id,
                                   self._service.reconciler.progress)

@@ -35,7 +35,7 @@ class Progress:
         if self.pause:
             return '%.1f %%, tried again in %.0f s' % (
                 self.percent, self.pause)
-        if not self.rate:
+        if not self.rate or self.seconds_left is None:
             return '%.1f %%' % self.percent
         return '%.1f %%, %.0f MiB/s, %.0f s left' % (
             self.percent, self.rate / (1 << 20), self.seconds_left)
@@ -45,7 +45,8 @@ class Meter:
     """Turns status lines into progress."""
 
     def __init__(self):
-        self._samples = collections.deque(maxlen=WINDOW)
+        self._samples: collections.deque[tuple[float, int]] = (
+            collections.deque(maxlen=WINDOW))
 
     def update(self, status: tables.CloneStatus, now: float) -> Progress:
         """:param now: a monotonic time in seconds"""

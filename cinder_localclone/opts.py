@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of a backend section that uses this driver."""
 
-from cinder import objects
 from oslo_config import cfg
 
 from cinder_localclone import state
@@ -85,7 +84,9 @@ def geometry(configuration) -> state.Geometry:
 
 def list_opts():
     """For oslo-config-generator and the documentation."""
-    objects.register_all()  # Cinder's drivers can't be imported before
+    # Slow to import; Cinder's drivers can't be imported before its objects.
+    from cinder import objects
+    objects.register_all()
     from cinder.volume.drivers import lvm
     return [('backend_defaults', localclone_opts + [
         option for option in lvm.volume_opts

@@ -4,7 +4,9 @@
 from collections.abc import Callable
 import dataclasses
 from typing import Any
+from typing import cast
 from typing import Protocol
+from typing import TypeVar
 
 from cinder_localclone import exceptions
 from cinder_localclone import node as nodes
@@ -30,6 +32,15 @@ DESCRIPTIONS = {
     'roll_back': 'rolled the move of {0.volume_id} back to its source',
     'finish': 'move of {0.volume_id} has ended',
 }
+
+Room = TypeVar('Room')
+
+
+class Reconciler(Protocol):
+    """What :class:`cinder_localclone.reconcile.Reconciler` is to a repair."""
+
+    def converge(self, volume_id: str) -> None:
+        """Take all steps that are this node's for one volume."""
 
 
 class Recorder:
@@ -59,21 +70,15 @@ def recording(node: nodes.Node) -> tuple[nodes.Node, list[str]]:
     """A node whose effects are recorded, and the journal."""
     journal: list[str] = []
 
-    def recorded(inner: Any) -> Any:
-        return Recorder(inner, journal)
+    def recorded(room: Room) -> Room:
+        return cast(Room, Recorder(room, journal))
     return dataclasses.replace(
         node, stack=recorded(node.stack), exports=recorded(node.exports),
         records=recorded(node.records)), journal
 
 
-class Reconciler(Protocol):
-    """What a repair asks of the reconciler."""
-
-    def converge(self, volume_id: str) -> None:
-        """Take all steps that are the node's for one volume."""
-
-
-def repair(node: nodes.Node, reconciler: Callable[[nodes.Node], Reconciler],
+def repair(node: nodes.Node,
+           reconciler: Callable[[nodes.Node], Reconciler],
            volume_id: str) -> list[str]:
     """The reconciler's own steps for one volume, and what they did.
 

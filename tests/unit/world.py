@@ -14,6 +14,8 @@ import types
 import typing
 import uuid
 
+from cinder_localclone import connections
+from cinder_localclone import directory
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
@@ -137,6 +139,8 @@ class SimNode:
     lvs: dict = dataclasses.field(default_factory=dict)
     devices: dict = dataclasses.field(default_factory=dict)
     exports: dict = dataclasses.field(default_factory=dict)
+    #: Hosts without the backend that are served: (volume, initiator).
+    remote: set = dataclasses.field(default_factory=set)
     sessions: dict = dataclasses.field(default_factory=dict)
     opened: set = dataclasses.field(default_factory=set)
     #: What only the disk's volatile cache has: LV, region, value before.
@@ -151,13 +155,18 @@ class SimNode:
 
     def __post_init__(self) -> None:  # annotated: mypy checks the rooms
         self.sim_stack = acting(self, SimStack(self))
+        rows = acting(self, SimRecords(self))
         self.node = nodes.Node(
-            host=self.host, records=acting(self, SimRecords(self)),
+            host=self.host, records=rows,
             stack=self.sim_stack, exports=acting(self, SimExports(self)),
             sessions=acting(self, SimSessions(self)), peers=SimPeers(self),
             geometry=GEOMETRY, lock=self.lock, clear=lambda lv, size: None,
-            is_at=lambda connector, host: connector['host'] == host)
+            is_at=lambda connector, host: host.startswith(
+                connector['host']))
         self.reconciler = reconcile.Reconciler(self.node, None)
+        self.connections = connections.Connections(
+            self.reconciler, directory.Directory(
+                self.host, rows, self.node.peers))
 
     @contextlib.contextmanager
     def lock(self, name):
@@ -179,8 +188,8 @@ class SimNode:
         if power:
             for lv, region, before in reversed(self.cached):
                 self.lvs[lv][region] = before
-            for kept in (self.devices, self.exports, self.sessions,
-                         self.opened, self.cached):
+            for kept in (self.devices, self.exports, self.remote,
+                         self.sessions, self.opened, self.cached):
                 kept.clear()
 
     def move(self, volume, peer, live=False):
@@ -244,7 +253,7 @@ class _Acting:
     _LOOKS = ('survey', 'lvs', 'devices', 'free_space', 'clone_status',
               'volume', 'volumes_of', 'get_move', 'move_of', 'moves_of',
               'source_location', 'serving', 'offered', 'completed_reads',
-              'served_to_others', 'withdraw_volume', 'is_move')
+              'served_to_others', 'withdraw_volume', 'is_move', 'services')
 
     def __init__(self, node, inner):
         self._node = node
@@ -294,6 +303,7 @@ class SimStack:
                         for d in self.node.devices.values())
             volume_id = names.volume_of_handle(name)
             users += sum(v == volume_id for v in self.node.exports.values())
+            users += sum(v == volume_id for v, _who in self.node.remote)
             users += name in self.node.opened
             found[name] = tables.Device(
                 name, names.device_uuid(name), name, users, False,
@@ -401,21 +411,39 @@ class SimExports:
             del self.node.exports[shadow_id]
 
     def serving(self, volume_id):
-        return volume_id in self.node.exports.values(), False
+        others = volume_id in self.served_to_others()
+        return others or volume_id in self.node.exports.values(), others
 
     def offered(self):
         return set(self.node.exports)
 
     def served_to_others(self):
-        return set()
+        return {volume_id for volume_id, _initiator in self.node.remote}
+
+    def offer_volume(self, volume_id, initiator, auth):
+        assert names.handle(volume_id) in self.node.devices
+        self.node.remote.add((volume_id, initiator))
+        return {'target_iqn': initiator}
+
+    def offer_again(self, volume_id, initiator, properties):
+        self.offer_volume(volume_id, initiator, '')
 
     def withdraw_volume(self, volume_id, initiator):
-        return False
+        gone = {each for each in self.node.remote if each[0] == volume_id
+                and initiator in (None, each[1])}
+        self.node.remote -= gone
+        return bool(gone)
 
 
 class SimSessions:
     def __init__(self, node):
         self.node = node
+
+    def initiator(self):
+        return 'iqn.' + self.node.host
+
+    def disk(self, moving):
+        return self.node.sessions.get(moving.shadow_id) and moving.shadow_id
 
     def attach(self, moving):
         other = self.node.world.nodes[moving.source]
@@ -463,6 +491,14 @@ class SimPeers:
     def converge_soon(self, context, host, volume_id):
         """Lost: the periodic look has to do it."""
 
+    def initialize_connection(self, context, host, volume_id, connector):
+        return self._call(host, lambda other: other.connections.serve(
+            context, volume_id, connector))
+
+    def terminate_connection(self, context, host, volume_id, connector):
+        self._call(host, lambda other: other.connections.unserve(
+            context, volume_id, connector))
+
 
 class SimRecords:
     """:class:`cinder_localclone.records.Records` on dictionaries."""
@@ -479,9 +515,9 @@ class SimRecords:
             if found.volume_id in self.world.volumes:
                 yield found
             elif found.committed:
-                yield dataclasses.replace(found, destination=None)
+                yield dataclasses.replace(found, destination='')
             else:
-                yield dataclasses.replace(found, source=None)
+                yield dataclasses.replace(found, source='')
 
     def volumes_of(self, host):
         return [v for v in self.world.volumes.values()
@@ -548,6 +584,15 @@ class SimRecords:
         after = dataclasses.replace(moving, token=token, committed=False)
         self.world.shadows[moving.shadow_id] = after
         return after
+
+    def drop_live_attachment(self, volume_id, host):
+        volume = self.world.volumes[volume_id]
+        volume.volume_attachment = [
+            each for each in volume.volume_attachment if each.connector]
+
+    def services(self):
+        return {host: not node.dead
+                for host, node in self.world.nodes.items()}
 
     def finish(self, moving, event):
         self._check(moving)
