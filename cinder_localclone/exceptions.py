@@ -57,10 +57,17 @@ class Refused(LocalCloneError):
                 '%(reason)s Nothing was changed.')
     user_message = 'REFUSED'
 
-    def __init__(self, message=None, user_message=None, **kwargs):
-        super().__init__(message, **kwargs)
-        if user_message:
-            self.user_message = user_message
+
+class AttachedElsewhere(Refused):
+    """Refused because another instance has the volume."""
+
+    user_message = 'ATTACHED_ELSEWHERE'
+
+
+class MoveUnderWay(Refused):
+    """Refused because a move of the volume has to end first."""
+
+    user_message = 'MOVE_BUSY'
 
 
 class NotPossible(LocalCloneError):
@@ -234,3 +241,12 @@ class SourceUnreachable(LocalCloneError):
                 'connection: %(reason)s. The driver will try again; until it '
                 'answers only data that was already copied can be read.')
     user_message = 'SOURCE_UNREACHABLE'
+
+
+class TargetTimeout(CommandTimeout):
+    """A change of this node's iSCSI target hangs in the kernel."""
+
+    message = _('The iSCSI target of this node could not be changed within '
+                '%(seconds)s s: this change, or one before it, hangs in the '
+                'kernel, where it cannot be killed. Until it ends, this node '
+                'can neither begin nor end exports. See its kernel log.')

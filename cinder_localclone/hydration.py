@@ -35,7 +35,7 @@ class Progress:
         if self.pause:
             return '%.1f %%, tried again in %.0f s' % (
                 self.percent, self.pause)
-        if not self.rate:
+        if not self.rate or self.seconds_left is None:
             return '%.1f %%' % self.percent
         return '%.1f %%, %.0f MiB/s, %.0f s left' % (
             self.percent, self.rate / (1 << 20), self.seconds_left)
@@ -45,7 +45,8 @@ class Meter:
     """Turns status lines into progress."""
 
     def __init__(self):
-        self._samples = collections.deque(maxlen=WINDOW)
+        self._samples: collections.deque[tuple[float, int]] = (
+            collections.deque(maxlen=WINDOW))
 
     def update(self, status: tables.CloneStatus, now: float) -> Progress:
         """:param now: a monotonic time in seconds"""
@@ -112,49 +113,17 @@ class Brake:
 
 
 class Copy:
-    """One copy, from look to look: how far it is, whether it may go on."""
+    """One copy, from check to check: how far it is, whether it may go on."""
 
     def __init__(self):
         self._meter = Meter()
         self._brake = Brake()
         self.progress = None
 
-    def look(self, status: tables.CloneStatus, reads: int,
-             now: float) -> Progress:
+    def update(self, status: tables.CloneStatus, reads: int,
+               now: float) -> Progress:
         """See :meth:`Meter.update` and :meth:`Brake.pause`."""
         self.progress = dataclasses.replace(
             self._meter.update(status, now),
             pause=self._brake.pause(status, reads, now))
         return self.progress
-
-
-class Waker:
-    """Wakes copies that guests' I/O has put to sleep.
-
-    The kernel starts copying regions only while no guest I/O is in flight.
-    If there is some when the last region under way is done, it looks again
-    up to a second later (COMMIT_PERIOD in drivers/md/dm-clone-target.c), and
-    a guest that does nothing but a few synchronous writes slows the copy to a
-    twentieth. A message makes it look at once.
-
-    :param send: ``send({shadow id: threshold})`` sends it to clones; returns
-        the ids of those that are gone
-    """
-
-    def __init__(self, send):
-        self._send = send
-        self._thresholds: dict[str, int] = {}
-
-    def watch(self, shadow_id: str, threshold: int, copying: bool) -> None:
-        """What a look at a clone has shown."""
-        if copying:
-            self._thresholds[shadow_id] = threshold
-        else:
-            self._thresholds.pop(shadow_id, None)
-
-    def wake(self) -> bool:
-        """:returns: whether there was anything to wake"""
-        if self._thresholds:
-            for shadow_id in self._send(dict(self._thresholds)):
-                self._thresholds.pop(shadow_id, None)
-        return bool(self._thresholds)

@@ -56,7 +56,7 @@ def _target(volume_id: str) -> str:
 def _to_move(shadow, volume) -> state.Move:
     """A move from its rows; the volume's may be gone already."""
     committed = shadow.name_id != shadow.id
-    here, there = _service(shadow.host), None
+    here, there = _service(shadow.host), ''
     if volume is not None:
         there = _service(volume.host)
     source, destination = (here, there) if committed else (there, here)
@@ -64,7 +64,8 @@ def _to_move(shadow, volume) -> state.Move:
         source_lv = shadow.name
         destination_lv = CONF.volume_name_template % shadow.id
     else:
-        source_lv, destination_lv = volume and volume.name, shadow.name
+        source_lv = volume.name if volume is not None else ''
+        destination_lv = shadow.name
     return state.Move(
         volume_id=shadow.migration_status.partition(':')[2],
         shadow_id=shadow.id,
@@ -262,7 +263,7 @@ class Records:
             raise exceptions.StaleMove(volume=move.volume_id)
         return rows[move.volume_id], shadow
 
-    def drop_live_attachment(self, volume_id: str, host: str) -> None:
+    def drop_live_attachment(self, volume_id: str, host: str | None) -> None:
         """Remove the attachment of a live migration that was refused.
 
         Nova asks for it in one call with the connector. When that fails,

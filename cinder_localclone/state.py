@@ -146,15 +146,18 @@ class Token:
         :raises InvalidToken: if it is not one, or of a version unknown here
         """
         try:
-            version, phase, nonce, geometry = text.split(':', 3)
+            version, phase, nonce, geometry = (text or '').split(':', 3)
             if version != TOKEN_VERSION:
                 raise ValueError('version %s' % version)
             return cls(Phase(phase), nonce, Geometry.parse(geometry))
-        except (AttributeError, ValueError) as exc:
+        except ValueError as exc:
             raise exceptions.InvalidToken(token=text, reason=str(exc))
 
     def after(self, event: Event, committed: bool) -> 'Token':
-        """The token after an event; checks the transition."""
+        """The token after an event.
+
+        :raises InvalidTransition: if the phase allows none
+        """
         return dataclasses.replace(
             self, phase=next_phase(self.phase, event, committed))
 
@@ -164,8 +167,11 @@ class Move:
     """One move as the database tells it.
 
     Hosts are volume service hosts without the pool (``node1@localclone``);
-    LV names are those of the volume's data on either side. ``location`` and
-    ``auth`` are where and how the source is served, to ``initiator`` alone.
+    LV names are those of the volume's data on either side. Of a volume that
+    was deleted only the shadow's end is known; the other host is ''.
+    ``location`` and ``auth`` are where and how the source is served, to
+    ``initiator`` alone, in the form of Cinder's provider_location and
+    provider_auth.
     """
 
     volume_id: str
@@ -177,12 +183,13 @@ class Move:
     source_lv: str
     destination_lv: str
     size_gib: int
-    location: str | None = None
-    auth: str | None = dataclasses.field(default=None, repr=False)
-    initiator: str | None = None
+    location: str = ''
+    auth: str = dataclasses.field(default='', repr=False)
+    initiator: str = ''
 
     @property
     def phase(self) -> Phase:
+        """Where it stands."""
         return self.token.phase
 
     @property
@@ -194,6 +201,7 @@ class Move:
 
     @property
     def geometry(self) -> Geometry:
+        """What its clone was, or will be, created with."""
         return self.token.geometry
 
     @property
@@ -203,4 +211,5 @@ class Move:
 
     @property
     def size_bytes(self) -> int:
+        """The volume's size in bytes."""
         return self.size_gib << 30

@@ -10,11 +10,11 @@ import pathlib
 import shutil
 import sys
 
-from lab import install
-from lab import process
+from lab.core import install
+from lab.core import process
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-CONSTRAINTS = ROOT / 'lab/constraints.txt'
+CONSTRAINTS = ROOT / 'lab/core/constraints.txt'
 REQUIREMENTS = (ROOT / 'requirements.txt', ROOT / 'doc/requirements.txt')
 #: Debian package: something it brings. (reno reads the notes with git.)
 PACKAGES = {'python3-venv': '/usr/share/python-wheels',

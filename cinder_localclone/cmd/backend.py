@@ -16,9 +16,9 @@ from cinder_localclone import exceptions
 from cinder_localclone import opts
 
 if typing.TYPE_CHECKING:
-    import cinder_localclone.export
     import cinder_localclone.peer
     import cinder_localclone.records
+    import cinder_localclone.sessions
     import cinder_localclone.stack
     import cinder_localclone.state
 
@@ -139,11 +139,11 @@ class Backend:
             group, pool, self.conf.localclone_metadata_group or group,
             self.conf.localclone_command_timeout)
 
-    def imports(self) -> 'cinder_localclone.export.Imports':
+    def sessions(self) -> 'cinder_localclone.sessions.Sessions':
         """The iSCSI sessions of this node."""
-        from cinder_localclone import export
-        return export.Imports(self.conf.localclone_command_timeout,
-                              self.conf.localclone_source_timeout)
+        from cinder_localclone import sessions
+        return sessions.Sessions(self.conf.localclone_command_timeout,
+                                 self.conf.localclone_source_timeout)
 
     # -- all nodes
 

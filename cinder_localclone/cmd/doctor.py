@@ -70,7 +70,7 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
 
 def _initiator(backend):
     backend.load_cinder()
-    return checks.initiator(backend.imports().initiator())
+    return checks.initiator(backend.sessions().initiator())
 
 
 def storage_checks(backend: backends.Backend) -> list[Finding]:

@@ -4,6 +4,7 @@
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone import inspection
+from cinder_localclone import repair
 
 
 class Repair(base.Command):
@@ -59,7 +60,7 @@ class Repair(base.Command):
             return [problem], False
         if not dry_run:
             return answer, not any(
-                text.startswith(inspection.IN_THE_WAY) for text in answer)
+                text.startswith(repair.IN_THE_WAY) for text in answer)
         wrong = inspection.differences(
             answer, move, backends.home_of(volume), backends.lv_of(volume))
         return ['differs: ' + each for each in wrong], not wrong

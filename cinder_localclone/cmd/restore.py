@@ -20,7 +20,7 @@ class Restore(base.Command):
         from cinder_localclone import restore
         backend = self.app.backend()
         backends.act_as_root()
-        outcome = restore.restore(backend.stack(), backend.imports())
+        outcome = restore.restore(backend.stack(), backend.sessions())
         self.app.exit_code = int(any(problem for _local, problem in outcome))
         return ('Volume', 'LV', 'State', 'Problem'), [
             (local.volume_id, local.lv, 'left' if problem else (

@@ -3,9 +3,9 @@
 
 import json
 
-from lab import config
-from lab import look
-from lab import process
+from lab.core import config
+from lab.core import look
+from lab.core import process
 from tests.functional import test_live_move
 
 NO_VOLUME = '00000000-0000-4000-8000-000000000000'

@@ -3,10 +3,10 @@
 
 import time
 
-from lab.faults import breaks
-from lab import instance as instances
-from lab import look
-from lab import process
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
+from lab.faults import injectors
 from tests.functional import base
 
 
@@ -60,7 +60,8 @@ class RefusalTest(base.LabTest):
 
     def test_no_volume_group(self):
         volume = self.volume()
-        self.lab.settings['options'] = {'volume_group': 'nowhere'}
+        options = self.lab.settings['options']
+        self.lab.settings['options'] = dict(options, volume_group='nowhere')
         self.lab.write_service_config(self.n2)
         try:
             seen = len(self.n2.service_log())
@@ -75,7 +76,7 @@ class RefusalTest(base.LabTest):
                 if each['host'] == 'node2@localclone'] == ['down'], 60)
             created = self.created_in_vain('node2')
         finally:
-            self.lab.settings['options'] = {}
+            self.lab.settings['options'] = options
             self.lab.write_service_config(self.n2)
             self.restart(self.n2)
         self.assertIn('node2@localclone did not answer', text)
@@ -133,8 +134,8 @@ class RefusalTest(base.LabTest):
         self.n2.power_cut()
         self.n1.service('stop')
         # Another disk of the same size under the export's name.
-        breaks.make_stranger(self.n1, 1024)
-        breaks.offer_stranger(self.n1, 'new')
+        injectors.make_stranger(self.n1, 1024)
+        injectors.offer_stranger(self.n1, 'new')
         self.n2.power_on()
         seen = len(self.n2.service_log())
         self.restart(self.n2, 'start')
@@ -143,7 +144,7 @@ class RefusalTest(base.LabTest):
         self.assertTrue(self.n2.run('test -b ' + attached.path,
                                     check=False).returncode)
         self.restart(self.n1, 'start')  # mends the export
-        breaks.remove_stranger(self.n1)
+        injectors.remove_stranger(self.n1)
         process.wait_for('the handle', lambda: not self.n2.run(
             'test -b ' + attached.path, check=False).returncode, 60)
         time.sleep(1)

@@ -147,7 +147,7 @@ class ProcessTest(testtools.TestCase):
             from cinder_localclone import restore
             app = main.LocalClone()
             found = backend.Backend(backend.Settings([sys.argv[1]]))
-            found.stack(), found.imports()
+            found.stack(), found.sessions()
             print(*sorted({name.partition('.')[0] for name in sys.modules}
                           | set(sys.modules)))
         '''
@@ -374,7 +374,7 @@ class BackendTest(testtools.TestCase):
         stack = found.stack()
         self.assertEqual(('shared', 'shared-pool', 'fast'), (
             stack.group, stack.pool, stack.metadata_group))
-        self.assertTrue(found.imports())
+        self.assertTrue(found.sessions())
 
     def test_a_named_one(self):
         found = backend.Backend(self.settings(SECOND), 'second')

@@ -14,7 +14,7 @@ from cinder_localclone.cmd import base
 from cinder_localclone.cmd import checks
 from cinder_localclone.cmd import doctor
 from cinder_localclone import exceptions
-from cinder_localclone import stack
+from cinder_localclone.lvm import reports
 
 A, B = 'a@l', 'b@l'
 GIB = 1 << 30
@@ -44,15 +44,15 @@ class DoctorTest(testtools.TestCase):
         self.backend.name = 'l'
         self.backend.settings.rpc_timeout = 60
         self.backend.nodes.return_value = {A: True, B: True}
-        self.backend.imports().initiator.return_value = 'iqn.x:y'
+        self.backend.sessions().initiator.return_value = 'iqn.x:y'
         self.backend.ask.side_effect = lambda *_words: (
             {'time': time.time(), 'problems': []}, '')
         self.stack = self.backend.stack.return_value = mock.Mock(
             group='g', metadata_group='g', pool='g-pool')
-        self.stack.lvs.return_value = {'g-pool': stack.LogicalVolume(
+        self.stack.lvs.return_value = {'g-pool': reports.LogicalVolume(
             'g', 'g-pool', GIB, '', frozenset(), zeroes=True)}
         self.stack.pool_usage.return_value = 10.0, 10.0
-        self.stack.free_space.return_value = stack.FreeSpace(
+        self.stack.free_space.return_value = reports.FreeSpace(
             GIB, GIB, False)
         self.app = mock.Mock(exit_code=0)
         self.app.backend.return_value = self.backend
@@ -97,7 +97,7 @@ class DoctorTest(testtools.TestCase):
         """One that can't be made hides none of the others."""
         failed = exceptions.CommandFailed(command='c', code=1, stderr='oh\nno')
         self.targets.side_effect = failed
-        self.backend.imports().initiator.side_effect = failed
+        self.backend.sessions().initiator.side_effect = failed
         self.run.side_effect = FileNotFoundError(2, 'no', 'lvmconfig')
         self.stack.lvs.side_effect = failed
         wrong = self.rows()
@@ -148,12 +148,12 @@ class DoctorTest(testtools.TestCase):
     def test_storage(self):
         self.stack.metadata_group = 'fast'
         self.free.side_effect = lambda groups, timeout: None
-        self.stack.free_space.return_value = stack.FreeSpace(
+        self.stack.free_space.return_value = reports.FreeSpace(
             GIB, 5 << 20, False)
         self.assertEqual(checks.WARN,
                          self.rows()['space for move metadata'][1])
         self.assertIn('volume group fast', self.names)
-        self.stack.free_space.return_value = stack.FreeSpace(GIB, 0, False)
+        self.stack.free_space.return_value = reports.FreeSpace(GIB, 0, False)
         self.assertEqual(checks.FAIL,
                          self.rows()['space for move metadata'][1])
         self.stack.lvs.return_value = {}
@@ -169,7 +169,7 @@ class DoctorTest(testtools.TestCase):
         self.stack.pool_usage.assert_not_called()
 
     def test_no_initiator_no_configfs(self):
-        self.backend.imports().initiator.return_value = ''
+        self.backend.sessions().initiator.return_value = ''
         doctor.os.path.isdir.side_effect = lambda path: (
             path != '/sys/kernel/config')
         self.assertEqual({'iSCSI initiator', 'iSCSI target'},

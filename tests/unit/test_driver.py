@@ -11,13 +11,15 @@ import ddt
 from oslo_config import cfg
 import testtools
 
+from cinder_localclone import assembly
+from cinder_localclone import connections
 from cinder_localclone import driver
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import messages
+from cinder_localclone.moves import source
 from cinder_localclone import opts
-from cinder_localclone import reconcile
 from cinder_localclone import records
-from cinder_localclone import stack
 from cinder_localclone import state
 
 HOST = 'n1@l'
@@ -40,12 +42,15 @@ class DriverTest(testtools.TestCase):
         self.driver = driver.LocalCloneDriver(
             configuration=configuration.Configuration(
                 [], config_group=configuration.SHARED_CONF_GROUP), host=HOST)
-        self.node = self.driver.node = mock.MagicMock()
-        self.node.host = HOST
-        self.driver.reconciler = mock.MagicMock()
-        self.driver.directory = mock.MagicMock()
-        self.driver._lock = mock.MagicMock()
+        self.node = mock.MagicMock(host=HOST)
         self.node.records.move_of.return_value = None
+        self.directory = mock.MagicMock()
+        self.reconciler = mock.MagicMock(node=self.node)
+        self.driver.service = assembly.Service(
+            backend_name='p', node=self.node, stack=self.node.stack,
+            reconciler=self.reconciler,
+            connections=connections.Connections(
+                self.reconciler, self.directory), addresses=['192.0.2.1'])
 
     def test_cinders_interface_is_complete(self):
         self.assertTrue(issubclass(driver.LocalCloneDriver,
@@ -82,8 +87,8 @@ class DriverTest(testtools.TestCase):
             None, volume(), {'capabilities': capabilities}))
 
     def test_a_refused_backup_drops_no_attachment(self):
-        self.driver.directory.find.side_effect = exceptions.Busy(
-            volume='v', host=HOST, seconds=1)
+        self.directory.find.side_effect = exceptions.Busy(
+            what='v', host=HOST, seconds=1)
         drop = self.node.records.drop_live_attachment
         for status, calls in (('backing-up', 0), ('in-use', 1)):
             self.node.records.volume.return_value = volume(status=status)
@@ -96,14 +101,14 @@ class DriverTest(testtools.TestCase):
     @ddt.data((None, None), (None, 'g'), ('migrating', None))
     @ddt.unpack
     def test_what_keeps_a_volume_where_it_is(self, migration, group):
-        found = self.driver._request(
+        found = self.driver.service.connections._request(
             volume(migration_status=migration, group_id=group),
             {'host': 'n2'}, 'n2@l')
         self.assertEqual(bool(migration or group), bool(found.pinned))
 
     def test_stats(self):
         self.node.stack.pool = 'pool'
-        self.node.stack.capacity.return_value = stack.Capacity(
+        self.node.stack.capacity.return_value = reports.Capacity(
             100 << 30, 60 << 30, 150 << 30, 7)
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual((100, 60, 150, 7), tuple(
@@ -129,7 +134,7 @@ class DriverTest(testtools.TestCase):
 
     def test_connection_at_home(self):
         self.node.records.volume.return_value = volume()
-        self.driver.directory.find.return_value = HOST
+        self.directory.find.return_value = HOST
         found = self.driver.initialize_connection(volume(), {'host': 'n1'})
         self.assertEqual('local', found['driver_volume_type'])
         self.assertEqual('/dev/mapper/localclone-v',
@@ -147,7 +152,7 @@ class DriverTest(testtools.TestCase):
 
     def test_owner_is_told_the_cause(self):
         self.node.records.volume.return_value = volume()
-        self.driver.directory.find.side_effect = (
+        self.directory.find.side_effect = (
             exceptions.PeerUnreachable(host='n2', method='m', seconds=1))
         with mock.patch.object(messages, 'api') as api:
             self.assertRaises(
@@ -167,7 +172,7 @@ class DriverTest(testtools.TestCase):
         shadow = volume(migration_status='target:x',
                         replication_driver_data='lc1:migrating:n:1:2:3')
         self.assertTrue(records.is_shadow(shadow))
-        self.assertRaises(exceptions.Refused, self.driver.delete_volume,
+        self.assertRaises(exceptions.NotPossible, self.driver.delete_volume,
                           shadow)
         self.assertEqual([], self.node.stack.mock_calls)
 
@@ -177,7 +182,7 @@ class DriverTest(testtools.TestCase):
         moving = state.Move('v', 's', token, False, HOST, 'n2@l', 'a',
                             'b', 1)
         self.node.records.move_of.return_value = moving
-        reconcile.Reconciler(self.node, None).abandon_interrupted('v')
+        source.abandon_interrupted(self.node, None, 'v')
         self.node.records.advance.assert_called_once_with(
             moving, state.Event.FAILED)
 

@@ -7,8 +7,10 @@ import types
 import ddt
 
 from cinder_localclone import exceptions
-from cinder_localclone import moves
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import source
 from cinder_localclone import names
+from cinder_localclone import operations
 from cinder_localclone.state import Phase
 from tests.unit import test_move
 from tests.unit import world as worlds
@@ -90,11 +92,11 @@ class Migration:
             pass
 
     def detach_source(self):
-        self.call(self.a, moves.source_released)
+        self.call(self.a, source.source_released)
         self.volume.volume_attachment = [attachment(B)]
 
     def detach_destination(self):
-        self.call(self.b, moves.roll_back_live)
+        self.call(self.b, destination.roll_back_live)
         self.volume.volume_attachment = [attachment(A)]
 
     def end(self):
@@ -170,7 +172,7 @@ class LiveMoveTest(test_move.Base):
 
     def test_no_hydration_while_the_source_is_open(self):
         m, moving = self.started()
-        self.assertRaises(exceptions.SourceBusy, moves.source_released,
+        self.assertRaises(exceptions.SourceBusy, source.source_released,
                           m.a.node, None, moving)
         m.volume.volume_attachment = []  # os-reset_status
         m.world.settle()
@@ -186,7 +188,7 @@ class LiveMoveTest(test_move.Base):
         m.world.settle()
         self.assertIs(Phase.STARTING, m.a.node.records.move_of(
             m.id).phase)
-        m.a.reconciler.go_forward(m.id)
+        operations.go_forward(m.a.reconciler, m.id)
         m.end()
         self.check(m.world, m.volume, m.expected)
 
@@ -194,10 +196,11 @@ class LiveMoveTest(test_move.Base):
         m, moving = self.started()
         m.switch()
         m.write(2, 'new')
-        self.assertRaises(exceptions.SourceBusy, m.b.reconciler.abort, m.id)
+        self.assertRaises(exceptions.SourceBusy, operations.abort,
+                          m.b.reconciler, m.id)
         m.b.opened.clear()
         self.assertRaises(exceptions.DestinationWritten,
-                          m.b.reconciler.abort, m.id)
+                          operations.abort, m.b.reconciler, m.id)
         m.volume.volume_attachment = [attachment(A)]
         m.world.settle()
         self.assertEqual('new', m.b.read(m.id, 2))
@@ -211,7 +214,8 @@ class LiveMoveTest(test_move.Base):
         m.b.opened.clear()
         m.b.clones = mode
         m.volume.volume_attachment = [attachment(A)]
-        self.assertRaises(exceptions.CloneFailed, m.b.reconciler.abort, m.id)
+        self.assertRaises(exceptions.CloneFailed, operations.abort,
+                          m.b.reconciler, m.id)
         m.world.look()
         self.assertEqual(B, m.world.home(m.volume).host)
         self.assertEqual('new', m.b.read(m.id, 2))
@@ -221,19 +225,24 @@ class LiveMoveTest(test_move.Base):
         m.volume.volume_attachment = [attachment(A), attachment(None)]
         m.world.settle()
         self.assertEqual(B, m.world.home(m.volume).host)
-        m.b.reconciler.abort(m.id)
+        operations.abort(m.b.reconciler, m.id)
         m.end()
         self.assertEqual(A, m.world.home(m.volume).host)
         self.check(m.world, m.volume, m.expected)
 
     def test_abort_and_resume_where_they_cannot_be(self):
         m, _moving = self.started()
-        for call in (m.a.reconciler.abort, m.b.reconciler.go_forward):
-            self.assertRaises(exceptions.NotPossible, call, m.id)
+        for call, node in ((operations.abort, m.a),
+                           (operations.go_forward, m.b)):
+            self.assertRaises(exceptions.NotPossible, call, node.reconciler,
+                              m.id)
         m.switch()
         m.detach_source()
-        self.assertRaises(exceptions.NotPossible, m.b.reconciler.abort, m.id)
+        self.assertRaises(exceptions.NotPossible, operations.abort,
+                          m.b.reconciler, m.id)
         m.world.settle()
         m.world.settle()
-        for call in (m.a.reconciler.abort, m.b.reconciler.go_forward):
-            self.assertRaises(exceptions.NotPossible, call, m.id)
+        for call, node in ((operations.abort, m.a),
+                           (operations.go_forward, m.b)):
+            self.assertRaises(exceptions.NotPossible, call, node.reconciler,
+                              m.id)

@@ -19,11 +19,14 @@ from cinder_localclone.cmd import settle
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone import inspection
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import repair
 from cinder_localclone import restore
 from cinder_localclone import stack
 from cinder_localclone import state
 from cinder_localclone.state import Phase
+from cinder_localclone import survey as surveys
 
 GIB = 1 << 30
 GEOMETRY = state.Geometry(128, 32, 8)
@@ -32,11 +35,11 @@ A, B = 'a@l', 'b@l'
 
 
 def lv(name, *tags):
-    return stack.LogicalVolume('g', name, GIB, '', frozenset(tags))
+    return reports.LogicalVolume('g', name, GIB, '', frozenset(tags))
 
 
 def survey(*lvs):
-    return stack.Survey({each.name: each for each in lvs}, {})
+    return surveys.Survey({each.name: each for each in lvs}, {})
 
 
 def metadata(*tags):
@@ -91,7 +94,7 @@ class RestoreTest(testtools.TestCase):
 
     def test_a_volume_with_a_handle_is_left_alone(self):
         found = mock.MagicMock()
-        found.survey.return_value = stack.Survey(
+        found.survey.return_value = surveys.Survey(
             survey(lv('volume-' + V1, *names.tags(volume=V1))).lvs,
             {names.handle(V1): mock.sentinel.device})
         (_local, problem), = restore.restore(found, None)
@@ -120,10 +123,10 @@ class RestoreTest(testtools.TestCase):
         found = mock.MagicMock()
         found.survey.return_value = survey(
             lv('volume-' + SHADOW, *names.tags(volume=V1)), metadata(*WHOLE))
-        imports = mock.MagicMock()
-        imports.login_from_records.side_effect = exceptions.NotPossible(
+        sessions = mock.MagicMock()
+        sessions.login_from_records.side_effect = exceptions.NotPossible(
             volume=V1, reason='not known.')
-        (_local, problem), = restore.restore(found, imports)
+        (_local, problem), = restore.restore(found, sessions)
         self.assertIn('not known', problem)
         found.ensure_handle_on_lv.assert_not_called()
         found.ensure_clone.assert_not_called()
@@ -221,7 +224,7 @@ class RecorderTest(testtools.TestCase):
         inner.create_lv.return_value = True
         inner.remove_lv.return_value = False
         journal = []
-        recorder = inspection.Recorder(inner, journal)
+        recorder = repair.Recorder(inner, journal)
         recorder.create_lv('a', 1, 'v')
         recorder.remove_lv('b')
         recorder.lvs()
@@ -230,7 +233,7 @@ class RecorderTest(testtools.TestCase):
     def test_every_effect_that_is_named_exists(self):
         from cinder_localclone import export
         from cinder_localclone import records
-        for name in inspection.SAID:
+        for name in repair.DESCRIPTIONS:
             self.assertTrue(any(
                 hasattr(kind, name) for kind in (
                     stack.Stack, export.Exports, records.Records)), name)

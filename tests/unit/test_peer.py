@@ -7,6 +7,7 @@ import ddt
 import oslo_messaging as messaging
 import testtools
 
+from cinder_localclone import directory
 from cinder_localclone import exceptions
 from cinder_localclone import peer
 
@@ -22,7 +23,7 @@ class DirectoryTest(testtools.TestCase):
         super().setUp()
         records, self.client = mock.Mock(), mock.Mock()
         records.services.return_value = dict(SERVICES)
-        self.directory = peer.Directory('n1@l', records, self.client)
+        self.directory = directory.Directory('n1@l', records, self.client)
         self.directory.know('n1@l', ['192.0.2.1'])
         self.client.describe.side_effect = self.describe
 

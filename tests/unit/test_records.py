@@ -184,7 +184,7 @@ class RecordsTest(test.TestCase):
         self.volume.destroy()
         found = self.records.get_move(moving.shadow_id)
         self.assertEqual(A, found.source)
-        self.assertIsNone(found.destination)
+        self.assertEqual('', found.destination)
 
     def test_an_attachment_may_name_no_host(self):
         found = self.attachment('n1')

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two simulated nodes that can stop dead before or after any effect.
 
-Stack, records, exports, imports and peers stand behind the interfaces of the
+Stack, records, exports, sessions and peers stand behind the interfaces of the
 real ones; the flows, the reconciler and the state machine are the real code.
 A volume has a few regions, each one value. A node that loses power loses its
 devices, sessions and exports and keeps its LVs; a service that is killed
@@ -11,15 +11,21 @@ loses only what it was about to do.
 import contextlib
 import dataclasses
 import types
+import typing
 import uuid
 
+from cinder_localclone import connections
+from cinder_localclone import directory
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
-from cinder_localclone import moves
+from cinder_localclone.lvm import reports
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import source
 from cinder_localclone import names
+from cinder_localclone import node as nodes
 from cinder_localclone import reconcile
-from cinder_localclone import stack
 from cinder_localclone import state
+from cinder_localclone import survey
 
 REGIONS = 4
 GIB = 1 << 30
@@ -133,6 +139,8 @@ class SimNode:
     lvs: dict = dataclasses.field(default_factory=dict)
     devices: dict = dataclasses.field(default_factory=dict)
     exports: dict = dataclasses.field(default_factory=dict)
+    #: Hosts without the backend that are served: (volume, initiator).
+    remote: set = dataclasses.field(default_factory=set)
     sessions: dict = dataclasses.field(default_factory=dict)
     opened: set = dataclasses.field(default_factory=set)
     #: What only the disk's volatile cache has: LV, region, value before.
@@ -145,20 +153,25 @@ class SimNode:
     clones: str = 'rw'  # the mode of its clones
     dead: bool = False
 
-    def __post_init__(self):
-        self.sim_stack = _Acting(self, SimStack(self))
-        self.node = moves.Node(
-            host=self.host, records=_Acting(self, SimRecords(self)),
-            stack=self.sim_stack, exports=_Acting(self, SimExports(self)),
-            imports=_Acting(self, SimImports(self)), peers=SimPeers(self),
+    def __post_init__(self) -> None:  # annotated: mypy checks the rooms
+        self.sim_stack = acting(self, SimStack(self))
+        rows = acting(self, SimRecords(self))
+        self.node = nodes.Node(
+            host=self.host, records=rows,
+            stack=self.sim_stack, exports=acting(self, SimExports(self)),
+            sessions=acting(self, SimSessions(self)), peers=SimPeers(self),
             geometry=GEOMETRY, lock=self.lock, clear=lambda lv, size: None,
-            is_at=lambda connector, host: connector['host'] == host)
+            is_at=lambda connector, host: host.startswith(
+                connector['host']))
         self.reconciler = reconcile.Reconciler(self.node, None)
+        self.connections = connections.Connections(
+            self.reconciler, directory.Directory(
+                self.host, rows, self.node.peers))
 
     @contextlib.contextmanager
     def lock(self, name):
         if name in self.held:
-            raise exceptions.Busy(volume=name, host=self.host, seconds=0)
+            raise exceptions.Busy(what=name, host=self.host, seconds=0)
         self.held.add(name)
         try:
             yield
@@ -175,15 +188,15 @@ class SimNode:
         if power:
             for lv, region, before in reversed(self.cached):
                 self.lvs[lv][region] = before
-            for kept in (self.devices, self.exports, self.sessions,
-                         self.opened, self.cached):
+            for kept in (self.devices, self.exports, self.remote,
+                         self.sessions, self.opened, self.cached):
                 kept.clear()
 
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""
         with self.lock(volume.id):
-            moves.move_volume(self.node, None, volume, peer,
-                              lambda: 'CHAP user secret', live)
+            source.move_volume(self.node, None, volume, peer,
+                               lambda: 'CHAP user secret', live)
 
     # -- the data path of a guest
 
@@ -214,11 +227,11 @@ class SimNode:
     def _from_source(self, clone, region):
         if clone['shadow'] not in self.sessions:
             raise IOError('the source is gone')
-        source = next(n for n in self.world.nodes.values() if n is not self)
-        volume_id = source.exports.get(clone['shadow'])
+        other = next(n for n in self.world.nodes.values() if n is not self)
+        volume_id = other.exports.get(clone['shadow'])
         if volume_id is None:
             raise IOError('the source is not exported')
-        return source.read(volume_id, region)
+        return other.read(volume_id, region)
 
     def hydrate(self):
         """The kernel's own copying, to its end if the source answers."""
@@ -240,7 +253,7 @@ class _Acting:
     _LOOKS = ('survey', 'lvs', 'devices', 'free_space', 'clone_status',
               'volume', 'volumes_of', 'get_move', 'move_of', 'moves_of',
               'source_location', 'serving', 'offered', 'completed_reads',
-              'served_to_others', 'withdraw_volume', 'is_move')
+              'served_to_others', 'withdraw_volume', 'is_move', 'services')
 
     def __init__(self, node, inner):
         self._node = node
@@ -260,6 +273,14 @@ class _Acting:
         return acting
 
 
+Room = typing.TypeVar('Room')
+
+
+def acting(node: SimNode, room: Room) -> Room:
+    """The same room, to the types; at each effect its node may stop."""
+    return typing.cast(Room, _Acting(node, room))
+
+
 class SimStack:
     """:class:`cinder_localclone.stack.Stack` without a kernel."""
 
@@ -269,10 +290,10 @@ class SimStack:
         self.node = node
 
     def survey(self):
-        return stack.Survey(self.lvs(), self.devices())
+        return survey.Survey(self.lvs(), self.devices())
 
     def lvs(self):
-        return {name: stack.LogicalVolume('g', name, GIB, name, frozenset())
+        return {name: reports.LogicalVolume('g', name, GIB, name, frozenset())
                 for name in self.node.lvs}
 
     def devices(self):
@@ -282,6 +303,7 @@ class SimStack:
                         for d in self.node.devices.values())
             volume_id = names.volume_of_handle(name)
             users += sum(v == volume_id for v in self.node.exports.values())
+            users += sum(v == volume_id for v, _who in self.node.remote)
             users += name in self.node.opened
             found[name] = tables.Device(
                 name, names.device_uuid(name), name, users, False,
@@ -291,7 +313,7 @@ class SimStack:
         return found
 
     def free_space(self):
-        return stack.FreeSpace(self.node.free, self.node.free, False)
+        return reports.FreeSpace(self.node.free, self.node.free, False)
 
     def clone_status(self, shadow_id):
         device = self.node.devices[names.clone(shadow_id)]
@@ -389,25 +411,43 @@ class SimExports:
             del self.node.exports[shadow_id]
 
     def serving(self, volume_id):
-        return volume_id in self.node.exports.values(), False
+        others = volume_id in self.served_to_others()
+        return others or volume_id in self.node.exports.values(), others
 
     def offered(self):
         return set(self.node.exports)
 
     def served_to_others(self):
-        return set()
+        return {volume_id for volume_id, _initiator in self.node.remote}
+
+    def offer_volume(self, volume_id, initiator, auth):
+        assert names.handle(volume_id) in self.node.devices
+        self.node.remote.add((volume_id, initiator))
+        return {'target_iqn': initiator}
+
+    def offer_again(self, volume_id, initiator, properties):
+        self.offer_volume(volume_id, initiator, '')
 
     def withdraw_volume(self, volume_id, initiator):
-        return False
+        gone = {each for each in self.node.remote if each[0] == volume_id
+                and initiator in (None, each[1])}
+        self.node.remote -= gone
+        return bool(gone)
 
 
-class SimImports:
+class SimSessions:
     def __init__(self, node):
         self.node = node
 
+    def initiator(self):
+        return 'iqn.' + self.node.host
+
+    def disk(self, moving):
+        return self.node.sessions.get(moving.shadow_id) and moving.shadow_id
+
     def attach(self, moving):
-        source = self.node.world.nodes[moving.source]
-        if moving.shadow_id not in source.exports:
+        other = self.node.world.nodes[moving.source]
+        if moving.shadow_id not in other.exports:
             raise exceptions.SourceUnreachable(portal='p', reason='r')
         self.node.sessions[moving.shadow_id] = True
         return moving.shadow_id
@@ -442,7 +482,7 @@ class SimPeers:
         def call(other):
             found = other.node.records.get_move(shadow_id)
             with other.lock(found.volume_id):
-                moves.prepare(other.node, shadow_id, nonce)
+                destination.prepare(other.node, shadow_id, nonce)
         self._call(host, call)
 
     def converge(self, context, host, volume_id):
@@ -450,6 +490,14 @@ class SimPeers:
 
     def converge_soon(self, context, host, volume_id):
         """Lost: the periodic look has to do it."""
+
+    def initialize_connection(self, context, host, volume_id, connector):
+        return self._call(host, lambda other: other.connections.serve(
+            context, volume_id, connector))
+
+    def terminate_connection(self, context, host, volume_id, connector):
+        self._call(host, lambda other: other.connections.unserve(
+            context, volume_id, connector))
 
 
 class SimRecords:
@@ -467,9 +515,9 @@ class SimRecords:
             if found.volume_id in self.world.volumes:
                 yield found
             elif found.committed:
-                yield dataclasses.replace(found, destination=None)
+                yield dataclasses.replace(found, destination='')
             else:
-                yield dataclasses.replace(found, source=None)
+                yield dataclasses.replace(found, source='')
 
     def volumes_of(self, host):
         return [v for v in self.world.volumes.values()
@@ -537,6 +585,15 @@ class SimRecords:
         self.world.shadows[moving.shadow_id] = after
         return after
 
+    def drop_live_attachment(self, volume_id, host):
+        volume = self.world.volumes[volume_id]
+        volume.volume_attachment = [
+            each for each in volume.volume_attachment if each.connector]
+
+    def services(self):
+        return {host: not node.dead
+                for host, node in self.world.nodes.items()}
+
     def finish(self, moving, event):
         self._check(moving)
         moving.token.after(event, moving.committed)
@@ -563,7 +620,7 @@ def remembered(look):
 
 
 def plain_run(flow, **store):
-    """What ``moves.run`` does, without TaskFlow's engine.
+    """What ``flow.run`` does, without TaskFlow's engine.
 
     Ten times as fast, for the tests that run tens of thousands of flows;
     the others run the engine.

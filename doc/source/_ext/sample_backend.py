@@ -18,13 +18,13 @@ from cinder_localclone.cmd import doctor
 from cinder_localclone.cmd import main
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
-from cinder_localclone import inspection
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import lvm
 from cinder_localclone.privileged import process
+from cinder_localclone import repair
 from cinder_localclone import restore
-from cinder_localclone import stack
 from cinder_localclone import state
 
 GIB = 1 << 30
@@ -88,7 +88,7 @@ class _Peers:
         if method == 'repair':
             moving = MOVES[arguments[0]]
             return [] if host == NODE2 else [
-                inspection.SAID['offer_source'].format(moving)]
+                repair.DESCRIPTIONS['offer_source'].format(moving)]
         return {'time': time.time(), 'problems': [] if host == NODE1 else [
             'its kernel has no dm-clone (CONFIG_DM_CLONE), or the module is '
             'missing']}
@@ -126,7 +126,7 @@ class _Backend:
                 attach_status='attached', instance_uuid=SERVER,
                 connector={'host': 'node2'})]), moving
 
-    def imports(self):
+    def sessions(self):
         return types.SimpleNamespace(
             initiator=lambda: 'iqn.2026-11.org.example:node1')
 
@@ -135,11 +135,11 @@ class _Backend:
         return types.SimpleNamespace(
             group='cinder-volumes', pool=pool,
             metadata_group='cinder-volumes',
-            lvs=lambda: {pool: stack.LogicalVolume(
+            lvs=lambda: {pool: reports.LogicalVolume(
                 'cinder-volumes', pool, 900 * GIB, '', frozenset(),
                 zeroes=True)},
             pool_usage=lambda: (84.2, 11.0),
-            free_space=lambda: stack.FreeSpace(142 * GIB, 9 * GIB, False))
+            free_space=lambda: reports.FreeSpace(142 * GIB, 9 * GIB, False))
 
 
 def _restored(*_args):
