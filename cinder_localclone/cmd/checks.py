@@ -140,7 +140,7 @@ def rules(directories) -> list[Finding]:
     if path:
         with open(path) as file:
             text = file.read()
-    if all(word in text for word in RULES_KNOW):
+    if path and all(word in text for word in RULES_KNOW):
         return [Finding('udev rules', OK, path)]
     return [Finding(
         'udev rules', WARN, '%s is not the one of this version' % path
