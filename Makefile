@@ -12,7 +12,8 @@ live-migration: python3
 # ONLY=REGEX: operations like it
 servers: python3 ; $(LABRUN) lab.demos.servers $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
 test: python3 ; $(LABRUN) lab.testrun
-unit: python3 ; $(LABRUN) lab.testrun --unit
+# ALL=1: the exhaustive ones, too
+unit: python3 ; $(LABRUN) lab.testrun --unit $(if $(ALL),--all)
 bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(JSON),--json $(JSON))
 # ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on; SEED=, MINUTES=: random
 faults: python3 ; $(LABRUN) lab.faults $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))

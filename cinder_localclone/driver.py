@@ -33,6 +33,7 @@ from cinder_localclone import opts
 from cinder_localclone import peer
 from cinder_localclone import ports
 from cinder_localclone import records
+from cinder_localclone import version
 
 LOG = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class LocalCloneDriver(driver.VolumeDriver):
         0.1.0 - Volumes move to the node they are attached on.
     """
 
-    VERSION = '0.1.0'
+    VERSION = version.version_string()
     CI_WIKI_NAME = 'None'  # out of Cinder's tree
 
     #: The rooms behind this interface, once they are assembled.

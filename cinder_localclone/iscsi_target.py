@@ -3,8 +3,6 @@
 
 from typing import Any
 
-from cinder.volume import volume_utils
-
 
 def new_credentials() -> str:
     """One-time CHAP credentials, in the form of Cinder's provider_auth.
@@ -12,6 +10,7 @@ def new_credentials() -> str:
     Cinder's generators use no "0": the kernel's target takes a user name
     that begins with "0b" or "0x" for an encoded number and refuses it.
     """
+    from cinder.volume import volume_utils  # slow: only where it is needed
     return 'CHAP %s %s' % (volume_utils.generate_username(),
                            volume_utils.generate_password())
 

@@ -5,7 +5,6 @@ import json
 import socket
 from typing import Any
 
-from cinder.volume import volume_utils
 from os_brick import exception as brick
 import tenacity
 
@@ -22,6 +21,13 @@ PORTAL_TIMEOUT = 4
 DISK_TIMEOUT = 10
 
 
+def _connector() -> Any:
+    """os-brick's iSCSI connector, as Cinder configures it."""
+    # Imported here, because it is slow, and a restore may need none.
+    from cinder.volume import volume_utils
+    return volume_utils.brick_get_connector('ISCSI')
+
+
 class Sessions:
     """What this node attaches from its peers.
 
@@ -36,10 +42,9 @@ class Sessions:
 
     def initiator(self) -> str:
         """This node's iSCSI initiator name; '' if it has none."""
-        return volume_utils.brick_get_connector(
-            'ISCSI').get_connector_properties(
-                '', multipath=False, enforce_multipath=False).get(
-                    'initiator') or ''
+        return _connector().get_connector_properties(
+            '', multipath=False, enforce_multipath=False).get(
+                'initiator') or ''
 
     def disk(self, move: state.Move) -> str | None:
         """The path of a move's source disk if a session has it."""
@@ -76,8 +81,7 @@ class Sessions:
     @staticmethod
     def _connect(properties: dict[str, Any]) -> str:
         try:
-            path: str = volume_utils.brick_get_connector(
-                'ISCSI').connect_volume(properties)['path']
+            path: str = _connector().connect_volume(properties)['path']
             return path
         except brick.BrickException as exc:
             raise exceptions.LoginFailed(
@@ -90,7 +94,8 @@ class Sessions:
         :returns: path of the disk
         :raises WrongSource: if it is another disk
         :raises NotPossible: if the records do not know the source
-        :raises SourceUnreachable: if it does not answer, or no disk appears
+        :raises SourceUnreachable: if its portal does not answer
+        :raises LoginFailed: if no disk appears
         """
         iqn = move.source_iqn
         path = _disk_of(iqn)
@@ -105,8 +110,9 @@ class Sessions:
             iscsi.login(iqn, self.command_timeout)
             path = _await_disk(iqn)
             if path is None:
-                raise exceptions.SourceUnreachable(
-                    portal=portal, reason='the login gave no disk')
+                raise exceptions.LoginFailed(
+                    iqn=iqn, portal=portal, reason='no disk appeared within '
+                    '%d s.' % DISK_TIMEOUT)
         _verify(move, path)
         iscsi.set_recovery_timeout(path, self.source_timeout)
         return path

@@ -148,7 +148,9 @@ class Stack:
         return created
 
     def activate(self, name: str) -> bool:
-        """Activate an LV, so that it has a device; one that is gone is not.
+        """Activate an LV, so that it has a device.
+
+        :returns: False also if there is no such LV
         """
         lv = self.lvs().get(name)
         return lv is not None and self._activate(lv)

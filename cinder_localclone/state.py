@@ -194,13 +194,10 @@ class Move:
 
     @property
     def display_phase(self) -> str:
-        """The phase as it is shown: before its commit, a move is prepared.
-
-        What is stored is the same word for the time before and after.
-        """
-        if self.phase is Phase.MIGRATING and not self.committed:
-            return 'preparing'
-        return self.phase.value
+        """The phase as people read it: ``preparing`` before the commit."""
+        building = self.phase in (Phase.MIGRATING, Phase.STARTING)
+        return ('preparing' if building and not self.committed
+                else self.phase.value)
 
     @property
     def geometry(self) -> Geometry:

@@ -3,6 +3,7 @@
 
 import argparse
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -15,6 +16,11 @@ from lab import lab as labs
 
 LIMIT = 80 * 60  # seconds for one suite
 GRACE = 90  # seconds for its tests to take their labs down
+SLOWEST = 10  # tests that are shown
+#: Unit tests that try out everything there is, which takes minutes.
+EXHAUSTIVE = '_at_every_two'
+#: What a lab may need, in MiB; it is little as long as its nodes rest.
+LAB_MEMORY = 6144
 
 # What stestr prints of a test that failed, or of "setUpClass (...)": its name
 # underlined, then parts with titles, underlined as well.
@@ -107,10 +113,31 @@ class Watch:
         end(group)
 
 
+def _stestr(lab, path, *words):
+    """What :mod:`subprocess` is called with to run stestr."""
+    return {
+        'args': [lab.python, '-W', 'ignore', '-m', 'stestr', *words],
+        'cwd': lab.repo, 'text': True, 'env': dict(
+            os.environ, OS_TEST_PATH=path, PYTHONDONTWRITEBYTECODE='1',
+            PYTHONWARNINGS='ignore',
+            PATH='%s/bin:%s' % (lab.venv, os.environ['PATH']))}
+
+
+def slowest(printed):
+    """The slowest tests of a suite.
+
+    :param printed: what ``stestr slowest`` prints
+    :returns: list of (seconds, name)
+    """
+    return [(float(seconds), name) for name, seconds in re.findall(
+        r'(?m)^(%s)\s+(\d+\.\d+)$' % _NAME, printed)]
+
+
 def suite(lab, name, path, *options):
     """Run one suite with stestr; what it printed is shown as it comes.
 
-    :returns: (name, seconds, passed, failed, skipped), what failed
+    :returns: (name, seconds, passed, failed, skipped), what failed, the
+        slowest
     :raises KeyboardInterrupt: when all of it has been ended
     """
     print('\n== %s tests' % name, flush=True)
@@ -119,15 +146,10 @@ def suite(lab, name, path, *options):
     printed = []
     with Watch() as watch:
         running = subprocess.Popen(
-            [lab.python, '-W', 'ignore', '-m', 'stestr', 'run', *options],
-            cwd=lab.repo, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, start_new_session=True,
+            **_stestr(lab, path, 'run', *options), stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True,
             # A shell's background jobs ignore it; these must not.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            env=dict(
-                os.environ, OS_TEST_PATH=path, PYTHONDONTWRITEBYTECODE='1',
-                PYTHONWARNINGS='ignore',
-                PATH='%s/bin:%s' % (lab.venv, os.environ['PATH'])))
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         watch.begin(running.pid)
         for line in running.stdout:
             printed.append(line)
@@ -140,16 +162,45 @@ def suite(lab, name, path, *options):
         raise KeyboardInterrupt
     failed = counts['Failed'] or int(code != 0)
     return (name, time.monotonic() - began, counts['Passed'], failed,
-            counts['Skipped']), failures(''.join(printed))
+            counts['Skipped']), failures(''.join(printed)), slowest(
+                subprocess.run(**_stestr(lab, path, 'slowest'),
+                               stdout=subprocess.PIPE).stdout)
+
+
+def workers(kernel, processors, memory):
+    """How many functional tests may run at a time, each in its own lab.
+
+    On a kernel that needs ptrace, the second of two labs makes a node stand
+    still for minutes.
+
+    :param kernel: of the nodes, as :func:`lab.kernel.choose` says
+    :param memory: MiB that are free
+    """
+    return 2 if (kernel['seccomp'] and processors > 1
+                 and memory > 2 * LAB_MEMORY) else 1
+
+
+def free_memory():
+    """MiB that processes may still take."""
+    found = re.search(r'(?m)^MemAvailable: +(\d+) kB$', pathlib.Path(
+        '/proc/meminfo').read_text())
+    return int(found.group(1)) // 1024
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--unit', action='store_true',
-                        help='only the unit tests')
+                        help='only the unit tests, without the exhaustive '
+                        'ones, which take minutes')
+    parser.add_argument('--all', action='store_true',
+                        help='with --unit: the exhaustive ones, too')
+    parser.add_argument('--workers', type=int, choices=(1, 2),
+                        help='functional tests at a time, each in a lab of '
+                        'its own (default: what this machine can bear)')
     parser.add_argument('tests', nargs='*', help='only functional tests that '
                         'match these, and no unit tests')
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     lab = labs.Lab('install')
     try:
         lab.install(progress=lambda text: print(text, flush=True))
@@ -165,27 +216,55 @@ def main():
 
 def run(lab, options):
     """Run what is asked for; the exit code."""
-    suites = []
+    suites, told = [], []
     if options.unit or not options.tests:
-        suites.append(suite(lab, 'unit', './tests/unit', '--abbreviate'))
-    if not options.unit and not sum(row[3] for row, _failed in suites):
-        # One after the other: two labs at once on two cores made a node
-        # stand still for minutes.
-        suites.append(suite(lab, 'functional', './tests/functional',
-                            '--serial', *options.tests))
-    rows = [row for row, _failed in suites]
-    for _row, failed in suites:
+        fast = options.unit and not options.all
+        suites.append(suite(
+            lab, 'unit', './tests/unit', '--abbreviate',
+            *(('--exclude-regex', EXHAUSTIVE) if fast else ())))
+        if fast:
+            told.append('without the exhaustive unit tests: make unit ALL=1')
+    if not options.unit and not any(row[3] for row, *_rest in suites):
+        kernel = lab.settings['kernel']
+        at_once = options.workers or workers(kernel, os.cpu_count(),
+                                             free_memory())
+        told.append('nodes run Linux %s (%s); workers, each with a lab: %d' % (
+            kernel['release'], 'seccomp' if kernel['seccomp'] else 'ptrace',
+            at_once))
+        print('\n' + told[-1])
+        suites.append(suite(
+            lab, 'functional', './tests/functional',
+            *(('--serial',) if at_once == 1 else (
+                '--worker-file', 'tests/functional/workers.yaml')),
+            *options.tests))
+    for _row, failed, _slowest in suites:
         for name, reason in failed:
             print('\nFAILED %s' % name)
             print('    ' + '\n    '.join(reason))
+    show(suites, told)
+    return int(any(row[3] for row, *_rest in suites))
+
+
+def show(suites, told):
+    """What is to be read at the end.
+
+    :param suites: as :func:`suite` returns them
+    :param told: more lines
+    """
+    print('\n%8s %s' % ('seconds', 'slowest tests'))
+    for seconds, name in sorted(
+            (each for *_rest, slow in suites for each in slow),
+            reverse=True)[:SLOWEST]:
+        print('%8.1f %s' % (seconds, name))
+    print()
+    for line in told:
+        print(line)
     print('\n%-12s %8s %8s %8s %8s' % (
         'suite', 'seconds', 'passed', 'failed', 'skipped'))
-    for row in rows:
+    for row, *_rest in suites:
         print('%-12s %8.0f %8d %8d %8d' % row)
-    failed = sum(row[3] for row in rows)
-    print('\n%d passed, %d failed, %d skipped' % (
-        sum(row[2] for row in rows), failed, sum(row[4] for row in rows)))
-    return int(bool(failed))
+    print('\n%d passed, %d failed, %d skipped' % tuple(
+        sum(row[column] for row, *_rest in suites) for column in (2, 3, 4)))
 
 
 if __name__ == '__main__':

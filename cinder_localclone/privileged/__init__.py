@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only room that runs privileged commands: privsep entry points.
+"""The only layer that runs privileged commands: privsep entry points.
 
 Each entry point is narrow and typed, and each command has a time limit.
 The daemon runs with the capabilities below and nothing else; its thread pool

@@ -155,15 +155,17 @@ def _add_nova(path, pip, progress):
         done.touch()
 
 
-def template(name: str, inputs: bytes, build, progress) -> pathlib.Path:
+def template(name: str, inputs: bytes, build, progress,
+             stale=lambda path: False) -> pathlib.Path:
     """A directory built once for its inputs, to be copied from.
 
     :param build: called with the directory to fill
+    :param stale: called with it; whether it must be built again
     """
     digest = hashlib.sha256(inputs).hexdigest()[:12]
     with _locked(name) as directory:
         path = directory / ('%s-%s' % (name, digest))
-        if not (path / 'complete').exists():
+        if not (path / 'complete').exists() or stale(path):
             progress('making the %s template (once)' % name)
             shutil.rmtree(path, ignore_errors=True)
             path.mkdir(parents=True)

@@ -13,6 +13,7 @@ import threading
 
 from lab.core import agent
 from lab.core import process
+from lab.core import zero_page
 
 Done = collections.namedtuple('Done', 'returncode stdout stderr')
 BOOT_TIMEOUT = 60
@@ -107,6 +108,7 @@ class Node:
             'vec0:transport=tap,ifname=%s,depth=128,gro=1,'
             'mac=02:00:00:00:00:%s' % (self.tap, self.address[-2:]),
             'rootfstype=hostfs', 'rootflags=/', 'rw', 'quiet',
+            'seccomp=auto',  # instead of ptrace, if the kernel can
             'init=%s/lab/core/node_init.sh' % self.lab.repo,
             'con=null', 'con0=null,fd:1', 'lc_name=' + self.name,
             'lc_address=' + self.address, 'lc_repo=%s' % self.lab.repo,
@@ -137,13 +139,21 @@ class Node:
                 below = ('driver=nbd,node-name=a,server.type=unix,'
                          'server.path=%s,discard=unmap' % cache)
             sock = self.directory / (disk + '.sock')
-            sock.unlink(missing_ok=True)
+            server = self.directory / (disk + '.server')
+            for each in (sock, server):
+                each.unlink(missing_ok=True)
+            log = self.lab.logs / ('%s.%s.log' % (self.name, disk))
             self.lab.processes.start('%s-%s' % (self.name, disk), [
                 'qemu-storage-daemon', '--blockdev', below,
                 '--object', 'iothread,id=io1', '--export',
                 'type=vhost-user-blk,id=e,node-name=a,addr.type=unix,'
-                'addr.path=%s,writable=on,iothread=io1' % sock,
-            ], self.lab.logs / ('%s.%s.log' % (self.name, disk)))
+                'addr.path=%s,writable=on,iothread=io1' % server,
+            ], log)
+            process.wait_for('disk %s of %s' % (disk, self.name),
+                             server.exists, 20)
+            self.lab.processes.start(
+                '%s-%s-zeroes' % (self.name, disk), zero_page.command(
+                    self.lab.settings['kernel']['binary'], sock, server), log)
             process.wait_for('disk %s of %s' % (disk, self.name),
                              sock.exists, 20)
 
@@ -153,6 +163,7 @@ class Node:
         processes.kill(self.name)
         for disk in ('vda', 'vdb'):
             processes.kill('%s-%s' % (self.name, disk))
+            processes.kill('%s-%s-zeroes' % (self.name, disk))
         pid = processes.signal(self.name + '-cache', signal.SIGUSR1)
         if pid:
             process.wait_for('the cache of %s to drop' % self.name,

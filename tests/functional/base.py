@@ -13,6 +13,14 @@ from lab.core import process
 from lab import Lab
 
 
+#: Of the driver, so that tests wait less: more is copied beside a guest that
+#: writes, and transfers are looked at more often. What must be seen while a
+#: volume moves is held back by its link (:meth:`LabTest.brake`), which copies
+#: at the same speed with any options.
+QUICK = {'localclone_hydration_batch': 64,
+         'localclone_hydration_threshold': 256, 'localclone_interval': 2}
+
+
 def _say(text):
     # By the number in the names of this process's labs: others run beside.
     print('  lab %d: %s' % (os.getpid(), text), flush=True)
@@ -36,19 +44,21 @@ _failures = []
 _labs = {}
 
 
-def shared_lab(name='test', options=None):
+def shared_lab(name='test', options=QUICK):
     """A lab of this process; $LOCALCLONE_TEST_LAB names one that is up.
 
-    :param options: of its backends, besides the lab's own; makes it another
+    :param options: of its backends, besides the lab's own; others than usual
+        need a lab by another name
     """
     if name not in _labs:
-        given = None if options else os.environ.get('LOCALCLONE_TEST_LAB')
+        given = os.environ.get('LOCALCLONE_TEST_LAB') if (
+            options == QUICK) else None
         lab = Lab(given or '%s%d' % (name, os.getpid()))
         _labs[name] = lab
         if not given:
             atexit.register(take_down, lab)
             try:
-                lab.up(progress=_say, options=options or {})
+                lab.up(progress=_say, options=options)
             except process.LabError as exc:
                 _labs[name] = exc
     if isinstance(_labs[name], process.LabError):
@@ -58,8 +68,8 @@ def shared_lab(name='test', options=None):
 
 def end_lab(name):
     """Take down what :func:`shared_lab` has brought up."""
-    lab = _labs.pop(name)
-    if not isinstance(lab, process.LabError):
+    lab = _labs.pop(name, None)
+    if lab and not isinstance(lab, process.LabError):
         take_down(lab)
 
 
@@ -75,7 +85,7 @@ class LabTest(testtools.TestCase):
 
     #: Which lab; and the options of its backends, besides the lab's own.
     lab_name = 'test'
-    options = None
+    options = QUICK
 
     def setUp(self):
         super().setUp()
@@ -86,6 +96,12 @@ class LabTest(testtools.TestCase):
         self.demo = self.lab.cinder('demo')
         self.instance = instances.Instance(self.lab)
         self.addCleanup(self.mend)
+
+    def wait_two_looks(self):
+        """What the looks at transfers have not done by then, they don't."""
+        options = dict({'localclone_interval': 5},
+                       **self.lab.settings['options'])
+        time.sleep(2 * float(options['localclone_interval']) + 1)
 
     def mend(self):
         """Leave the lab as it was found, whatever a test did to it."""

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Live migration as Cinder sees it: two attachments of one instance."""
 
-import time
-
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
@@ -48,7 +46,7 @@ class LiveMoveTest(Base):
         volume, source, destination, writer, _expected = (
             self.migrating_volume())
         self.assert_reads_the_newest(source, destination)
-        time.sleep(6)  # longer than a periodic look
+        self.wait_two_looks()
         self.assertEqual(0, self.hydrated())
         source.stop_writing(writer)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))
@@ -102,7 +100,7 @@ class LiveMoveTest(Base):
             '/attachments').json()['attachments']
             if each['id'] != source.id]
         self.assertEqual('node2', instances.home(self.lab, volume))
-        time.sleep(12)  # longer than a periodic look
+        self.wait_two_looks()
         self.assertEqual(0, self.hydrated())
         self.assertEqual(1, len(look.shadows(self.lab)))
         self.instance.nova.delete('/attachments/' + late).raise_for_status()
@@ -140,7 +138,7 @@ class LiveMoveTest(Base):
         volume, source, destination, writer, expected = (
             self.migrating_volume())
         source.detach('in-use')  # though the guest still writes there
-        time.sleep(12)
+        self.wait_two_looks()
         self.assertEqual(0, self.hydrated())
         self.assertIn('hydration_waits', self.n1.service_log().replace(
             'Hydration of volume %s waits' % volume, 'hydration_waits'))
@@ -224,7 +222,7 @@ class LiveMoveTest(Base):
         self.act(volume, 'os-reset_status', status='available',
                  attach_status='detached').raise_for_status()
         self.demo.delete('/volumes/' + volume).raise_for_status()
-        time.sleep(12)  # longer than a periodic look
+        self.wait_two_looks()
         instances.wait_status(self.demo, volume, 'available')
         self.assertEqual(shadows, look.shadows(self.lab))
         self.assertEqual(0, self.hydrated())

@@ -52,6 +52,7 @@ class MoveTest(base.LabTest):
         volume, attached, expected = self.moving_volume()
         writer = attached.start_writing()
         for node in (self.n2, self.n1):
+            self.assertIsNotNone(look.clone_progress(self.n2))
             self.restart(node, 'kill')
             self.assertTrue(writer.running)
         attached.stop_writing(writer)
@@ -77,6 +78,7 @@ class MoveTest(base.LabTest):
         volume, attached, expected = self.moving_volume()
         writer = attached.start_writing()
         time.sleep(3)
+        self.assertIsNotNone(look.clone_progress(self.n2))
         self.n1.power_cut()
         time.sleep(5)
         self.n1.power_on()

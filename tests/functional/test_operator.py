@@ -59,7 +59,7 @@ class OperatorTest(test_live_move.Base):
             self.n2, 'show', volume, code=1))
         found = self.command(self.n2, 'doctor', code=1)
         self.assertIn('node1@localclone', found)
-        self.assertIn('there is no volume', self.command(
+        self.assertIn('There is no volume', self.command(
             self.n2, 'show', NO_VOLUME, code=1))
 
     def test_restored_before_any_service_runs(self):
@@ -94,10 +94,10 @@ class OperatorTest(test_live_move.Base):
         self.assertIn('is still open on node1', self.command(
             self.n2, 'resume', volume, code=1))
         source.stop_writing(writer)
-        self.assertIn('it goes on', self.command(self.n2, 'resume', volume))
+        self.assertIn('goes on', self.command(self.n2, 'resume', volume))
         self.assert_moved(volume, destination, expected)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))
-        self.assertIn('it has no move', self.command(
+        self.assertIn('is not moving', self.command(
             self.n2, 'abort', volume, code=1))
 
     def test_a_live_migration_taken_back_by_hand(self):

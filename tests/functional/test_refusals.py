@@ -60,7 +60,8 @@ class RefusalTest(base.LabTest):
 
     def test_no_volume_group(self):
         volume = self.volume()
-        self.lab.settings['options'] = {'volume_group': 'nowhere'}
+        options = self.lab.settings['options']
+        self.lab.settings['options'] = dict(options, volume_group='nowhere')
         self.lab.write_service_config(self.n2)
         try:
             seen = len(self.n2.service_log())
@@ -75,7 +76,7 @@ class RefusalTest(base.LabTest):
                 if each['host'] == 'node2@localclone'] == ['down'], 60)
             created = self.created_in_vain('node2')
         finally:
-            self.lab.settings['options'] = {}
+            self.lab.settings['options'] = options
             self.lab.write_service_config(self.n2)
             self.restart(self.n2)
         self.assertIn('node2@localclone did not answer', text)

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What keeps labs apart and ends them, without a lab."""
 
+import io
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 from unittest import mock
 
+import ddt
 import fixtures
 import testtools
+import yaml
 
 from lab.core import claim
 from lab.core import process
@@ -102,6 +106,72 @@ class FailuresTest(testtools.TestCase):
             ('tests.functional.test_operator.D.test_a', [
                 'its process ended before it did'])],
             testrun.failures(PRINTED))
+
+
+SLOWEST = '''
+Test id                                                    Runtime (s)
+---------------------------------------------------------  -----------
+tests.unit.test_move.MoveTest.test_stop_6____cut____True_    11.689
+tests.functional.test_move.A.test_b                         101.006
+'''
+
+
+class SlowestTest(testtools.TestCase):
+
+    def test_are_read(self):
+        self.assertEqual([
+            (11.689, 'tests.unit.test_move.MoveTest.test_stop_6____cut____'
+             'True_'),
+            (101.006, 'tests.functional.test_move.A.test_b')],
+            testrun.slowest(SLOWEST))
+        self.assertEqual([], testrun.slowest(''))
+
+    def test_ten_of_both_suites_are_shown(self):
+        suites = [
+            (('unit', 60.4, 500, 0, 1), [], [
+                (number, 'unit%d' % number) for number in range(8)]),
+            (('functional', 1000, 33, 1, 0), [], [
+                (number + 0.5, 'functional%d' % number)
+                for number in range(8)])]
+        with mock.patch('sys.stdout', new_callable=io.StringIO) as said:
+            testrun.show(suites, ['nodes run Linux 7.2.7'])
+        lines = said.getvalue().splitlines()
+        self.assertEqual(
+            ['     7.5 functional7', '     7.0 unit7'], lines[2:4])
+        self.assertEqual('     3.0 unit3', lines[11])
+        self.assertEqual('533 passed, 1 failed, 1 skipped', lines[-1])
+        self.assertIn('nodes run Linux 7.2.7', lines)
+
+
+@ddt.ddt
+class WorkersTest(testtools.TestCase):
+
+    @ddt.data((True, 2, 16000, 2), (True, 4, 16000, 2), (True, 1, 16000, 1),
+              (True, 2, 8000, 1), (False, 4, 64000, 1))
+    @ddt.unpack
+    def test_how_many(self, seccomp, processors, memory, wanted):
+        self.assertEqual(wanted, testrun.workers(
+            {'seccomp': seccomp, 'release': '7'}, processors, memory))
+
+    def test_each_test_has_one(self):
+        path = pathlib.Path(__file__).parents[1] / 'functional'
+        patterns = [pattern for worker in yaml.safe_load(
+            (path / 'workers.yaml').read_text())
+            for pattern in worker['worker']]
+        self.assertEqual(2, len(patterns))
+        tests = [
+            'tests.functional.%s.%s.%s' % (module.stem, name, test)
+            for module in sorted(path.glob('test_*.py'))
+            for name, body in re.findall(
+                r'(?ms)^class (\w+)(.*?)(?=^class |\Z)', module.read_text())
+            for test in re.findall(r'    def (test_\w+)', body)]
+        self.assertGreater(len(tests), 30)
+        for test in tests:
+            self.assertEqual(1, sum(bool(re.search(pattern, test))
+                                    for pattern in patterns), test)
+
+    def test_memory_is_read(self):
+        self.assertGreater(testrun.free_memory(), 100)
 
 
 class LabOfAnotherProcessTest(testtools.TestCase):

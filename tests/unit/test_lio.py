@@ -231,6 +231,18 @@ class ListTest(Case):
         self.assertEqual(5, self.lio.rtslib.FabricModule.call_count)
 
 
+class WaitTest(Case):
+
+    def test_how_long_a_caller_waits(self):
+        worker = self.useFixture(
+            fixtures.MockPatchObject(lio, '_worker')).mock
+        work = worker.submit.return_value
+        work.result.side_effect = futures.TimeoutError
+        self.assertRaises(exceptions.TargetTimeout, export)
+        work.result.assert_called_once_with(lio.TIMEOUT)
+        work.cancel.assert_called_once_with()
+
+
 class TimeLimitTest(Case):
     """The kernel may keep a thread for ever; its callers go on."""
 

@@ -153,6 +153,9 @@ class ReportTest(testtools.TestCase):
         self.assertIn(names.METADATA_READY, metadata.tags)
         self.assertTrue(found['cinder-volumes-pool'].zeroes)
         self.assertFalse(found['cinder-volumes-pool'].thin)
+        self.assertFalse(metadata.zeroes)
+        self.assertFalse(reports.parse_volumes(LVS.replace(
+            '"zero":"zero"', '"zero":""'))['cinder-volumes-pool'].zeroes)
 
     def test_free(self):
         self.assertEqual(

@@ -37,8 +37,8 @@ class Case(testtools.TestCase):
                 sessions, what, getattr(self.called, what)))
         self.useFixture(fixtures.MockPatchObject(
             sessions.socket, 'create_connection', self.called.connect))
-        self.useFixture(fixtures.MockPatchObject(
-            sessions.volume_utils, 'brick_get_connector',
+        self.useFixture(fixtures.MockPatch(
+            'cinder.volume.volume_utils.brick_get_connector',
             self.called.connector))
         self.brick = self.called.connector.return_value
         self.brick.connect_volume.return_value = {'path': '/dev/sda'}
@@ -177,8 +177,8 @@ class LoginFromRecordsTest(Case):
     def test_disk_that_never_appears(self):
         self.useFixture(fixtures.MockPatchObject(
             sessions, 'DISK_TIMEOUT', 0.05))
-        error = self.assertRaises(exceptions.SourceUnreachable, self.login)
-        self.assertIn('no disk', str(error))
+        error = self.assertRaises(exceptions.LoginFailed, self.login)
+        self.assertIn('no disk appeared', str(error))
         self.assertNotIn('identity', self.names())
 
     @ddt.data(*Case.WRONG)

@@ -7,17 +7,22 @@ MOVING and STARTING in its words stand for the ids of two volumes.
 import contextlib
 import dataclasses
 import io
+import logging
 import time
 import types
 from unittest import mock
 
+from cinder_localclone.cmd import backend
+from cinder_localclone.cmd import checks
 from cinder_localclone.cmd import doctor
 from cinder_localclone.cmd import main
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
-from cinder_localclone import opts
+from cinder_localclone.privileged import devicemapper
+from cinder_localclone.privileged import lvm
+from cinder_localclone.privileged import process
 from cinder_localclone import repair
 from cinder_localclone import restore
 from cinder_localclone import state
@@ -98,10 +103,12 @@ class _Backend:
     peers = _Peers()
     records = types.SimpleNamespace(
         moves=lambda: list(MOVES.values()))
-    conf = types.SimpleNamespace(**{
-        each.dest: each.default for each in opts.localclone_opts})
+    settings = types.SimpleNamespace(
+        named='/etc/cinder/cinder.conf', rpc_timeout=60)
+    conf = types.SimpleNamespace(check=lambda: None, **{
+        each.dest: each.default for each in backend.SECTION_OPTS})
 
-    def act_as_root(self):
+    def load_cinder(self):
         pass
 
     def nodes(self):
@@ -119,7 +126,7 @@ class _Backend:
                 attach_status='attached', instance_uuid=SERVER,
                 connector={'host': 'node2'})]), moving
 
-    def imports(self):
+    def sessions(self):
         return types.SimpleNamespace(
             initiator=lambda: 'iqn.2026-11.org.example:node1')
 
@@ -147,14 +154,21 @@ def _restored(*_args):
 
 class _Sample(main.LocalClone):
 
-    def configure_logging(self):
-        pass
-
-    def initialize_app(self, argv):
-        pass
-
     def backend(self):
         return _Backend()
+
+
+@contextlib.contextmanager
+def _logging_kept():
+    """What the command does to this process's logging is undone."""
+    loggers = [logging.getLogger(name) for name in (None, *main.TALKATIVE)]
+    kept = [(each, each.level, list(each.handlers)) for each in loggers]
+    try:
+        yield
+    finally:
+        for logger, level, handlers in kept:
+            logger.setLevel(level)
+            logger.handlers[:] = handlers
 
 
 def run(words: list[str]) -> tuple[str, int]:
@@ -162,22 +176,24 @@ def run(words: list[str]) -> tuple[str, int]:
     argv = [{'MOVING': MOVING, 'STARTING': STARTING}.get(word, word)
             for word in words]
     with contextlib.ExitStack() as made_up:
+        made_up.enter_context(_logging_kept())
         printed = made_up.enter_context(
             contextlib.redirect_stdout(io.StringIO()))
         for where, what, instead in (
                 (main, 'LocalClone', _Sample),
+                (backend, 'act_as_root', lambda: None),
                 (restore, 'restore', _restored),
+                (doctor.os, 'geteuid', lambda: 0),
                 (doctor.shutil, 'which', lambda name: '/usr/sbin/' + name),
                 (doctor.os.path, 'isdir', lambda path: True),
-                (doctor, 'rules', lambda directories: [doctor.Finding(
-                    'udev rules', doctor.OK,
-                    '/usr/lib/udev/rules.d/' + doctor.RULES)]),
-                (doctor.process, 'run', lambda *argv, timeout:
+                (checks, 'rules', lambda directories: [checks.Finding(
+                    'udev rules', checks.OK,
+                    '/usr/lib/udev/rules.d/' + checks.RULES)]),
+                (process, 'run', lambda *argv, timeout:
                  'global_filter=["a|^/dev/nvme0n1p3$|","r|.*|"]\n'),
-                (doctor.lvm, 'free', lambda groups, timeout: None),
-                (doctor.devicemapper, 'targets',
-                 lambda timeout: 'clone v1.0.0\nthin-pool v1.22.0\n'),
-                (doctor.cfg, 'CONF', mock.Mock(rpc_response_timeout=60))):
+                (lvm, 'free', lambda groups, timeout: None),
+                (devicemapper, 'targets',
+                 lambda timeout: 'clone v1.0.0\nthin-pool v1.22.0\n')):
             made_up.enter_context(
                 mock.patch.object(where, what, instead))
         code = main.main(argv)
