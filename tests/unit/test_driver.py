@@ -8,6 +8,7 @@ from cinder import exception
 from cinder.interface import volume_driver
 from cinder.volume import configuration
 import ddt
+import fixtures
 from oslo_config import cfg
 import testtools
 
@@ -150,6 +151,75 @@ class DriverTest(testtools.TestCase):
         self.node.peers.terminate_connection.assert_called_once_with(
             'context', 'n2@l', 'v', {'host': 'n1'})
 
+    def live(self):
+        self.node.records.volume.return_value = volume(host='n2@l#p')
+        self.node.records.move_of.return_value = state.Move(
+            'v', 's', state.Token(state.Phase.STARTING, 'n',
+                                  state.Geometry(128, 32, 8)),
+            True, 'n3@l', 'n2@l', 'a', 'b', 1)
+        self.node.is_at.side_effect = (
+            lambda connector, host: host.startswith(connector['host']))
+
+    @ddt.data(('n3', 'n3@l'), ('n2', 'n2@l'))
+    @ddt.unpack
+    def test_who_is_left_during_a_live_migration_acts(self, left, asked):
+        self.live()
+        self.driver.terminate_connection(volume(), {'host': left})
+        self.node.peers.terminate_connection.assert_called_once_with(
+            'context', asked, 'v', {'host': left})
+
+    def test_a_source_that_cannot_be_told_is_no_error(self):
+        self.live()
+        self.node.peers.terminate_connection.side_effect = (
+            exceptions.PeerUnreachable(host='n3@l', method='m', seconds=1))
+        self.driver.terminate_connection(volume(), {'host': 'n3'})
+        self.assertRaises(
+            exceptions.PeerUnreachable, self.driver.terminate_connection,
+            volume(), {'host': 'n2'})
+
+    def test_a_volume_that_is_gone(self):
+        self.node.records.volume.return_value = None
+        for method in (self.driver.initialize_connection,
+                       self.driver.terminate_connection):
+            self.assertRaises(exception.VolumeNotFound, method, volume(),
+                              {'host': 'n1'})
+
+    def test_a_new_volume(self):
+        self.driver.create_volume(volume())
+        self.assertEqual(
+            [mock.call.create_lv('volume-v', 1 << 30, 'v'),
+             mock.call.ensure_handle_on_lv('v', 'volume-v', 1 << 30)],
+            self.node.stack.mock_calls)
+
+    def test_a_shadow_is_prepared(self):
+        shadow = volume(migration_status='target:x',
+                        replication_driver_data='lc1:migrating:n:1:2:3')
+        self.node.records.get_move.return_value = None
+        self.assertRaises(exceptions.StaleMove, self.driver.create_volume,
+                          shadow)
+        with mock.patch.object(driver, 'destination') as destination:
+            move = self.node.records.get_move.return_value = mock.Mock()
+            self.driver.create_volume(shadow)
+        destination.prepare.assert_called_once_with(
+            self.node, 'v', move.token.nonce)
+
+    def test_delete(self):
+        with mock.patch.object(driver, 'deletion') as deletion:
+            self.driver.delete_volume(volume())
+        deletion.delete.assert_called_once_with(
+            self.node, self.reconciler.context, mock.ANY)
+
+    def test_exports_belong_to_connections(self):
+        self.driver.create_export(None, volume(), {})
+        self.driver.ensure_export(None, volume())
+        self.driver.remove_export(None, volume())
+        self.assertEqual([], self.node.mock_calls)
+
+    def test_options_are_known_to_cinder(self):
+        names = {each.name for each in self.driver.get_driver_options()}
+        self.assertIn('localclone_region_size', names)
+        self.assertIn('volume_group', names)
+
     def test_owner_is_told_the_cause(self):
         self.node.records.volume.return_value = volume()
         self.directory.find.side_effect = (
@@ -185,6 +255,68 @@ class DriverTest(testtools.TestCase):
         source.abandon_interrupted(self.node, None, 'v')
         self.node.records.advance.assert_called_once_with(
             moving, state.Event.FAILED)
+
+
+class StartTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.driver = driver.LocalCloneDriver(
+            configuration=configuration.Configuration(
+                [], config_group=configuration.SHARED_CONF_GROUP), host=HOST)
+        self.open_group = self.patch('assembly.brick_lvm.LVM')
+        self.open_group.return_value.vg_thin_pool = 'pool'
+        self.targets = self.patch('assembly.devicemapper.targets')
+        self.targets.return_value = 'clone v1.0.0'
+        self.patch('sessions.Sessions.initiator').return_value = 'iqn.x'
+        self.patch('stack.Stack.pool_zeroes').return_value = True
+        self.converge = self.patch('reconcile.Reconciler.converge_node')
+        self.server = self.patch('peer.rpc.get_server')
+        self.loops = self.patch('assembly.loopingcall.DynamicLoopingCall')
+
+    def patch(self, name):
+        return self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.' + name)).mock
+
+    def test_what_runs_is_not_started_twice(self):
+        for _time in range(4):
+            self.driver.check_for_setup_error()
+        self.assertEqual(1, self.open_group.call_count)
+        self.assertEqual(1, self.server.call_count)
+        self.server.return_value.start.assert_called_once_with()
+        self.assertEqual(3, self.loops.call_count)
+        # Peers may be asked only once it serves them itself.
+        self.assertEqual([mock.call(moves=False)] * 4,
+                         self.converge.mock_calls)
+
+    def test_without_a_volume_group_nothing_starts(self):
+        group = self.open_group.return_value
+        self.open_group.side_effect = [
+            exception.VolumeGroupNotFound(vg_name='g'), group]
+        self.assertRaises(exception.VolumeBackendAPIException,
+                          self.driver.check_for_setup_error)
+        self.server.assert_not_called()
+        self.driver.check_for_setup_error()  # it was created
+        self.assertEqual(1, self.server.call_count)
+
+    def test_a_volume_service_that_fails_to_start_tries_again(self):
+        self.converge.side_effect = [exceptions.CommandFailed(
+            command='dmsetup', code=1, stderr='x'), None]
+        self.assertRaises(exceptions.CommandFailed,
+                          self.driver.check_for_setup_error)
+        self.server.assert_not_called()
+        self.driver.check_for_setup_error()
+        self.assertEqual((1, 1), (self.server.call_count,
+                                  self.open_group.call_count))
+
+    def test_a_problem_is_not_fatal(self):
+        self.targets.return_value = 'linear v1.4.0'
+        self.driver.check_for_setup_error()
+        self.assertEqual(1, len(self.driver.service.problems))
+        self.assertEqual(1, self.server.call_count)
+        self.targets.return_value = 'clone v1.0.0'
+        self.driver.check_for_setup_error()
+        self.assertEqual([], self.driver.service.problems)
 
 
 @ddt.ddt

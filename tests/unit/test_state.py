@@ -81,6 +81,16 @@ class StateTest(testtools.TestCase):
         self.assertEqual(regions, GEOMETRY.regions(size))
         self.assertEqual(metadata, GEOMETRY.metadata_bytes(size))
 
+    @ddt.data(*itertools.product(P, (True, False)))
+    @ddt.unpack
+    def test_shown_phase(self, phase, committed):
+        """Before its commit a move is prepared, whatever is stored."""
+        moving = state.Move('v', 's', state.Token(phase, 'n', GEOMETRY),
+                            committed, 'a', 'b', 'x', 'y', 1)
+        self.assertEqual(
+            'preparing' if phase is P.MIGRATING and not committed
+            else phase.value, moving.display_phase)
+
     def test_secret_is_not_shown(self):
         moving = state.Move('v', 's', state.Token(P.MIGRATING, 'n',
                                                   GEOMETRY),

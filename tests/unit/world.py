@@ -263,7 +263,7 @@ class _Acting:
     def __getattr__(self, name):
         call = getattr(self._inner, name)
         self._node.check_alive()
-        if name in self._LOOKS:
+        if name in self._LOOKS or not callable(call):
             return call
 
         def acting(*args, **kwargs):
