@@ -19,7 +19,8 @@ class LocalCloneError(exception.VolumeDriverException):
     message = _('%(reason)s')
     user_message = 'FAILED'
 
-    def __init__(self, message=None, **kwargs):
+    def __init__(self, message: str | None = None,
+                 **kwargs: object) -> None:
         volume = kwargs.get('volume')
         super().__init__(message, of_volume=_(' of volume %s') % volume
                          if volume else '', **kwargs)
@@ -88,7 +89,8 @@ class PeerUnreachable(LocalCloneError):
                 'reach the message bus.')
     user_message = 'PEER_UNREACHABLE'
 
-    def __init__(self, message=None, **kwargs):
+    def __init__(self, message: str | None = None,
+                 **kwargs: object) -> None:
         if message is None and kwargs.get('method') == 'heartbeat':
             message = _('The volume service %s is down: Cinder has had no '
                         'heartbeat of it for longer than service_down_time. '
@@ -213,7 +215,8 @@ class Busy(LocalCloneError):
                 'after %(seconds)s s. Nothing was changed; try again.')
     user_message = 'MOVE_BUSY'
 
-    def __init__(self, message=None, **kwargs):
+    def __init__(self, message: str | None = None,
+                 **kwargs: object) -> None:
         kwargs.setdefault('what', _('Volume %s') % kwargs.get('volume'))
         super().__init__(message, **kwargs)
 
