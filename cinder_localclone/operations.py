@@ -17,7 +17,7 @@ def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
     :raises NotPossible: if there is no way back, or not from here
     :raises SourceBusy: if the volume is open at the destination
     :raises DestinationWritten: if it was written there
-    :raises CloneFailed: if that cannot be told
+    :raises CloneFailed: if that is unknown
     """
     node = reconciler.node
     with node.lock(volume_id):

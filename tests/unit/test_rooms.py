@@ -19,7 +19,7 @@ ORDER = (
     'moves.removal', 'moves.checks', 'moves.flow', 'moves',
     'restore', 'repair', 'inspection', 'wake', 'directory',
     'sessions', 'export', 'stack', 'peer', 'records', 'privileged',
-    'iscsi_target', 'opts', 'messages',
+    'iscsi_target', 'opts', 'messages', 'version',
     'node', 'ports', 'hydration', 'decision', 'survey', 'lvm', 'dm',
     'names', 'state', 'exceptions',
 )
