@@ -33,7 +33,7 @@ def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
         else:
             raise exceptions.NotPossible(
                 volume=volume_id, reason='the volume is at %s already, with '
-                'all that was written since; its move can only go forward '
+                'all that was written since: its move only goes forward '
                 '(it is %s).' % (move.destination, move.display_phase))
 
 
