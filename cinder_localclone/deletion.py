@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deleting a volume, wherever its move is."""
+"""Deleting a volume, wherever it lives by now and wherever its move is."""
+
+from collections.abc import Iterator
+import contextlib
 
 from cinder import exception
+from cinder.volume import volume_utils
 
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
+from cinder_localclone import state
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 
@@ -16,33 +21,82 @@ def delete(node: nodes.Node, context: ports.Context,
            volume: ports.Volume) -> None:
     """Remove all of a volume at its home; its source, if any, follows.
 
-    What is gone already is done.
+    What is gone already is done. The row that comes with the call may be
+    stale: a move may have been committed since, so whoever is its home now
+    is asked.
 
     :param context: the admin context in which peers are called
     :raises VolumeIsBusy: if something uses it, or it is between two nodes;
         its owner may try again
+    :raises PeerUnreachable: if its home does not answer
     """
-    with node.lock(volume.id):
-        source.abandon_interrupted(node, context, volume.id)
-        move = node.records.move_of(volume.id)
-        if move and move.phase is Phase.STARTING:
+    home = delete_here(node, context, volume.id)
+    if home != node.host:
+        node.peers.delete(context, home, volume.id)
+
+
+def delete_here(node: nodes.Node, context: ports.Context,
+                volume_id: str) -> str:
+    """The same, if this node is the volume's home.
+
+    :returns: its home; unless that is this node, nothing was done
+    :raises VolumeIsBusy: as :func:`delete`
+    """
+    with _locked(node, volume_id):
+        source.abandon_interrupted(node, context, volume_id)
+        volume = node.records.volume(volume_id)
+        if volume is None:
+            return node.host
+        home: str = volume_utils.extract_host(volume.host)
+        if home == node.host:
+            _remove(node, context, volume)
+        return home
+
+
+@contextlib.contextmanager
+def _locked(node: nodes.Node, volume_id: str) -> Iterator[None]:
+    """Hold the lock of a volume, and of another whose move it has."""
+    with contextlib.ExitStack() as locks:
+        locks.enter_context(node.lock(volume_id))
+        volume = node.records.volume(volume_id)
+        move = volume and _move(node, volume)
+        if move and move.volume_id != volume_id:
+            locks.enter_context(node.lock(move.volume_id))
+        yield
+
+
+def _move(node: nodes.Node, volume: ports.Volume) -> state.Move | None:
+    """The move that has a volume's data.
+
+    Cinder's own migration of an attached volume gives what it has copied,
+    and with it the move, to the row of another volume, which it then
+    deletes.
+    """
+    return (node.records.move_of(volume.id)
+            or node.records.get_move(volume.name_id))
+
+
+def _remove(node: nodes.Node, context: ports.Context,
+            volume: ports.Volume) -> None:
+    move = _move(node, volume)
+    if move and move.phase is Phase.STARTING:
+        raise exception.VolumeIsBusy(volume_name=volume.name)
+    # After Cinder's own migration the LV bears another volume's
+    # name, and that one's handle.
+    handles = sorted({volume.id} | node.stack.survey().volumes_above(
+        node.stack.group, volume.name))
+    for volume_id in handles:
+        node.exports.withdraw_volume(volume_id, None)
+        if checks.users(node, volume_id):
             raise exception.VolumeIsBusy(volume_name=volume.name)
-        # After Cinder's own migration the LV bears another volume's
-        # name, and that one's handle.
-        handles = sorted({volume.id} | node.stack.survey().volumes_above(
-            node.stack.group, volume.name))
+    if move is None or not move.committed:
+        if move:
+            node.exports.withdraw_source(move)
         for volume_id in handles:
-            node.exports.withdraw_volume(volume_id, None)
-            if checks.users(node, volume_id):
-                raise exception.VolumeIsBusy(volume_name=volume.name)
-        if move is None or not move.committed:
-            if move:
-                node.exports.withdraw_source(move)
-            for volume_id in handles:
-                node.stack.remove_handle(volume_id)
-            removal.remove_volume_lv(node, volume.name, volume.size)
-            return
-        removal.tear_down(node, move)
-        if move.phase is not Phase.RELEASING:
-            move = node.records.advance(move, Event.VOLUME_DELETED)
-    node.peers.converge_soon(context, move.source, volume.id)
+            node.stack.remove_handle(volume_id)
+        removal.remove_volume_lv(node, volume.name, volume.size)
+        return
+    removal.tear_down(node, move)
+    if move.phase is not Phase.RELEASING:
+        move = node.records.advance(move, Event.VOLUME_DELETED)
+    node.peers.converge_soon(context, move.source, move.volume_id)

@@ -12,6 +12,8 @@ import time
 import typing
 
 from cinder_localclone import assembly
+from cinder_localclone import deletion
+from cinder_localclone import exceptions
 from cinder_localclone import inspection
 from cinder_localclone.moves import destination
 from cinder_localclone import operations
@@ -68,6 +70,13 @@ class Handlers:
                              connector: ports.Connector | None) -> None:
         """See :meth:`cinder_localclone.connections.Connections.unserve`."""
         self._service.connections.unserve(context, volume_id, connector)
+
+    def delete(self, context: ports.Context, volume_id: str) -> None:
+        """See :func:`cinder_localclone.deletion.delete_here`."""
+        node = self._service.node
+        if deletion.delete_here(node, self._service.reconciler.context,
+                                volume_id) != node.host:
+            raise exceptions.StaleMove(volume=volume_id)
 
     def inspect(self, context: ports.Context, volume_id: str
                 ) -> inspection.Report:

@@ -17,6 +17,7 @@ import functools
 import inspect
 import typing
 
+from cinder import exception
 from cinder import rpc
 from oslo_log import log as logging
 import oslo_messaging as messaging
@@ -28,7 +29,7 @@ LOG = logging.getLogger(__name__)
 
 TOPIC = 'cinder-localclone'
 NAMESPACE = 'localclone'
-VERSION = '1.1'
+VERSION = '1.2'
 #: How often sending is tried again while the bus is away. By default that
 #: goes on until it is back, whatever the time limit of a call.
 RESENDS = 2
@@ -72,6 +73,7 @@ METHODS = {
     # The peer may have to wait for another.
     'initialize_connection': Method('initialize_connection', limit=_twice),
     'terminate_connection': Method('terminate_connection'),
+    'delete': Method('delete', '1.2', expected=(exception.VolumeIsBusy,)),
     'inspect': Method('inspect', '1.1', _prompt),
     'repair': Method('repair', '1.1'),
     'abort': Method('abort', '1.1'),

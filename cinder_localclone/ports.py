@@ -234,6 +234,12 @@ class Peers(typing.Protocol):
                              ) -> None:
         """Have the node that has to act end a connection."""
 
+    def delete(self, context: Context, host: str, volume_id: str) -> None:
+        """Have the volume's home delete it, which may take its time.
+
+        :raises VolumeIsBusy: if something uses it there
+        """
+
 
 class OperatorPeers(Peers, typing.Protocol):
     """What the operator's command asks besides."""

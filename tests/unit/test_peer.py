@@ -5,6 +5,7 @@ import inspect
 import sys
 from unittest import mock
 
+from cinder import exception
 from cinder import rpc
 
 import ddt
@@ -99,7 +100,7 @@ class ClientTest(testtools.TestCase):
         self.assertIn('n2@l', str(error))
 
     @ddt.data(('describe', '1.0'), ('converge_soon', '1.0'),
-              ('inspect', '1.1'), ('abort', '1.1'))
+              ('inspect', '1.1'), ('abort', '1.1'), ('delete', '1.2'))
     @ddt.unpack
     def test_asks_no_more_than_the_method_needs(self, method, version):
         # A peer of an older version refuses a newer one.
@@ -149,6 +150,7 @@ class TableTest(testtools.TestCase):
             'converge': ('1.0', ('volume_id',)),
             'initialize_connection': ('1.0', ('volume_id', 'connector')),
             'terminate_connection': ('1.0', ('volume_id', 'connector')),
+            'delete': ('1.2', ('volume_id',)),
             'inspect': ('1.1', ('volume_id',)),
             'repair': ('1.1', ('volume_id',)),
             'abort': ('1.1', ('volume_id',)),
@@ -190,7 +192,8 @@ class BusTest(testtools.TestCase):
         self.client = peer.client(5)
 
     @ddt.data('describe', 'prepare', 'converge', 'initialize_connection',
-              'terminate_connection', 'inspect', 'repair', 'abort', 'resume')
+              'terminate_connection', 'delete', 'inspect', 'repair', 'abort',
+              'resume')
     def test_a_call_arrives(self, name):
         arguments = {
             key: key + '!' for key in
@@ -204,6 +207,15 @@ class BusTest(testtools.TestCase):
     def test_arguments_are_checked_before_they_are_sent(self):
         self.assertRaises(TypeError, self.client.prepare, {}, 'n2@l', 's')
         self.assertRaises(AttributeError, getattr, self.client, 'destroy')
+
+    def test_a_forwarded_busy_volume_is_that(self):
+        """So Cinder's manager makes it available again."""
+        try:
+            raise exception.VolumeIsBusy(volume_name='v')
+        except exception.VolumeIsBusy:
+            sent = drivers.serialize_remote_exception(sys.exc_info())
+        self.assertIsInstance(drivers.deserialize_remote_exception(
+            sent, rpc.get_allowed_exmods()), exception.VolumeIsBusy)
 
     @ddt.data(*(kind for kind in vars(exceptions).values()
                 if isinstance(kind, type)

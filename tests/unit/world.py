@@ -15,6 +15,7 @@ import typing
 import uuid
 
 from cinder_localclone import connections
+from cinder_localclone import deletion
 from cinder_localclone import directory
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
@@ -495,6 +496,10 @@ class SimPeers:
     def initialize_connection(self, context, host, volume_id, connector):
         return self._call(host, lambda other: other.connections.serve(
             context, volume_id, connector))
+
+    def delete(self, context, host, volume_id):
+        self._call(host, lambda other: deletion.delete_here(
+            other.node, context, volume_id))
 
     def terminate_connection(self, context, host, volume_id, connector):
         self._call(host, lambda other: other.connections.unserve(

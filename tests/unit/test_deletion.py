@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deleting at the home, whoever was asked: what two nodes do in turn."""
+
+import contextlib
+import dataclasses
+import types
+
+from cinder import exception
+import testtools
+
+from cinder_localclone import deletion
+from cinder_localclone import exceptions
+from cinder_localclone import handlers
+from cinder_localclone.state import Phase
+from tests.unit import world as worlds
+
+A, B = 'a@l', 'b@l'
+
+
+class DeletionTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.world = worlds.World()
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
+        self.volume = self.world.create_volume(A)
+        # Cinder's manager has read its row before.
+        self.stale = types.SimpleNamespace(**vars(self.volume))
+
+    def shadow(self):
+        found, = self.world.shadows.values()
+        return found
+
+    def delete(self, node=None):
+        deletion.delete((node or self.a).node, None, self.stale)
+
+    def test_at_rest(self):
+        self.delete()
+        self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
+
+    def test_moved_since_the_row_was_read(self):
+        self.a.move(self.volume, B)
+        self.delete()
+        self.assertIs(Phase.RELEASING, self.shadow().phase)
+        self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
+        # The source is the source's to remove, under its own name.
+        self.assertEqual([self.stale.name], list(self.a.lvs))
+
+    def test_moved_while_the_delete_waited_for_the_lock(self):
+        locked = self.a.node.lock
+
+        @contextlib.contextmanager
+        def lock(name):
+            if self.volume.host.startswith(A):
+                self.a.move(self.volume, B)
+            with locked(name):
+                yield
+        deletion.delete(dataclasses.replace(self.a.node, lock=lock), None,
+                        self.stale)
+        self.assertIs(Phase.RELEASING, self.shadow().phase)
+        self.assertEqual({}, self.b.lvs)
+
+    def test_busy_at_its_new_home(self):
+        self.a.move(self.volume, B)
+        self.b.opened.add('localclone-' + self.volume.id)
+        self.assertRaises(exception.VolumeIsBusy, self.delete)
+        self.assertIs(Phase.MIGRATING, self.shadow().phase)
+
+    def test_its_new_home_is_down(self):
+        self.a.move(self.volume, B)
+        self.b.dead = True
+        self.assertRaises(exceptions.PeerUnreachable, self.delete)
+        self.assertIn(self.stale.name, self.a.lvs)
+
+    def test_gone_already(self):
+        del self.world.volumes[self.volume.id]
+        self.delete()
+
+    def test_a_peer_does_not_hand_it_on_again(self):
+        self.a.move(self.volume, B)
+        service = types.SimpleNamespace(
+            node=self.a.node, reconciler=self.a.reconciler)
+        self.assertRaises(
+            exceptions.StaleMove, handlers.Handlers(service).delete, None,
+            self.volume.id)
+        service.node = self.b.node
+        handlers.Handlers(service).delete(None, self.volume.id)
+        self.assertIs(Phase.RELEASING, self.shadow().phase)
