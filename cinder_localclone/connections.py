@@ -94,7 +94,8 @@ class Connections:
             connector_host=connector.get('host') or '',
             initiator=connector.get('initiator'), attachments=attachments,
             move=self._node.records.move_of(volume.id),
-            pinned=_pinned(volume))
+            pinned=_pinned(volume),
+            by_cinder=records.is_migrated_by_cinder(volume))
 
     def _remote_connection(self, volume_id: str, connector: ports.Connector
                            ) -> dict[str, typing.Any]:

@@ -44,6 +44,7 @@ class Request:
     :param attachments: all attachments, the connecting one included
     :param move: the volume's move, if one is under way
     :param pinned: why the volume must stay where it is, if it must
+    :param by_cinder: whether Cinder's own migration or retype has it
     """
 
     status: str
@@ -54,6 +55,7 @@ class Request:
     attachments: Sequence[Attachment] = ()
     move: state.Move | None = None
     pinned: str | None = None
+    by_cinder: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +97,11 @@ def decide(request: Request) -> Decision:
         return Decision(
             Verdict.REFUSE, 'it is attached to another instance on %s.'
             % elsewhere[0].host, exceptions.AttachedElsewhere)
+    if (request.by_cinder and not by_instance and request.move
+            and request.move.phase in state.READS_SOURCE):
+        # Its rows get another home when that is copied, in which neither
+        # end of the move would find it again.
+        return _under_way(request.move)
     if request.move and request.move.phase is state.Phase.STARTING:
         # Without the other attachment it is no live migration any more, but
         # its guest may still write at the source.
@@ -121,9 +128,17 @@ def _during_move(request: Request, move: state.Move,
         # The home already serves every byte, local or through its clone; a
         # second clone on top would double the sources that may fail.
         return _remotely(request, 'it is still being moved to its home')
-    return Decision(
-        Verdict.REFUSE, 'it is being moved (%s); try again when that has '
-        'ended.' % move.display_phase, exceptions.MoveUnderWay)
+    return _under_way(move)
+
+
+def _under_way(move: state.Move) -> Decision:
+    return Decision(Verdict.REFUSE, under_way(move), exceptions.MoveUnderWay)
+
+
+def under_way(move: state.Move) -> str:
+    """Why a volume that is moving can't be had, in words."""
+    return ('it is being moved (%s); try again when that has ended.'
+            % move.display_phase)
 
 
 def _remotely(request: Request, reason: str) -> Decision:

@@ -33,6 +33,7 @@ from cinder_localclone import opts
 from cinder_localclone import peer
 from cinder_localclone import ports
 from cinder_localclone import records
+from cinder_localclone import state
 from cinder_localclone import version
 
 LOG = logging.getLogger(__name__)
@@ -156,12 +157,24 @@ class LocalCloneDriver(driver.VolumeDriver):
                        ) -> tuple[bool, dict[str, typing.Any] | None]:
         """To a node of this backend: not by this way, which would copy.
 
-        To another backend: Cinder's own copy.
+        To another backend: Cinder's own copy, unless the volume is moving:
+        Cinder would give its rows another home meanwhile.
+
+        :raises NotImplementedError: for a node of this backend
+        :raises MoveUnderWay: while it is moving; its owner, who may have
+            asked for another type, is told
         """
         if str(host['capabilities'].get('location_info')).startswith(
                 'LocalCloneDriver:'):
             raise NotImplementedError(_(
                 'A volume moves to another node by being attached there.'))
+        move = self.service.node.records.move_of(volume.id)
+        if move and move.phase in state.READS_SOURCE:
+            error = exceptions.MoveUnderWay(
+                volume=volume.id, host=host['host'],
+                reason=decision.under_way(move))
+            messages.tell_owner(context, volume.id, error)
+            raise error
         return False, None
 
     def local_path(self, volume: ports.Volume) -> str:
