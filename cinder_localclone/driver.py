@@ -14,6 +14,7 @@ from cinder.common import constants
 from cinder import exception
 from cinder.i18n import _
 from cinder import interface
+from cinder.message import message_field
 from cinder.volume import driver
 from cinder.volume.drivers import lvm as cinder_lvm
 from cinder.volume import volume_utils
@@ -106,6 +107,8 @@ class LocalCloneDriver(driver.VolumeDriver):
         """Create an LV and its handle, or the destination of a move.
 
         :raises NotImplementedError: for Cinder's own migration to here
+        :raises EncryptionUnsupported: for an encrypted type; its owner is
+            told
         """
         node = self.service.node
         if records.is_shadow(volume):
@@ -120,6 +123,13 @@ class LocalCloneDriver(driver.VolumeDriver):
                 'Attaching a volume on a node of this backend moves it '
                 'there. "volume migrate" and "volume retype" cannot bring '
                 'volumes here.'))
+        if records.is_encrypted(volume):
+            # os-brick's encryptors take the handle for their own device.
+            error = exceptions.EncryptionUnsupported(volume=volume.id)
+            messages.tell_owner(
+                volume._context, volume.id, error,
+                message_field.Action.CREATE_VOLUME_FROM_BACKEND)
+            raise error
         node.stack.create_lv(volume.name, volume.size << 30, volume.id)
         node.stack.ensure_handle_on_lv(
             volume.id, volume.name, volume.size << 30)

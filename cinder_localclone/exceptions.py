@@ -72,6 +72,15 @@ class MoveUnderWay(Refused):
     user_message = 'MOVE_BUSY'
 
 
+class EncryptionUnsupported(LocalCloneError):
+    """A volume of an encrypted type, which this backend does not take."""
+
+    message = _('Volume %(volume)s is of an encrypted type, and this backend '
+                'can\'t serve encrypted volumes. Nothing was created. Choose '
+                'a type without encryption, or one of another backend.')
+    user_message = 'ENCRYPTED'
+
+
 class NotPossible(LocalCloneError):
     """What an operator asked for cannot be done."""
 

@@ -66,6 +66,9 @@ DETAILS = {
     'DESTINATION_WRITTEN': ('LC16', _(
         'The volume cannot go back to the host that it comes from: it was '
         'already written on the new one.')),
+    'ENCRYPTED': ('LC17', _(
+        'This storage does not offer encrypted volumes; choose a volume type '
+        'without encryption, or one of another storage.')),
 }
 
 
@@ -81,14 +84,17 @@ def load(_extension_manager) -> None:
     register()
 
 
-def tell_owner(context, volume_id: str, error: Exception) -> None:
-    """Record for the volume's owner why it was not attached.
+def tell_owner(context, volume_id: str, error: Exception,
+               action: tuple[str, str] = message_field.Action.ATTACH_VOLUME
+               ) -> None:
+    """Record for the volume's owner why something was not done.
 
     :param context: the request context of the owner
+    :param action: what was not done
     """
     key = getattr(error, 'user_message', 'FAILED')
-    api.API().create(context, message_field.Action.ATTACH_VOLUME,
-                     resource_uuid=volume_id, detail=DETAILS[key])
+    api.API().create(context, action, resource_uuid=volume_id,
+                     detail=DETAILS[key])
 
 
 register()

@@ -30,7 +30,8 @@ def volume(**more):
     values = dict(id='v', name='volume-v', name_id='v', size=1,
                   host=HOST + '#p', status='reserved', group_id=None,
                   migration_status=None, replication_driver_data=None,
-                  volume_attachment=[], _context='context')
+                  volume_attachment=[], _context='context',
+                  encryption_key_id=None, volume_type_id=None)
     values.update(more)
     return types.SimpleNamespace(**values)
 

@@ -31,12 +31,14 @@ FROZEN = {
     'LC14': ('METADATA_LOST', '26e096'),
     'LC15': ('CLONE_FAILED', '54f520'),
     'LC16': ('DESTINATION_WRITTEN', '950a5b'),
+    'LC17': ('ENCRYPTED', '75c3de'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
 TOLD = {
     'CloneFailed': 'LC15', 'Busy': 'LC07', 'CommandTimeout': 'LC09',
-    'DestinationWritten': 'LC16', 'InvalidTransition': 'LC07',
+    'DestinationWritten': 'LC16', 'EncryptionUnsupported': 'LC17',
+    'InvalidTransition': 'LC07',
     'LoginFailed': 'LC12', 'MetadataLost': 'LC14',
     'MetadataTooSmall': 'LC13', 'MissingData': 'LC08',
     'NoFreeSpace': 'LC03', 'NotReady': 'LC04', 'PeerUnreachable': 'LC02',

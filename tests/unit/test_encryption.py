@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Encrypted volume types, as Cinder's own schema has them."""
+
+from unittest import mock
+import warnings
+
+from cinder import context
+from cinder.db import api as db
+from cinder.message import message_field
+from cinder.tests.unit import fake_constants as fake
+from cinder.tests.unit import test
+from cinder.tests.unit import utils
+from cinder.volume import configuration
+from cinder.volume import volume_types
+import ddt
+
+from cinder_localclone import driver
+from cinder_localclone import exceptions
+from cinder_localclone import messages
+from cinder_localclone import state
+
+
+@ddt.ddt
+class EncryptedTypeTest(test.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        # Cinder's own deprecations, which its fixture shows.
+        warnings.simplefilter('ignore', DeprecationWarning)
+        self.admin = context.get_admin_context()
+        self.owner = context.RequestContext(fake.USER_ID, fake.PROJECT_ID)
+        self.driver = driver.LocalCloneDriver(
+            configuration=configuration.Configuration(
+                [], config_group=configuration.SHARED_CONF_GROUP),
+            host='n1@l')
+        self.driver.service = mock.MagicMock()
+        self.node = self.driver.service.node
+        self.api = self.patch('cinder_localclone.messages.api').API()
+
+    def type(self, encrypted):
+        kind = volume_types.create(self.admin, 'kind')
+        if encrypted:
+            db.volume_type_encryption_create(self.admin, kind.id, {
+                'control_location': 'front-end', 'provider': 'luks',
+                'cipher': 'aes-xts-plain64', 'key_size': 256})
+        return kind.id
+
+    def volume(self, encrypted, **more):
+        return utils.create_volume(
+            self.owner, volume_type_id=self.type(encrypted), size=1, **more)
+
+    def assert_refused(self, volume):
+        error = self.assertRaises(exceptions.EncryptionUnsupported,
+                                  self.driver.create_volume, volume)
+        self.assertIn(volume.id, str(error))
+        self.assertEqual([], self.node.mock_calls)
+        self.api.create.assert_called_once_with(
+            self.owner, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
+            resource_uuid=volume.id, detail=messages.DETAILS['ENCRYPTED'])
+
+    @ddt.data({}, {'encryption_key_id': fake.ENCRYPTION_KEY_ID},
+              {'source_volid': fake.VOLUME2_ID})
+    def test_an_encrypted_type_is_refused(self, more):
+        self.assert_refused(self.volume(True, **more))
+
+    def test_a_key_is_refused_whatever_the_type_says_now(self):
+        self.assert_refused(self.volume(
+            False, encryption_key_id=fake.ENCRYPTION_KEY_ID))
+
+    def test_other_types_are_not(self):
+        self.driver.create_volume(self.volume(False))
+        self.assertTrue(self.node.stack.create_lv.called)
+        self.assertFalse(self.api.create.called)
+
+    def test_what_exists_moves_as_before(self):
+        shadow = self.volume(
+            True, migration_status='target:' + fake.VOLUME_ID,
+            replication_driver_data=str(state.Token(
+                state.Phase.MIGRATING, 'n', state.Geometry(128, 32, 8))))
+        with mock.patch.object(driver, 'destination') as destination:
+            self.driver.create_volume(shadow)
+        self.assertTrue(destination.prepare.called)
