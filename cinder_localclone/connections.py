@@ -71,6 +71,8 @@ class Connections:
                 return _local_connection(volume_id)
             if choice.verdict is decision.Verdict.REMOTE:
                 return self._remote_connection(volume_id, connector)
+            if choice.verdict is decision.Verdict.LIVE_MOVE:
+                self._check_exports(volume, connector)
             if (node_of_connector
                     and choice.verdict is not decision.Verdict.REFUSE):
                 source.move_volume(
@@ -80,6 +82,22 @@ class Connections:
                 return _local_connection(volume_id)
         raise choice.error(volume=volume_id, host=connector.get('host'),
                            reason=choice.reason)
+
+    def _check_exports(self, volume: ports.Volume,
+                       connector: ports.Connector) -> None:
+        """Nobody has the volume but whom an attachment names.
+
+        Such a host would hold the live migration up for ever: no detach
+        ends its connection.
+
+        :raises Refused: if that can't be helped now
+        """
+        self._reconciler.settle_exports(volume, None)
+        if self._reconciler.unnamed_exports(volume, None):
+            raise exceptions.Refused(
+                volume=volume.id, host=connector.get('host'),
+                reason='it is exported to a host that no attachment names. '
+                'That export ends by itself; try again in ten minutes.')
 
     def _request(self, volume: ports.Volume, connector: ports.Connector,
                  node_of_connector: str | None) -> decision.Request:

@@ -20,6 +20,8 @@ from cinder_localclone import state
 #: Seconds after which a connection that was ended, but is still attached by
 #: Cinder's records, counts as one again.
 ENDING = 600
+#: Seconds within which Cinder records what it was offered.
+OFFERING = 600
 
 
 class Exports:
@@ -34,6 +36,10 @@ class Exports:
         self.prefix = prefix
         self.address = address
         self.port = port
+        #: Where hosts without the backend are served.
+        self.portal = iscsi_target.portal(address, port)
+        #: iSCSI names of what was offered: when, monotonic seconds
+        self._offered: dict[str, float] = {}
         #: (volume id, initiator or None for all): when, monotonic seconds
         self._ended: dict[tuple[str, str | None], float] = {}
 
@@ -89,6 +95,7 @@ class Exports:
         :returns: connection properties for that host
         """
         iqn = names.remote_iqn(self.prefix, volume_id, initiator)
+        self._offered[iqn] = time.monotonic()
         self._export(iqn, volume_id, False, initiator, auth)
         for which in (initiator, None):
             self._ended.pop((volume_id, which), None)
@@ -130,11 +137,34 @@ class Exports:
         """The names of all targets that this node serves."""
         return {target['iqn'] for target in self._targets()}
 
-    def served_to_others(self) -> set[str]:
-        """The volumes that are served to hosts without this backend."""
-        volumes = {names.volume_of_remote_iqn(self.prefix, iqn)
-                   for iqn in self.offered()}
-        return {volume_id for volume_id in volumes if volume_id}
+    def remote(self) -> dict[str, set[str]]:
+        """What is served to hosts without this backend.
+
+        :returns: iSCSI names of targets by volume id
+        """
+        found: dict[str, set[str]] = {}
+        for iqn in self.offered():
+            volume_id = names.volume_of_remote_iqn(self.prefix, iqn)
+            if volume_id:
+                found.setdefault(volume_id, set()).add(iqn)
+        return found
+
+    def withdraw_unnamed(self, volume_id: str, unnamed: set[str],
+                         at_once: bool = False) -> bool:
+        """Stop serving a volume under names that no attachment has.
+
+        Not what was offered a moment ago: an attachment gets its connector
+        only after the host was told where the export is.
+
+        :param at_once: even then
+        :returns: whether anything was withdrawn
+        """
+        since = time.monotonic() - OFFERING
+        self._offered = {iqn: when for iqn, when in self._offered.items()
+                         if when > since}
+        return any([self._unexport(iqn, volume_id)
+                    for iqn in sorted(unnamed)
+                    if at_once or iqn not in self._offered])
 
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
         """Stop serving a volume to one initiator, or (None) to all.

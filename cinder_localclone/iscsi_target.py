@@ -15,10 +15,14 @@ def new_credentials() -> str:
                            volume_utils.generate_password())
 
 
+def portal(address: str, port: int) -> str:
+    """Where targets are served: address and port."""
+    return '%s:%d' % ('[%s]' % address if ':' in address else address, port)
+
+
 def location(address: str, port: int, iqn: str) -> str:
     """Where a target is, in the form of Cinder's provider_location."""
-    host = '[%s]' % address if ':' in address else address
-    return '%s:%d,1 %s 0' % (host, port, iqn)
+    return '%s,1 %s 0' % (portal(address, port), iqn)
 
 
 def connection_properties(where: str, auth: str) -> dict[str, Any]:

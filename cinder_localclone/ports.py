@@ -8,6 +8,7 @@ anything.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 import typing
 
 from cinder_localclone.dm import tables
@@ -147,6 +148,9 @@ class Stack(typing.Protocol):
 class Exports(typing.Protocol):
     """What this node serves; see :mod:`cinder_localclone.export`."""
 
+    #: Where hosts without this backend are served.
+    portal: str
+
     def source_location(self, shadow_id: str) -> str:
         """Where the source of a move is served (provider_location)."""
 
@@ -164,7 +168,7 @@ class Exports(typing.Protocol):
         """Serve a volume to a host without this backend."""
 
     def offer_again(self, volume_id: str, initiator: str,
-                    properties: dict[str, typing.Any]) -> bool:
+                    properties: Mapping[str, typing.Any]) -> bool:
         """Serve a volume as before: a reboot forgets all exports."""
 
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
@@ -173,11 +177,12 @@ class Exports(typing.Protocol):
     def serving(self, volume_id: str) -> tuple[bool, bool]:
         """Whether a volume is served; whether not only to a destination."""
 
-    def offered(self) -> set[str]:
-        """The names of all targets that this node serves."""
+    def remote(self) -> dict[str, set[str]]:
+        """What is served to hosts without this backend, by volume."""
 
-    def served_to_others(self) -> set[str]:
-        """The volumes that are served to hosts without this backend."""
+    def withdraw_unnamed(self, volume_id: str, unnamed: set[str],
+                         at_once: bool = False) -> bool:
+        """Stop serving what no attachment names, unless it is new."""
 
 
 class Sessions(typing.Protocol):

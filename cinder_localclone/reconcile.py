@@ -5,10 +5,9 @@ The same code runs at start-up, periodically, after each call of a peer and
 for an operator's repair. Nothing here depends on how far an earlier run got.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 import contextlib
 import functools
-import typing
 
 from cinder.volume import volume_utils
 from oslo_log import log as logging
@@ -24,6 +23,7 @@ from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import records
+from cinder_localclone import served
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone.state import READS_SOURCE
@@ -79,9 +79,6 @@ class Reconciler:
             self._remove_stray_handle(volume_id)
             return
         self.node.exports.withdraw_strays(self.node.records.is_move)
-        if _is_idle(volume) and (
-                volume_id in self.node.exports.served_to_others()):
-            self.node.exports.withdraw_volume(volume_id, None)
         if self.node.stack.survey().metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
             raise exceptions.MissingData(
@@ -89,16 +86,35 @@ class Reconciler:
                 host=self.node.host)
         self.node.stack.ensure_handle_on_lv(
             volume_id, volume.name, volume.size << 30)
-        self._serve_again(volume)
+        self.settle_exports(volume, None)
 
-    def _serve_again(self, volume: ports.Volume) -> None:
-        """To hosts that have the volume over iSCSI: a reboot ends exports."""
-        for initiator, properties in _remote_connections(volume):
-            if self.node.exports.offer_again(volume.id, initiator,
-                                             properties):
+    def settle_exports(self, volume: ports.Volume, move: state.Move | None
+                       ) -> None:
+        """Serve the hosts whose attachments say so, and no others.
+
+        A reboot ends exports; a detach that was lost leaves one behind.
+
+        :param move: the volume's move, if one is under way
+        """
+        unnamed = self.unnamed_exports(volume, move)
+        if unnamed and served.by_attachment(
+                volume, records.is_migrated_by_cinder(volume)):
+            self.node.exports.withdraw_unnamed(
+                volume.id, unnamed, at_once=served.is_idle(volume))
+        for each in served.wanted(volume, move, self.node.host,
+                                  self.node.exports.portal):
+            if self.node.exports.offer_again(volume.id, each.initiator,
+                                             each.properties):
                 LOG.info('Volume %(volume)s is exported to %(initiator)s '
                          'again.', {'volume': volume.id,
-                                    'initiator': initiator})
+                                    'initiator': each.initiator})
+
+    def unnamed_exports(self, volume: ports.Volume, move: state.Move | None
+                        ) -> set[str]:
+        """The iSCSI names of exports that no attachment names."""
+        return served.unnamed(
+            volume, move, self.node.host, self.node.exports.portal,
+            self.node.exports.remote().get(volume.id, set()))
 
     def _is_home(self, volume: ports.Volume) -> bool:
         return volume_utils.extract_host(volume.host) == self.node.host
@@ -129,7 +145,7 @@ class Reconciler:
             return  # delete_volume removes it
         if move.phase in (Phase.STARTING, Phase.MIGRATING):
             disk = destination.build(self.node, move, create=False)
-            self._serve_again(volume)
+            self.settle_exports(volume, move)
             if move.phase is Phase.STARTING:
                 self.node.stack.set_hydration(move.shadow_id, False)
                 self._roll_back_if_dropped(move, volume)
@@ -195,6 +211,8 @@ class Reconciler:
             move.volume_id, move.source_lv, move.size_bytes)
         if move.committed:
             self.node.exports.offer_source(move)
+            if volume is not None:
+                self.settle_exports(volume, move)
             if move.phase is Phase.STARTING and volume is not None:
                 self._release_if_detached(move, volume)
         elif move.phase in READS_SOURCE:
@@ -256,16 +274,14 @@ class Reconciler:
         home = {volume.id: volume for volume in
                 self.node.records.volumes_of(self.node.host)}
         survey = self.node.stack.survey()
-        # Asked for once, if at all.
-        served = functools.cache(self.node.exports.offered)
-        to_others = functools.cache(self.node.exports.served_to_others)
+        remote = functools.cache(self.node.exports.remote)  # asked once
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting'):
                 continue
             if (not survey.handle_is_on_lv(volume_id, volume.name)
-                    or _lacks_export(volume, served)
-                    or _is_idle(volume) and volume_id in to_others()):
+                    or self._exports_differ(
+                        volume, remote().get(volume_id, set()))):
                 self._attempt(volume_id)
         handles = survey.volumes_above(self.node.stack.group)
         for stray in handles - set(home) - set(moving):
@@ -274,6 +290,17 @@ class Reconciler:
         if moves:
             for volume_id in moving:
                 self._attempt(volume_id)
+
+    def _exports_differ(self, volume: ports.Volume, remote: set[str]
+                        ) -> bool:
+        """Whether a volume at rest has other exports than attachments name.
+
+        :param remote: iSCSI names of those that it has
+        """
+        at = self.node.host, self.node.exports.portal
+        return bool(
+            {each.iqn for each in served.wanted(volume, None, *at)} - remote
+            or served.unnamed(volume, None, *at, remote))
 
     def _withdraw_strays(self, moves: Iterable[state.Move]) -> None:
         wanted = {move.shadow_id for move in moves
@@ -296,30 +323,3 @@ class Reconciler:
                           {'volume': volume_id, 'error': exc},
                           exc_info=not isinstance(
                               exc, exceptions.LocalCloneError))
-
-
-def _remote_connections(volume: ports.Volume
-                        ) -> Iterator[tuple[str, dict[str, typing.Any]]]:
-    """Who has a volume over iSCSI: (initiator, connection properties)."""
-    for attachment in volume.volume_attachment:
-        properties = attachment.connection_info or {}
-        initiator = (attachment.connector or {}).get('initiator')
-        if initiator and properties.get('driver_volume_type') == 'iscsi':
-            yield initiator, properties
-
-
-def _is_idle(volume: ports.Volume) -> bool:
-    """Nothing is attached and nothing is about to be: no export is used.
-
-    What attaches a volume changes its status first; Cinder's own migration
-    says so elsewhere.
-    """
-    return (volume.status == 'available' and not volume.volume_attachment
-            and not records.is_migrated_by_cinder(volume))
-
-
-def _lacks_export(volume: ports.Volume,
-                  served: Callable[[], set[str]]) -> bool:
-    return volume.status == 'in-use' and any(
-        properties['target_iqn'] not in served()
-        for _initiator, properties in _remote_connections(volume))

@@ -27,6 +27,7 @@ DESCRIPTIONS = {
     'offer_source': 'exported the source of {0.volume_id}',
     'withdraw_source': 'withdrew the export of {0.volume_id}',
     'withdraw_volume': 'withdrew exports of {0} that nothing uses',
+    'withdraw_unnamed': 'withdrew exports of {0} that no attachment names',
     'withdraw_strays': 'withdrew exports of moves that are over',
     'advance': 'move of {0.volume_id}: {1.value}',
     'roll_back': 'rolled the move of {0.volume_id} back to its source',

@@ -23,7 +23,7 @@ ELSEWHERE = {'host': 'x', 'initiator': 'iqn.x'}
 
 def attachment(host, instance='vm'):
     return types.SimpleNamespace(
-        instance_uuid=instance, connection_info=None,
+        instance_uuid=instance, connection_info=None, mountpoint=None,
         connector={'host': host} if host else None)
 
 
@@ -98,6 +98,7 @@ class ServeTest(Base):
         properties = self.serve(connector)
         self.assertEqual('iscsi', properties['driver_volume_type'])
         self.assertEqual({'target_iqn': connector['initiator'],
+                          'target_portal': 'portal of ' + A,
                           'discard': True}, properties['data'])
         self.assertEqual({(self.volume.id, connector['initiator'])},
                          self.a.remote)

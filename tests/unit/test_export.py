@@ -106,7 +106,7 @@ class ServedTest(testtools.TestCase):
         self.serve((SOURCE, []), (REMOTE, []), ('iqn.x:foreign', []))
         self.assertEqual({SOURCE, REMOTE, 'iqn.x:foreign'},
                          self.exports.offered())
-        self.assertEqual({VOLUME}, self.exports.served_to_others())
+        self.assertEqual({VOLUME: {REMOTE}}, self.exports.remote())
 
     def test_volume_is_withdrawn_from_one(self):
         self.lio.unexport.return_value = True

@@ -20,7 +20,8 @@ A, B = test_move.A, test_move.B
 
 def attachment(host):
     return types.SimpleNamespace(
-        connector={'host': host} if host else None, connection_info=None)
+        connector={'host': host} if host else None, connection_info=None,
+        mountpoint=None)
 
 
 class Migration:

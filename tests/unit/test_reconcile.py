@@ -43,7 +43,8 @@ class AtRestTest(Base):
         self.volume.volume_attachment = [types.SimpleNamespace(
             connector={'host': 'x', 'initiator': initiator},
             connection_info=dict({
-                'driver_volume_type': 'iscsi', 'target_iqn': initiator},
+                'driver_volume_type': 'iscsi', 'target_iqn': initiator,
+                'target_portal': 'portal of ' + A},
                 **more))]
 
     def test_a_handle_that_is_lost(self):

@@ -20,14 +20,14 @@ ORDER = (
     'restore', 'repair', 'inspection', 'wake', 'directory',
     'sessions', 'export', 'stack', 'peer', 'records', 'privileged',
     'iscsi_target', 'opts', 'messages', 'version',
-    'node', 'ports', 'hydration', 'decision', 'survey', 'lvm', 'dm',
-    'names', 'state', 'exceptions',
+    'node', 'served', 'ports', 'hydration', 'decision', 'survey', 'lvm',
+    'dm', 'names', 'state', 'exceptions',
 )
 #: These are values and functions of values: they import each other, what is
 #: listed here of the standard library, and nothing else, so nothing that
 #: acts; except for exceptions, whose base is Cinder's.
-PURE = ('node', 'ports', 'hydration', 'decision', 'survey', 'lvm', 'dm',
-        'names', 'state', 'exceptions')
+PURE = ('node', 'served', 'ports', 'hydration', 'decision', 'survey', 'lvm',
+        'dm', 'names', 'state', 'exceptions')
 HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'hashlib',
             'json', 're', 'struct', 'types', 'typing'}
 #: Lines of a module, at most.

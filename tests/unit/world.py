@@ -143,6 +143,8 @@ class SimNode:
     exports: dict = dataclasses.field(default_factory=dict)
     #: Hosts without the backend that are served: (volume, initiator).
     remote: set = dataclasses.field(default_factory=set)
+    #: Those of them that were offered a moment ago, as its service knows.
+    offered: set = dataclasses.field(default_factory=set)
     sessions: dict = dataclasses.field(default_factory=dict)
     opened: set = dataclasses.field(default_factory=set)
     #: What only the disk's volatile cache has: LV, region, value before.
@@ -187,6 +189,7 @@ class SimNode:
     def stop(self, power):
         self.dead = True
         self.held.clear()
+        self.offered.clear()
         if power:
             for lv, region, before in reversed(self.cached):
                 self.lvs[lv][region] = before
@@ -255,7 +258,8 @@ class _Acting:
     _READS = ('survey', 'lvs', 'devices', 'free_space', 'clone_status',
               'volume', 'volumes_of', 'get_move', 'move_of', 'moves_of',
               'source_location', 'serving', 'offered', 'completed_reads',
-              'served_to_others', 'withdraw_volume', 'is_move', 'services')
+              'remote', 'portal', 'withdraw_volume', 'withdraw_unnamed',
+              'is_move', 'services')
 
     def __init__(self, node, inner):
         self._node = node
@@ -397,6 +401,7 @@ class SimStack:
 class SimExports:
     def __init__(self, node):
         self.node = node
+        self.portal = 'portal of ' + node.host
 
     def source_location(self, shadow_id):
         return shadow_id
@@ -413,22 +418,31 @@ class SimExports:
             del self.node.exports[shadow_id]
 
     def serving(self, volume_id):
-        others = volume_id in self.served_to_others()
+        others = volume_id in self.remote()
         return others or volume_id in self.node.exports.values(), others
 
-    def offered(self):
-        return set(self.node.exports)
+    def remote(self):
+        found: dict[str, set[str]] = {}
+        for volume_id, initiator in self.node.remote:
+            found.setdefault(volume_id, set()).add(initiator)
+        return found
 
-    def served_to_others(self):
-        return {volume_id for volume_id, _initiator in self.node.remote}
+    def withdraw_unnamed(self, volume_id, unnamed, at_once=False):
+        gone = {(volume_id, iqn) for iqn in unnamed}
+        if not at_once:
+            gone -= self.node.offered
+        self.node.remote -= gone
+        return bool(gone)
 
     def offer_volume(self, volume_id, initiator, auth):
         assert names.handle(volume_id) in self.node.devices
         self.node.remote.add((volume_id, initiator))
-        return {'target_iqn': initiator}
+        self.node.offered.add((volume_id, initiator))
+        return {'target_iqn': initiator, 'target_portal': self.portal}
 
     def offer_again(self, volume_id, initiator, properties):
-        self.offer_volume(volume_id, initiator, '')
+        assert names.handle(volume_id) in self.node.devices
+        self.node.remote.add((volume_id, initiator))
 
     def withdraw_volume(self, volume_id, initiator):
         gone = {each for each in self.node.remote if each[0] == volume_id

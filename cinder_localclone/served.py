@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""To which hosts without the backend a node serves a volume. Pure.
+
+A remote export is there because an attachment names it: its initiator, its
+iSCSI name and the portal, which is that of one node. So each node tells from
+the attachments which exports it must have; any other serves nobody.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+from cinder_localclone import decision
+from cinder_localclone import ports
+from cinder_localclone import state
+from cinder_localclone.state import Phase
+
+#: Statuses in which whoever has a volume has an attachment. In others it is
+#: Cinder itself that reads or writes, without one.
+BY_ATTACHMENT = decision.NOVA_STATUSES | {'available', 'detaching'}
+
+
+@dataclasses.dataclass(frozen=True)
+class Connection:
+    """An attachment over iSCSI.
+
+    :param initiator: iSCSI name of the host that has the volume
+    :param iqn: what it was told that the export is named
+    :param portal: where it was told that the export is
+    :param properties: all that it was told, the CHAP secret too
+    """
+
+    initiator: str
+    iqn: str
+    portal: str
+    properties: Mapping[str, Any] = dataclasses.field(repr=False)
+
+
+def connections(volume: ports.Volume) -> Iterator[Connection]:
+    """Which hosts have a volume over iSCSI, by Cinder's records."""
+    for attachment in volume.volume_attachment:
+        properties = attachment.connection_info or {}
+        initiator = (attachment.connector or {}).get('initiator')
+        if initiator and properties.get('driver_volume_type') == 'iscsi':
+            yield Connection(initiator, properties['target_iqn'],
+                             properties['target_portal'], properties)
+
+
+def serves(volume: ports.Volume, move: state.Move | None, host: str) -> bool:
+    """Whether a node may serve a volume to a host without the backend.
+
+    Its home does. During a live migration the source does as well: the
+    guest is still where that serves it.
+    """
+    if move and move.committed and move.phase is Phase.STARTING:
+        return host in (move.source, move.destination)
+    home: str = volume.host.partition('#')[0]
+    return home == host
+
+
+def wanted(volume: ports.Volume, move: state.Move | None, host: str,
+           portal: str) -> list[Connection]:
+    """Those that a node must serve.
+
+    :param move: the volume's move, if one is under way
+    :param host: service host of the node
+    :param portal: where the node exports
+    """
+    if not serves(volume, move, host):
+        return []
+    return [each for each in connections(volume) if each.portal == portal]
+
+
+def unnamed(volume: ports.Volume, move: state.Move | None, host: str,
+            portal: str, served: set[str]) -> set[str]:
+    """What a node serves though no attachment names it.
+
+    At rest a portal does not count: a node's address may have been changed
+    since, which need not end what is connected.
+
+    :param served: iSCSI names of the volume's remote exports on the node
+    """
+    named = (connections(volume) if move is None and serves(
+        volume, move, host) else wanted(volume, move, host, portal))
+    return served - {each.iqn for each in named}
+
+
+def by_attachment(volume: ports.Volume, by_cinder: bool) -> bool:
+    """Whether whoever has a volume over iSCSI has an attachment that says so.
+
+    Not Cinder itself; nor a client that attaches in two calls of its own,
+    as was done before attachments were told the connector.
+
+    :param by_cinder: whether Cinder's own migration or retype has it
+    """
+    return (volume.status in BY_ATTACHMENT and not by_cinder
+            and not any(not each.connector and each.mountpoint
+                        for each in volume.volume_attachment))
+
+
+def is_idle(volume: ports.Volume) -> bool:
+    """Nothing is attached, and nothing is about to be.
+
+    What attaches a volume changes its status first.
+    """
+    return volume.status == 'available' and not volume.volume_attachment

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports are exactly what attachments and moves name.
+
+The rule itself; nodes of the simulated world; and two nodes' real exports on
+kernels of lists.
+"""
+
+import contextlib
+import json
+import sys
+import types
+from unittest import mock
+
+import ddt
+import fixtures
+import futurist
+import tenacity
+import testtools
+
+from cinder_localclone.dm import tables
+from cinder_localclone import exceptions
+from cinder_localclone import export
+from cinder_localclone import names
+from cinder_localclone import privileged
+from cinder_localclone.privileged import lio
+from cinder_localclone import reconcile
+from cinder_localclone import served
+from cinder_localclone import state
+from cinder_localclone.state import Phase
+from tests.unit import fake_lio
+from tests.unit import world as worlds
+
+A, B, E = 'a@l', 'b@l', 'e@l'
+V = '00000001-0000-4000-8000-000000000000'
+S = '00000002-0000-4000-8000-000000000000'
+
+
+def attachment(host, portal=None, iqn='iqn.d', **more):
+    """Of a host; one that has the volume over iSCSI if a portal is given."""
+    found = dict(
+        instance_uuid='vm', mountpoint=None,
+        connector={'host': host, 'initiator': 'iqn.' + host}
+        if host else None, connection_info={
+            'driver_volume_type': 'iscsi', 'target_iqn': iqn,
+            'target_portal': portal, 'auth_method': 'CHAP',
+            'auth_username': 'u', 'auth_password': 'p'} if portal else {
+                'driver_volume_type': 'local'})
+    return types.SimpleNamespace(**dict(found, **more))
+
+
+def volume(*attachments, **more):
+    return types.SimpleNamespace(**dict(dict(
+        id=V, name='volume-' + V, name_id=V, size=1, host=B + '#p',
+        status='in-use', migration_status=None, replication_driver_data=None,
+        group_id=None, volume_attachment=list(attachments)), **more))
+
+
+def moving(phase, committed, source=B, destination=E):
+    token = state.Token(phase, 'n', state.Geometry(128, 32, 8))
+    return state.Move(
+        V, S, token, committed, source, destination, 'volume-' + V,
+        'volume-' + S, 1, location='192.0.2.1:3260,1 iqn.x:localclone-%s 0'
+        % S, auth='CHAP u p', initiator='iqn.e')
+
+
+@ddt.ddt
+class RuleTest(testtools.TestCase):
+
+    #: phase, committed: which of source, destination and a third node serve
+    @ddt.data(
+        (None, False, [B]), (Phase.STARTING, False, [B]),
+        (Phase.MIGRATING, False, [B]), (Phase.ROLLING_BACK, False, [B]),
+        (Phase.STARTING, True, [B, E]), (Phase.MIGRATING, True, [E]),
+        (Phase.COMPLETING, True, [E]), (Phase.RELEASING, True, [E]))
+    @ddt.unpack
+    def test_who_serves(self, phase, committed, hosts):
+        found = volume(host=(E if committed else B) + '#p')
+        move = phase and moving(phase, committed)
+        self.assertEqual(hosts, [
+            host for host in (A, B, E) if served.serves(found, move, host)])
+
+    def test_only_under_the_nodes_own_portal(self):
+        found = volume(attachment('d', 'B:3260'), attachment('d2', 'E:3260'),
+                       attachment('b'), attachment(None))
+        for portal, hosts in (('B:3260', ['iqn.d']), ('E:3260', ['iqn.d2'])):
+            self.assertEqual(hosts, [each.initiator for each in served.wanted(
+                found, None, B, portal)])
+        self.assertEqual([], served.wanted(found, None, E, 'E:3260'))
+
+    def test_an_address_that_was_changed_ends_no_connection(self):
+        found = volume(attachment('d', 'old:3260', 'iqn:d'))
+        ask = ('new:3260', {'iqn:d', 'iqn:x'})
+        self.assertEqual({'iqn:x'}, served.unnamed(found, None, B, *ask))
+        self.assertEqual({'iqn:d', 'iqn:x'}, served.unnamed(
+            found, moving(Phase.STARTING, True), E, *ask))
+        # It is not the home's.
+        self.assertEqual({'iqn:d', 'iqn:x'}, served.unnamed(
+            found, None, E, *ask))
+
+    @ddt.data(
+        ('available', True), ('reserved', True), ('attaching', True),
+        ('in-use', True), ('detaching', True), ('backing-up', False),
+        ('uploading', False), ('downloading', False), ('maintenance', False),
+        ('restoring-backup', False), ('retyping', False), ('error', False))
+    @ddt.unpack
+    def test_cinder_itself_has_no_attachment(self, status, expected):
+        found = volume(attachment('d'), status=status)
+        self.assertIs(expected, served.by_attachment(found, False))
+        self.assertFalse(served.by_attachment(found, True))
+
+    def test_nor_has_who_attaches_in_two_calls(self):
+        for mountpoint, expected in (('/dev/vdb', False), (None, True)):
+            self.assertIs(expected, served.by_attachment(volume(
+                attachment(None, mountpoint=mountpoint)), False))
+
+    def test_a_secret_is_not_shown(self):
+        found, = served.connections(volume(attachment(
+            'd', 'B:3260', connection_info={
+                'driver_volume_type': 'iscsi', 'target_iqn': 'i',
+                'target_portal': 'B:3260', 'auth_password': 'secret'})))
+        self.assertNotIn('secret', repr(found))
+
+
+class Kernel:
+    """One node: its real exports, on a kernel of lists."""
+
+    def __init__(self, address):
+        self.lio = fake_lio.Lio()
+        self.exports = export.Exports('iqn.x:', address, 3260)
+        self.moves = []
+
+    @contextlib.contextmanager
+    def running(self):
+        with mock.patch.dict(sys.modules, rtslib_fb=self.lio.rtslib):
+            yield
+
+    def names(self):
+        return sorted(target.wwn for target in self.lio.targets)
+
+    def clients(self):
+        """To whom each target is served, and whether read-only."""
+        return {target.wwn: [
+            (acl.node_wwn, lun.write_protect) for tpg in target.tpgs
+            for acl in tpg.node_acls for lun in acl.mapped_luns]
+            for target in self.lio.targets}
+
+
+class LiveMoveOfServedTest(testtools.TestCase):
+    """Home B serves the volume to D over iSCSI; it is migrated D to E."""
+
+    def setUp(self):
+        super().setUp()
+        for room, name, value in (
+                (privileged.default, 'client_mode', False),
+                (lio, '_worker', futurist.SynchronousExecutor()),
+                (lio.tenacity, 'wait_fixed',
+                 lambda _seconds: tenacity.wait_none())):
+            self.useFixture(fixtures.MockPatchObject(room, name, value))
+        self.iqn = names.remote_iqn('iqn.x:', V, 'iqn.d')
+        self.b, self.e = Kernel('192.0.2.2'), Kernel('192.0.2.5')
+        self.row = volume(
+            attachment('d', '192.0.2.2:3260', self.iqn), attachment('e'),
+            host=E + '#p', name='volume-' + S, name_id=S)
+        self.move = moving(Phase.STARTING, True)
+
+    def converge(self, kernel, host):
+        """What a node does for the volume; returns its node."""
+        node = mock.MagicMock(host=host, exports=kernel.exports)
+        node.records.volume.return_value = self.row
+        node.records.move_of.return_value = self.move
+        node.records.remains_of.return_value = []
+        node.stack.survey.return_value.metadata.return_value = None
+        node.stack.devices.return_value = {names.handle(V): tables.Device(
+            names.handle(V), 'u', '253:1', 1, False, '')}
+        node.stack.clone_status.return_value = tables.CloneStatus(
+            128, 1, 9, 0, 4, 0, False, 'rw')
+        node.is_at.side_effect = (
+            lambda connector, at: at.startswith(connector['host'] + '@'))
+        with kernel.running(), mock.patch.object(
+                reconcile.destination, 'build'), mock.patch.object(
+                reconcile.source, 'source_released'):
+            reconcile.Reconciler(node, None).converge_locked(V)
+        return node
+
+    def test_the_destination_serves_nobody(self):
+        self.converge(self.e, E)
+        self.assertEqual([], self.e.names())
+
+    def test_the_source_serves_again_after_its_reboot(self):
+        self.converge(self.b, B)
+        self.assertEqual({
+            self.iqn: [('iqn.d', False)],
+            names.move_iqn('iqn.x:', S): [('iqn.e', True)]},
+            self.b.clients())
+
+    def test_what_a_destination_serves_wrongly_ends(self):
+        self.wrongly(self.e)
+        self.converge(self.e, E)
+        self.assertEqual([], self.e.names())
+
+    def wrongly(self, kernel):
+        with kernel.running():
+            kernel.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
+        kernel.exports = export.Exports(  # long ago
+            'iqn.x:', kernel.exports.address, 3260)
+
+    def test_once_the_guest_has_left_the_source_serves_it_alone(self):
+        self.converge(self.b, B)
+        self.move = moving(Phase.MIGRATING, True)
+        self.converge(self.b, B)
+        self.assertEqual([names.move_iqn('iqn.x:', S)], self.b.names())
+
+    def test_it_stays_where_an_attachment_says_so(self):
+        self.row.host, self.move = B + '#p', None
+        self.row.name_id, self.row.name = V, 'volume-' + V
+        self.converge(self.b, B)
+        self.converge(self.b, B)
+        self.assertEqual([self.iqn], self.b.names())
+
+
+class AtHomeTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.world = worlds.World()
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
+        self.row = self.world.create_volume(A)
+        self.row.status = 'in-use'
+        self.key = self.row.id, 'iqn.d'
+
+    def attach(self, *attachments):
+        self.row.volume_attachment = list(attachments)
+
+    def offer(self, node, initiator='iqn.d', now=False):
+        properties = node.node.exports.offer_volume(
+            self.row.id, initiator, '')
+        if not now:
+            node.offered.clear()
+        return properties
+
+    def test_what_no_attachment_names_ends_in_use_too(self):
+        self.attach(attachment('a'))
+        self.offer(self.a)
+        self.a.reconciler.converge_node()
+        self.assertEqual(set(), self.a.remote)
+
+    def test_but_not_what_was_just_offered(self):
+        self.attach(attachment('a'), attachment(None))
+        self.offer(self.a, now=True)
+        self.a.reconciler.converge_node()
+        self.assertEqual({self.key}, self.a.remote)
+        self.a.offered.clear()
+        self.a.reconciler.converge_node()
+        self.assertEqual(set(), self.a.remote)
+
+    def test_what_an_attachment_names_stays(self):
+        properties = self.offer(self.a)
+        self.attach(attachment('d', properties['target_portal']))
+        self.offer(self.a, 'iqn.other')
+        self.a.reconciler.converge_node()
+        self.assertEqual({self.key}, self.a.remote)
+
+    def test_what_cinder_reads_stays(self):
+        self.offer(self.a)
+        for self.row.status in ('backing-up', 'maintenance'):
+            self.a.reconciler.converge_node()
+        self.row.status, self.row.migration_status = 'in-use', 'migrating'
+        self.a.reconciler.converge_node()
+        self.assertEqual({self.key}, self.a.remote)
+
+    def test_while_it_moves(self):
+        self.row.status = 'reserved'
+        self.a.move(self.row, B)
+        self.attach(attachment('b'))
+        for node in (self.a, self.b):
+            self.offer(node)
+            node.reconciler.converge_moves()
+            self.assertEqual(set(), node.remote)
+
+    def live(self):
+        self.a.opened.add(names.handle(self.row.id))
+        self.attach(attachment('a'), attachment(None))
+        self.a.connections._directory.find = (
+            lambda context, connector: connector['host'] + '@l')
+        return self.a.connections.serve(None, self.row.id, {'host': 'b'})
+
+    def test_a_live_move_ends_what_no_attachment_names(self):
+        self.offer(self.a)
+        self.live()
+        self.assertEqual(set(), self.a.remote)
+        self.assertEqual(1, len(self.world.shadows))
+
+    def test_a_live_move_is_refused_beside_what_was_just_offered(self):
+        self.offer(self.a, now=True)
+        error = self.assertRaises(exceptions.Refused, self.live)
+        self.assertIn('no attachment names', str(error))
+        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({self.key}, self.a.remote)
+
+
+class WithdrawnTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.lio = self.useFixture(
+            fixtures.MockPatchObject(export, 'lio')).mock
+        self.iqn = names.remote_iqn('iqn.x:', V, 'iqn.d')
+        self.lio.exports.return_value = json.dumps([
+            {'iqn': self.iqn, 'devices': [], 'initiators': []}])
+        self.lio.unexport.return_value = True
+        self.exports = export.Exports('iqn.x:', '2001:db8::1', 3260)
+
+    def test_the_portal_is_what_hosts_are_told(self):
+        told = self.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
+        self.assertEqual('[2001:db8::1]:3260', self.exports.portal)
+        self.assertEqual(told['target_portal'], self.exports.portal)
+
+    def test_unless_it_was_just_offered(self):
+        self.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
+        self.assertFalse(self.exports.withdraw_unnamed(V, {self.iqn}))
+        self.lio.unexport.assert_not_called()
+        later = export.time.monotonic() + export.OFFERING + 1
+        with mock.patch.object(export.time, 'monotonic', lambda: later):
+            self.assertTrue(self.exports.withdraw_unnamed(V, {self.iqn}))
+        self.lio.unexport.assert_called_once_with(self.iqn, names.handle(V))
+        self.assertEqual({}, self.exports._offered)
+
+    def test_at_once(self):
+        self.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
+        self.assertTrue(self.exports.withdraw_unnamed(
+            V, {self.iqn}, at_once=True))
