@@ -68,6 +68,18 @@ class Service:
             LOG.error('This node can\'t be the destination of a move: '
                       '%s. Run "cinder-localclone doctor".', problem)
 
+    def outage(self) -> str:
+        """Why this node can serve no volumes at all; '' if it can.
+
+        LVM and device-mapper are asked, each time.
+        """
+        try:
+            self.stack.devices()
+            self.stack.free_space()
+        except Exception as exc:  # whatever it is, nothing works without
+            return str(exc)
+        return ''
+
     def _find_problems(self) -> list[str]:
         problems = []
         targets = devicemapper.targets(self.stack.timeout)

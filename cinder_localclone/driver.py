@@ -27,6 +27,7 @@ from cinder_localclone import decision
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
+from cinder_localclone.lvm import reports
 from cinder_localclone import messages
 from cinder_localclone.moves import destination
 from cinder_localclone import names
@@ -211,11 +212,14 @@ class LocalCloneDriver(driver.VolumeDriver):
         :meth:`.connections.Connections.serve`.
 
         :returns: connection properties for os-brick
+        :raises VolumeNotFound: if it is gone
         :raises LocalCloneError: if it can't be served; its owner is told why
         """
         context = volume._context
         node = self.service.node
-        recorded = self._recorded(volume.id)
+        recorded = node.records.volume(volume.id)
+        if recorded is None:
+            raise exception.VolumeNotFound(volume_id=volume.id)
         try:
             home = volume_utils.extract_host(recorded.host)
             if home != self.host:
@@ -223,7 +227,7 @@ class LocalCloneDriver(driver.VolumeDriver):
                     context, home, volume.id, connector)
             return self.service.connections.serve(
                 context, volume.id, connector)
-        except exceptions.LocalCloneError as exc:
+        except Exception as exc:  # of whatever kind
             messages.tell_owner(context, volume.id, exc)
             if recorded.status in decision.NOVA_STATUSES:
                 node.records.drop_live_attachment(
@@ -243,12 +247,19 @@ class LocalCloneDriver(driver.VolumeDriver):
         is the one that the guest is not on. Whoever has to act is asked. See
         :meth:`.connections.Connections.unserve`.
 
+        A volume that is gone has no connection: they ended when it was
+        deleted.
+
         :param connector: None (a forced detach) ends all connections
         :raises LocalCloneError: if whoever has to act can't
         """
         node = self.service.node
-        where = volume_utils.extract_host(
-            self._recorded(volume.id).host)
+        recorded = node.records.volume(volume.id)
+        if recorded is None:
+            LOG.info('Volume %s is gone, and with it its connections.',
+                     volume.id)
+            return
+        where = volume_utils.extract_host(recorded.host)
         move = node.records.move_of(volume.id)
         from_source = self.service.connections.leaves_source(move, connector)
         if move and from_source:
@@ -268,12 +279,6 @@ class LocalCloneDriver(driver.VolumeDriver):
                         'check: %(error)s',
                         {'host': where, 'volume': volume.id, 'error': exc})
 
-    def _recorded(self, volume_id: str) -> ports.Volume:
-        volume = self.service.node.records.volume(volume_id)
-        if volume is None:
-            raise exception.VolumeNotFound(volume_id=volume_id)
-        return volume
-
     # Exports belong to connections, not to volumes.
 
     def create_export(self, context: ports.Context, volume: ports.Volume,
@@ -291,9 +296,16 @@ class LocalCloneDriver(driver.VolumeDriver):
     # -- what there is
 
     def _update_volume_stats(self) -> None:
-        """Capacity, and what the scheduler must know, as one pool."""
+        """Capacity, and what the scheduler must know, as one pool.
+
+        While this node can't serve volumes there is none to be had.
+        """
         conf = self.configuration
-        capacity = self.service.stack.capacity()
+        outage = self.service.outage()
+        if outage:
+            LOG.error('This node can serve no volumes: %s', outage)
+        capacity = (reports.Capacity(0, 0, 0, 0) if outage
+                    else self.service.stack.capacity())
         thin = bool(self.service.stack.pool)
         self._stats = {
             'volume_backend_name': self.backend_name,
@@ -320,6 +332,6 @@ class LocalCloneDriver(driver.VolumeDriver):
                 'total_volumes': capacity.volumes,
                 'filter_function': self.get_filter_function(),
                 'goodness_function': self.get_goodness_function(),
-                'backend_state': 'up',
+                'backend_state': 'down' if outage else 'up',
             }],
         }

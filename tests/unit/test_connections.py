@@ -231,7 +231,7 @@ class HandlersTest(Base):
         super().setUp()
         self.service = types.SimpleNamespace(
             node=self.b.node, backend_name='p', addresses=['192.0.2.2'],
-            initiator='iqn.b', problems=['none'],
+            initiator='iqn.b', problems=['none'], outage=lambda: '',
             reconciler=self.b.reconciler, connections=self.b.connections)
         self.handlers = handlers.Handlers(self.service)
 
@@ -243,6 +243,14 @@ class HandlersTest(Base):
             'initiator': 'iqn.b', 'problems': ['none'],
             'room': {'volumes': self.b.free, 'metadata': self.b.free,
                      'shared': False}}, described)
+
+    def test_describe_a_node_that_can_serve_nothing(self):
+        self.service.outage = lambda: 'no volume group'
+        with mock.patch.object(worlds.SimStack, 'free_space',
+                               side_effect=exceptions.CommandFailed):
+            described = self.handlers.describe(None)
+        self.assertEqual(['no volume group'], described['problems'])
+        self.assertEqual(0, described['room']['volumes'])
 
     def prepared(self):
         self.a.node.records.begin(

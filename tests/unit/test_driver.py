@@ -180,10 +180,41 @@ class DriverTest(testtools.TestCase):
 
     def test_a_volume_that_is_gone(self):
         self.node.records.volume.return_value = None
-        for method in (self.driver.initialize_connection,
-                       self.driver.terminate_connection):
-            self.assertRaises(exception.VolumeNotFound, method, volume(),
-                              {'host': 'n1'})
+        self.assertRaises(
+            exception.VolumeNotFound, self.driver.initialize_connection,
+            volume(), {'host': 'n1'})
+        for connector in ({'host': 'n1'}, None):
+            self.driver.terminate_connection(volume(), connector)
+        self.assertEqual([], self.node.exports.mock_calls)
+        self.assertEqual([], self.node.peers.mock_calls)
+
+    @ddt.data(KeyError('x'), exception.CinderException('y'))
+    def test_what_nobody_expected_reaches_the_owner_too(self, error):
+        self.node.records.volume.return_value = volume(status='in-use')
+        self.directory.find.side_effect = error
+        with mock.patch.object(messages, 'api') as api:
+            self.assertRaises(
+                type(error), self.driver.initialize_connection, volume(),
+                {'host': 'n2'})
+        self.assertEqual(messages.DETAILS['FAILED'],
+                         api.API().create.call_args.kwargs['detail'])
+        self.node.records.drop_live_attachment.assert_called_once_with(
+            'v', 'n2')
+
+    @ddt.data('devices', 'free_space')
+    def test_stats_of_a_node_that_can_serve_nothing(self, lacking):
+        pool, = self.driver.get_volume_stats(refresh=True)['pools']
+        self.assertEqual('up', pool['backend_state'])
+        look = getattr(self.node.stack, lacking)
+        look.side_effect = self.node.stack.capacity.side_effect = (
+            exceptions.CommandFailed(command='vgs', code=5, stderr='gone'))
+        pool, = self.driver.get_volume_stats(refresh=True)['pools']
+        self.assertEqual(('down', 0, 0), (
+            pool['backend_state'], pool['total_capacity_gb'],
+            pool['free_capacity_gb']))
+        look.side_effect = self.node.stack.capacity.side_effect = None
+        pool, = self.driver.get_volume_stats(refresh=True)['pools']
+        self.assertEqual('up', pool['backend_state'])
 
     def test_a_new_volume(self):
         self.driver.create_volume(volume())
