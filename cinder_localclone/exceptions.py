@@ -6,6 +6,8 @@ the owner of the volume gets to read (``openstack volume message list``);
 the exception's own text, with hosts and devices, is for the operator's log.
 """
 
+from typing import Any
+
 from cinder import exception
 from cinder.i18n import _
 
@@ -19,7 +21,7 @@ class LocalCloneError(exception.VolumeDriverException):
     message = _('%(reason)s')
     user_message = 'FAILED'
 
-    def __init__(self, message=None, **kwargs):
+    def __init__(self, message: str | None = None, **kwargs: Any) -> None:
         volume = kwargs.get('volume')
         super().__init__(message, of_volume=_(' of volume %s') % volume
                          if volume else '', **kwargs)
@@ -88,7 +90,7 @@ class PeerUnreachable(LocalCloneError):
                 'reach the message bus.')
     user_message = 'PEER_UNREACHABLE'
 
-    def __init__(self, message=None, **kwargs):
+    def __init__(self, message: str | None = None, **kwargs: Any) -> None:
         if message is None and kwargs.get('method') == 'heartbeat':
             message = _('The volume service %s is down: Cinder has had no '
                         'heartbeat of it for longer than service_down_time. '
@@ -121,8 +123,8 @@ class NotReady(LocalCloneError):
 class SourceBusy(LocalCloneError):
     """Something on the source still uses the volume."""
 
-    message = _('Volume %(volume)s is still open on %(host)s (%(device)s has '
-                '%(count)s users). Close it there first. Nothing was '
+    message = _('Volume %(volume)s is still open on %(host)s (open count of '
+                '%(device)s: %(count)s). Close it there first. Nothing was '
                 'changed.')
     user_message = 'SOURCE_BUSY'
 
@@ -206,16 +208,12 @@ class CommandTimeout(LocalCloneError):
 class Busy(LocalCloneError):
     """Something is locked by other work on this node.
 
-    :param what: such as "Volume <id>"; or, for a volume, ``volume``
+    :param what: such as "Volume <id>"
     """
 
     message = _('%(what)s is in use by another request on %(host)s; gave up '
                 'after %(seconds)s s. Nothing was changed; try again.')
     user_message = 'MOVE_BUSY'
-
-    def __init__(self, message=None, **kwargs):
-        kwargs.setdefault('what', _('Volume %s') % kwargs.get('volume'))
-        super().__init__(message, **kwargs)
 
 
 class ExportFailed(LocalCloneError):

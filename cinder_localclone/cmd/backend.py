@@ -58,7 +58,7 @@ class Section:
         self._own = conf[name]
         self._shared = conf['backend_defaults']
 
-    def __getattr__(self, option: str):
+    def __getattr__(self, option: str) -> typing.Any:
         value = getattr(self._own, option)
         return getattr(self._shared, option) if value is None else value
 
@@ -171,7 +171,7 @@ class Backend:
         self._loaded = True
 
     @property
-    def context(self):
+    def context(self) -> typing.Any:
         """The admin context; the message bus is connected with it."""
         if self._context is None:
             self.load_cinder()
@@ -202,7 +202,8 @@ class Backend:
                 for host, alive in sorted(self.records.services().items())
                 if host.partition('@')[2] == self.name}
 
-    def ask(self, host: str, method: str, *arguments) -> tuple:
+    def ask(self, host: str, method: str, *arguments: typing.Any
+            ) -> tuple[typing.Any, str]:
         """Ask a node; (answer, '') or (None, why there is none)."""
         try:
             return getattr(self.peers, method)(
@@ -210,7 +211,8 @@ class Backend:
         except exceptions.LocalCloneError as exc:
             return None, str(exc)
 
-    def volume(self, volume_id: str) -> tuple:
+    def volume(self, volume_id: str) -> tuple[
+            typing.Any, 'cinder_localclone.state.Move | None']:
         """A volume and its move; either may be None.
 
         :raises CommandError: if both are
@@ -233,17 +235,17 @@ def act_as_root() -> None:
     privileged.default.set_client_mode(False)
 
 
-def lv_of(volume) -> str | None:
+def lv_of(volume: typing.Any) -> str | None:
     """The name of a volume's LV."""
     return volume.name if volume is not None else None
 
 
-def home_of(volume) -> str | None:
+def home_of(volume: typing.Any) -> str | None:
     """The service host of a volume, without the pool."""
     return volume.host.partition('#')[0] if volume is not None else None
 
 
-def hosts_of(volume, move: 'cinder_localclone.state.Move | None'
+def hosts_of(volume: typing.Any, move: 'cinder_localclone.state.Move | None'
              ) -> list[str]:
     """The service hosts that have to do with a volume."""
     hosts = {move.destination, move.source} if move else {home_of(volume)}

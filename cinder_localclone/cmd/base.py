@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all sub-commands have in common."""
 
+import argparse
+from collections.abc import Iterable
+from collections.abc import Sequence
+
 from cliff import lister
+
+#: Columns and rows of a table.
+Table = tuple[Sequence[str], list[tuple]]
 
 
 class CommandError(Exception):
@@ -31,7 +38,7 @@ class Command(lister.Lister):
         """None. (cliff's names the package, which it looks for in all.)"""
         return ''
 
-    def run(self, parsed_args) -> int:
+    def run(self, parsed_args: argparse.Namespace) -> int:
         """Run it as cliff does; errors come in words.
 
         :raises CommandError: for any error, unless tracebacks were asked for
@@ -47,7 +54,9 @@ class Command(lister.Lister):
                 raise
             raise CommandError(in_words(exc)) from exc
 
-    def produce_output(self, parsed_args, column_names, data) -> int:
+    def produce_output(self, parsed_args: argparse.Namespace,
+                       column_names: Sequence[str],
+                       data: Iterable[tuple]) -> int:
         """Print the table; say so if there is nothing in it."""
         rows = list(data)
         if not rows and parsed_args.formatter == 'table':
@@ -59,7 +68,7 @@ class Command(lister.Lister):
 class VolumeCommand(Command):
     """Base of the sub-commands about one volume."""
 
-    def get_parser(self, prog_name):
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The parser, with the volume's id."""
         parser = super().get_parser(prog_name)
         parser.add_argument('volume', metavar='VOLUME', help='its id')

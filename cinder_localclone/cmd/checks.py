@@ -4,10 +4,14 @@
 Each check judges what it is given: texts, numbers, a function to ask.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
 import dataclasses
 import os
 import re
 import sys
+import typing
 
 from cinder_localclone import exceptions
 from cinder_localclone import opts
@@ -61,7 +65,7 @@ class Finding:
     fix: str = ''
 
 
-def commands(which) -> list[Finding]:
+def commands(which: Callable[[str], str | None]) -> list[Finding]:
     """Whether this node has the commands that the driver runs.
 
     :param which: as ``shutil.which``
@@ -91,7 +95,7 @@ def targets(text: str) -> list[Finding]:
     return findings
 
 
-def modules(available) -> list[Finding]:
+def modules(available: Callable[[str], bool]) -> list[Finding]:
     """Whether the kernel has what iSCSI needs.
 
     :param available: ``available(name)``: whether a module is loaded, or can
@@ -129,7 +133,7 @@ def configfs(mounted: bool) -> list[Finding]:
         'mount -t configfs none /sys/kernel/config')]
 
 
-def rules(directories) -> list[Finding]:
+def rules(directories: Iterable[str]) -> list[Finding]:
     """Whether udev has the driver's rules, of this version.
 
     :param directories: where udev looks, in its order
@@ -149,7 +153,7 @@ def rules(directories) -> list[Finding]:
             sys.prefix, 'lib/udev/rules.d', RULES))]
 
 
-def hides(patterns: list[str], names) -> bool:
+def hides(patterns: list[str], names: Iterable[str]) -> bool:
     """Whether LVM ignores a device, as lvm.conf(5) has it.
 
     The first pattern that matches a name decides about the name; one name
@@ -183,7 +187,8 @@ def lvm_filter(text: str) -> list[Finding]:
         '/etc/lvm/lvm.conf, with the disks of this node\'s own groups')]
 
 
-def groups(wanted: dict[str, str], read) -> list[Finding]:
+def groups(wanted: dict[str, str], read: Callable[[str], object]
+           ) -> list[Finding]:
     """The volume groups, each under its own name.
 
     :param wanted: name of each group, by the option that names it
@@ -204,8 +209,8 @@ def groups(wanted: dict[str, str], read) -> list[Finding]:
     return findings
 
 
-def pool(group: str, name: str, lvs, data: float, metadata: float
-         ) -> list[Finding]:
+def pool(group: str, name: str, lvs: Mapping[str, typing.Any], data: float,
+         metadata: float) -> list[Finding]:
     """The thin pool.
 
     :param data: percent in use, as ``metadata``
@@ -244,7 +249,7 @@ def metadata_space(group: str, free: int) -> list[Finding]:
         % group)]
 
 
-def limits(conf, rpc_timeout: float) -> list[Finding]:
+def limits(conf: typing.Any, rpc_timeout: float) -> list[Finding]:
     """Time limits that do not fit each other, and values that cannot be."""
     findings = []
     try:
@@ -261,7 +266,8 @@ def limits(conf, rpc_timeout: float) -> list[Finding]:
     return findings or [Finding('configuration', OK)]
 
 
-def services(backend: str, host: str, nodes) -> list[Finding]:
+def services(backend: str, host: str, nodes: Mapping[str, bool]
+             ) -> list[Finding]:
     """Which volume services Cinder's database knows of this backend.
 
     :param host: that of this node
@@ -281,8 +287,8 @@ def services(backend: str, host: str, nodes) -> list[Finding]:
     return findings
 
 
-def peer(host: str, alive: bool, answer, problem: str, before: float,
-         after: float) -> list[Finding]:
+def peer(host: str, alive: bool, answer: dict | None, problem: str,
+         before: float, after: float) -> list[Finding]:
     """Whether another node answers, can take volumes and has our time.
 
     :param alive: by Cinder's records

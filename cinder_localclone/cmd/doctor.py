@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``cinder-localclone doctor``: make all checks, whatever is missing."""
 
+import argparse
 from collections.abc import Callable
 import dataclasses
 import os
@@ -117,7 +118,7 @@ class Doctor(base.Command):
     same privsep daemon as the volume service's work.
     """
 
-    def take_action(self, parsed_args):
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
         findings = self._findings()
         self.app.exit_code = int(any(each.verdict == checks.FAIL

@@ -5,12 +5,16 @@ import argparse
 from importlib import metadata
 import logging
 import sys
+import typing
 
 from cliff import app
 from cliff import commandmanager
 from cliff import help as cliff_help
 
 from cinder_localclone import version
+
+if typing.TYPE_CHECKING:
+    import cinder_localclone.cmd.backend
 
 #: Exit codes beside 0 and 1.
 USAGE, INTERRUPTED = 2, 130
@@ -46,7 +50,9 @@ class LocalClone(app.App):
             command_manager=manager, deferred_help=True)
         self.exit_code = 0
 
-    def build_option_parser(self, description, version, argparse_kwargs=None):
+    def build_option_parser(
+            self, description: str | None, version: str | None,
+            argparse_kwargs: dict | None = None) -> argparse.ArgumentParser:
         """cliff's options, and those that all sub-commands share."""
         parser = super().build_option_parser(
             description, version, dict(argparse_kwargs or {},
@@ -92,7 +98,7 @@ class LocalClone(app.App):
         except SystemExit:
             raise SystemExit(USAGE)
 
-    def backend(self):
+    def backend(self) -> 'cinder_localclone.cmd.backend.Backend':
         """The backend that the command line names.
 
         :raises CommandError: if there is none
@@ -101,7 +107,7 @@ class LocalClone(app.App):
         return backend.Backend(
             backend.Settings(self.options.config_file), self.options.backend)
 
-    def run_subcommand(self, argv):
+    def run_subcommand(self, argv: list[str]) -> int:
         """Run it; its exit code, or 1 if it raised an error."""
         try:
             self.command_manager.find_command(argv)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``cinder-localclone moves``: which volumes move, and how far they are."""
 
+import argparse
 import time
 
+from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone import state
 
@@ -10,7 +12,7 @@ COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
            'MiB/s', 'Seconds left', 'Remark')
 
 
-def progress(backend) -> list[dict]:
+def progress(backend: backends.Backend) -> list[dict]:
     """One dictionary for each move, as it is at this moment."""
     return [_row(backend, each) for each in backend.records.moves()]
 
@@ -47,7 +49,7 @@ def _row(backend, move):
     return row
 
 
-def watch(backend, seconds: float | None) -> None:
+def watch(backend: backends.Backend, seconds: float | None) -> None:
     """Show progress bars on standard error until nothing moves.
 
     :param seconds: for at most as long
@@ -88,7 +90,7 @@ class Moves(base.Command):
 
     nothing = 'No volume is moving.'
 
-    def get_parser(self, prog_name):
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The parser, with what it takes to watch."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--watch', action='store_true',
@@ -97,7 +99,7 @@ class Moves(base.Command):
                             help='with --watch: for at most N seconds')
         return parser
 
-    def take_action(self, parsed_args):
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
         backend = self.app.backend()
         if parsed_args.watch:

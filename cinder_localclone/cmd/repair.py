@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``cinder-localclone repair``: have the nodes take their next steps."""
 
+import argparse
+
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone import inspection
@@ -16,7 +18,7 @@ class Repair(base.Command):
 
     nothing = 'There is nothing to do.'
 
-    def get_parser(self, prog_name):
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The parser, with the volume's id and --dry-run."""
         parser = super().get_parser(prog_name)
         parser.add_argument('volume', metavar='VOLUME', nargs='?',
@@ -25,7 +27,7 @@ class Repair(base.Command):
                             help='only say what differs from the records')
         return parser
 
-    def take_action(self, parsed_args):
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
         backend = self.app.backend()
         one, dry_run = parsed_args.volume, parsed_args.dry_run

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``cinder-localclone restore``: this node's volumes, before Nova starts."""
 
+import argparse
+
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 
@@ -15,7 +17,7 @@ class Restore(base.Command):
 
     nothing = 'This node has no volumes to restore.'
 
-    def take_action(self, parsed_args):
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
         from cinder_localclone import restore
         backend = self.app.backend()

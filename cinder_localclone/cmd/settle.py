@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``cinder-localclone abort`` and ``resume``: settle a move by hand."""
 
+import argparse
+
 from cinder_localclone.cmd import base
 from cinder_localclone import state
 
@@ -16,7 +18,7 @@ class Settle(base.VolumeCommand):
         """The service host that is asked."""
         raise NotImplementedError
 
-    def take_action(self, parsed_args):
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The one row of the table."""
         backend = self.app.backend()
         _volume, move = backend.volume(parsed_args.volume)

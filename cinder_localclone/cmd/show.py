@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``cinder-localclone show``: one volume, by the records and by its nodes."""
 
+import argparse
 from collections.abc import Iterator
 
 from cinder_localclone.cmd import backend as backends
@@ -16,7 +17,7 @@ class Show(base.VolumeCommand):
     Exits with 1 if a node differs from the records or does not answer.
     """
 
-    def take_action(self, parsed_args):
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
         backend = self.app.backend()
         volume, move = backend.volume(parsed_args.volume)
@@ -60,7 +61,7 @@ def _on_node(answer) -> Pairs:
             lv['name'], '%d GiB' % gib if gib else '%d MiB' % mib,
             '' if lv['active'] else ', not active')
     if answer and answer['handle']:
-        yield 'handle', 'on %s, open %d times' % (
+        yield 'handle', 'on %s, open count %d' % (
             ', '.join(answer['handle']['on']), answer['handle']['opened'])
     if answer and answer['clone']:
         yield 'clone', '%(hydrated)d of %(regions)d regions, mode ' \

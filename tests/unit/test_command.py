@@ -26,6 +26,7 @@ from cinder_localclone.cmd import backend
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd import moves
+from cinder_localclone import driver
 from cinder_localclone import exceptions
 from cinder_localclone import opts
 from cinder_localclone import privileged
@@ -179,6 +180,10 @@ class VersionTest(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             version.metadata, 'version', return_value='1.2.3.dev4'))
         self.assertEqual('1.2.3.dev4', version.version_string())
+
+    def test_is_that_of_the_driver(self):
+        self.assertEqual(version.version_string(),
+                         driver.LocalCloneDriver.VERSION)
 
 
 class Application(main.LocalClone):

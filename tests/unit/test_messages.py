@@ -101,9 +101,8 @@ class ErrorsTest(testtools.TestCase):
             host='h', method=method, seconds=1).user_message)
 
     def test_lock(self):
-        for more in ({'volume': 'v'}, {'what': 'Volume v'}):
-            self.assertIn('Volume v is in use by another request on h', str(
-                exceptions.Busy(host='h', seconds=1, **more)))
+        self.assertIn('Volume v is in use by another request on h', str(
+            exceptions.Busy(what='Volume v', host='h', seconds=1)))
 
     @ddt.data('PeerUnreachable', 'Busy', 'InvalidToken', 'Refused')
     def test_text_of_a_peers_error_is_kept(self, name):
