@@ -6,20 +6,20 @@ NAMED = $(if $(LAB),--name $(LAB))
 LABRUN = PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -m
 
 .PHONY: demo live-migration servers test unit lab-up lab-down lab-status bench docs faults
-demo: python3 ; lab/demo $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
+demo: python3 ; $(LABRUN) lab.demos.move $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 live-migration: python3
-	lab/live-migration $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
+	$(LABRUN) lab.demos.live_migration $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 # ONLY=REGEX: operations like it
-servers: python3 ; lab/servers $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
+servers: python3 ; $(LABRUN) lab.demos.servers $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
 test: python3 ; $(LABRUN) lab.testrun
 # ALL=1: the exhaustive ones, too
 unit: python3 ; $(LABRUN) lab.testrun --unit $(if $(ALL),--all)
 bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(JSON),--json $(JSON))
 # ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on; SEED=, MINUTES=: random
 faults: python3 ; $(LABRUN) lab.faults $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
-lab-up: python3 ; lab/lab $(NAMED) up
-lab-down: ; lab/lab $(NAMED) down
-lab-status: ; lab/lab $(NAMED) status
+lab-up: python3 ; $(LABRUN) lab $(NAMED) up
+lab-down: ; $(LABRUN) lab $(NAMED) down
+lab-status: ; $(LABRUN) lab $(NAMED) status
 docs: python3 ; $(LABRUN) lab.docs
 
 .PHONY: python3

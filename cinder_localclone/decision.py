@@ -5,10 +5,13 @@ from collections.abc import Sequence
 import dataclasses
 import enum
 
+from cinder_localclone import exceptions
 from cinder_localclone import state
 
 
 class Verdict(str, enum.Enum):
+    """How a connection is served."""
+
     LOCAL = 'local'
     MOVE = 'move'
     LIVE_MOVE = 'live-move'
@@ -30,7 +33,7 @@ class Attachment:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """All that a decision looks at.
+    """All that a decision depends on.
 
     :param status: the volume's status
     :param home: service host of the volume's home
@@ -39,7 +42,7 @@ class Request:
     :param connector_host: the connecting host's name
     :param initiator: the connecting host's iSCSI name, if it has one
     :param attachments: all attachments, the connecting one included
-    :param transfer: the volume's transfer, if one is under way
+    :param move: the volume's move, if one is under way
     :param pinned: why the volume must stay where it is, if it must
     """
 
@@ -49,15 +52,25 @@ class Request:
     connector_host: str
     initiator: str | None
     attachments: Sequence[Attachment] = ()
-    transfer: state.Transfer | None = None
+    move: state.Move | None = None
     pinned: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
+    """How a connection is served, and why.
+
+    :param reason: in words, where there is more than one
+    :param error: what is raised if it is refused
+    """
+
     verdict: Verdict
     reason: str = ''
-    user_message: str = 'REFUSED'
+    error: type[exceptions.Refused] = exceptions.Refused
+
+    def __str__(self) -> str:
+        return self.verdict.value + (
+            ' (%s)' % self.reason.rstrip('.') if self.reason else '')
 
 
 #: Statuses in which Nova connects a volume. In others (backing-up,
@@ -69,7 +82,7 @@ NOVA_STATUSES = frozenset(('reserved', 'attaching', 'in-use'))
 def decide(request: Request) -> Decision:
     """Decide how a connection is served.
 
-    Live migration is told from attachments alone, never from the status: a
+    Live migration is recognised by attachments alone, never from the status: a
     second attachment of the same instance while another, on another host,
     has a connector.
     """
@@ -81,39 +94,39 @@ def decide(request: Request) -> Decision:
     if by_instance and any(a.instance not in mine for a in elsewhere):
         return Decision(
             Verdict.REFUSE, 'it is attached to another instance on %s.'
-            % elsewhere[0].host, 'ATTACHED_ELSEWHERE')
-    if request.transfer and request.transfer.phase is state.Phase.STARTING:
+            % elsewhere[0].host, exceptions.AttachedElsewhere)
+    if request.move and request.move.phase is state.Phase.STARTING:
         # Without the other attachment it is no live migration any more, but
         # its guest may still write at the source.
-        left = request.transfer.committed and not elsewhere
+        left = request.move.committed and not elsewhere
         if left or not by_instance:
-            return _during_transfer(request, elsewhere)
+            return _during_move(request, request.move, elsewhere)
     if request.node == request.home:
         return Decision(Verdict.LOCAL)
     if request.node is None:
         return _remotely(request, 'the host does not run this backend')
     if not by_instance:
         return _remotely(request, 'it is not an instance that connects')
-    if request.transfer:
-        return _during_transfer(request, elsewhere)
+    if request.move:
+        return _during_move(request, request.move, elsewhere)
     if request.pinned:
         return _remotely(request, request.pinned)
     return Decision(Verdict.LIVE_MOVE if elsewhere else Verdict.MOVE)
 
 
-def _during_transfer(request, elsewhere):
-    transfer = request.transfer
-    if (transfer.committed and not elsewhere
-            and transfer.phase is not state.Phase.STARTING):
+def _during_move(request: Request, move: state.Move,
+                 elsewhere: Sequence[Attachment]) -> Decision:
+    if (move.committed and not elsewhere
+            and move.phase is not state.Phase.STARTING):
         # The home already serves every byte, local or through its clone; a
         # second clone on top would double the sources that may fail.
         return _remotely(request, 'it is still being moved to its home')
     return Decision(
-        Verdict.REFUSE, 'it is being moved (%s); wait until that has ended.'
-        % transfer.phase.value, 'TRANSFER_BUSY')
+        Verdict.REFUSE, 'it is being moved (%s); try again when that has '
+        'ended.' % move.display_phase, exceptions.MoveUnderWay)
 
 
-def _remotely(request, reason):
+def _remotely(request: Request, reason: str) -> Decision:
     if request.initiator:
         return Decision(Verdict.REMOTE, reason)
     return Decision(
@@ -121,7 +134,7 @@ def _remotely(request, reason):
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
+class Holders:
     """Who holds a volume whose live move is in phase ``starting``.
 
     The attachments are what Cinder says; whether a handle is open is what a
@@ -138,24 +151,24 @@ class Standing:
     pending: bool
 
 
-def may_go_forward(standing: Standing, source_users: int) -> bool:
-    """Whether the source has let go, so that hydration may begin.
+def may_go_forward(holders: Holders, source_users: int) -> bool:
+    """Whether the guest has left the source, so that hydration may begin.
 
     A source attachment that survives means "unsafe", whatever else is true;
     without one, it is the kernel that has the last word.
 
     :param source_users: how many have the volume open at the source
     """
-    return not standing.source and not source_users
+    return not holders.source and not source_users
 
 
-def may_go_back(standing: Standing, destination_users: int,
+def may_go_back(holders: Holders, destination_users: int,
                 written: bool) -> bool:
     """Whether a live migration was given up without a call that says so.
 
     :param destination_users: how many have the handle open there
     :param written: whether anything was written at the destination
     """
-    return (standing.source and not standing.destination
-            and not standing.pending and not destination_users
+    return (holders.source and not holders.destination
+            and not holders.pending and not destination_users
             and not written)

@@ -6,33 +6,50 @@ the owner of the volume gets to read (``openstack volume message list``);
 the exception's own text, with hosts and devices, is for the operator's log.
 """
 
+from typing import Any
+
 from cinder import exception
 from cinder.i18n import _
 
 
 class LocalCloneError(exception.VolumeDriverException):
-    """Base of the driver's errors."""
+    """Base of the driver's errors.
 
-    message = _('localclone: %(reason)s')
+    A text with ``%(of_volume)s`` names the volume where ``volume`` is given.
+    """
+
+    message = _('%(reason)s')
     user_message = 'FAILED'
+
+    def __init__(self, message: str | None = None, **kwargs: Any) -> None:
+        volume = kwargs.get('volume')
+        super().__init__(message, of_volume=_(' of volume %s') % volume
+                         if volume else '', **kwargs)
 
 
 class InvalidTransition(LocalCloneError):
-    message = _('A transfer in phase "%(phase)s" (%(committed)s) cannot take '
-                'the event "%(event)s". Nothing was changed.')
-    user_message = 'TRANSFER_BUSY'
+    """The table of the state machine has no such transition."""
+
+    message = _('The move%(of_volume)s is in phase "%(phase)s" '
+                '(%(committed)s), in which "%(event)s" is not possible. '
+                'Nothing was changed.')
+    user_message = 'MOVE_BUSY'
 
 
 class InvalidToken(LocalCloneError):
-    message = _('The transfer record "%(token)s" cannot be read: %(reason)s. '
-                'It was left as it is.')
+    """The column that holds a move's state holds something else."""
+
+    message = _('The move record%(of_volume)s can\'t be read: "%(token)s" '
+                '(%(reason)s). It was left as it is.')
 
 
-class StaleTransfer(LocalCloneError):
-    message = _('The transfer of volume %(volume)s was changed by another '
-                'service at the same moment. Nothing was changed here; the '
-                'request may be sent again.')
-    user_message = 'TRANSFER_BUSY'
+class StaleMove(LocalCloneError):
+    """What was read of a move is not true any more."""
+
+    message = _('The move of volume %(volume)s was changed by another '
+                'service at the same time. Nothing was changed here; try '
+                'again.')
+    user_message = 'MOVE_BUSY'
 
 
 class Refused(LocalCloneError):
@@ -42,10 +59,17 @@ class Refused(LocalCloneError):
                 '%(reason)s Nothing was changed.')
     user_message = 'REFUSED'
 
-    def __init__(self, message=None, user_message=None, **kwargs):
-        super().__init__(message, **kwargs)
-        if user_message:
-            self.user_message = user_message
+
+class AttachedElsewhere(Refused):
+    """Refused because another instance has the volume."""
+
+    user_message = 'ATTACHED_ELSEWHERE'
+
+
+class MoveUnderWay(Refused):
+    """Refused because a move of the volume has to end first."""
+
+    user_message = 'MOVE_BUSY'
 
 
 class NotPossible(LocalCloneError):
@@ -55,112 +79,172 @@ class NotPossible(LocalCloneError):
 
 
 class PeerUnreachable(LocalCloneError):
+    """Another node's volume service does not answer.
+
+    :param method: what it was asked for; "heartbeat": nothing, because by
+        Cinder's records it is down
+    """
+
     message = _('The volume service %(host)s did not answer "%(method)s" '
-                'within %(seconds)s s. Check that it runs and reaches the '
-                'message bus.')
+                'within %(seconds)s s. Check that it is running and can '
+                'reach the message bus.')
     user_message = 'PEER_UNREACHABLE'
 
+    def __init__(self, message: str | None = None, **kwargs: Any) -> None:
+        if message is None and kwargs.get('method') == 'heartbeat':
+            message = _('The volume service %s is down: Cinder has had no '
+                        'heartbeat of it for longer than service_down_time. '
+                        'Nothing was changed. Start it, or check its clock.'
+                        ) % kwargs.get('host')
+        super().__init__(message, **kwargs)
+        # These go to the volume's home, all others to the destination.
+        if kwargs.get('method') in (
+                'initialize_connection', 'terminate_connection'):
+            self.user_message = 'HOME_UNREACHABLE'
 
-class NoRoom(LocalCloneError):
-    message = _('%(host)s has no room for a volume of %(size)s GiB and its '
-                'transfer metadata: %(reason)s. Nothing was created.')
-    user_message = 'NO_ROOM'
+
+class NoFreeSpace(LocalCloneError):
+    """The destination of a move is too full."""
+
+    message = _('%(host)s has not enough free space for a volume of %(size)s '
+                'GiB and the metadata of its move: %(reason)s. Nothing was '
+                'created.')
+    user_message = 'NO_FREE_SPACE'
 
 
 class NotReady(LocalCloneError):
-    message = _('%(host)s cannot take volumes: %(reason)s.')
+    """The destination of a move lacks something."""
+
+    message = _('%(host)s can\'t be the destination of a move: %(reason)s. '
+                'Nothing was changed. Run "cinder-localclone doctor" there.')
     user_message = 'NOT_READY'
 
 
 class SourceBusy(LocalCloneError):
-    message = _('Volume %(volume)s is still open on %(host)s (%(count)s '
-                'users of %(device)s). Close it there first; nothing was '
+    """Something on the source still uses the volume."""
+
+    message = _('Volume %(volume)s is still open on %(host)s (open count of '
+                '%(device)s: %(count)s). Close it there first. Nothing was '
                 'changed.')
     user_message = 'SOURCE_BUSY'
 
 
 class DestinationWritten(LocalCloneError):
-    message = _('The live move of volume %(volume)s is not rolled back: '
-                'something was already written on %(host)s (%(regions)s '
-                'regions), and going back would lose it. Nothing was '
-                'changed. If the instance runs on %(host)s, "cinder-'
-                'localclone resume" goes forward once the source is closed.')
-    user_message = 'TRANSFER_BUSY'
+    """Rolling a live move back would lose data."""
+
+    message = _('The live move of volume %(volume)s can\'t be rolled back: '
+                'it was already written on %(host)s (%(regions)s regions), '
+                'and these writes would be lost. Nothing was changed. If the '
+                'instance runs on %(host)s, close the volume on the source, '
+                'then run "cinder-localclone resume".')
+    user_message = 'DESTINATION_WRITTEN'
 
 
 class CloneFailed(LocalCloneError):
+    """The kernel has stopped a clone."""
+
     message = _('The clone of volume %(volume)s on %(host)s is in mode '
-                '"%(mode)s": its metadata or its disk failed, so what was '
-                'written there cannot be told. Nothing was changed. Mend '
-                'the disk and stop what uses the volume; it is then built '
-                'anew.')
-    user_message = 'TRANSFER_BUSY'
+                '"%(mode)s": its metadata or its disk failed, so it is '
+                'unknown which regions were written. Nothing was changed. '
+                'Repair the disk and stop the instance; the clone is then '
+                'rebuilt.')
+    user_message = 'CLONE_FAILED'
 
 
 class WrongSource(LocalCloneError):
+    """A login gave another disk than the source of the move."""
+
     message = _('What %(iqn)s delivered as %(device)s is not the source of '
-                'the transfer: %(reason)s. It was not used.')
+                'the move%(of_volume)s: %(reason)s. It was not used. Check '
+                'which targets export that name.')
     user_message = 'WRONG_SOURCE'
 
 
 class MissingData(LocalCloneError):
-    """Something that must exist is gone; it is never made anew."""
+    """Something that must exist is gone; it is never created again."""
 
     message = _('%(what)s of volume %(volume)s is missing on %(host)s. It '
-                'was not created anew, because it would be empty. See '
-                '"Losing a disk" in the administrator guide.')
+                'was not created again, because it would be empty. See '
+                '"Losing a disk" in the administration guide.')
     user_message = 'DATA_MISSING'
 
 
 class MetadataTooSmall(LocalCloneError):
-    message = _('%(device)s, which is to remember the copy of volume '
-                '%(volume)s, has %(found)s bytes and needs %(needed)s: the '
-                'kernel crashes when it is full. The volume was not given '
-                'out. Extend it ("lvextend -L %(needed)sb %(device)s"), then '
-                '"cinder-localclone repair".')
-    user_message = 'DATA_MISSING'
+    """The metadata LV of a move was shrunk."""
+
+    message = _('%(device)s, which records what of volume %(volume)s has '
+                'been copied, has %(found)s bytes but needs %(needed)s: the '
+                'kernel crashes when it is full. The volume was not made '
+                'available. Extend the LV ("lvextend -L %(needed)sb '
+                '%(device)s"), then run "cinder-localclone repair".')
+    user_message = 'METADATA_TOO_SMALL'
 
 
 class MetadataLost(LocalCloneError):
-    message = _('%(device)s, which remembers what of volume %(volume)s has '
+    """The metadata LV of a committed move was overwritten."""
+
+    message = _('%(device)s, which records what of volume %(volume)s has '
                 'been copied, is blank: something has overwritten it. The '
-                'volume was not given out, because all that was written '
+                'volume was not made available, because all that was written '
                 'since its move began would read as it was before. See '
-                '"Losing a disk" in the administrator guide.')
-    user_message = 'DATA_MISSING'
+                '"Losing a disk" in the administration guide.')
+    user_message = 'METADATA_LOST'
 
 
 class CommandFailed(LocalCloneError):
+    """A command's exit code says that it failed."""
+
     message = _('"%(command)s" failed with exit code %(code)s: %(stderr)s')
 
 
 class CommandTimeout(LocalCloneError):
+    """A command was killed at its time limit."""
+
     message = _('"%(command)s" did not end within %(seconds)s s and was '
                 'killed.')
     user_message = 'TIMEOUT'
 
 
 class Busy(LocalCloneError):
-    message = _('Volume %(volume)s is being worked on on %(host)s; waited '
-                '%(seconds)s s. The request may be sent again.')
-    user_message = 'TRANSFER_BUSY'
+    """Something is locked by other work on this node.
+
+    :param what: such as "Volume <id>"
+    """
+
+    message = _('%(what)s is in use by another request on %(host)s; gave up '
+                'after %(seconds)s s. Nothing was changed; try again.')
+    user_message = 'MOVE_BUSY'
 
 
 class ExportFailed(LocalCloneError):
+    """The kernel refused a change of the iSCSI target."""
+
     message = _('The iSCSI target of this node could not be changed: '
-                '%(reason)s. It will be tried again.')
+                '%(reason)s. The driver will try again.')
 
 
 class LoginFailed(LocalCloneError):
-    message = _('No disk came of the login to %(iqn)s at %(portal)s: '
-                '%(reason)s What iscsiadm said is in the log of the volume '
-                'service, the target\'s reason in the kernel log of the '
-                'source.')
-    user_message = 'PEER_UNREACHABLE'
+    """A login to the source gave no disk."""
+
+    message = _('The iSCSI login to %(iqn)s at %(portal)s gave no disk: '
+                '%(reason)s. See the log of this node\'s cinder-volume, and '
+                'the kernel log of the source.')
+    user_message = 'SOURCE_UNREACHABLE'
 
 
 class SourceUnreachable(LocalCloneError):
-    message = _('The portal %(portal)s of the source does not accept '
-                'connections: %(reason)s. It will be tried again; until then '
-                'at most what is local already can be read.')
-    user_message = 'PEER_UNREACHABLE'
+    """The source of a move accepts no iSCSI connection."""
+
+    message = _('The iSCSI portal %(portal)s of the source accepts no '
+                'connection: %(reason)s. The driver will try again; until it '
+                'answers only data that was already copied can be read.')
+    user_message = 'SOURCE_UNREACHABLE'
+
+
+class TargetTimeout(CommandTimeout):
+    """A change of this node's iSCSI target hangs in the kernel."""
+
+    message = _('The iSCSI target of this node could not be changed within '
+                '%(seconds)s s: this change, or one before it, hangs in the '
+                'kernel, where it cannot be killed. Until it ends, this node '
+                'can neither begin nor end exports. See its kernel log.')

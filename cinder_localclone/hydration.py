@@ -9,7 +9,7 @@ from cinder_localclone import state
 
 #: Samples over which the rate is taken.
 WINDOW = 12
-#: Seconds in which nothing becomes local before a copy counts as in vain,
+#: Seconds in which nothing becomes local before a copy counts as stuck,
 #: and the same for each later try.
 PATIENCE, PATIENCE_AGAIN = 10, 2
 #: Seconds before the next try: the first time, and as they double, at most.
@@ -35,20 +35,24 @@ class Progress:
         if self.pause:
             return '%.1f %%, tried again in %.0f s' % (
                 self.percent, self.pause)
-        if not self.rate:
+        if not self.rate or self.seconds_left is None:
             return '%.1f %%' % self.percent
         return '%.1f %%, %.0f MiB/s, %.0f s left' % (
             self.percent, self.rate / (1 << 20), self.seconds_left)
 
 
 class Meter:
-    """Turns status lines into progress."""
+    """Turns the kernel's status lines into progress."""
 
-    def __init__(self):
-        self._samples = collections.deque(maxlen=WINDOW)
+    def __init__(self) -> None:
+        self._samples: collections.deque[tuple[float, int]] = (
+            collections.deque(maxlen=WINDOW))
 
     def update(self, status: tables.CloneStatus, now: float) -> Progress:
-        """:param now: a monotonic time in seconds"""
+        """Add a sample.
+
+        :param now: a monotonic time in seconds
+        """
         self._samples.append((now, status.hydrated))
         region = status.region_sectors * state.SECTOR
         began, first = self._samples[0]
@@ -61,7 +65,7 @@ class Meter:
 
 
 class Brake:
-    """Stops a copy that is repeated in vain.
+    """Stops a copy that is repeated without progress.
 
     The kernel tries regions whose copy has failed again at once, without end
     (drivers/md/dm-clone-target.c), which takes processor and link from all
@@ -70,13 +74,13 @@ class Brake:
     copying: it reads the source, but no region is on its way.
     """
 
-    def __init__(self):
-        self._hydrated = None
+    def __init__(self) -> None:
+        self._hydrated: int | None = None
         self._reads = 0
         self._copying = False
         self._since = self._until = 0.0
         self._patience = PATIENCE
-        self._next_pause = FIRST_PAUSE
+        self._next_pause: float = FIRST_PAUSE
 
     def pause(self, status: tables.CloneStatus, reads: int,
               now: float) -> float:
@@ -105,56 +109,29 @@ class Brake:
         self._next_pause = min(2 * pause, LONGEST_PAUSE)
         return pause
 
-    def _run(self, reads, now):
+    def _run(self, reads: int, now: float) -> float:
         self._reads, self._since, self._until = reads, now, 0.0
         self._copying = False
         return 0
 
 
 class Copy:
-    """One copy, from look to look: how far it is, whether it may go on."""
+    """One copy, from check to check: how far it is, whether it may go on."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._meter = Meter()
         self._brake = Brake()
-        self.progress = None
+        self.progress: Progress | None = None
 
-    def look(self, status: tables.CloneStatus, reads: int,
-             now: float) -> Progress:
-        """See :meth:`Meter.update` and :meth:`Brake.pause`."""
-        self.progress = dataclasses.replace(
+    def update(self, status: tables.CloneStatus, reads: int,
+               now: float) -> Progress:
+        """Take in what a check has shown.
+
+        :param reads: reads that the source's disk has completed so far
+        :param now: a monotonic time in seconds
+        """
+        progress = dataclasses.replace(
             self._meter.update(status, now),
             pause=self._brake.pause(status, reads, now))
-        return self.progress
-
-
-class Waker:
-    """Wakes copies that guests' I/O has put to sleep.
-
-    The kernel starts copying regions only while no guest I/O is in flight.
-    If there is some when the last region under way is done, it looks again
-    up to a second later (COMMIT_PERIOD in drivers/md/dm-clone-target.c), and
-    a guest that does nothing but a few synchronous writes slows the copy to a
-    twentieth. A message makes it look at once.
-
-    :param send: ``send({shadow id: threshold})`` sends it to clones; returns
-        the ids of those that are gone
-    """
-
-    def __init__(self, send):
-        self._send = send
-        self._thresholds: dict[str, int] = {}
-
-    def watch(self, shadow_id: str, threshold: int, copying: bool) -> None:
-        """What a look at a clone has shown."""
-        if copying:
-            self._thresholds[shadow_id] = threshold
-        else:
-            self._thresholds.pop(shadow_id, None)
-
-    def wake(self) -> bool:
-        """:returns: whether there was anything to wake"""
-        if self._thresholds:
-            for shadow_id in self._send(dict(self._thresholds)):
-                self._thresholds.pop(shadow_id, None)
-        return bool(self._thresholds)
+        self.progress = progress
+        return progress

@@ -1,192 +1,200 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands on a node for one volume, and how it differs from the record.
+"""What a node has of one volume, and how that differs from the record.
 
 Plain values that travel between nodes, for the operator's command.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterator
 import dataclasses
+import itertools
+from typing import Any
+from typing import TypedDict
 
-from cinder_localclone import exceptions
+from cinder_localclone import hydration
 from cinder_localclone import names
+from cinder_localclone import node as nodes
 from cinder_localclone import state
 from cinder_localclone.state import Phase
+from cinder_localclone import survey
 
 
-def inspect(node, volume_id: str, progress) -> dict:
-    """Everything on this node that has to do with a volume.
+class Handle(TypedDict):
+    """A handle; ``on`` names what it maps to: LV, clone or a number."""
 
-    :param node: a :class:`cinder_localclone.transfer.Node`
-    :param progress: ``progress(shadow_id)``: the copy's last
-        :class:`~cinder_localclone.hydration.Progress`, or None
-    :returns: host; handle (number, opened, on: lv, clone or other,
-        suspended) or None; lvs (name, size in bytes, active, tags); clone
-        (hydrated, regions, hydrating, enabled, mode) or None; session (disk)
-        and served (whether, whether to others)
+    number: str
+    opened: int
+    suspended: bool
+    on: list[str]
+
+
+class Lv(TypedDict):
+    """A logical volume; ``size`` in bytes."""
+
+    name: str
+    size: int
+    active: bool
+    tags: list[str]
+
+
+class Report(TypedDict):
+    """Everything on a node that has to do with a volume.
+
+    ``clone`` and ``progress`` have the fields of
+    :class:`~cinder_localclone.dm.tables.CloneStatus` and
+    :class:`~cinder_localclone.hydration.Progress`; ``session`` is the path
+    of the source's disk; ``served`` is whether the handle is exported, and
+    whether to others than a move's destination.
     """
-    transfer = node.records.transfer_of(volume_id)
+
+    host: str
+    handle: Handle | None
+    lvs: list[Lv]
+    clone: dict[str, Any] | None
+    session: str | None
+    progress: dict[str, Any] | None
+    served: tuple[bool, bool]
+
+
+def inspect(node: nodes.Node, volume_id: str,
+            progress: Callable[[str], hydration.Progress | None]) -> Report:
+    """Collect everything on this node that has to do with a volume.
+
+    :param progress: ``progress(shadow_id)``: how far the copy was when last
+        measured, or None
+    """
+    move = node.records.move_of(volume_id)
     volume = node.records.volume(volume_id)
-    survey = node.stack.survey()
-    wanted = {names.metadata_lv(transfer.shadow_id), transfer.source_lv,
-              transfer.destination_lv} if transfer else set()
+    present = node.stack.survey()
+    wanted = {names.metadata_lv(move.shadow_id), move.source_lv,
+              move.destination_lv} if move else set()
     if volume is not None:
         wanted.add(volume.name)
-    found = {
+    report: Report = {
         'host': node.host, 'clone': None, 'session': None, 'progress': None,
-        'handle': _handle(survey, volume_id),
+        'handle': _handle(present, volume_id),
         'lvs': [{'name': lv.name, 'size': lv.size, 'active': bool(lv.number),
                  'tags': sorted(lv.tags)} for name, lv in
-                sorted(survey.lvs.items()) if name in wanted],
+                sorted(present.lvs.items()) if name in wanted],
         'served': node.exports.serving(volume_id),
     }
-    if transfer and survey.clone(transfer.shadow_id):
-        found['clone'] = dataclasses.asdict(
-            node.stack.clone_status(transfer.shadow_id))
-        found['session'] = node.imports.disk(transfer)
-        seen = progress(transfer.shadow_id)
-        found['progress'] = dataclasses.asdict(seen) if seen else None
-    return found
+    if move and present.clone(move.shadow_id):
+        report['clone'] = dataclasses.asdict(
+            node.stack.clone_status(move.shadow_id))
+        report['session'] = node.sessions.disk(move)
+        measured = progress(move.shadow_id)
+        report['progress'] = (dataclasses.asdict(measured) if measured
+                              else None)
+    return report
 
 
-def _handle(survey, volume_id):
-    device = survey.handle(volume_id)
+def _handle(present: survey.Survey, volume_id: str) -> Handle | None:
+    device = present.handle(volume_id)
     if device is None:
         return None
-    below = {lv.number: 'LV ' + lv.name for lv in survey.lvs.values()}
+    below = {lv.number: 'LV ' + lv.name for lv in present.lvs.values()}
     below.update({other.number: 'clone ' + other.name
-                  for other in survey.devices.values()
+                  for other in present.devices.values()
                   if names.shadow_of_clone(other.name)})
     return {'number': device.number, 'opened': device.opened,
             'suspended': device.suspended,
             'on': [below.get(number, number) for number in device.uses()]}
 
 
-_MISSING = 'the LV %s is missing'
-
-
-def differences(found: dict, transfer: state.Transfer | None,
+def differences(report: Report, move: state.Move | None,
                 home: str | None, lv: str | None) -> list[str]:
     """Where a node is not as the record says, in words. Pure.
 
-    :param found: what :func:`inspect` returned
+    :param report: what :func:`inspect` returned there
     :param home: service host of the volume's home; None: it was deleted
     :param lv: name of the LV with the volume's data
     """
-    host, handle = found['host'], found['handle']
-    lvs = {each['name'] for each in found['lvs']}
-    wrong = []
-    on = handle['on'] if handle else ['nothing']
-    if handle and handle['suspended']:
-        wrong.append('the handle is suspended')
-    if transfer and host == transfer.destination and transfer.committed:
-        if transfer.phase in (Phase.STARTING, Phase.MIGRATING):
-            clone = names.clone(transfer.shadow_id)
-            if on != ['clone ' + clone]:
-                wrong.append('the handle is on %s, not on the clone' % on[0])
-            if found['clone'] is None:
-                wrong.append('the clone is missing')
-            elif found['clone']['mode'] != 'rw':
-                wrong.append('the clone is in mode ' + found['clone']['mode'])
-            elif found['clone']['enabled'] != (
-                    transfer.phase is Phase.MIGRATING):
-                wrong.append('the clone is %scopying' % (
-                    '' if found['clone']['enabled'] else 'not '))
-            if not found['session']:
-                wrong.append('there is no session with the source')
-            if names.metadata_lv(transfer.shadow_id) not in lvs:
-                wrong.append('the metadata LV is missing')
-            if transfer.destination_lv not in lvs:
-                wrong.append(_MISSING % transfer.destination_lv)
-        else:
-            wrong += _not_on_lv(on, transfer.destination_lv, lvs)
-    elif transfer and host == transfer.source:
-        if transfer.phase is Phase.RELEASING:
-            if handle or transfer.source_lv in lvs:
-                wrong.append('the source is still there')
-        else:
-            wrong += _not_on_lv(on, transfer.source_lv, lvs)
-        if transfer.committed and transfer.phase in state.READS_SOURCE and (
-                not found['served'][0]):
-            wrong.append('the source is not exported')
-    elif home == host:
-        wrong += _not_on_lv(on, lv, lvs)
-    elif handle:
-        wrong.append('there is a handle, though the volume is not here')
-    return wrong
+    return [*_suspended(report), *_by_role(report, move, home, lv)]
 
 
-def _not_on_lv(on, lv, lvs):
-    if lv not in lvs:
+def _by_role(report: Report, move: state.Move | None, home: str | None,
+             lv: str | None) -> Iterator[str]:
+    host = report['host']
+    if move and move.committed and host == move.destination:
+        if move.phase in (Phase.STARTING, Phase.MIGRATING):
+            return _as_copying_destination(report, move)
+        return _not_on_lv(report, move.destination_lv)
+    if move and host == move.source:
+        return _as_source(report, move)
+    if home == host:
+        return _not_on_lv(report, lv)
+    return _as_any_other(report)
+
+
+def _suspended(report: Report) -> Iterator[str]:
+    if report['handle'] and report['handle']['suspended']:
+        yield 'the handle is suspended'
+
+
+def _as_copying_destination(report: Report,
+                            move: state.Move) -> Iterator[str]:
+    return itertools.chain(
+        _not_on_clone(report, move.shadow_id), _clone_differs(report, move),
+        _incomplete_below_clone(report, move))
+
+
+def _not_on_clone(report: Report, shadow_id: str) -> Iterator[str]:
+    on = _body(report)
+    if on != ['clone ' + names.clone(shadow_id)]:
+        yield 'the handle is on %s, not on the clone' % on[0]
+
+
+def _clone_differs(report: Report, move: state.Move) -> Iterator[str]:
+    clone = report['clone']
+    if clone is None:
+        yield 'the clone is missing'
+    elif clone['mode'] != 'rw':
+        yield 'the clone is in mode ' + clone['mode']
+    elif clone['enabled'] != (move.phase is Phase.MIGRATING):
+        yield 'the clone is %scopying' % ('' if clone['enabled'] else 'not ')
+
+
+def _incomplete_below_clone(report: Report,
+                            move: state.Move) -> Iterator[str]:
+    if not report['session']:
+        yield 'there is no session with the source'
+    lvs = _lv_names(report)
+    if names.metadata_lv(move.shadow_id) not in lvs:
+        yield 'the metadata LV is missing'
+    if move.destination_lv not in lvs:
+        yield _MISSING % move.destination_lv
+
+
+def _as_source(report: Report, move: state.Move) -> Iterator[str]:
+    if move.phase is not Phase.RELEASING:
+        yield from _not_on_lv(report, move.source_lv)
+    elif report['handle'] or move.source_lv in _lv_names(report):
+        yield 'the source is still there'
+    if move.committed and move.phase in state.READS_SOURCE and (
+            not report['served'][0]):
+        yield 'the source is not exported'
+
+
+def _as_any_other(report: Report) -> Iterator[str]:
+    if report['handle']:
+        yield 'there is a handle, though the volume is not here'
+
+
+_MISSING = 'the LV %s is missing'
+
+
+def _not_on_lv(report: Report, lv: str | None) -> Iterator[str]:
+    on = _body(report)
+    if lv not in _lv_names(report):
         yield _MISSING % lv
-    elif on != ['LV ' + lv]:
+    elif on != ['LV %s' % lv]:
         yield 'the handle is on %s, not on the LV' % on[0]
 
 
-#: Begins what kept a repair from being complete.
-IN_THE_WAY = 'in the way: '
-#: Effects that an operator wants to read of, and how.
-SAID = {
-    'create_lv': 'created LV {0}', 'remove_lv': 'removed LV {0}',
-    'activate': 'activated LV {0}',
-    'ensure_clone': 'built the clone of {0.volume_id}',
-    'remove_clone': 'removed the clone of transfer {0}',
-    'set_hydration': 'copying of transfer {0} switched to {1}',
-    'ensure_handle_on_lv': 'handle of {0} now on LV {1}',
-    'ensure_handle_on_clone': 'handle of {0} now on its clone',
-    'remove_handle': 'removed the handle of {0}',
-    'offer_source': 'exported the source of {0.volume_id}',
-    'withdraw_source': 'withdrew the export of {0.volume_id}',
-    'withdraw_volume': 'withdrew exports of {0} that nothing uses',
-    'withdraw_strays': 'withdrew exports of transfers that are over',
-    'advance': 'transfer of {0.volume_id}: {1.value}',
-    'roll_back': 'gave the identities of {0.volume_id} back',
-    'finish': 'transfer of {0.volume_id} has ended',
-}
+def _body(report: Report) -> list[str]:
+    """What the handle maps to."""
+    return report['handle'] and report['handle']['on'] or ['nothing']
 
 
-class Recorder:
-    """Stands before an object and notes what its effects did.
-
-    Effects say themselves whether they did anything.
-    """
-
-    def __init__(self, inner, journal: list[str]):
-        self._inner = inner
-        self._journal = journal
-
-    def __getattr__(self, name):
-        method = getattr(self._inner, name)
-        if name not in SAID:
-            return method
-
-        def noted(*args, **kwargs):
-            result = method(*args, **kwargs)
-            if result or name == 'finish':
-                self._journal.append(SAID[name].format(*args))
-            return result
-        return noted
-
-
-def recording(node) -> tuple[object, list[str]]:
-    """A node whose effects are noted, and the notes.
-
-    :param node: a :class:`cinder_localclone.transfer.Node`
-    """
-    journal: list[str] = []
-    return dataclasses.replace(
-        node, stack=Recorder(node.stack, journal),
-        exports=Recorder(node.exports, journal),
-        records=Recorder(node.records, journal)), journal
-
-
-def repair(node, reconciler, volume_id: str) -> list[str]:
-    """The reconciler's own steps for one volume, and what they did.
-
-    :param reconciler: ``reconciler(node)`` makes one for a node
-    :returns: what was done, then what is in the way
-    """
-    noted, journal = recording(node)
-    try:
-        reconciler(noted).converge(volume_id)
-    except exceptions.LocalCloneError as exc:
-        journal.append(IN_THE_WAY + str(exc))
-    return journal
+def _lv_names(report: Report) -> set[str]:
+    return {lv['name'] for lv in report['lvs']}

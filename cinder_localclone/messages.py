@@ -16,8 +16,8 @@ from cinder.i18n import _
 from cinder.message import api
 from cinder.message import message_field
 
-#: Key -> (detail id, text). Ids are stored in Cinder's database: never
-#: change or reuse one. The column holds ten characters.
+#: Key -> (detail id, text). Ids are stored in Cinder's database: never give
+#: one another meaning. The column holds ten characters.
 DETAILS = {
     'FAILED': ('LC00', _(
         'The volume could not be connected; it is unchanged where it was.')),
@@ -26,7 +26,7 @@ DETAILS = {
     'PEER_UNREACHABLE': ('LC02', _(
         'The volume service of the destination host does not answer; the '
         'volume stays where it was.')),
-    'NO_ROOM': ('LC03', _(
+    'NO_FREE_SPACE': ('LC03', _(
         'The destination host has not enough free storage for the volume; '
         'the volume stays where it was.')),
     'NOT_READY': ('LC04', _(
@@ -37,7 +37,7 @@ DETAILS = {
     'WRONG_SOURCE': ('LC06', _(
         'The data that the destination host was offered is not that of this '
         'volume; it was not used and the volume stays where it was.')),
-    'TRANSFER_BUSY': ('LC07', _(
+    'MOVE_BUSY': ('LC07', _(
         'The volume is being moved by another request; try again when that '
         'has ended.')),
     'DATA_MISSING': ('LC08', _(
@@ -47,11 +47,30 @@ DETAILS = {
         'where it was.')),
     'ATTACHED_ELSEWHERE': ('LC10', _(
         'The volume is attached to another instance.')),
+    'HOME_UNREACHABLE': ('LC11', _(
+        'The volume service of the host that the volume is on does not '
+        'answer; try again when that host is back.')),
+    'SOURCE_UNREACHABLE': ('LC12', _(
+        'The host could not reach the data of the volume on the host that '
+        'it comes from; try again later.')),
+    'METADATA_TOO_SMALL': ('LC13', _(
+        'The volume is being copied between hosts, and the storage that '
+        'records the progress is too small. Nothing is lost; an '
+        'administrator has to extend it.')),
+    'METADATA_LOST': ('LC14', _(
+        'The record of which parts of the volume have been copied is lost; '
+        'an administrator has to recover the data.')),
+    'CLONE_FAILED': ('LC15', _(
+        'The storage of the host failed while the volume was being copied to '
+        'it; an administrator has to repair it.')),
+    'DESTINATION_WRITTEN': ('LC16', _(
+        'The volume cannot go back to the host that it comes from: it was '
+        'already written on the new one.')),
 }
 
 
 def register() -> None:
-    """Add the texts to Cinder's table, in this process; once is enough."""
+    """Add the texts to Cinder's table, in this process. Idempotent."""
     known = {detail[0] for detail in message_field.Detail.ALL}
     message_field.Detail.ALL += tuple(
         detail for detail in DETAILS.values() if detail[0] not in known)

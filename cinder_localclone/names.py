@@ -5,6 +5,7 @@ Pure. Ids are Cinder's UUIDs, 36 characters; the longest name built here has
 56, and device-mapper (127), LVM (127) and LIO (a path component) take more.
 """
 
+from collections.abc import Iterable
 import hashlib
 import re
 
@@ -18,7 +19,7 @@ _METADATA = re.compile('localclone-meta-(%s)$' % _UUID)
 METADATA_READY = 'localclone.ready'
 
 
-def tags(**facts) -> list[str]:
+def tags(**facts: object) -> list[str]:
     """Facts as LVM tags: ``localclone.<name>=<value>``.
 
     Values may have letters, digits and ``_+.-/=!:#&``.
@@ -26,7 +27,7 @@ def tags(**facts) -> list[str]:
     return ['localclone.%s=%s' % fact for fact in facts.items()]
 
 
-def facts(tags) -> dict[str, str]:
+def facts(tags: Iterable[str]) -> dict[str, str]:
     """The facts in an LV's tags."""
     pairs = [tag.removeprefix('localclone.').partition('=') for tag in tags
              if tag.startswith('localclone.')]
@@ -44,20 +45,22 @@ def handle_path(volume_id: str) -> str:
 
 
 def clone(shadow_id: str) -> str:
-    """The device-mapper name of a transfer's clone, on its destination."""
+    """The device-mapper name of a move's clone, on its destination."""
     return 'localclone-clone-%s' % shadow_id
 
 
 def clone_path(shadow_id: str) -> str:
+    """The device of a move's clone."""
     return '/dev/mapper/' + clone(shadow_id)
 
 
 def metadata_lv(shadow_id: str) -> str:
-    """The LV that remembers which regions of a transfer are local."""
+    """The LV that remembers which regions of a move are local."""
     return 'localclone-meta-%s' % shadow_id
 
 
 def lv_path(group: str, lv: str) -> str:
+    """The device of an LV while it is active."""
     return '/dev/%s/%s' % (group, lv)
 
 
@@ -68,29 +71,33 @@ def device_uuid(name: str) -> str:
 
 def volume_of_handle(name: str) -> str | None:
     """The volume id in a handle's name; None if it is no handle."""
-    found = _HANDLE.match(name)
-    return found.group(1) if found else None
+    return _id_in(_HANDLE, name)
 
 
 def shadow_of_clone(name: str) -> str | None:
-    found = _CLONE.match(name)
-    return found.group(1) if found else None
+    """The shadow id in a clone's name; None if it is no clone."""
+    return _id_in(_CLONE, name)
 
 
 def shadow_of_metadata(name: str) -> str | None:
-    found = _METADATA.match(name)
-    return found.group(1) if found else None
+    """The shadow id in a metadata LV's name; None if it is no such LV."""
+    return _id_in(_METADATA, name)
 
 
-def transfer_iqn(prefix: str, shadow_id: str) -> str:
-    """The iSCSI name under which the source of a transfer is exported."""
+def _id_in(pattern: re.Pattern[str], name: str) -> str | None:
+    match = pattern.match(name)
+    return match.group(1) if match else None
+
+
+def move_iqn(prefix: str, shadow_id: str) -> str:
+    """The iSCSI name under which the source of a move is exported."""
     return '%slocalclone-%s' % (prefix, shadow_id)
 
 
-def transfer_of_iqn(prefix: str, iqn: str) -> str | None:
-    """The shadow id in the name of a transfer's export, if it is one."""
-    found = re.match(re.escape(prefix) + 'localclone-(%s)$' % _UUID, iqn)
-    return found.group(1) if found else None
+def shadow_of_move_iqn(prefix: str, iqn: str) -> str | None:
+    """The shadow id in the name of a move's export, if it is one."""
+    return _id_in(
+        re.compile(re.escape(prefix) + 'localclone-(%s)$' % _UUID), iqn)
 
 
 def remote_iqn(prefix: str, volume_id: str, initiator: str) -> str:
@@ -100,9 +107,9 @@ def remote_iqn(prefix: str, volume_id: str, initiator: str) -> str:
 
 
 def volume_of_remote_iqn(prefix: str, iqn: str) -> str | None:
-    found = re.match(
-        re.escape(prefix) + 'volume-(%s)-[0-9a-f]{8}$' % _UUID, iqn)
-    return found.group(1) if found else None
+    """The volume id in the name of a remote export, if it is one."""
+    return _id_in(re.compile(
+        re.escape(prefix) + 'volume-(%s)-[0-9a-f]{8}$' % _UUID), iqn)
 
 
 def backstore(device: str) -> str:

@@ -5,10 +5,11 @@ The same code runs at start-up, periodically, after each call of a peer and
 for an operator's repair. Nothing here depends on how far an earlier run got.
 """
 
+from collections.abc import Callable, Iterable, Iterator
 import contextlib
 import functools
+import typing
 
-from cinder import exception
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import timeutils
@@ -16,11 +17,17 @@ from oslo_utils import timeutils
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
+from cinder_localclone.moves import checks
+from cinder_localclone.moves import completion
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import source
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
 from cinder_localclone import records
-from cinder_localclone.state import Event
+from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone.state import READS_SOURCE
-from cinder_localclone import transfer as moves
+from cinder_localclone import wake
 
 LOG = logging.getLogger(__name__)
 
@@ -28,312 +35,227 @@ LOG = logging.getLogger(__name__)
 class Reconciler:
     """Converges the volumes of one node.
 
-    :param node: a :class:`cinder_localclone.transfer.Node`
     :param context: the admin context in which peers are called
     """
 
-    def __init__(self, node: moves.Node, context):
+    def __init__(self, node: nodes.Node, context: ports.Context):
         self.node = node
         self.context = context
         self._copies: dict[str, hydration.Copy] = {}
-        self.waker = hydration.Waker(node.stack.wake_hydration)
+        self.waker = wake.Waker(node.stack.wake_hydration)
 
     def progress(self, shadow_id: str) -> hydration.Progress | None:
-        """How far a copy to this node was at the last look."""
+        """How far a copy to this node was when it was last checked."""
         copy = self._copies.get(shadow_id)
-        return copy and copy.progress
+        return copy.progress if copy else None
 
     # -- one volume
 
     def converge(self, volume_id: str) -> None:
-        """Take all steps that are this node's for one volume."""
+        """Take all steps that are this node's for one volume.
+
+        :raises Busy: if other work on it takes too long
+        :raises LocalCloneError: if a step failed; the next run tries again
+        """
         with self.node.lock(volume_id):
             self.converge_locked(volume_id)
 
     def converge_locked(self, volume_id: str) -> None:
         """The same for a caller that holds the volume's lock.
 
-        :raises LocalCloneError: if a step failed; the next look tries again
+        :raises LocalCloneError: if a step failed; the next run tries again
         """
         volume = self.node.records.volume(volume_id)
-        transfer = self.node.records.transfer_of(volume_id)
-        if transfer is None:
+        move = self.node.records.move_of(volume_id)
+        if move is None:
             self._at_rest(volume_id, volume)
-        elif self.node.host == transfer.destination:
-            self._as_destination(transfer, volume)
-        elif self.node.host == transfer.source:
-            self._as_source(transfer, volume)
+        elif self.node.host == move.destination:
+            self._as_destination(move, volume)
+        elif self.node.host == move.source:
+            self._as_source(move, volume)
 
-    def _at_rest(self, volume_id, volume):
+    def _at_rest(self, volume_id: str, volume: ports.Volume | None) -> None:
         if volume is None or not self._is_home(volume):
-            self._forget(volume_id)
+            self._remove_stray_handle(volume_id)
             return
-        self.node.exports.withdraw_strays(self.node.records.is_transfer)
+        self.node.exports.withdraw_strays(self.node.records.is_move)
         if _is_idle(volume) and (
                 volume_id in self.node.exports.served_to_others()):
             self.node.exports.withdraw_volume(volume_id, None)
-        found = self.node.stack.survey()
-        if found.metadata(volume.name_id):
+        if self.node.stack.survey().metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
             raise exceptions.MissingData(
-                what='The transfer record', volume=volume_id,
+                what='The move record', volume=volume_id,
                 host=self.node.host)
         self.node.stack.ensure_handle_on_lv(
             volume_id, volume.name, volume.size << 30)
         self._serve_again(volume)
 
-    def _serve_again(self, volume):
-        """To hosts that have the volume over iSCSI; after a reboot, anew."""
+    def _serve_again(self, volume: ports.Volume) -> None:
+        """To hosts that have the volume over iSCSI: a reboot ends exports."""
         for initiator, properties in _remote_connections(volume):
             if self.node.exports.offer_again(volume.id, initiator,
                                              properties):
-                LOG.info('Volume %(volume)s is served to %(initiator)s '
+                LOG.info('Volume %(volume)s is exported to %(initiator)s '
                          'again.', {'volume': volume.id,
                                     'initiator': initiator})
 
-    def _is_home(self, volume):
+    def _is_home(self, volume: ports.Volume) -> bool:
         return volume_utils.extract_host(volume.host) == self.node.host
 
-    def _forget(self, volume_id):
+    def _remove_stray_handle(self, volume_id: str) -> None:
         """A handle of a volume that does not live here (any more)."""
-        found = self.node.stack.survey()
-        handle = found.handle(volume_id)
-        if (volume_id in found.volumes_above(self.node.stack.group)
-                and not handle.opened):
+        survey = self.node.stack.survey()
+        handle = survey.handle(volume_id)
+        if (handle and not handle.opened and volume_id in
+                survey.volumes_above(self.node.stack.group)):
             self.node.stack.remove_handle(volume_id)
 
-    def _as_destination(self, transfer, volume):
-        if transfer.phase is Phase.ROLLING_BACK:
-            moves.undo(self.node, transfer)
-            LOG.info('Took down the failed transfer of volume %s.',
-                     transfer.volume_id)
-            if transfer.source:
-                self.node.peers.converge_soon(
-                    self.context, transfer.source, transfer.volume_id)
-            return
-        if not transfer.committed:
-            return  # the source decides
-        if volume.status == 'deleting':
-            return  # delete_volume takes it down
-        if transfer.phase in (Phase.STARTING, Phase.MIGRATING):
-            disk = moves.build(self.node, transfer, create=False)
-            self._serve_again(volume)
-            if transfer.phase is Phase.STARTING:
-                self.node.stack.set_hydration(transfer.shadow_id, False)
-                self._settle_back(transfer, volume)
-                return
-            if not self._copied(transfer, disk):
-                return
-        if transfer.phase is not Phase.RELEASING:
-            transfer = moves.complete(self.node, transfer)
-            self._copies.pop(transfer.shadow_id, None)
-            LOG.info('Volume %s is complete on this node.',
-                     transfer.volume_id)
-        self.node.stack.ensure_handle_on_lv(
-            transfer.volume_id, transfer.destination_lv, transfer.size_bytes)
-        self.node.peers.converge_soon(
-            self.context, transfer.source, transfer.volume_id)
+    # -- a move to this node
 
-    def _copied(self, transfer, disk):
-        """Let the kernel copy, unless it does so in vain; whether it is done.
+    def _as_destination(self, move: state.Move,
+                        volume: ports.Volume | None) -> None:
+        if move.phase is Phase.ROLLING_BACK:
+            destination.finish_roll_back(self.node, move)
+            LOG.info('The failed move of volume %s was rolled back: all that '
+                     'it had on this node was removed.', move.volume_id)
+            if move.source:
+                self.node.peers.converge_soon(
+                    self.context, move.source, move.volume_id)
+            return
+        if not move.committed:
+            return  # the source decides
+        if volume is None or volume.status == 'deleting':
+            return  # delete_volume removes it
+        if move.phase in (Phase.STARTING, Phase.MIGRATING):
+            disk = destination.build(self.node, move, create=False)
+            self._serve_again(volume)
+            if move.phase is Phase.STARTING:
+                self.node.stack.set_hydration(move.shadow_id, False)
+                self._roll_back_if_dropped(move, volume)
+                return
+            if not self._is_copied(move, disk):
+                return
+        if move.phase is not Phase.RELEASING:
+            move = completion.complete(self.node, move)
+            self._copies.pop(move.shadow_id, None)
+            LOG.info('Volume %(volume)s is fully copied to this node; the '
+                     'source on %(source)s can go.',
+                     {'volume': move.volume_id, 'source': move.source})
+        self.node.stack.ensure_handle_on_lv(
+            move.volume_id, move.destination_lv, move.size_bytes)
+        self.node.peers.converge_soon(
+            self.context, move.source, move.volume_id)
+
+    def _is_copied(self, move: state.Move, disk: str) -> bool:
+        """Let the kernel copy, unless that makes no progress.
 
         :param disk: path of the source's disk
+        :returns: whether all is copied
         """
-        status = self.node.stack.clone_status(transfer.shadow_id)
+        status = self.node.stack.clone_status(move.shadow_id)
         progress = self._copies.setdefault(
-            transfer.shadow_id, hydration.Copy()).look(
+            move.shadow_id, hydration.Copy()).update(
                 status, self.node.stack.completed_reads(disk),
                 timeutils.now())
-        LOG.info('Volume %(volume)s moves from %(source)s: %(progress)s.',
-                 {'volume': transfer.volume_id, 'source': transfer.source,
+        LOG.info('Volume %(volume)s is being copied from %(source)s: '
+                 '%(progress)s.',
+                 {'volume': move.volume_id, 'source': move.source,
                   'progress': progress})
         if status.mode != 'rw':
             LOG.error('The clone of volume %(volume)s is in mode "%(mode)s": '
                       'its metadata or its disk failed. The source is kept. '
-                      'Mend the disk and stop what uses the volume: it is '
-                      'then tried again.',
-                      {'volume': transfer.volume_id, 'mode': status.mode})
+                      'Repair the disk and stop the instance; the clone is '
+                      'then rebuilt.',
+                      {'volume': move.volume_id, 'mode': status.mode})
         if self.node.stack.set_hydration(
-                transfer.shadow_id, not progress.pause) and progress.pause:
-            LOG.error('The copy of volume %(volume)s fails: the source was '
-                      'read, and nothing became local. The kernel\'s log '
-                      'names the disk. The source is kept; the copy is tried '
-                      'again in %(seconds).0f s.',
-                      {'volume': transfer.volume_id,
+                move.shadow_id, not progress.pause) and progress.pause:
+            LOG.error('Copying volume %(volume)s fails: the source was read, '
+                      'but no region was copied. See dmesg for the disk that '
+                      'fails. The source is kept; copying is tried again in '
+                      '%(seconds).0f s.',
+                      {'volume': move.volume_id,
                        'seconds': progress.pause})
-        self.waker.watch(transfer.shadow_id, transfer.geometry.threshold,
+        self.waker.watch(move.shadow_id, move.geometry.threshold,
                          not (status.finished or progress.pause))
         return status.finished
 
-    def _as_source(self, transfer, volume):
-        if transfer.phase is Phase.RELEASING:
-            moves.release(self.node, transfer)
-            LOG.info('The move of volume %(volume)s to %(host)s has ended.',
-                     {'volume': transfer.volume_id,
-                      'host': transfer.destination})
+    # -- a move from this node
+
+    def _as_source(self, move: state.Move,
+                   volume: ports.Volume | None) -> None:
+        if move.phase is Phase.RELEASING:
+            completion.release(self.node, move)
+            LOG.info('The move of volume %(volume)s to %(host)s is complete: '
+                     'the source on this node was removed.',
+                     {'volume': move.volume_id,
+                      'host': move.destination})
             return
         self.node.stack.ensure_handle_on_lv(
-            transfer.volume_id, transfer.source_lv, transfer.size_bytes)
-        if transfer.committed:
-            self.node.exports.offer_source(transfer)
-            if transfer.phase is Phase.STARTING and volume is not None:
-                self._settle_forward(transfer, volume)
-        elif transfer.phase in READS_SOURCE:
+            move.volume_id, move.source_lv, move.size_bytes)
+        if move.committed:
+            self.node.exports.offer_source(move)
+            if move.phase is Phase.STARTING and volume is not None:
+                self._release_if_detached(move, volume)
+        elif move.phase in READS_SOURCE:
             # Only this service moves its volumes, under the lock that is
-            # held here: whoever began this transfer did not live to end it.
-            moves.abandon(self.node, self.context, transfer)
+            # held here: whoever began this move did not live to end it.
+            source.abandon(self.node, self.context, move)
         else:
             self.node.peers.converge_soon(
-                self.context, transfer.destination, transfer.volume_id)
+                self.context, move.destination, move.volume_id)
 
-    def settle_abandoned(self, volume_id: str) -> None:
-        """Settle a move that this service began and did not live to end.
+    # -- live moves whose detach call was lost
 
-        For a caller that holds the volume's lock.
-        """
-        found = self.node.records.transfer_of(volume_id)
-        if (found and not found.committed and found.source == self.node.host
-                and found.phase is not Phase.ROLLING_BACK):
-            moves.abandon(self.node, self.context, found)
-
-    def delete(self, volume) -> None:
-        """Remove all of a volume at its home; its source, if any, follows.
-
-        What is gone already is done.
-
-        :raises VolumeIsBusy: if something uses it, or it is between two
-            nodes; its owner may try again
-        """
-        with self.node.lock(volume.id):
-            self.settle_abandoned(volume.id)
-            transfer = self.node.records.transfer_of(volume.id)
-            if transfer and transfer.phase is Phase.STARTING:
-                raise exception.VolumeIsBusy(volume_name=volume.name)
-            # After Cinder's own migration the LV bears another volume's
-            # name, and that one's handle.
-            handles = {volume.id} | self.node.stack.survey().volumes_above(
-                self.node.stack.group, volume.name)
-            for each in sorted(handles):
-                self.node.exports.withdraw_volume(each, None)
-                if moves.users(self.node, each):
-                    raise exception.VolumeIsBusy(volume_name=volume.name)
-            if transfer is None or not transfer.committed:
-                if transfer:
-                    self.node.exports.withdraw_source(transfer)
-                for each in sorted(handles):
-                    self.node.stack.remove_handle(each)
-                moves.remove_volume_lv(self.node, volume.name, volume.size)
-                return
-            moves.take_down(self.node, transfer)
-            if transfer.phase is not Phase.RELEASING:
-                transfer = self.node.records.advance(
-                    transfer, Event.VOLUME_DELETED)
-        self.node.peers.converge_soon(
-            self.context, transfer.source, volume.id)
-
-    # -- signals that never come
-
-    def _standing(self, transfer, volume):
+    def _holders(self, move: state.Move, volume: ports.Volume
+                 ) -> decision.Holders:
         connectors = [attachment.connector
                       for attachment in volume.volume_attachment]
-        at = [self.node.is_at(connector, transfer.destination)
+        at = [self.node.is_at(connector, move.destination)
               for connector in connectors if connector]
-        return decision.Standing(
+        return decision.Holders(
             source=not all(at), destination=any(at),
             pending=not all(connectors))
 
-    def _settle_forward(self, transfer, volume):
+    def _release_if_detached(self, move: state.Move,
+                             volume: ports.Volume) -> None:
         """At the source: it was detached, and no call has said so."""
-        users = moves.users(self.node, transfer.volume_id)
-        if decision.may_go_forward(self._standing(transfer, volume), users):
-            LOG.info('Volume %s is not attached to this node any more: '
-                     'hydration may begin.', transfer.volume_id)
-            moves.let_go(self.node, self.context, transfer)
+        users = checks.users(self.node, move.volume_id)
+        if decision.may_go_forward(self._holders(move, volume), users):
+            LOG.info('Volume %(volume)s is not attached to this node any '
+                     'more: %(host)s may copy it.',
+                     {'volume': move.volume_id, 'host': move.destination})
+            source.source_released(self.node, self.context, move)
 
-    def _settle_back(self, transfer, volume):
+    def _roll_back_if_dropped(self, move: state.Move,
+                              volume: ports.Volume) -> None:
         """At the destination: the migration was dropped without a call."""
-        users = moves.users(self.node, transfer.volume_id)
-        written = moves.written_regions(self.node, transfer)
-        if decision.may_go_back(self._standing(transfer, volume), users,
+        users = checks.users(self.node, move.volume_id)
+        written = destination.written_regions(self.node, move)
+        if decision.may_go_back(self._holders(move, volume), users,
                                 bool(written)):
             LOG.info('The live migration of volume %s to this node was '
-                     'dropped: rolling back.', transfer.volume_id)
-            moves.give_back(self.node, self.context, transfer)
-
-    def abort(self, volume_id: str) -> None:
-        """Roll a transfer back, as far as that loses nothing.
-
-        For the source if it is not committed, else for the destination.
-
-        :raises NotPossible: if there is no way back
-        :raises SourceBusy: if the volume is open at the destination
-        :raises DestinationWritten: if it was written there
-        """
-        with self.node.lock(volume_id):
-            transfer = self.node.records.transfer_of(volume_id)
-            if transfer is None:
-                raise self._not_possible(volume_id, 'it has no transfer.')
-            if transfer.phase is Phase.ROLLING_BACK:
-                self.converge_locked(volume_id)
-            elif not transfer.committed:
-                self._check_here(transfer, transfer.source)
-                moves.abandon(self.node, self.context, transfer)
-            elif transfer.phase is Phase.STARTING:
-                self._check_here(transfer, transfer.destination)
-                moves.give_back(self.node, self.context, transfer)
-            else:
-                raise self._not_possible(
-                    volume_id, 'the volume is at %s already, with all that '
-                    'was written since; it only goes forward (%s).' % (
-                        transfer.destination, transfer.phase.value))
-
-    def resume(self, volume_id: str) -> None:
-        """Take the next step, though an attachment may speak against it.
-
-        A live move whose source attachment was never removed goes forward
-        if the kernel of the source (where this must be called) shows that
-        nothing has the volume open.
-
-        :raises NotPossible: if there is no transfer
-        :raises SourceBusy: if the source is still in use
-        """
-        with self.node.lock(volume_id):
-            transfer = self.node.records.transfer_of(volume_id)
-            if transfer is None:
-                raise self._not_possible(volume_id, 'it has no transfer.')
-            if transfer.committed and transfer.phase is Phase.STARTING:
-                self._check_here(transfer, transfer.source)
-                moves.let_go(self.node, self.context, transfer)
-            else:
-                self.converge_locked(volume_id)
-
-    def _check_here(self, transfer, host):
-        if host != self.node.host:
-            raise self._not_possible(
-                transfer.volume_id, 'this has to be done on %s.' % host)
-
-    @staticmethod
-    def _not_possible(volume_id, reason):
-        return exceptions.NotPossible(volume=volume_id, reason=reason)
+                     'given up: rolling back its move.', move.volume_id)
+            destination.roll_back_live(self.node, self.context, move)
 
     # -- the node
 
-    def converge_transfers(self) -> None:
-        """Take the next step of every transfer from or to this node."""
-        for transfer in self.node.records.transfers_of(self.node.host):
-            self._attempt(transfer.volume_id)
+    def converge_moves(self) -> None:
+        """Take the next step of every move from or to this node."""
+        for move in self.node.records.moves_of(self.node.host):
+            self._attempt(move.volume_id)
 
-    def converge_node(self, transfers: bool = True) -> None:
+    def converge_node(self, moves: bool = True) -> None:
         """Converge everything on this node.
 
-        :param transfers: whether to look at volumes that are moving, which
-            may have to wait for peers
+        :param moves: whether to converge volumes that are moving, too,
+            which may have to wait for peers
         """
-        moving = {t.volume_id: t for t in
-                  self.node.records.transfers_of(self.node.host)}
-        home = {v.id: v for v in
+        moving = {move.volume_id: move for move in
+                  self.node.records.moves_of(self.node.host)}
+        home = {volume.id: volume for volume in
                 self.node.records.volumes_of(self.node.host)}
-        found = self.node.stack.survey()
+        survey = self.node.stack.survey()
         # Asked for once, if at all.
         served = functools.cache(self.node.exports.offered)
         to_others = functools.cache(self.node.exports.served_to_others)
@@ -341,26 +263,27 @@ class Reconciler:
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting'):
                 continue
-            if (not found.handle_is_on_lv(volume_id, volume.name)
+            if (not survey.handle_is_on_lv(volume_id, volume.name)
                     or _lacks_export(volume, served)
                     or _is_idle(volume) and volume_id in to_others()):
                 self._attempt(volume_id)
-        handles = found.volumes_above(self.node.stack.group)
+        handles = survey.volumes_above(self.node.stack.group)
         for stray in handles - set(home) - set(moving):
             self._attempt(stray)
         self._withdraw_strays(moving.values())
-        if transfers:
+        if moves:
             for volume_id in moving:
                 self._attempt(volume_id)
 
-    def _withdraw_strays(self, transfers):
-        wanted = {t.shadow_id for t in transfers
-                  if t.source == self.node.host and t.phase in READS_SOURCE}
+    def _withdraw_strays(self, moves: Iterable[state.Move]) -> None:
+        wanted = {move.shadow_id for move in moves
+                  if move.source == self.node.host
+                  and move.phase in READS_SOURCE}
         self.node.exports.withdraw_strays(
             lambda shadow_id: shadow_id in wanted
-            or self.node.records.is_transfer(shadow_id))
+            or self.node.records.is_move(shadow_id))
 
-    def _attempt(self, volume_id):
+    def _attempt(self, volume_id: str) -> None:
         """One volume that fails never stops the others."""
         with contextlib.suppress(exceptions.Busy):
             try:
@@ -368,13 +291,15 @@ class Reconciler:
             except exceptions.Busy:
                 raise
             except Exception as exc:
-                LOG.error('Volume %(volume)s needs another look: %(error)s',
+                LOG.error('Reconciling volume %(volume)s failed, will '
+                          'retry: %(error)s',
                           {'volume': volume_id, 'error': exc},
                           exc_info=not isinstance(
                               exc, exceptions.LocalCloneError))
 
 
-def _remote_connections(volume):
+def _remote_connections(volume: ports.Volume
+                        ) -> Iterator[tuple[str, dict[str, typing.Any]]]:
     """Who has a volume over iSCSI: (initiator, connection properties)."""
     for attachment in volume.volume_attachment:
         properties = attachment.connection_info or {}
@@ -383,8 +308,8 @@ def _remote_connections(volume):
             yield initiator, properties
 
 
-def _is_idle(volume):
-    """Nothing is attached and nothing is about to be: served in vain.
+def _is_idle(volume: ports.Volume) -> bool:
+    """Nothing is attached and nothing is about to be: no export is used.
 
     What attaches a volume changes its status first; Cinder's own migration
     says so elsewhere.
@@ -393,7 +318,8 @@ def _is_idle(volume):
             and not records.is_migrated_by_cinder(volume))
 
 
-def _lacks_export(volume, served):
+def _lacks_export(volume: ports.Volume,
+                  served: Callable[[], set[str]]) -> bool:
     return volume.status == 'in-use' and any(
         properties['target_iqn'] not in served()
         for _initiator, properties in _remote_connections(volume))

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only room that touches Cinder's database.
 
-A transfer is recorded in a *shadow*: a hidden volume row in status
+A move is recorded in a *shadow*: a hidden volume row in status
 ``maintenance`` whose ``migration_status`` is ``target:<volume id>``, as in
 Cinder's own migration, so that the volume itself stays a first-class volume.
-Until commit the shadow stands for the copy that is built on the destination,
-afterwards for the source that is being drained: commit swaps the two rows'
+Until commit the shadow is the copy that is built on the destination,
+afterwards the source that is being drained: commit swaps the two rows'
 backing names and hosts in one transaction. The phase is in the shadow's
 ``replication_driver_data``, which the swap leaves alone and which is only
 ever changed by compare-and-swap.
 """
 
+from collections.abc import Callable
 import secrets
+import typing
 import uuid
 
 from cinder.common import constants
@@ -24,6 +26,7 @@ from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from cinder_localclone import exceptions
+from cinder_localclone import ports
 from cinder_localclone import state
 
 try:  # Cinder 29
@@ -33,6 +36,10 @@ except ImportError:  # Cinder 27 and 28
     from cinder.db.sqlalchemy.api import main_context_manager
     from cinder.db.sqlalchemy import models
 
+#: A row of Cinder's table "volumes", and a session of SQLAlchemy.
+Row: typing.TypeAlias = typing.Any
+Session: typing.TypeAlias = typing.Any
+
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
 
@@ -41,7 +48,7 @@ SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
            'provider_geometry')
 
 
-def _admin():
+def _admin() -> ports.Context:
     return cinder_context.get_admin_context()
 
 
@@ -53,10 +60,10 @@ def _target(volume_id: str) -> str:
     return 'target:' + volume_id
 
 
-def _to_transfer(shadow, volume) -> state.Transfer:
-    """A transfer from its rows; the volume's may be gone already."""
+def _to_move(shadow: Row, volume: Row | None) -> state.Move:
+    """A move from its rows; the volume's may be gone already."""
     committed = shadow.name_id != shadow.id
-    here, there = _service(shadow.host), None
+    here, there = _service(shadow.host), ''
     if volume is not None:
         there = _service(volume.host)
     source, destination = (here, there) if committed else (there, here)
@@ -64,8 +71,9 @@ def _to_transfer(shadow, volume) -> state.Transfer:
         source_lv = shadow.name
         destination_lv = CONF.volume_name_template % shadow.id
     else:
-        source_lv, destination_lv = volume and volume.name, shadow.name
-    return state.Transfer(
+        source_lv = volume.name if volume is not None else ''
+        destination_lv = shadow.name
+    return state.Move(
         volume_id=shadow.migration_status.partition(':')[2],
         shadow_id=shadow.id,
         token=state.Token.parse(shadow.replication_driver_data),
@@ -77,83 +85,93 @@ def _to_transfer(shadow, volume) -> state.Transfer:
 
 
 class Records:
-    """Volumes, attachments, transfers and services, as Cinder has them."""
+    """Volumes, attachments, moves and services, as Cinder has them."""
 
     # -- reading
 
-    def volume(self, volume_id: str):
+    def volume(self, volume_id: str) -> ports.Volume | None:
         """A volume with its attachments; None if it is gone."""
         try:
             return objects.Volume.get_by_id(_admin(), volume_id)
         except cinder_exception.VolumeNotFound:
             return None
 
-    def volumes_of(self, host: str) -> list:
+    def volumes_of(self, host: str) -> list[ports.Volume]:
         """All visible volumes whose home is a service host."""
-        return [v for v in objects.VolumeList.get_all_by_host(_admin(), host)
-                if not is_shadow(v)]
+        return [volume for volume in objects.VolumeList.get_all_by_host(
+            _admin(), host) if not is_shadow(volume)]
 
-    def transfer_of(self, volume_id: str) -> state.Transfer | None:
-        """The transfer of a volume, or of a volume that was deleted."""
+    def move_of(self, volume_id: str) -> state.Move | None:
+        """The move of a volume, or of a volume that was deleted.
+
+        :raises InvalidToken: if its record cannot be read
+        """
         with main_context_manager.reader.using(_admin()) as session:
             shadow = self._shadow_query(session).filter_by(
                 migration_status=_target(volume_id)).first()
             if shadow is None:
                 return None
-            return _to_transfer(shadow, self._row(session, volume_id))
+            return _to_move(shadow, self._row(session, volume_id))
 
-    def is_transfer(self, shadow_id: str) -> bool:
-        """Whether there is such a transfer, readable or not."""
+    def is_move(self, shadow_id: str) -> bool:
+        """Whether there is such a move, readable or not."""
         with main_context_manager.reader.using(_admin()) as session:
             return bool(self._shadow_query(session).filter_by(
                 id=shadow_id).count())
 
-    def transfer(self, shadow_id: str) -> state.Transfer | None:
+    def get_move(self, shadow_id: str) -> state.Move | None:
+        """The move with this shadow.
+
+        :raises InvalidToken: if its record cannot be read
+        """
         with main_context_manager.reader.using(_admin()) as session:
             shadow = self._shadow_query(session).filter_by(
                 id=shadow_id).first()
             if shadow is None:
                 return None
-            return _to_transfer(shadow, self._row(
+            return _to_move(shadow, self._row(
                 session, shadow.migration_status.partition(':')[2]))
 
-    def transfers_of(self, host: str) -> list[state.Transfer]:
-        """All transfers from or to a service host."""
-        return [each for each in self.transfers()
+    def moves_of(self, host: str) -> list[state.Move]:
+        """All moves from or to a service host."""
+        return [each for each in self.moves()
                 if host in (each.source, each.destination)]
 
-    def transfers(self) -> list[state.Transfer]:
-        """All transfers there are that can be read."""
-        found = []
+    def moves(self) -> list[state.Move]:
+        """All moves there are that can be read."""
+        moves = []
         with main_context_manager.reader.using(_admin()) as session:
             for shadow in self._shadow_query(session).all():
                 try:
-                    found.append(_to_transfer(shadow, self._row(
+                    moves.append(_to_move(shadow, self._row(
                         session, shadow.migration_status.partition(':')[2])))
                 except exceptions.InvalidToken as exc:
                     # Its volume is left alone; all others go on.
-                    LOG.error('Volume row %s: %s', shadow.id, exc)
-        return found
+                    LOG.error('The move recorded in volume row %(shadow)s '
+                              'is left alone: %(error)s',
+                              {'shadow': shadow.id, 'error': exc})
+        return moves
 
     def services(self) -> dict[str, bool]:
         """All volume services: host and whether it is alive."""
-        found = objects.ServiceList.get_all(
+        services = objects.ServiceList.get_all(
             _admin(), {'binary': constants.VOLUME_BINARY})
-        return {service.host: bool(service.is_up) for service in found}
+        return {service.host: bool(service.is_up) for service in services}
 
     # -- changing
 
-    def begin(self, volume, host: str, event: state.Event,
-              geometry: state.Geometry, locate, auth: str,
-              initiator: str) -> state.Transfer:
+    def begin(self, volume: ports.Volume, host: str, event: state.Event,
+              geometry: state.Geometry, locate: Callable[[str], str],
+              auth: str, initiator: str) -> state.Move:
         """Record the intent to move a volume: create its shadow.
 
         :param host: the destination with its pool
+        :param event: which kind of move begins
         :param locate: gives the export's provider_location for a shadow id
         :param auth: the export's one-time credentials
         :param initiator: who may log in to the export
-        :raises StaleTransfer: if the volume is not at the home it was read
-            with any more, has a transfer, or is migrated by Cinder itself
+        :raises StaleMove: if the volume is not at the home it was read
+            with any more, has a move, or is migrated by Cinder itself
         """
         shadow_id = str(uuid.uuid4())
         token = state.Token(state.Phase.ABSENT, secrets.token_hex(6),
@@ -164,7 +182,7 @@ class Records:
                 migration_status=_target(volume.id)).count()
             if (row is None or busy or row.host != volume.host
                     or is_migrated_by_cinder(row)):
-                raise exceptions.StaleTransfer(volume=volume.id)
+                raise exceptions.StaleMove(volume=volume.id)
             service = session.query(models.Service).filter_by(
                 host=_service(host), deleted=False).first()
             shadow = models.Volume(
@@ -176,7 +194,7 @@ class Records:
                                    else row.availability_zone),
                 service_uuid=service.uuid if service else None,
                 volume_type_id=row.volume_type_id, bootable=row.bootable,
-                display_name='transfer of %s' % volume.id,
+                display_name='move of %s' % volume.id,
                 display_description=initiator,
                 provider_location=locate(shadow_id), provider_auth=auth,
                 replication_driver_data=str(token),
@@ -184,56 +202,57 @@ class Records:
             session.add(shadow)
             session.flush()
             row.migration_status = None
-            return _to_transfer(shadow, row)
+            return _to_move(shadow, row)
 
-    def advance(self, transfer: state.Transfer,
-                event: state.Event) -> state.Transfer:
+    def advance(self, move: state.Move,
+                event: state.Event) -> state.Move:
         """Enter the phase that follows an event, by compare-and-swap.
 
         :raises InvalidTransition: if there is none
-        :raises StaleTransfer: if another service was first
+        :raises StaleMove: if another service was first
         """
-        token = transfer.token.after(event, transfer.committed)
+        token = move.token.after(event, move.committed)
         with main_context_manager.writer.using(_admin()) as session:
-            volume, shadow = self._locked(session, transfer)
+            volume, shadow = self._locked(session, move)
             shadow.replication_driver_data = str(token)
             session.flush()
-            return _to_transfer(shadow, volume)
+            return _to_move(shadow, volume)
 
-    def commit(self, transfer: state.Transfer) -> state.Transfer:
+    def commit(self, move: state.Move) -> state.Move:
         """Swap the identities of volume and shadow in one transaction.
 
-        :raises StaleTransfer: if either row is not as the transfer says
+        :returns: the committed move
+        :raises StaleMove: if either row is not as the move says
         """
         with main_context_manager.writer.using(_admin()) as session:
-            volume, shadow = self._locked(session, transfer)
-            if (transfer.committed or volume is None
-                    or _service(volume.host) != transfer.source):
-                raise exceptions.StaleTransfer(volume=transfer.volume_id)
+            volume, shadow = self._locked(session, move)
+            if (move.committed or volume is None
+                    or _service(volume.host) != move.source):
+                raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
             session.flush()
-            return _to_transfer(shadow, volume)
+            return _to_move(shadow, volume)
 
-    def roll_back(self, transfer: state.Transfer) -> state.Transfer:
-        """Give the identities back and enter ``rolling-back``, in one.
+    def roll_back(self, move: state.Move) -> state.Move:
+        """Swap the identities back and enter ``rolling-back``, in one.
 
-        :raises InvalidTransition: if the transfer's phase allows no way back
-        :raises StaleTransfer: if either row is not as the transfer says
+        :raises InvalidTransition: if the move's phase allows no way back
+        :raises StaleMove: if either row is not as the move says
         """
-        token = transfer.token.after(
-            state.Event.DESTINATION_DETACHED, transfer.committed)
+        token = move.token.after(
+            state.Event.DESTINATION_DETACHED, move.committed)
         with main_context_manager.writer.using(_admin()) as session:
-            volume, shadow = self._locked(session, transfer)
+            volume, shadow = self._locked(session, move)
             if (volume is None
-                    or _service(volume.host) != transfer.destination):
-                raise exceptions.StaleTransfer(volume=transfer.volume_id)
+                    or _service(volume.host) != move.destination):
+                raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
             shadow.replication_driver_data = str(token)
             session.flush()
-            return _to_transfer(shadow, volume)
+            return _to_move(shadow, volume)
 
     @staticmethod
-    def _swap(volume, shadow):
+    def _swap(volume: Row, shadow: Row) -> None:
         backing = volume.name_id
         volume._name_id = None if shadow.name_id == volume.id else (
             shadow.name_id)
@@ -244,25 +263,26 @@ class Records:
             setattr(shadow, column, old)
         volume.cluster_name = shadow.cluster_name = None
 
-    def _locked(self, session, transfer):
+    def _locked(self, session: Session, move: state.Move
+                ) -> tuple[Row | None, Row]:
         """The rows of volume and shadow, locked: the compare of each swap.
 
         The identities count as much as the token, which commit leaves as it
         is: its answer may have been lost.
 
         :returns: (volume, None if it is gone; shadow)
-        :raises StaleTransfer: if the shadow is not as the transfer says
+        :raises StaleMove: if the shadow is not as the move says
         """
         rows = {key: self._row(session, key, lock=True) for key in sorted(
-            (transfer.volume_id, transfer.shadow_id))}
-        shadow = rows[transfer.shadow_id]
+            (move.volume_id, move.shadow_id))}
+        shadow = rows[move.shadow_id]
         if (shadow is None
-                or shadow.replication_driver_data != str(transfer.token)
-                or (shadow.name_id != shadow.id) != transfer.committed):
-            raise exceptions.StaleTransfer(volume=transfer.volume_id)
-        return rows[transfer.volume_id], shadow
+                or shadow.replication_driver_data != str(move.token)
+                or (shadow.name_id != shadow.id) != move.committed):
+            raise exceptions.StaleMove(volume=move.volume_id)
+        return rows[move.volume_id], shadow
 
-    def drop_live_attachment(self, volume_id: str, host: str) -> None:
+    def drop_live_attachment(self, volume_id: str, host: str | None) -> None:
         """Remove the attachment of a live migration that was refused.
 
         Nova asks for it in one call with the connector. When that fails,
@@ -274,6 +294,8 @@ class Records:
             has the volume connected on another host
         """
         volume = self.volume(volume_id)
+        if volume is None:
+            return
         connected = {each.instance_uuid for each in volume.volume_attachment
                      if each.connector
                      and each.connector.get('host') != host}
@@ -283,15 +305,18 @@ class Records:
         if pending:
             max(pending, key=lambda each: each.created_at).destroy()
 
-    def finish(self, transfer: state.Transfer, event: state.Event) -> None:
-        """Forget a transfer: its shadow goes.
+    def finish(self, move: state.Move, event: state.Event) -> None:
+        """Forget a move: its shadow goes.
 
-        In the same transaction the volume is told: ``success``, or nothing
-        after a roll-back.
+        In the same transaction the volume's migration status becomes
+        ``success``, unless the move was rolled back.
+
+        :raises InvalidTransition: if the move does not end with this event
+        :raises StaleMove: if another service was first
         """
-        transfer.token.after(event, transfer.committed)
+        move.token.after(event, move.committed)
         with main_context_manager.writer.using(_admin()) as session:
-            volume, shadow = self._locked(session, transfer)
+            volume, shadow = self._locked(session, move)
             now = timeutils.utcnow()
             shadow.update({
                 'status': 'deleted', 'migration_status': 'deleting',
@@ -301,14 +326,15 @@ class Records:
                 volume.migration_status = 'success'
 
     @staticmethod
-    def _shadow_query(session):
+    def _shadow_query(session: Session) -> typing.Any:
         return session.query(models.Volume).filter_by(deleted=False).filter(
             models.Volume.replication_driver_data.like(
                 state.TOKEN_VERSION + ':%'),
             models.Volume.migration_status.like('target:%'))
 
     @staticmethod
-    def _row(session, volume_id, lock=False):
+    def _row(session: Session, volume_id: str, lock: bool = False
+             ) -> Row | None:
         query = session.query(models.Volume).filter_by(
             id=volume_id, deleted=False)
         if lock:
@@ -316,14 +342,14 @@ class Records:
         return query.first()
 
 
-def is_migrated_by_cinder(volume) -> bool:
+def is_migrated_by_cinder(volume: ports.Volume) -> bool:
     """Whether Cinder's own migration has a volume, as either end."""
     return volume.migration_status not in (
         None, 'none', 'success', 'error') and not is_shadow(volume)
 
 
-def is_shadow(volume) -> bool:
-    """Whether a volume is the other end of a transfer of this driver."""
+def is_shadow(volume: ports.Volume) -> bool:
+    """Whether a volume is the other end of a move of this driver."""
     return bool((volume.migration_status or '').startswith('target:')
                 and (volume.replication_driver_data or '').startswith(
                     state.TOKEN_VERSION + ':'))

@@ -8,14 +8,18 @@ records, CHAP secret included. Nothing is created, and nothing is copied: that
 is the volume service's to decide.
 """
 
+from collections.abc import Sequence
 import dataclasses
 
 from oslo_log import log as logging
 
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import sessions
 from cinder_localclone import stack
 from cinder_localclone import state
+from cinder_localclone import survey
 
 LOG = logging.getLogger(__name__)
 
@@ -26,31 +30,26 @@ class Local:
 
     :param lv: name of its LV
     :param size: bytes
-    :param transfer: the transfer that brings it here, if it is not all here
+    :param move: the move that brings it here, if it is not all here
     :param reason: why it is left to the volume service; '' if it is not
     """
 
     volume_id: str
     lv: str
     size: int
-    transfer: state.Transfer | None = None
+    move: state.Move | None = None
     reason: str = ''
 
 
-def plan(survey: stack.Survey) -> list[Local]:
+def plan(present: survey.Survey) -> list[Local]:
     """What is to be restored: what needs no source first. Pure.
 
     An LV that something is still being copied into is never given out by
     itself: regions that are not local would read as old bytes.
     """
-    arriving = {}
-    for lv in survey.lvs.values():
-        shadow_id = names.shadow_of_metadata(lv.name)
-        if shadow_id:
-            arriving[shadow_id] = (shadow_id, lv)
-            arriving[names.facts(lv.tags).get('volume')] = (shadow_id, lv)
-    found = []
-    for lv in sorted(survey.lvs.values(), key=lambda each: each.name):
+    arriving = _arriving(present)
+    volumes = []
+    for lv in sorted(present.lvs.values(), key=lambda each: each.name):
         volume_id = names.facts(lv.tags).get('volume')
         if not volume_id or names.shadow_of_metadata(lv.name):
             continue
@@ -58,15 +57,28 @@ def plan(survey: stack.Survey) -> list[Local]:
         # A destination LV is named after the shadow (see records.py). One
         # whose volume has a metadata LV is never given out by itself.
         arrival = arriving.get(lv.name[-36:]) or arriving.get(volume_id)
-        found.append(_of_transfer(local, *arrival) if arrival else local)
-    return sorted(_without_doubles(found),
-                  key=lambda local: local.transfer is not None)
+        volumes.append(_of_move(local, *arrival) if arrival else local)
+    return sorted(_without_doubles(volumes),
+                  key=lambda local: local.move is not None)
 
 
-def _of_transfer(local, shadow_id, metadata):
+def _arriving(present: survey.Survey
+              ) -> dict[str | None, tuple[str, reports.LogicalVolume]]:
+    """Shadow id and metadata LV of moves to here, by shadow and volume id."""
+    arriving: dict[str | None, tuple[str, reports.LogicalVolume]] = {}
+    for lv in present.lvs.values():
+        shadow_id = names.shadow_of_metadata(lv.name)
+        if shadow_id:
+            arriving[shadow_id] = (shadow_id, lv)
+            arriving[names.facts(lv.tags).get('volume')] = (shadow_id, lv)
+    return arriving
+
+
+def _of_move(local: Local, shadow_id: str,
+             metadata: reports.LogicalVolume) -> Local:
     if names.METADATA_READY not in metadata.tags:
         return dataclasses.replace(
-            local, reason='its transfer was not prepared to the end')
+            local, reason='its move was not prepared to the end')
     facts = names.facts(metadata.tags)
     try:
         geometry = state.Geometry.parse(facts['geometry'])
@@ -74,7 +86,7 @@ def _of_transfer(local, shadow_id, metadata):
     except (KeyError, ValueError):
         return dataclasses.replace(
             local, reason='the tags of its metadata LV are not complete')
-    return dataclasses.replace(local, transfer=state.Transfer(
+    return dataclasses.replace(local, move=state.Move(
         volume_id=local.volume_id, shadow_id=shadow_id,
         token=state.Token(state.Phase.MIGRATING, '', geometry),
         committed=True, source='', destination='', source_lv='',
@@ -82,14 +94,15 @@ def _of_transfer(local, shadow_id, metadata):
         location='local %s 0' % iqn))
 
 
-def _without_doubles(found):
-    ids = [local.volume_id for local in found]
+def _without_doubles(volumes: Sequence[Local]) -> list[Local]:
+    ids = [local.volume_id for local in volumes]
     return [dataclasses.replace(
-        local, transfer=None, reason='two LVs here claim to be it')
-        if ids.count(local.volume_id) > 1 else local for local in found]
+        local, move=None, reason='two LVs here claim to be it')
+        if ids.count(local.volume_id) > 1 else local for local in volumes]
 
 
-def restore(stack_: stack.Stack, imports) -> list[tuple[Local, str]]:
+def restore(stack_: stack.Stack, sessions_: sessions.Sessions
+            ) -> list[tuple[Local, str]]:
     """Restore all that can be; one that fails does not stop the others.
 
     A volume that has a handle is left alone: the volume service may be at
@@ -97,30 +110,31 @@ def restore(stack_: stack.Stack, imports) -> list[tuple[Local, str]]:
 
     :returns: each volume with what is wrong with it, '' if nothing is
     """
-    survey = stack_.survey()
+    present = stack_.survey()
     outcome = []
-    for local in plan(survey):
+    for local in plan(present):
         problem = local.reason
-        if not problem and survey.handle(local.volume_id) is None:
+        if not problem and present.handle(local.volume_id) is None:
             try:
-                _restore(stack_, imports, local)
+                _restore(stack_, sessions_, local)
             except exceptions.LocalCloneError as exc:
                 problem = str(exc)
             except Exception as exc:
-                LOG.exception('Volume %s was not restored', local.volume_id)
+                LOG.exception('Volume %s was not restored.', local.volume_id)
                 problem = '%s: %s' % (type(exc).__name__, exc)
         outcome.append((local, problem))
     return outcome
 
 
-def _restore(stack_, imports, local):
-    moving = local.transfer
-    if moving is None:
+def _restore(stack_: stack.Stack, sessions_: sessions.Sessions,
+             local: Local) -> None:
+    move = local.move
+    if move is None:
         stack_.ensure_handle_on_lv(local.volume_id, local.lv, local.size)
         return
-    for lv in (local.lv, names.metadata_lv(moving.shadow_id)):
+    for lv in (local.lv, names.metadata_lv(move.shadow_id)):
         stack_.activate(lv)
-    disk = imports.resume(moving)
-    stack_.ensure_clone(moving, disk)
-    stack_.ensure_handle_on_clone(local.volume_id, moving.shadow_id,
+    disk = sessions_.login_from_records(move)
+    stack_.ensure_clone(move, disk)
+    stack_.ensure_handle_on_clone(local.volume_id, move.shadow_id,
                                   local.size)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transfer state machine: phases, events and one frozen table. Pure.
+"""The move state machine: phases, events and one frozen table. Pure.
 
-A *transfer* is the move of one volume from one node to another. Its phase
+A *move* is the move of one volume from one node to another. Its phase
 lives in the row of its *shadow* (see :mod:`cinder_localclone.records`), in a
 column that is entered by compare-and-swap and that the identity swap leaves
 alone. Whether the swap has happened (*committed*) is not a phase: it is read
@@ -19,15 +19,15 @@ SECTOR = 512
 
 
 class Phase(str, enum.Enum):
-    """Where a transfer stands."""
+    """How far a move is."""
 
-    #: There is no transfer.
+    #: There is no move.
     ABSENT = 'absent'
     #: Both nodes attached (live migration): clone built, hydration off.
     STARTING = 'starting'
     #: The clone is being built or, once committed, hydrated.
     MIGRATING = 'migrating'
-    #: All regions are local and flushed; the destination lets go.
+    #: All regions are local and flushed; the destination removes its clone.
     COMPLETING = 'completing'
     #: The destination uses nothing of the source; the source may be removed.
     RELEASING = 'releasing'
@@ -36,7 +36,7 @@ class Phase(str, enum.Enum):
 
 
 class Event(str, enum.Enum):
-    """What moves a transfer from one phase to another."""
+    """What moves a move from one phase to another."""
 
     MOVE_BEGUN = 'move begun'
     LIVE_MOVE_BEGUN = 'live move begun'
@@ -146,26 +146,32 @@ class Token:
         :raises InvalidToken: if it is not one, or of a version unknown here
         """
         try:
-            version, phase, nonce, geometry = text.split(':', 3)
+            version, phase, nonce, geometry = (text or '').split(':', 3)
             if version != TOKEN_VERSION:
                 raise ValueError('version %s' % version)
             return cls(Phase(phase), nonce, Geometry.parse(geometry))
-        except (AttributeError, ValueError) as exc:
+        except ValueError as exc:
             raise exceptions.InvalidToken(token=text, reason=str(exc))
 
     def after(self, event: Event, committed: bool) -> 'Token':
-        """The token after an event; checks the transition."""
+        """The token after an event.
+
+        :raises InvalidTransition: if the phase allows none
+        """
         return dataclasses.replace(
             self, phase=next_phase(self.phase, event, committed))
 
 
 @dataclasses.dataclass(frozen=True)
-class Transfer:
-    """One transfer as the database tells it.
+class Move:
+    """One move as the database tells it.
 
     Hosts are volume service hosts without the pool (``node1@localclone``);
-    LV names are those of the volume's data on either side. ``location`` and
-    ``auth`` are where and how the source is served, to ``initiator`` alone.
+    LV names are those of the volume's data on either side. Of a volume that
+    was deleted only the shadow's end is known; the other host is ''.
+    ``location`` and ``auth`` are where and how the source is served, to
+    ``initiator`` alone, in the form of Cinder's provider_location and
+    provider_auth.
     """
 
     volume_id: str
@@ -177,16 +183,25 @@ class Transfer:
     source_lv: str
     destination_lv: str
     size_gib: int
-    location: str | None = None
-    auth: str | None = dataclasses.field(default=None, repr=False)
-    initiator: str | None = None
+    location: str = ''
+    auth: str = dataclasses.field(default='', repr=False)
+    initiator: str = ''
 
     @property
     def phase(self) -> Phase:
+        """How far it is."""
         return self.token.phase
 
     @property
+    def display_phase(self) -> str:
+        """The phase as people read it: ``preparing`` before the commit."""
+        building = self.phase in (Phase.MIGRATING, Phase.STARTING)
+        return ('preparing' if building and not self.committed
+                else self.phase.value)
+
+    @property
     def geometry(self) -> Geometry:
+        """What its clone was, or will be, created with."""
         return self.token.geometry
 
     @property
@@ -196,4 +211,5 @@ class Transfer:
 
     @property
     def size_bytes(self) -> int:
+        """The volume's size in bytes."""
         return self.size_gib << 30

@@ -14,9 +14,9 @@ import sys
 import time
 
 import lab as labs
-from lab import instance as instances
-from lab import look
-from lab import process
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
 
 ROUNDS = 3
 MARK = 'the first block of the volume'
@@ -34,6 +34,8 @@ def _p99(out):
 
 
 class Bench:
+    """The figures of one lab."""
+
     def __init__(self, lab):
         self.lab = lab
         self.n1, self.n2 = lab.nodes['node1'], lab.nodes['node2']
@@ -42,6 +44,10 @@ class Bench:
         self.rows = []
 
     def add(self, name, value, unit, beside=None):
+        """Note a figure and show it.
+
+        :param beside: what it is compared with
+        """
         row = {'name': name, 'value': round(value, 3), 'unit': unit,
                'beside': None if beside is None else round(beside, 3),
                'ratio': round(value / beside, 3) if beside else None}
@@ -73,13 +79,14 @@ class Bench:
         """Seconds from the API call to the first correct read."""
         began = time.monotonic()
         attached = self.instance.attach(volume, self.n2)
-        found = self.n2.run('head -c %d %s' % (len(MARK), attached.path))
+        done = self.n2.run('head -c %d %s' % (len(MARK), attached.path))
         seconds = time.monotonic() - began
-        if found.stdout != MARK:
-            raise process.LabError('wrong data: %r' % found.stdout)
+        if done.stdout != MARK:
+            raise process.LabError('wrong data: %r' % done.stdout)
         return attached, seconds
 
     def attach(self, sizes):
+        """Attaches on the other node, beside a stock migration and attach."""
         self.instance.connector(self.n2)
         taken = {size: [] for size in sizes}
         for _round in range(ROUNDS):
@@ -89,8 +96,8 @@ class Bench:
                 taken[size].append(seconds)
                 attached.detach()
                 self.delete(volume)
-        taken = {size: statistics.median(found)
-                 for size, found in taken.items()}
+        taken = {size: statistics.median(each)
+                 for size, each in taken.items()}
         for size in sizes:
             self.add('attach_%dGiB' % size, taken[size], 's',
                      self.stock(size))
@@ -107,10 +114,10 @@ class Bench:
         }).raise_for_status()
 
         def ended():
-            found = admin.get('/volumes/' + volume).json()['volume']
-            if found['migration_status'] == 'error':
+            row = admin.get('/volumes/' + volume).json()['volume']
+            if row['migration_status'] == 'error':
                 raise process.LabError('the stock migration failed')
-            return found['migration_status'] == 'success'
+            return row['migration_status'] == 'success'
         process.wait_for('the stock migration', ended, 1800, every=1)
         migrated = time.monotonic() - began
         attached, seconds = self.attach_and_read(volume)
@@ -119,12 +126,14 @@ class Bench:
         return migrated + seconds
 
     def delete(self, volume):
+        """Delete a volume and wait until nothing of it is left."""
         self.demo.delete('/volumes/' + volume).raise_for_status()
         look.wait_deleted(self.lab, 120)
 
     # -- hydration
 
     def hydration(self, size=2):
+        """The copy alone, beside plain iSCSI and the kernel's defaults."""
         volume = self.prepared(size)
         attached = self.instance.attach(volume, self.n1)
         self.n1.run('dd if=/dev/urandom of=%s bs=1M oflag=direct '
@@ -176,6 +185,7 @@ class Bench:
         self.settings({})
 
     def settings(self, options):
+        """Restart both services with these options of the driver."""
         self.lab.settings['options'] = options
         for node in (self.n1, self.n2):
             self.lab.write_service_config(node)
@@ -187,11 +197,11 @@ class Bench:
         node, samples = node or self.n2, []
         deadline = time.monotonic() + (seconds or 300)
         while time.monotonic() < deadline:
-            found = look.clone_progress(node)
-            if found is None or found[0] == found[1]:
+            progress = look.clone_progress(node)
+            if progress is None or progress[0] == progress[1]:
                 break
-            if found[0]:
-                samples.append((time.monotonic(), found[0] * found[2]))
+            if progress[0]:
+                samples.append((time.monotonic(), progress[0] * progress[2]))
             time.sleep(0.3)
         (began, first), (ended, last) = samples[0], samples[-1]
         return (last - first) / (ended - began) / (1 << 20)
@@ -199,6 +209,7 @@ class Bench:
     # -- at rest
 
     def at_rest(self):
+        """A complete volume, beside its bare LV."""
         volume = instances.create_volume(self.demo, 1, node='node1')
         attached = self.instance.attach(volume, self.n1)
         self.n1.run('dd if=/dev/zero of=%s bs=1M oflag=direct status=none'
@@ -206,9 +217,9 @@ class Bench:
         plain = '/dev/cinder-volumes/volume-' + volume
         for name, how in (('randread_4k', '--rw=randread'),
                           ('syncwrite_4k', '--rw=randwrite --sync=1')):
-            found = {attached.path: [], plain: []}
+            figures = {attached.path: [], plain: []}
             for _round in range(3):
-                for path, iops in found.items():
+                for path, iops in figures.items():
                     out = self.n1.run(
                         'fio --name=x --filename=%s --direct=1 --bs=4k '
                         '--ioengine=psync %s --runtime=4 --time_based '
@@ -217,12 +228,13 @@ class Bench:
                         'jobs'][0]
                     iops.append(job['read']['iops'] or job['write']['iops'])
             self.add(name + '_handle', statistics.median(
-                found[attached.path]), 'IOPS', statistics.median(
-                    found[plain]))
+                figures[attached.path]), 'IOPS', statistics.median(
+                    figures[plain]))
         attached.detach()
         self.delete(volume)
 
     def memory(self):
+        """The service's memory, beside that of a stock driver."""
         used = {backend: int(self.n1.run(
             "for p in $(pgrep -g $(cat /run/cinder-%s.pid)); do grep VmRSS "
             "/proc/$p/status; done | awk '{s+=$2} END {print s}'" % backend
@@ -231,7 +243,9 @@ class Bench:
 
 
 def main():
-    parser = argparse.ArgumentParser(prog='lab.bench', description=__doc__)
+    """Bring a lab up, measure, print; the exit code."""
+    parser = argparse.ArgumentParser(prog='python3 -m lab.bench',
+                                     description=__doc__)
     parser.add_argument('--json', metavar='FILE',
                         help='also write the figures as JSON')
     parser.add_argument('--name', default='bench', help='name of the lab')
@@ -262,6 +276,7 @@ def main():
 
 
 def run(lab):
+    """All figures of a lab that is up."""
     for node in lab.nodes.values():
         lab.write_service_config(node, 'stock')
         node.service('start', 'stock')

@@ -1,33 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make docs``: build the documentation in a venv of the cache."""
+"""``make docs``: build the documentation in a venv of its own.
+
+The pages show what the command prints, made by its own code: so the package's
+requirements are needed, but neither a lab nor its Debian packages.
+"""
 
 import os
+import pathlib
+import shutil
 import sys
 
-import lab as labs
-from lab import install
-from lab import process
+from lab.core import install
+from lab.core import process
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+CONSTRAINTS = ROOT / 'lab/core/constraints.txt'
+REQUIREMENTS = (ROOT / 'requirements.txt', ROOT / 'doc/requirements.txt')
+#: Debian package: something it brings. (reno reads the notes with git.)
+PACKAGES = {'python3-venv': '/usr/share/python-wheels',
+            'git': '/usr/bin/git'}
+#: Sources, and where the pages go.
+BOOKS = (('doc/source', 'doc/build/html'),
+         ('releasenotes/source', 'releasenotes/build/html'))
 
 
-def main():
-    lab = labs.Lab('install')
+def _fill(venv):
+    process.run('/usr/bin/python3', '-m', 'venv', str(venv), timeout=120)
+    process.run(str(venv / 'bin/pip'), 'install', '-q',
+                '--disable-pip-version-check', '-c', str(CONSTRAINTS),
+                *[word for path in REQUIREMENTS for word in ('-r', str(path))],
+                timeout=1800)
+
+
+def build() -> list[pathlib.Path]:
+    """Build all books.
+
+    :returns: the first page of each
+    :raises LabError: with the messages of pip or sphinx
+    """
+    missing = [name for name, path in PACKAGES.items()
+               if not os.path.exists(path)]
+    if missing:
+        process.run('apt-get', 'update', '-qq', timeout=600)
+        process.run('apt-get', 'install', '-y', '-qq',
+                    '--no-install-recommends', *missing, timeout=600)
+    venv = install.template('docs', b''.join(
+        path.read_bytes() for path in (CONSTRAINTS, *REQUIREMENTS)),
+        _fill, print)
+    for source, target in BOOKS:
+        process.run(str(venv / 'bin/python'), '-m', 'sphinx', '-E', '-W', '-q',
+                    '-b', 'html', source, target, cwd=ROOT, timeout=600,
+                    env=dict(os.environ, PYTHONPATH=str(ROOT)))
+    return [ROOT / target / 'index.html' for _source, target in BOOKS]
+
+
+def main() -> int:
+    """Build, and say where the pages are."""
     try:
-        lab.install()
-        install.packages(print, more={'graphviz': '/usr/bin/dot'})
-        process.run(str(lab.venv / 'bin/pip'), 'install', '-q', '-r',
-                    'doc/requirements.txt', '-c',
-                    str(install.HERE / 'constraints.txt'), timeout=600,
-                    cwd=lab.repo)
-        for source, target in (('doc/source', 'doc/build/html'),
-                               ('releasenotes/source',
-                                'releasenotes/build/html')):
-            print(process.run(
-                str(lab.python), '-m', 'sphinx', '-W', '-q', '-b', 'html',
-                source, target, cwd=lab.repo, timeout=600, env=dict(
-                    os.environ, PYTHONPATH=str(lab.repo))) or target)
+        pages = build()
     except process.LabError as exc:
         print(exc, file=sys.stderr)
         return 1
+    if not shutil.which('dot'):
+        print('Without the drawing of the states (apt install graphviz).')
+    print(*['Built: %s' % page for page in pages], sep='\n')
     return 0
 
 

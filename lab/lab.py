@@ -12,16 +12,16 @@ import threading
 import time
 import urllib.parse
 
-from lab import claim
-from lab import compute
-from lab import config
-from lab import control_plane
-from lab import guest_image
-from lab import install
-from lab import kernel
-from lab import node
-from lab import nova_control
-from lab import process
+from lab.core import claim
+from lab.core import config
+from lab.core import control_plane
+from lab.core import install
+from lab.core import kernel
+from lab.core import node
+from lab.core import process
+from lab.guest import image as guest_image
+from lab.nova import compute
+from lab.nova import control_plane as nova_control
 
 STATE = pathlib.Path('/var/tmp/localclone-lab')
 DEFAULTS = {'disks': 'volatile', 'disk_gib': 40, 'debug': False,
@@ -58,19 +58,23 @@ class Lab:
 
     @property
     def venv(self) -> pathlib.Path:
+        """The venv with OpenStack."""
         return pathlib.Path(self.settings['venv'])
 
     @property
     def python(self) -> pathlib.Path:
+        """That venv's interpreter."""
         return self.venv / 'bin/python'
 
     @property
     def control(self) -> control_plane.ControlPlane:
+        """Its control plane."""
         return (nova_control.NovaControlPlane if self.settings['nova']
                 else control_plane.ControlPlane)(self)
 
     @property
     def is_up(self) -> bool:
+        """Whether it came up and was not taken down since."""
         return (self.directory / 'up').exists()
 
     # -- up and down
@@ -96,8 +100,8 @@ class Lab:
         self.claim.take()
         if self.directory.exists():
             raise process.LabError(
-                'lab "%s" is up, or was left behind: take it down first '
-                '(lab down)' % self.name)
+                'lab "%s" is up or was left behind; take it down first '
+                '(python3 -m lab --name %s down)' % (self.name, self.name))
         began = time.monotonic()
 
         def say(text):
@@ -108,7 +112,7 @@ class Lab:
             self._up(say, service)
         except BaseException:
             with process.uninterrupted():
-                say('taking down what was begun; logs stay in %s' % (
+                say('it failed; taking it down, its logs stay in %s' % (
                     self.logs))
                 self.down(keep_logs=True)
             raise
@@ -156,6 +160,7 @@ class Lab:
             compute.service(each, 'start')
 
     def write_service_config(self, each, backend='localclone') -> None:
+        """Write the configuration of a node's volume service."""
         path = each.directory / ('%s.conf' % backend)
         path.write_text(config.cinder_volume(
             each.name, each.address, self.venv, path, backend,
@@ -180,8 +185,8 @@ class Lab:
 
         def ready():
             cinder = self.cinder()
-            found = cinder.get('/os-services').json()['services']
-            alive = {s['host'] for s in found if s['state'] == 'up'
+            listed = cinder.get('/os-services').json()['services']
+            alive = {s['host'] for s in listed if s['state'] == 'up'
                      and s['binary'] == 'cinder-volume'}
             pools = cinder.get('/scheduler-stats/get_pools').json()['pools']
             return wanted <= alive and wanted <= {
@@ -265,12 +270,14 @@ class Lab:
         return result[0] if result else None
 
     def reachable(self, address, port) -> bool:
+        """Whether a TCP port answers, inside the namespace."""
         def connect():
             socket.create_connection((address, port), 2).close()
             return True
         return bool(self._inside(connect))
 
     def http_status(self, url):
+        """Whether a URL answers without an error of the server."""
         def get():
             parts = urllib.parse.urlsplit(url)
             connection = http.client.HTTPConnection(parts.netloc, timeout=10)
@@ -295,10 +302,10 @@ class Lab:
 
     def client(self, service, user='admin'):
         """A client of an API, as :meth:`cinder`: 'nova' or 'glance', too."""
-        from lab import api
+        from lab.core import api
         return api.Client(self, user, service)
 
-    def environment(self, user='admin') -> dict:
+    def credentials(self, user='admin') -> dict:
         """OS_* variables for the openstack command."""
         return {
             'OS_AUTH_URL': config.url('keystone') + '/v3',
@@ -313,7 +320,7 @@ class Lab:
             [str(self.venv / 'bin/openstack'), *argv], text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, timeout=timeout,
-            env=dict(os.environ, PYTHONPATH='', **self.environment(user)),
+            env=dict(os.environ, PYTHONPATH='', **self.credentials(user)),
             preexec_fn=lambda: process.enter_namespace(self.namespace))
         if check and done.returncode:
             raise process.LabError('openstack %s: %s' % (

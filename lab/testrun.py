@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 
+from lab.core import process
 from lab import lab as labs
-from lab import process
 
 LIMIT = 80 * 60  # seconds for one suite
 GRACE = 90  # seconds for its tests to take their labs down

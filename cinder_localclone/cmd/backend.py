@@ -1,115 +1,199 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend that a command is about, from Cinder's own configuration."""
+"""The backend that a command is about, from Cinder's own configuration.
+
+Imports are where they are needed: Cinder's database layer and the message bus
+take seconds on a small machine, and a restore at boot needs neither.
+"""
 
 import os
+import socket
+import typing
 
-from cinder.common import config  # noqa: F401, registers Cinder's options
-from cinder import context
-from cinder import rpc
-from cinder import version
-from cinder.volume import configuration
-from cinder.volume.drivers import lvm as cinder_lvm
-from cinder.volume import volume_utils
 from oslo_config import cfg
-from oslo_messaging import opts as messaging
 
+from cinder_localclone.cmd import base
 from cinder_localclone import exceptions
-from cinder_localclone import export
 from cinder_localclone import opts
-from cinder_localclone import peer
-from cinder_localclone import privileged
-from cinder_localclone import records
-from cinder_localclone import stack
 
-CONF = cfg.CONF
+if typing.TYPE_CHECKING:
+    import cinder_localclone.peer
+    import cinder_localclone.records
+    import cinder_localclone.sessions
+    import cinder_localclone.stack
+    import cinder_localclone.state
+
 DRIVER = 'cinder_localclone.driver.LocalCloneDriver'
-TIMEOUT = 50  # seconds for a peer's work
+#: Seconds for a peer's work.
+TIMEOUT = 50
+#: What is added to the connection of a database, so that one that is down, or
+#: hangs, fails a command within seconds. (Seconds; by begin of its URL.)
+DATABASE_LIMITS = {
+    'postgresql': 'connect_timeout=5',
+    'mysql+pymysql:': 'connect_timeout=5&read_timeout=15'}
+#: Cinder's own options that are read here, of its modules that take long to
+#: import. A test compares the defaults.
+NODE_OPTS = (
+    cfg.StrOpt('host', default=socket.gethostname()),
+    cfg.ListOpt('enabled_backends'),
+    cfg.IntOpt('rpc_response_timeout', default=60))
+SECTION_OPTS = (
+    cfg.StrOpt('volume_driver'),
+    cfg.StrOpt('backend_host'),
+    cfg.StrOpt('volume_group', default='cinder-volumes'),
+    cfg.StrOpt('lvm_type', default='auto'),
+    *opts.localclone_opts)
 
 
-def load(files) -> None:
-    """Read configuration files; the default is Cinder's."""
-    CONF([], project='cinder', version=version.version_string(),
-         default_config_files=files or None)
-    for group, found in messaging.list_opts():
-        CONF.register_opts(found, group)
+class Section:
+    """A backend section; what is not set there is ``backend_defaults``'.
+
+    Options are its attributes, as in Cinder's own ``Configuration``.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, name: str):
+        conf.register_opts(SECTION_OPTS, 'backend_defaults')
+        conf.register_opts(SECTION_OPTS, name)
+        for option in SECTION_OPTS:
+            conf.set_default(option.dest, None, name)
+        self._own = conf[name]
+        self._shared = conf['backend_defaults']
+
+    def __getattr__(self, option: str) -> typing.Any:
+        value = getattr(self._own, option)
+        return getattr(self._shared, option) if value is None else value
+
+    def check(self) -> None:
+        """Read all options.
+
+        :raises ConfigFileValueError: if one has a value that cannot be
+        """
+        for option in SECTION_OPTS:
+            getattr(self, option.dest)
 
 
-def sections() -> list[str]:
-    """The enabled backends that use this driver."""
-    found = []
-    for name in CONF.enabled_backends or ():
-        section = configuration.Configuration(
-            [cfg.StrOpt('volume_driver')], config_group=name)
-        if section.safe_get('volume_driver') == DRIVER:
-            found.append(name)
-    return found
+class Settings:
+    """What Cinder's configuration files say of this node.
+
+    :param files: their paths; None: the usual ones
+    """
+
+    def __init__(self, files: list[str] | None = None):
+        self.files = files
+        self._conf = cfg.ConfigOpts()
+        self._conf([], project='cinder', default_config_files=files)
+        self._conf.register_opts(NODE_OPTS)
+        self.host: str = self._conf.host
+        self.rpc_timeout: int = self._conf.rpc_response_timeout
+
+    @property
+    def named(self) -> str:
+        """The files that were read, for messages."""
+        return ', '.join(self._conf.config_file) or 'cinder.conf'
+
+    def sections(self) -> dict[str, Section]:
+        """The enabled backends that use this driver, by name."""
+        named = {name: Section(self._conf, name)
+                 for name in self._conf.enabled_backends or ()}
+        return {name: section for name, section in named.items()
+                if section.volume_driver == DRIVER}
 
 
 class Backend:
     """One backend section on this node.
 
     :param name: of the section; None: the only one there is
-    :raises LocalCloneError: if that is not clear
+    :raises CommandError: if that is not clear
     """
 
-    def __init__(self, name: str | None = None):
-        known = sections()
-        if name is None and len(known) != 1:
-            raise exceptions.LocalCloneError(
-                reason='enabled_backends has %s with volume_driver = %s; '
-                'name one with --backend' % (
-                    ' and '.join(known) or 'none', DRIVER))
-        self.name = name or known[0]
-        if self.name not in known:
-            raise exceptions.LocalCloneError(
-                reason='"%s" is no enabled backend with volume_driver = %s'
-                % (self.name, DRIVER))
-        self.conf = configuration.Configuration(
-            cinder_lvm.volume_opts + opts.localclone_opts,
-            config_group=self.name)
-        self.host = '%s@%s' % (CONF.host, self.name)
+    def __init__(self, settings: Settings, name: str | None = None):
+        sections = settings.sections()
+        if not sections:
+            raise base.CommandError(
+                'No enabled backend in %s uses this driver. Pass '
+                '--config-file, or run it on a node of the backend.'
+                % settings.named)
+        if name is None and len(sections) > 1:
+            raise base.CommandError(
+                '%s has more than one backend of this driver: %s. Choose one '
+                'with --backend.' % (settings.named, ', '.join(sections)))
+        if name is not None and name not in sections:
+            raise base.CommandError(
+                'No enabled backend "%s" in %s uses this driver; %s does.' % (
+                    name, settings.named, ' or '.join(sections)))
+        self.settings = settings
+        self.name = name or next(iter(sections))
+        self.conf = sections[self.name]
+        self.host = '%s@%s' % (self.conf.backend_host or settings.host,
+                               self.name)
         self._context = None
+        self._loaded = False
 
     # -- this node
 
-    def act_as_root(self) -> None:
-        """Do privileged work in this process instead of a daemon.
-
-        :raises LocalCloneError: if it is not root's
-        """
-        if os.geteuid():
-            raise exceptions.LocalCloneError(
-                reason='this needs root: run it with sudo')
-        privileged.default.set_client_mode(False)
-
-    def stack(self) -> stack.Stack:
+    def stack(self) -> 'cinder_localclone.stack.Stack':
+        """The block stack of this node."""
+        from cinder_localclone import stack
         group = self.conf.volume_group
         pool = None if self.conf.lvm_type == 'default' else group + '-pool'
         return stack.Stack(
             group, pool, self.conf.localclone_metadata_group or group,
             self.conf.localclone_command_timeout)
 
-    def imports(self) -> export.Imports:
-        return export.Imports(self.conf.localclone_command_timeout,
-                              self.conf.localclone_source_timeout)
+    def sessions(self) -> 'cinder_localclone.sessions.Sessions':
+        """The iSCSI sessions of this node."""
+        from cinder_localclone import sessions
+        return sessions.Sessions(self.conf.localclone_command_timeout,
+                                 self.conf.localclone_source_timeout)
 
     # -- all nodes
 
+    def load_cinder(self) -> None:
+        """Read the configuration for Cinder's own code; import that.
+
+        The services wait for a database that is down; a command does not.
+        """
+        if self._loaded:
+            return
+        from cinder.common import config  # noqa: F401, registers options
+        from cinder import objects
+        from cinder import version
+        conf = cfg.CONF
+        conf([], project='cinder', version=version.version_string(),
+             default_config_files=self.settings.files)
+        objects.register_all()
+        conf.set_override('max_retries', 0, 'database')
+        for begin, limits in DATABASE_LIMITS.items():
+            if (conf.database.connection or '').startswith(begin):
+                configured = conf.database.connection_parameters
+                conf.set_override(
+                    'connection_parameters', '&'.join(
+                        filter(None, (configured, limits))), 'database')
+        self._loaded = True
+
     @property
-    def context(self):
+    def context(self) -> typing.Any:
         """The admin context; the message bus is connected with it."""
         if self._context is None:
+            self.load_cinder()
+            from cinder import context
+            from cinder import rpc
             if not rpc.initialized():
-                rpc.init(CONF)
+                rpc.init(cfg.CONF)
             self._context = context.get_admin_context()
         return self._context
 
     @property
-    def peers(self) -> peer.Client:
+    def peers(self) -> 'cinder_localclone.peer.Client':
+        """The volume services, over the message bus."""
+        self.load_cinder()
+        from cinder_localclone import peer
         return peer.Client(TIMEOUT)
 
     @property
-    def records(self) -> records.Records:
+    def records(self) -> 'cinder_localclone.records.Records':
+        """Cinder's database."""
+        self.load_cinder()
+        from cinder_localclone import records
         return records.Records()
 
     def nodes(self) -> dict[str, bool]:
@@ -118,7 +202,8 @@ class Backend:
                 for host, alive in sorted(self.records.services().items())
                 if host.partition('@')[2] == self.name}
 
-    def ask(self, host: str, method: str, *arguments):
+    def ask(self, host: str, method: str, *arguments: typing.Any
+            ) -> tuple[typing.Any, str]:
         """Ask a node; (answer, '') or (None, why there is none)."""
         try:
             return getattr(self.peers, method)(
@@ -126,21 +211,42 @@ class Backend:
         except exceptions.LocalCloneError as exc:
             return None, str(exc)
 
-    def volume(self, volume_id: str):
-        """:raises LocalCloneError: if there is neither it nor a transfer"""
-        found = self.records.volume(volume_id)
-        transfer = self.records.transfer_of(volume_id)
-        if found is None and transfer is None:
-            raise exceptions.LocalCloneError(
-                reason='there is no volume %s' % volume_id)
-        return found, transfer
+    def volume(self, volume_id: str) -> tuple[
+            typing.Any, 'cinder_localclone.state.Move | None']:
+        """A volume and its move; either may be None.
+
+        :raises CommandError: if both are
+        """
+        volume = self.records.volume(volume_id)
+        move = self.records.move_of(volume_id)
+        if volume is None and move is None:
+            raise base.CommandError('There is no volume %s.' % volume_id)
+        return volume, move
 
 
-def lv_of(volume) -> str | None:
+def act_as_root() -> None:
+    """Do privileged work in this process instead of a daemon.
+
+    :raises CommandError: if it is not root's
+    """
+    if os.geteuid():
+        raise base.CommandError('This needs root: run it with sudo.')
+    from cinder_localclone import privileged
+    privileged.default.set_client_mode(False)
+
+
+def lv_of(volume: typing.Any) -> str | None:
+    """The name of a volume's LV."""
     return volume.name if volume is not None else None
 
 
-def home_of(volume) -> str | None:
+def home_of(volume: typing.Any) -> str | None:
     """The service host of a volume, without the pool."""
-    return (volume_utils.extract_host(volume.host)
-            if volume is not None else None)
+    return volume.host.partition('#')[0] if volume is not None else None
+
+
+def hosts_of(volume: typing.Any, move: 'cinder_localclone.state.Move | None'
+             ) -> list[str]:
+    """The service hosts that have to do with a volume."""
+    hosts = {move.destination, move.source} if move else {home_of(volume)}
+    return sorted(host for host in hosts if host)

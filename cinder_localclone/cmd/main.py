@@ -1,75 +1,128 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entry point of ``cinder-localclone``."""
 
+import argparse
+from importlib import metadata
 import logging
 import sys
+import typing
 
 from cliff import app
 from cliff import commandmanager
+from cliff import help as cliff_help
 
-from cinder_localclone.cmd import backend
-from cinder_localclone.cmd import doctor
-from cinder_localclone.cmd import restoring
-from cinder_localclone.cmd import transfers
+from cinder_localclone import version
 
+if typing.TYPE_CHECKING:
+    import cinder_localclone.cmd.backend
+
+#: Exit codes beside 0 and 1.
+USAGE, INTERRUPTED = 2, 130
+#: Where each sub-command is; imported only when it is run.
 COMMANDS = {
-    'abort': transfers.Abort,
-    'doctor': doctor.Doctor,
-    'repair': transfers.Repair,
-    'restore': restoring.Restore,
-    'resume': transfers.Resume,
-    'show': transfers.Show,
-    'transfers': transfers.Transfers,
+    'abort': 'settle:Abort',
+    'doctor': 'doctor:Doctor',
+    'moves': 'moves:Moves',
+    'repair': 'repair:Repair',
+    'restore': 'restore:Restore',
+    'resume': 'settle:Resume',
+    'show': 'show:Show',
 }
+#: Libraries that log, and repeat, what then ends a command as its error.
+TALKATIVE = ('amqp', 'cinder', 'kombu', 'os_brick', 'oslo', 'oslo_db',
+             'oslo_messaging', 'oslo_privsep', 'oslo_service', 'sqlalchemy',
+             'stevedore', 'taskflow')
 
 
 class LocalClone(app.App):
-    """Look at node-local volumes that move, and settle what is stuck."""
+    """Show node-local volumes that move, and settle moves that are stuck."""
+
+    NAME = 'cinder-localclone'
+    LOG = logging.getLogger(NAME)
 
     def __init__(self):
-        manager = commandmanager.CommandManager('cinder_localclone.cmd')
-        for name, kind in COMMANDS.items():
-            manager.add_command(name, kind)
-        super().__init__(description=self.__doc__, version='0.1.0',
-                         command_manager=manager, deferred_help=True)
+        manager = commandmanager.CommandManager(None)
+        for name, where in COMMANDS.items():
+            manager.commands[name] = metadata.EntryPoint(
+                name, 'cinder_localclone.cmd.' + where, 'cinder_localclone')
+        super().__init__(
+            description=self.__doc__, version=version.version_string(),
+            command_manager=manager, deferred_help=True)
         self.exit_code = 0
 
-    def build_option_parser(self, description, version):
-        parser = super().build_option_parser(description, version)
+    def build_option_parser(
+            self, description: str | None, version: str | None,
+            argparse_kwargs: dict | None = None) -> argparse.ArgumentParser:
+        """cliff's options, and those that all sub-commands share."""
+        parser = super().build_option_parser(
+            description, version, dict(argparse_kwargs or {},
+                                       prog=self.NAME))
         parser.add_argument(
             '--config-file', action='append', metavar='PATH',
             help='Cinder\'s configuration; default: /etc/cinder/cinder.conf')
         parser.add_argument(
             '--backend', metavar='SECTION',
             help='section of the backend; default: the only one there is')
+        parser.add_argument(
+            '--json', action='store_true',
+            help='print a JSON list instead of a table')
         return parser
 
-    def initialize_app(self, argv):
-        backend.load(self.options.config_file)
-        for noisy in ('stevedore', 'oslo', 'oslo_db', 'os_brick', 'amqp',
-                      'taskflow'):
-            logging.getLogger(noisy).setLevel(logging.WARNING)
+    def configure_logging(self) -> None:
+        """One handler, of standard error: whatever is said is said once."""
+        verbose = self.options.verbose_level + 2 * self.options.debug
+        root = logging.getLogger()
+        root.setLevel({0: logging.ERROR, 1: logging.WARNING,
+                       2: logging.INFO}.get(verbose, logging.DEBUG))
+        for name in TALKATIVE:
+            logging.getLogger(name).setLevel(
+                logging.CRITICAL if verbose < 2 else logging.NOTSET)
+        # oslo.log adds a handler of its own unless there is one already.
+        for handler in list(root.handlers):
+            root.removeHandler(handler)
+        root.addHandler(logging.StreamHandler(self.stderr))
+        if self.options.log_file:
+            file = logging.FileHandler(self.options.log_file)
+            file.setFormatter(logging.Formatter(self.LOG_FILE_MESSAGE_FORMAT))
+            root.addHandler(file)
 
-    def interact(self):
-        """Without a sub-command: say what there is."""
-        self.parser.print_help()
-        return 2
+    def interact(self) -> None:
+        """Without a sub-command: list them; the command line is wrong.
 
-    def backend(self):
-        """The backend that the command line names."""
-        return backend.Backend(self.options.backend)
+        :raises SystemExit: with code 2
+        """
+        self.stdout = self.stderr
+        try:
+            cliff_help.HelpAction([], argparse.SUPPRESS, default=self)(
+                self.parser, self.options, None)
+        except SystemExit:
+            raise SystemExit(USAGE)
 
-    def run_subcommand(self, argv):
+    def backend(self) -> 'cinder_localclone.cmd.backend.Backend':
+        """The backend that the command line names.
+
+        :raises CommandError: if there is none
+        """
+        from cinder_localclone.cmd import backend
+        return backend.Backend(
+            backend.Settings(self.options.config_file), self.options.backend)
+
+    def run_subcommand(self, argv: list[str]) -> int:
+        """Run it; its exit code, or 1 if it raised an error."""
+        try:
+            self.command_manager.find_command(argv)
+        except ValueError:
+            self.parser.error('"%s" is not a command; --help lists them'
+                              % argv[0])
         return super().run_subcommand(argv) or self.exit_code
 
 
-def main(argv=None):
-    arguments = sys.argv[1:] if argv is None else list(argv)
-    # cliff's own way to ask for JSON is -f json, behind the sub-command.
-    if '--json' in arguments:
-        arguments.remove('--json')
-        arguments += ['-f', 'json']
-    return LocalClone().run(arguments)
+def main(argv: list[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    try:
+        return LocalClone().run(sys.argv[1:] if argv is None else list(argv))
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 if __name__ == '__main__':

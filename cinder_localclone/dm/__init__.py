@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device-mapper: tables and status as values, and the commands."""
+"""Device-mapper's tables, status lines and listings as values.
+
+The commands are in ``privileged.devicemapper``.
+"""

@@ -93,7 +93,7 @@ def parse_clone_status(line: str) -> CloneStatus:
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A device-mapper device as found.
+    """A device-mapper device as dmsetup lists it.
 
     :param number: ``major:minor``
     :param opened: open count
@@ -115,6 +115,7 @@ class Device:
 
     @property
     def sectors(self) -> int:
+        """The length of its (first) target, 512-byte sectors; 0 if none."""
         words = self.table.split()
         return int(words[1]) if len(words) > 2 else 0
 
@@ -130,22 +131,22 @@ class Device:
 
 def parse_info(text: str) -> dict[str, Device]:
     """Read ``dmsetup info -c --noheadings --separator , -o INFO_COLUMNS``."""
-    found = {}
+    devices = {}
     for line in text.splitlines():
         fields = line.strip().split(',')
         if len(fields) != 6:
             continue  # "No devices found"
         name, uuid, major, minor, opened, attr = fields
-        found[name] = Device(name, uuid, '%s:%s' % (major, minor),
-                             int(opened), 's' in attr)
-    return found
+        devices[name] = Device(name, uuid, '%s:%s' % (major, minor),
+                               int(opened), 's' in attr)
+    return devices
 
 
 def parse_tables(text: str) -> dict[str, str]:
     """Read ``dmsetup table``: the first line of each device's table."""
-    found: dict[str, str] = {}
+    tables: dict[str, str] = {}
     for line in text.splitlines():
         name, colon, table = line.partition(': ')
         if colon:
-            found.setdefault(name, table.strip())
-    return found
+            tables.setdefault(name, table.strip())
+    return tables

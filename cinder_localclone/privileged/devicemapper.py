@@ -4,6 +4,8 @@
 Tables come from :mod:`cinder_localclone.dm.tables`. A swap of a live table
 is ``load`` then ``resume``: the kernel suspends, swaps and resumes in that
 one step, so nothing that fails can leave a guest suspended.
+
+Time limits are in seconds. Each raises CommandFailed or CommandTimeout.
 """
 
 import contextlib
@@ -18,16 +20,16 @@ from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 
 
-def _device_went(exc: BaseException) -> bool:
+def _device_vanished(exc: BaseException) -> bool:
     return isinstance(exc, exceptions.CommandFailed) and any(
         text in str(exc) for text in (
             'No such device', 'Device does not exist'))
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 # dmsetup lists the devices and then asks for each: one that is removed in
 # between, by other work on this node, makes all of the command fail.
-@tenacity.retry(retry=tenacity.retry_if_exception(_device_went),
+@tenacity.retry(retry=tenacity.retry_if_exception(_device_vanished),
                 stop=tenacity.stop_after_attempt(10), reraise=True)
 def survey(timeout: float) -> tuple[str, str]:
     """All devices: the text of ``dmsetup info -c`` and ``dmsetup table``."""
@@ -37,13 +39,14 @@ def survey(timeout: float) -> tuple[str, str]:
     return info, process.run('dmsetup', 'table', timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def create(name: str, uuid: str, table: str, timeout: float) -> None:
+    """Create a device with its first table, and activate it."""
     process.run('dmsetup', 'create', name, '--uuid', uuid, '--table', table,
                 timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def swap_table(name: str, table: str, timeout: float) -> None:
     """Give a device another table; I/O in flight ends on the old one.
 
@@ -58,27 +61,33 @@ def swap_table(name: str, table: str, timeout: float) -> None:
         raise
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def remove(name: str, timeout: float) -> bool:
-    """Returns False if there is no such device."""
+    """Remove a device that nothing has open.
+
+    :returns: False if there is no such device
+    """
     # udev opens new devices for a moment: EBUSY, so retry.
     return process.run_unless(
         'No such device', 'dmsetup', 'remove', '--retry', name,
         timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def message(name: str, text: str, timeout: float) -> None:
+    """Send a message to a device's target (dm-clone.rst, "Messages")."""
     process.run('dmsetup', 'message', name, '0', *text.split(),
                 timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def send(messages: list[tuple[str, str]]) -> list[str]:
     """Send messages to devices, without a process for each.
 
+    DM_TARGET_MSG of include/uapi/linux/dm-ioctl.h.
+
     :param messages: (name of a device, message)
-    :returns: the names of devices that there are not
+    :returns: the names of devices that do not take it: they are gone
     """
     missing = []
     control = os.open('/dev/mapper/control', os.O_RDWR | os.O_CLOEXEC)
@@ -92,14 +101,15 @@ def send(messages: list[tuple[str, str]]) -> list[str]:
     return missing
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def status(name: str, timeout: float) -> str:
+    """The status line of a device (dm-clone.rst, "Status")."""
     # --noflush: asking must not commit the metadata or wait for a disk.
     return process.run('dmsetup', 'status', '--noflush', name,
                        timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def targets(timeout: float) -> str:
     """The target types the kernel knows, after loading those needed."""
     for module in ('dm-clone', 'dm-thin-pool'):
@@ -107,7 +117,7 @@ def targets(timeout: float) -> str:
     return process.run('dmsetup', 'targets', timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def replace_suspended(name: str, table: str, timeout: float) -> None:
     """Replace a clone's table: suspended while the new one is loaded.
 

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LVM commands that Cinder's brick has no method for, and its reports."""
+"""LVM commands that Cinder's brick has no method for, and its reports.
+
+Options: lvcreate(8), lvchange(8), lvremove(8), lvmreport(7), lvm.conf(5).
+Sizes are bytes, time limits seconds. Each raises CommandFailed or
+CommandTimeout.
+"""
 
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 
 _RETRY = 'activation { retry_deactivation = 1 }'
-
-
 _JSON = ('--reportformat', 'json', '--units', 'b', '--nosuffix')
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def volumes(groups: list[str], timeout: float) -> str:
     """All LVs of some groups: LVM's JSON, sizes in bytes."""
     return process.run(
@@ -19,18 +22,19 @@ def volumes(groups: list[str], timeout: float) -> str:
         *groups, timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def free(groups: list[str], timeout: float) -> str:
-    """Size and free room of some groups: LVM's JSON, in bytes."""
+    """Size and free space of some groups: LVM's JSON, in bytes."""
     return process.run('vgs', *_JSON, '-o', 'vg_name,vg_size,vg_free', *groups,
                        timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def create_thin(group: str, pool: str, name: str, size: int,
                 tags: list[str], timeout: float) -> bool:
-    """:param size: bytes
+    """Create a thin LV in a pool; old signatures are not asked for.
 
+    :param size: bytes; LVM rounds up to whole extents
     :returns: False if there is such an LV
     """
     return process.run_unless(
@@ -39,11 +43,12 @@ def create_thin(group: str, pool: str, name: str, size: int,
         '%s/%s' % (group, pool), '-n', name, *_tagged(tags), timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def create_thick(group: str, name: str, size: int, tags: list[str],
                  timeout: float) -> bool:
-    """:param size: bytes; LVM rounds up to whole extents
+    """Create a linear LV, with whatever its extents had before.
 
+    :param size: bytes; LVM rounds up to whole extents
     :returns: False if there is such an LV
     """
     return process.run_unless(
@@ -52,8 +57,8 @@ def create_thick(group: str, name: str, size: int, tags: list[str],
         name, *_tagged(tags), group, timeout=timeout)
 
 
-@privileged.default.entrypoint
-def settle(groups: list[str], timeout: float) -> None:
+@privileged.entrypoint
+def flush_pvs(groups: list[str], timeout: float) -> None:
     """Make what LVM has changed outlive a power cut.
 
     LVM writes its metadata past the page cache but does not flush the
@@ -66,25 +71,30 @@ def settle(groups: list[str], timeout: float) -> None:
             process.run('sync', path, timeout=timeout)
 
 
-def _tagged(tags):
+def _tagged(tags: list[str]) -> list[str]:
     return [word for tag in tags for word in ('--addtag', tag)]
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def activate(group: str, name: str, timeout: float) -> None:
+    """Activate an LV, one that is skipped at boot (-K), too."""
     process.run('lvchange', '-ay', '-K', '%s/%s' % (group, name),
                 timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def add_tag(group: str, name: str, tag: str, timeout: float) -> None:
+    """Tag an LV; one that has the tag keeps it."""
     process.run('lvchange', '--addtag', tag, '%s/%s' % (group, name),
                 timeout=timeout)
 
 
-@privileged.default.entrypoint
+@privileged.entrypoint
 def remove(group: str, name: str, timeout: float) -> bool:
-    """Returns False if there is no such LV."""
+    """Remove an LV that nothing has open.
+
+    :returns: False if there is no such LV
+    """
     return process.run_unless(
         'Failed to find logical volume', 'lvremove', '--force', '--config',
         _RETRY, '%s/%s' % (group, name), timeout=timeout)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a command with a time limit that holds."""
+"""Running a command with a time limit that holds, whatever it waits for."""
 
 import os
 import signal
@@ -49,7 +49,10 @@ def run_unless(done: str, *argv: str, timeout: float) -> bool:
     Asking first would cost a command more, each time.
 
     :param done: what it says on stderr if so
+    :param timeout: limit in seconds
     :returns: whether it did anything
+    :raises CommandFailed: if it failed for another reason
+    :raises CommandTimeout: when the limit is reached
     """
     try:
         run(*argv, timeout=timeout)

@@ -7,18 +7,19 @@ import re
 import sys
 import time
 
-from lab.faults import ground as grounds
+from lab.core import process
+from lab.faults import environment as environments
 from lab.faults import matrix as matrices
 from lab.faults import thrasher
 from lab import lab as labs
-from lab import process
 
 
 def parser():
+    """The parser of the command line."""
     top = argparse.ArgumentParser(
-        prog='faults', description='Runs operations on volumes with a fault '
-        'at each of their steps, on real kernels, and checks what the driver '
-        'promises.')
+        prog='python3 -m lab.faults', description='Runs operations on volumes '
+        'with a fault at each of their steps, on real kernels, and checks '
+        'what the driver promises.')
     top.add_argument('--name', default='faults', help='of the lab')
     top.add_argument('--list', action='store_true',
                      help='show the cells, run none')
@@ -37,22 +38,23 @@ def parser():
 
 
 def main(argv=None):
+    """Run or show what is asked for; the exit code."""
     options = parser().parse_args(argv)
     began = time.monotonic()
 
     def say(text):
         print('%7.1f s  %s' % (time.monotonic() - began, text), flush=True)
     lab = labs.Lab(options.name)
-    ground = grounds.Ground(lab, say)
-    matrix = matrices.Matrix(ground, options.resume, say)
+    environment = environments.Environment(lab, say)
+    matrix = matrices.Matrix(environment, options.resume, say)
     try:
         if options.list and matrix.steps:
             return show(matrix, options)
         lab.claim.take()
-        ground.up()
+        environment.up()
         matrix.empty_pool()
         if options.seed is not None or options.minutes:
-            return thrasher.run(ground, options.seed,
+            return thrasher.run(environment, options.seed,
                                 options.minutes or 20, say)
         matrix.discover()
         if options.list:
@@ -70,14 +72,16 @@ def main(argv=None):
 
 
 def wanted(matrix, options):
-    found = [cell for cell in matrices.all_cells(matrix.steps)
+    """The cells that were asked for."""
+    cells = [cell for cell in matrices.all_cells(matrix.steps)
              if re.search(options.only, str(cell))]
-    if not found:
-        raise process.LabError('no cell is like "%s"' % options.only)
-    return found
+    if not cells:
+        raise process.LabError('no cell matches "%s"' % options.only)
+    return cells
 
 
 def show(matrix, options):
+    """Print the cells that were asked for."""
     for cell in wanted(matrix, options):
         print(cell)
     return 0

@@ -13,12 +13,12 @@ import threading
 import time
 import traceback
 
+from lab.core import process
 from lab.faults import checks
 from lab.faults import disk as disks
-from lab.faults.ground import in_parallel
+from lab.faults.environment import in_parallel
 from lab.faults.operations import move_once
 from lab.faults.operations import OPERATIONS
-from lab import process
 
 #: Seconds within which an operation must come to a step.
 REACH = 240
@@ -36,16 +36,16 @@ BEFORE_ANSWER = ALONE | frozenset((
     'source before flush handle', 'source flush handle',
     'source before begin', 'source begin', 'source export export',
     'destination attach', 'destination create clone',
-    'destination withhold_discards clone', 'destination create handle',
+    'destination disable_discards clone', 'destination create handle',
     'destination read_head handle', 'source commit'))
 
 #: What each look does again, whether there is need or not.
 EVERY_LOOK = frozenset((
-    'destination attach', 'destination withhold_discards clone'))
+    'destination attach', 'destination disable_discards clone'))
 
 #: What a request that has met its time limit is answered with. These nodes
 #: are slow and share two processors with all else: it may be sent again.
-TOO_SLOW = 'did not answer'
+TOO_SLOW = ('did not answer', 'is down')
 
 #: Volumes on their way to their steps at once: the nodes are small, and a
 #: request has its limits.
@@ -75,6 +75,8 @@ class Cell:
 
 @dataclasses.dataclass
 class Verdict:
+    """Whether a cell holds; if not, why, and what was logged."""
+
     cell: Cell
     ok: bool
     reason: str = ''
@@ -88,8 +90,8 @@ class Batch:
     :param pool: volumes that may be used again: {node name: [Disk]}
     """
 
-    def __init__(self, ground, cells, pool):
-        self.ground = ground
+    def __init__(self, environment, cells, pool):
+        self.environment = environment
         self.cells = cells
         self.kinds = [OPERATIONS[cell.operation] for cell in cells]
         self.fault = cells[0].fault
@@ -100,7 +102,7 @@ class Batch:
         self.reasons = {}
 
     def _direction(self):
-        first, second = self.ground.nodes.values()
+        first, second = self.environment.nodes.values()
         if any(kind.moved for kind in self.kinds) and len(
                 self.pool[second.name]) > len(self.pool[first.name]):
             return second, first
@@ -111,38 +113,38 @@ class Batch:
     def _disks(self):
         """A volume for each cell; fresh, or one that has moved before."""
         ready = self.pool[self.source.name]
-        found = [ready.pop() if kind.moved and ready else None
-                 for kind in self.kinds]
-        lacking = [index for index, disk in enumerate(found) if disk is None]
+        chosen = [ready.pop() if kind.moved and ready else None
+                  for kind in self.kinds]
+        lacking = [index for index, disk in enumerate(chosen) if disk is None]
         to_move = [index for index in lacking if self.kinds[index].moved]
         for node, indices in (
                 (self.destination, to_move),
                 (self.source, [i for i in lacking if i not in to_move])):
             for index, disk in zip(indices, self._fresh(node, len(indices))):
-                found[index] = disk
-        in_parallel([lambda d=found[index]: move_once(
-            self.ground, d, self.destination, self.source)
+                chosen[index] = disk
+        in_parallel([lambda d=chosen[index]: move_once(
+            self.environment, d, self.destination, self.source)
             for index in to_move])
-        return found
+        return chosen
 
     def _fresh(self, node, count):
-        made = [disks.Disk(self.ground.lab, volume) for volume in
-                (self.ground.create(node, count) if count else ())]
+        made = [disks.Disk(self.environment.lab, volume) for volume in
+                (self.environment.create(node, count) if count else ())]
         in_parallel([lambda d=disk: d.fill(node) for disk in made])
         return made
 
-    # -- the course of a batch
+    # -- a batch, part by part
 
     def run(self):
         """:returns: a Verdict for each cell"""
         began = time.monotonic()
-        marks = self.ground.log_marks()
+        marks = self.environment.log_marks()
         try:
             for part in (self._prepare, self._stop_all, self._strike,
                          self._settle, self._check):
                 since = time.monotonic()
                 part()
-                self.ground.say('    %s %.0f s' % (
+                self.environment.say('    %s %.0f s' % (
                     part.__name__.strip('_'), time.monotonic() - since))
         except Exception as exc:
             self._blame(range(len(self.cells)), exc)
@@ -151,7 +153,7 @@ class Batch:
             reason = '; '.join(self.reasons.get(index, ()))
             log = []
             if reason and index < len(self.operations):
-                log = self.ground.log_since(
+                log = self.environment.log_since(
                     marks, self.operations[index].disk.volume)
             verdicts.append(Verdict(
                 cell, not reason, reason, log,
@@ -177,21 +179,21 @@ class Batch:
             if index not in self.reasons])
 
     def _prepare(self):
-        self.ground.dirty(self.destination)
+        self.environment.dirty(self.destination)
         self.operations = [
-            kind(self.ground, disk, self.source, self.destination)
+            kind(self.environment, disk, self.source, self.destination)
             for kind, disk in zip(self.kinds, self._disks())]
-        self.lvs = checks.lvs_of(self.ground.lab, [
+        self.lvs = checks.lvs_of(self.environment.lab, [
             operation.disk for operation in self.operations])
         for operation in self.operations:
-            self.ground.forget_steps(operation.disk)
+            self.environment.forget_steps(operation.disk)
         self._each(lambda _index, operation: operation.prepare())
 
     def _stop_all(self):
         """Bring each to its step: whose request waits there, comes last."""
         for cell, operation in zip(self.cells, self.operations):
             end, _space, label = cell.step.partition(' ')
-            self.ground.arm(operation.disk, getattr(self, end), label)
+            self.environment.arm(operation.disk, getattr(self, end), label)
         gate = threading.Semaphore(TOGETHER)
         for turn in (lambda step: step not in BEFORE_ANSWER,
                      lambda step: step in BEFORE_ANSWER - ALONE,
@@ -201,7 +203,7 @@ class Batch:
 
     def _start_and_wait(self, operation, gate):
         def there():
-            if self.ground.reached(operation.disk):
+            if self.environment.reached(operation.disk):
                 return True
             if operation.error:
                 raise operation.error
@@ -211,18 +213,18 @@ class Batch:
             try:
                 process.wait_for('the step', there, REACH, every=0.3)
             except process.LabError as exc:
-                if TOO_SLOW not in str(exc):
+                if not any(text in str(exc) for text in TOO_SLOW):
                     raise
-                self.ground.say('    asked again: %s' % str(exc)[:200])
+                self.environment.say('    asked again: %s' % str(exc)[:200])
                 operation.ask_again()
                 process.wait_for('the step', there, REACH, every=0.3)
 
     def _check_sources(self):
-        found = checks.removed_too_early(self.ground.lab, self.source,
-                                         self.lvs)
+        removed = checks.removed_too_early(self.environment.lab, self.source,
+                                           self.lvs)
         for index, operation in enumerate(self.operations):
-            if operation.disk.volume in found:
-                self._blame([index], found[operation.disk.volume])
+            if operation.disk.volume in removed:
+                self._blame([index], removed[operation.disk.volume])
 
     def _strike(self):
         self._check_sources()
@@ -236,15 +238,16 @@ class Batch:
         for operation in self.operations:
             for node in self.lost_power:
                 operation.disk.lost_power(node)
-        self.ground.release()
+        self.environment.release()
         if what == 'cut':
             time.sleep(DARK)
-            in_parallel([lambda n=n: self.ground.power_on(n) for n in nodes])
+            in_parallel([lambda n=n: self.environment.power_on(n)
+                         for n in nodes])
         else:
             for node in nodes:
                 node.service('start')
         in_parallel([n.wait_service for n in nodes])
-        checks.services(self.ground)
+        checks.services(self.environment)
 
     def _settle(self):
         self._each(lambda _index, operation: operation.settle(
@@ -252,12 +255,12 @@ class Batch:
 
     def _check(self):
         disks_there = ([each.disk for each in self.operations]
-                       + self.ground.bystanders)
-        for problem in checks.settled(self.ground, disks_there):
+                       + self.environment.bystanders)
+        for problem in checks.settled(self.environment, disks_there):
             mine = [index for index, operation in enumerate(self.operations)
                     if operation.disk.volume in problem]
             self._blame(mine or range(len(self.cells)), problem)
-        checks.bystanders(self.ground)
+        checks.bystanders(self.environment)
 
     # -- afterwards
 
@@ -266,14 +269,14 @@ class Batch:
 
         :raises LabError: if the lab is not as it was
         """
-        self.ground.heal()
+        self.environment.heal()
 
         def clean_one(index, disk):
             disk.stop()
             if index in self.reasons or not disk.exists():
                 disk.remove()
                 return
-            for node in list(self.ground.nodes.values()):
+            for node in list(self.environment.nodes.values()):
                 if node.name in disk.attached:
                     disk.detach(node)
             if len(disk._areas) < disks.AREAS and issubclass(
@@ -284,31 +287,32 @@ class Batch:
         in_parallel([lambda i=index, o=operation: clean_one(i, o.disk)
                      for index, operation in enumerate(self.operations)])
         for operation in self.operations:
-            self.ground.forget_steps(operation.disk)
-        checks.clean(self.ground)
+            self.environment.forget_steps(operation.disk)
+        checks.clean(self.environment)
 
 
-def discover(ground, kind, pool):
+def discover(environment, kind, pool):
     """The steps of an undisturbed operation, in their order.
 
     :returns: ['source LABEL' or 'destination LABEL', ...]; one that is
         done again: 'source LABEL (2)'
     """
-    batch = Batch(ground, [Cell(kind, '', 'kill source')], pool)
+    batch = Batch(environment, [Cell(kind, '', 'kill source')], pool)
     batch._prepare()
     operation = batch.operations[0]
     if batch.reasons:
         raise process.LabError(batch.reasons[0][0])
-    prepared = len(ground.taken(operation.disk))
+    prepared = len(environment.taken(operation.disk))
     operation.start()
     operation.settle(())
     batch._check()
     if batch.reasons:
-        raise process.LabError('undisturbed: %s' % batch.reasons[0][0])
+        raise process.LabError('failed without a fault: %s'
+                               % batch.reasons[0][0])
     ends = {batch.source.name: 'source', batch.destination.name:
             'destination'}
     steps, times = [], collections.Counter()
-    for node, label in ground.taken(operation.disk)[prepared:]:
+    for node, label in environment.taken(operation.disk)[prepared:]:
         step = '%s %s' % (ends[node], label)
         times[step] += 1
         if times[step] == 1:

@@ -3,17 +3,17 @@
 
 What must be there follows from Cinder's database, row by row; whatever else
 is there, or lacks, is named. Only a state that stays is wrong: work may be
-under way, so looks are repeated for a while.
+under way, so all is checked again for a while.
 """
 
 import time
 
+from lab.core import look
+from lab.core import process
 from lab.faults import disk as disks
-from lab.faults import ground as grounds
-from lab import look
-from lab import process
+from lab.faults import environment as environments
 
-#: Seconds for strays to go: some periodic looks.
+#: Seconds for strays to go: reconciliation runs a few times.
 SETTLING = 75
 
 _LOOK = r'''
@@ -37,13 +37,13 @@ true
 
 
 def _sections(text):
-    found = {}
+    sections = {}
     for line in text.splitlines():
         if line.startswith('== '):
-            found[line[3:]] = rows = []
+            sections[line[3:]] = rows = []
         elif line.strip():
             rows.append(line.strip())
-    return found
+    return sections
 
 
 def _rows(lab):
@@ -56,9 +56,9 @@ def _rows(lab):
 
 def node_problems(node, rows):
     """What a node has that it should not, or lacks."""
-    found = _sections(node.run(_LOOK, timeout=60).stdout)
+    shown = _sections(node.run(_LOOK, timeout=60).stdout)
     lvs = {}
-    for line in found['lvs']:
+    for line in shown['lvs']:
         name, major, minor = line.split('|')
         lvs[name] = '%s:%s' % (major, minor)
     here = {row['id']: 'volume-' + row['backing'] for row in rows
@@ -69,7 +69,7 @@ def node_problems(node, rows):
         yield 'LV %s is left' % name
     for name in sorted(set(here.values()) - own):
         yield 'LV %s is missing' % name
-    devices = dict(line.split('|') for line in found['devices']
+    devices = dict(line.split('|') for line in shown['devices']
                    if line.startswith('localclone-'))
     handles = {'localclone-' + volume: lv for volume, lv in here.items()}
     for name, suspended in sorted(devices.items()):
@@ -77,7 +77,7 @@ def node_problems(node, rows):
             yield 'device %s is left' % name
         if suspended != 'Active':
             yield 'device %s is suspended (%s)' % (name, suspended)
-    tables = dict(line.split(': ', 1) for line in found['tables']
+    tables = dict(line.split(': ', 1) for line in shown['tables']
                   if ': ' in line)
     for name, lv in sorted(handles.items()):
         words = tables.get(name, 'no device').split()
@@ -86,61 +86,61 @@ def node_problems(node, rows):
                 name, lv, ' '.join(words[2:4]))
     # The initiator's records hold CHAP secrets: they are leftovers, too.
     for what in ('sessions', 'records', 'exports', 'backstores'):
-        for line in found[what]:
+        for line in shown[what]:
             yield '%s left: %s' % (what, line)
 
 
-def problems(ground, attachments):
+def problems(environment, attachments):
     """What is wrong on the nodes and in the database, in words.
 
     :param attachments: ids of those that there must be
     """
-    lab, found = ground.lab, []
+    lab, wrong = environment.lab, []
     rows = _rows(lab)
     for row in rows:
         if row['migration'].startswith('target:') or (
                 row['status'] == 'maintenance'):
-            found.append('shadow %(id)s is left (%(migration)s)' % row)
+            wrong.append('shadow %(id)s is left (%(migration)s)' % row)
     rows = [row for row in rows
             if not row['migration'].startswith('target:')]
-    for each in grounds.in_parallel(
+    for each in environments.in_parallel(
             [lambda n=node: list(node_problems(n, rows))
-             for node in ground.nodes.values()]):
-        found += each
-    for name, node in ground.nodes.items():
+             for node in environment.nodes.values()]):
+        wrong += each
+    for name, node in environment.nodes.items():
         if not node.serves:
-            found.append('the service of %s has ended' % name)
+            wrong.append('the service of %s has ended' % name)
     there = {row[0] for row in look.sql(
         lab, 'SELECT id FROM volume_attachment WHERE deleted = 0')}
     for each in sorted(there ^ set(attachments)):
-        found.append('attachment %s is %s' % (
+        wrong.append('attachment %s is %s' % (
             each, 'left' if each in there else 'gone'))
-    return found
+    return wrong
 
 
-def settled(ground, disks_there, seconds=SETTLING):
+def settled(environment, disks_there, seconds=SETTLING):
     """What is still wrong after a while; ends at once when nothing is.
 
     :param disks_there: whose attachments there must be, and no others
     """
-    return settled_with(ground, [
+    return settled_with(environment, [
         attached.id for disk in disks_there
         for attached in disk.attached.values()], seconds)
 
 
-def settled_with(ground, attachments, seconds=SETTLING):
+def settled_with(environment, attachments, seconds=SETTLING):
     """As :func:`settled`, by the ids of the attachments."""
     deadline = time.monotonic() + seconds
     while True:
-        found = problems(ground, attachments)
-        if not found or time.monotonic() > deadline:
-            return found
+        wrong = problems(environment, attachments)
+        if not wrong or time.monotonic() > deadline:
+            return wrong
         time.sleep(2)
 
 
-def clean(ground):
+def clean(environment):
     """:raises LabError: if anything is left but the bystanders"""
-    left = settled(ground, ground.bystanders)
+    left = settled(environment, environment.bystanders)
     if left:
         raise process.LabError('; '.join(left))
 
@@ -156,7 +156,7 @@ def removed_too_early(lab, source, lvs):
     """Sources that are gone before they may be: {volume id: in words}.
 
     They may when the destination needs them no more (``releasing``), and
-    when the volume has another home and no transfer, or is deleted.
+    when the volume has another home and no move, or is deleted.
 
     :param lvs: {volume id: name of its LV at the source}
     """
@@ -165,37 +165,37 @@ def removed_too_early(lab, source, lvs):
     phases = {volume: token.split(':')[1]
               for volume, token in look.shadows(lab)}
     homes = {row['id']: row['host'] for row in _rows(lab)}
-    found = {}
+    removed = {}
     for volume, lv in lvs.items():
         phase = phases.get(volume)
         over = phase is None and homes.get(volume) != source.name
         if lv not in there and not over and phase != 'releasing':
-            found[volume] = 'LV %s of %s is gone from %s (phase %s)' % (
+            removed[volume] = 'LV %s of %s is gone from %s (phase %s)' % (
                 lv, volume, source.name, phase)
-    return found
+    return removed
 
 
-def home_has_lv(ground, disk):
+def home_has_lv(environment, disk):
     """:raises LabError: if a volume's LV is not at the volume's home"""
-    home, = [row['host'] for row in _rows(ground.lab)
+    home, = [row['host'] for row in _rows(environment.lab)
              if row['id'] == disk.volume]
-    lv = lvs_of(ground.lab, [disk])[disk.volume]
-    if lv not in look.volume_lvs(ground.nodes[home]):
+    lv = lvs_of(environment.lab, [disk])[disk.volume]
+    if lv not in look.volume_lvs(environment.nodes[home]):
         raise process.LabError('LV %s of %s is gone from its home %s' % (
             lv, disk.volume, home))
 
 
-def services(ground):
+def services(environment):
     """:raises LabError: if a service is not up, as Cinder sees it"""
-    ground.lab.wait_for_services(timeout=60)
+    environment.lab.wait_for_services(timeout=60)
 
 
-def bystanders(ground):
+def bystanders(environment):
     """The volumes of another project: data as it was, and served.
 
     :raises LabError: if not
     """
-    for disk, node in zip(ground.bystanders, ground.nodes.values()):
+    for disk, node in zip(environment.bystanders, environment.nodes.values()):
         disk.verify(node)
         disk.fill(node, first=disks.SPARE, count=1)
         disk.fills.pop()  # the next one goes to the same place

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A volume with known data, the guest that uses it, and the proof."""
+"""A volume with known data, the guest that uses it, and what verifies it."""
 
 import itertools
 import json
 import threading
 import time
 
-from lab import instance as instances
-from lab import process
+from lab.core import instance as instances
+from lab.core import process
 
 #: MiBs: what is filled at first, one that is always free, and where guests
 #: write: one MiB each time one is started.
@@ -32,8 +32,9 @@ def until(what, call, seconds=150, every=2):
             return call()
         except (process.LabError, OSError) as exc:
             if time.monotonic() > deadline:
-                raise process.LabError('%s: not within %d s: %s' % (
-                    what, seconds, str(exc)[:400]))
+                raise process.LabError(
+                    'timed out after %d s waiting for %s: %s' % (
+                        seconds, what, str(exc)[:400]))
         time.sleep(every)
 
 
@@ -61,8 +62,9 @@ class Disk:
     # -- data
 
     def fill(self, node, first=0, count=FILL):
+        """Fill MiBs with data that are known."""
         seed = '%s-%d' % (self.volume, next(_seeds))
-        self._proof(node, 'fill', self.path, first, count, seed)
+        self._payload(node, 'fill', self.path, first, count, seed)
         self.fills.append([first, count, seed])
 
     def start(self, node):
@@ -92,9 +94,11 @@ class Disk:
 
     @property
     def runs_on(self):
+        """The node that the guest runs on, if any."""
         return self._on
 
     def written(self):
+        """How much its guests have reported up to now."""
         return sum(len(each.stdout) for each in self._sessions)
 
     def check_running(self, seconds=40):
@@ -118,14 +122,15 @@ class Disk:
         return False
 
     def acknowledged(self):
-        found = {}
+        """Of all guests' blocks, the newest number that the disk confirmed."""
+        numbers = {}
         for session in self._sessions:
             for line in session.stdout.decode().splitlines(True):
                 words = line.split()
                 if (len(words) == 2 and words[0].isdigit()
                         and line.endswith('\n')):
-                    found[int(words[0])] = int(words[1])
-        return found
+                    numbers[int(words[0])] = int(words[1])
+        return numbers
 
     def verify(self, node, timeout=200):
         """Every byte of the volume, on a node.
@@ -134,27 +139,28 @@ class Disk:
         """
         wanted = {'mib': self.mib, 'fills': self.fills,
                   'areas': self._areas, 'acknowledged': self.acknowledged()}
-        found = json.loads(self._proof(
+        result = json.loads(self._payload(
             node, 'verify', self.path, timeout=timeout,
             stdin=json.dumps(wanted).encode()))
-        if found['count']:
-            raise process.LabError('DATA of %s on %s: %d bad: %s' % (
-                self.volume, node.name, found['count'],
-                '; '.join(found['bad'][:3])))
-        return found['blocks']
+        if result['count']:
+            raise process.LabError(
+                'DATA of %s on %s is wrong, %d times: %s' % (
+                    self.volume, node.name, result['count'],
+                    '; '.join(result['bad'][:3])))
+        return result['blocks']
 
-    def _proof(self, node, *words, timeout=120, stdin=b''):
+    def _payload(self, node, *words, timeout=120, stdin=b''):
         return node.run(self._words(*words), timeout=timeout,
                         stdin=stdin).stdout
 
     def _words(self, *words):
         return ['/usr/bin/python3', '-S',
-                self.lab.repo / 'lab/faults/proof.py', *words]
+                self.lab.repo / 'lab/faults/payload.py', *words]
 
     def watch(self, node, seconds):
         """A guest reads the first MiB of what was filled last, over and over.
 
-        :returns: a :class:`lab.node.Running`; see :mod:`.proof`
+        :returns: a :class:`lab.core.node.Running`; see :mod:`.payload`
         """
         first, _count, seed = self.fills[-1]
         return node.popen(self._words('watch', self.path, first, 1, seed,
@@ -169,11 +175,16 @@ class Disk:
         return max(self.acknowledged())
 
     def has_path(self, node):
+        """Whether the volume has a handle on a node."""
         return not node.run('test -b ' + self.path, check=False).returncode
 
     # -- connections
 
     def attach(self, node, live=False):
+        """Attach on a node.
+
+        :param live: while it is attached on the other one
+        """
         self.attached[node.name] = self.instance.attach(
             self.volume, node, live=live)
 
@@ -192,6 +203,7 @@ class Disk:
         instances.wait_status(self.instance.nova, self.volume, status, 30)
 
     def forget(self, attachment):
+        """Delete an attachment, if it is still there."""
         answer = self.instance.nova.delete('/attachments/' + attachment)
         if answer.status_code != 404:
             answer.raise_for_status()
@@ -199,20 +211,23 @@ class Disk:
     def forget_failed(self):
         """Delete the attachments that a failed request has left."""
         mine = {each.id for each in self.attached.values()}
-        for found in self.attachments():
-            if found not in mine:
-                self.forget(found)
+        for attachment in self.attachments():
+            if attachment not in mine:
+                self.forget(attachment)
 
     def attachments(self):
-        return [found['id'] for found in self.instance.nova.get(
+        """The ids of all its attachments."""
+        return [each['id'] for each in self.instance.nova.get(
             '/attachments?volume_id=' + self.volume).json()['attachments']]
 
     # -- the volume
 
     def home(self):
+        """The node that has its data."""
         return instances.home(self.lab, self.volume)
 
     def exists(self):
+        """Whether Cinder still has it."""
         answer = self.cinder.request('GET', '/volumes/' + self.volume)
         if answer.status_code == 404:
             return False

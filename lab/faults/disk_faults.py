@@ -4,113 +4,111 @@
 import json
 import time
 
-from lab.faults import breaks
-from lab.faults.course import Course
-from lab.faults.course import fault
-from lab.faults.course import must
-from lab.faults.ground import in_parallel
+from lab.core import look
+from lab.core import process
+from lab.faults.environment import in_parallel
+from lab.faults import injectors
 from lab.faults.operations import OPERATIONS
-from lab import look
-from lab import process
+from lab.faults.scenario import fault
+from lab.faults.scenario import must
 
 #: In a MiB.
-_BLOCKS = (1 << 20) // breaks.BLOCK
+_BLOCKS = (1 << 20) // injectors.BLOCK
 
 
 @fault('volume group full')
-def group_full(course):
-    node = course.destination
-    breaks.fill_group(node)
+def group_full(scenario):
+    node = scenario.destination
+    injectors.fill_group(node)
     try:
-        course.start()
-        course.refused()
-        course.disk.forget_failed()
-        told = course.disk.cinder.get('/messages').text
+        scenario.start()
+        scenario.refused()
+        scenario.disk.forget_failed()
+        told = scenario.disk.cinder.get('/messages').text
         if 'not enough free storage' not in told:
             raise process.LabError('the owner was not told why')
-        if course.disk.home() != course.source.name:
+        if scenario.disk.home() != scenario.source.name:
             raise process.LabError('home has changed')
     finally:
-        breaks.unfill(node)
+        injectors.unfill(node)
 
 
 # -- what remembers the copy, and disks
 
 
-def _metadata_path(course):
-    return '/dev/cinder-volumes/localclone-meta-' + course.shadow()[0]
+def _metadata_path(scenario):
+    return '/dev/cinder-volumes/localclone-meta-' + scenario.shadow()[0]
 
 
-def _broken_metadata(course, spoil, mend=None):
+def _broken_metadata(scenario, spoil, repair=None):
     """The destination boots with metadata that was spoilt meanwhile.
 
-    :param mend: a command; None puts back what was there
+    :param repair: a command; None puts back what was there
     """
-    course.start_slow()
+    scenario.start_slow()
     time.sleep(3)
-    metadata = _metadata_path(course)
-    node = course.destination
-    course.cut(node)
+    metadata = _metadata_path(scenario)
+    node = scenario.destination
+    scenario.cut(node)
     node.power_on()
     good = node.directory / 'metadata.good'
     node.run('vgchange -q -ay cinder-volumes && dd if=%s of=%s bs=1M '
              'iflag=direct status=none' % (metadata, good))
     words = {'metadata': metadata, 'bytes': good.stat().st_size}
     node.run('%s && sync' % (spoil % words))
-    mark = course.ground.log_marks()
+    mark = scenario.environment.log_marks()
     node.service('start')
     node.wait_service()
-    course.no_handle(node)
-    course.logged(node, course.disk.volume, mark)
+    scenario.no_handle(node)
+    scenario.logged(node, scenario.disk.volume, mark)
     node.service('stop')
-    if mend:
-        node.run(mend % words)
+    if repair:
+        node.run(repair % words)
     node.run('dd if=%s of=%s bs=1M oflag=direct conv=fsync status=none'
              % (good, metadata))
     good.unlink()
     node.service('start')
     node.wait_service()
-    course.go_on()
+    scenario.go_on()
 
 
 @fault('clone metadata corrupt')
-def metadata_corrupt(course):
-    _broken_metadata(course, 'dd if=/dev/urandom of=%(metadata)s bs=4096 '
+def metadata_corrupt(scenario):
+    _broken_metadata(scenario, 'dd if=/dev/urandom of=%(metadata)s bs=4096 '
                      'count=1 oflag=direct conv=notrunc status=none')
 
 
 @fault('clone metadata zeroed')
-def metadata_zeroed(course):
-    _broken_metadata(course, 'dd if=/dev/zero of=%(metadata)s bs=4096 '
+def metadata_zeroed(scenario):
+    _broken_metadata(scenario, 'dd if=/dev/zero of=%(metadata)s bs=4096 '
                      'count=1 oflag=direct conv=notrunc status=none')
 
 
 @fault('clone metadata too small')
-def metadata_too_small(course):
+def metadata_too_small(scenario):
     """It could run full, which the kernel does not survive."""
-    _broken_metadata(course, *[
+    _broken_metadata(scenario, *[
         'name=$(dmsetup info -c --noheadings -o name %%(metadata)s) && '
         'set -- $(dmsetup table $name) && dmsetup load $name --table '
         '"0 %s linear $4 $5" && dmsetup resume $name' % sectors
         for sectors in ('4096', '$((%(bytes)d / 512))')])
 
 
-@fault('clone metadata stale: left by another transfer')
-def metadata_stale(course):
+@fault('clone metadata stale: left by another move')
+def metadata_stale(scenario):
     """A new LV gets extents in which another copy was noted as complete."""
-    other = course.fresh(course.source)
-    first = Course(course.ground, 'move', course.source, course.destination,
-                   other)
+    other = scenario.fresh(scenario.source)
+    first = scenario.another(other)
     first.stop_at('destination', 'flush handle')
-    node = course.destination
+    node = scenario.destination
     saved = node.directory / 'metadata.stale'
     node.run('dd if=%s of=%s bs=1M iflag=direct status=none' % (
         _metadata_path(first), saved))
-    course.ground.release()
+    scenario.environment.release()
     first.operation.settle(())
-    course.stop_at('destination', 'create_thick metadata')
+    scenario.stop_at('destination', 'create_thick metadata')
     node.run('dd if=%s of=%s bs=1M oflag=direct conv=fsync status=none' % (
-        saved, _metadata_path(course)))
+        saved, _metadata_path(scenario)))
     saved.unlink()
 
 
@@ -119,251 +117,253 @@ def _no_writes(node, name):
 
     :returns: its table as it was
     """
-    table = breaks.table_of(node, name)
+    table = injectors.table_of(node, name)
     first, sectors, _linear, device, offset = table.split()
-    breaks.replace(node, name, '%s %s flakey %s %s 0 3600 1 error_writes' % (
-        first, sectors, device, offset))
+    injectors.replace(
+        node, name, '%s %s flakey %s %s 0 3600 1 error_writes' % (
+            first, sectors, device, offset))
     return table
 
 
 @fault('clone metadata read-only')
-def metadata_read_only(course):
-    course.start_slow()
-    node = course.destination
-    name = breaks.mapper('localclone-meta-' + course.shadow()[0])
-    mark = course.ground.log_marks()
+def metadata_read_only(scenario):
+    scenario.start_slow()
+    node = scenario.destination
+    name = injectors.mapper('localclone-meta-' + scenario.shadow()[0])
+    mark = scenario.environment.log_marks()
     table = _no_writes(node, name)
-    course.logged(node, 'is in mode', mark)
-    course.disk.stop()
-    breaks.replace(node, name, table)
-    course.restart(node)
-    course.go_on()
+    scenario.logged(node, 'is in mode', mark)
+    scenario.disk.stop()
+    injectors.replace(node, name, table)
+    scenario.restart(node)
+    scenario.go_on()
 
 
-def _under(course):
+def _under(scenario):
     """What is beneath the destination's LV."""
-    return breaks.Under(course.destination, 'volume-' + course.shadow()[0])
+    return injectors.DeviceBelow(
+        scenario.destination, 'volume-' + scenario.shadow()[0])
 
 
 def _pool_is(node, *modes):
     process.wait_for(
         'the pool to be ' + ' or '.join(modes), lambda: set(modes) & set(
-            node.run('dmsetup status --noflush ' + breaks.POOL
+            node.run('dmsetup status --noflush ' + injectors.POOL
                      ).stdout.split()), 30)
 
 
 @fault('thin pool full: data')
-def pool_full(course):
+def pool_full(scenario):
     """Another's writes fill the pool while the copy is under way."""
-    course.start_slow()
-    course.disk.stop()
-    node = course.destination
-    breaks.fill_pool(node)
-    course.ground.brake(course.source)
+    scenario.start_slow()
+    scenario.disk.stop()
+    node = scenario.destination
+    injectors.fill_pool(node)
+    scenario.environment.brake(scenario.source)
     time.sleep(15)
-    course.keeps_source()
+    scenario.keeps_source()
     _pool_is(node, 'out_of_data_space')
-    breaks.unfill(node)
-    course.go_on()
+    injectors.unfill(node)
+    scenario.go_on()
 
 
 @fault('thin pool full: metadata')
-def pool_metadata_fails(course):
+def pool_metadata_fails(scenario):
     """The pool can't note what it hands out: the kernel makes it read-only,
-    just as when its metadata is full. A boot checks and mends it.
+    just as when its metadata is full. A boot checks and repairs it.
     """
-    course.start_slow()
-    course.disk.stop()
-    node = course.destination
+    scenario.start_slow()
+    scenario.disk.stop()
+    node = scenario.destination
     _no_writes(node, 'cinder--volumes-cinder--volumes--pool_tmeta')
-    course.ground.brake(course.source)
+    scenario.environment.brake(scenario.source)
     time.sleep(25)
-    course.keeps_source()
+    scenario.keeps_source()
     _pool_is(node, 'ro', 'Fail')
-    course.cut(node)
-    course.boot(node)
-    course.go_on()
+    scenario.cut(node)
+    scenario.boot(node)
+    scenario.go_on()
 
 
-def _failing(course, table):
+def _failing(scenario, table):
     """It is being copied, slowly, to a disk that fails.
 
-    :param table: see :meth:`.breaks.Under.fail`
+    :param table: see :meth:`.injectors.DeviceBelow.fail`
     """
-    course.start_slow()
-    under = _under(course)
-    course.disk.stop()  # a guest whose disk fails, fails
+    scenario.start_slow()
+    under = _under(scenario)
+    scenario.disk.stop()  # a guest whose disk fails, fails
     under.fail(table)
     return under
 
 
 @fault('destination disk fails for a while')
-def destination_flakey(course):
-    under = _failing(course, 'flakey %s 0 0 3600')
+def destination_flakey(scenario):
+    under = _failing(scenario, 'flakey %s 0 0 3600')
     must(under.reads_fail(), 'the disk can be read')
     time.sleep(10)
-    under.mend()
-    course.restart(course.destination)
-    course.go_on()
+    under.repair()
+    scenario.restart(scenario.destination)
+    scenario.go_on()
 
 
 @fault('destination disk refuses writes')
-def destination_refuses_writes(course):
-    under = _failing(course, 'flakey %s 0 0 3600 1 error_writes')
+def destination_refuses_writes(scenario):
+    under = _failing(scenario, 'flakey %s 0 0 3600 1 error_writes')
     must(under.writes_fail(), 'the disk can be written')
-    course.ground.brake(course.source)
+    scenario.environment.brake(scenario.source)
     time.sleep(25)
-    course.keeps_source()
-    under.mend()
-    course.restart(course.destination)
-    course.go_on()
+    scenario.keeps_source()
+    under.repair()
+    scenario.restart(scenario.destination)
+    scenario.go_on()
 
 
 @fault('destination disk has a bad block')
-def destination_bad_block(course):
+def destination_bad_block(scenario):
     """One that is local, one that is still to be copied, and all of where
     the guest writes: what is written there is good again.
     """
-    course.start_slow()
-    disk, node = course.disk, course.destination
+    scenario.start_slow()
+    disk, node = scenario.disk, scenario.destination
     disk.check_running()
     disk.stop()
     local = disk.a_written_block()
-    under = _under(course)
+    under = _under(scenario)
     to_come = (disk.mib - 8) * _BLOCKS
     disk.start(node)
     first = disk.newest_area() * _BLOCKS
     under.fail_blocks([local, to_come] + list(range(first, first + _BLOCKS)))
-    must(breaks.block_fails(node, disk.path, local),
+    must(injectors.block_fails(node, disk.path, local),
          'the guest can read the bad block')
     disk.check_running()
-    course.go_on()
-    look.wait_moved(course.ground.lab, disk.volume, 120)
-    must(not breaks.block_fails(node, disk.path, to_come),
+    scenario.go_on()
+    look.wait_moved(scenario.environment.lab, disk.volume, 120)
+    must(not injectors.block_fails(node, disk.path, to_come),
          'what was copied cannot be read')
-    must(breaks.block_fails(node, disk.path, local),
+    must(injectors.block_fails(node, disk.path, local),
          'the bad block can be read')
     disk.check_running()
-    under.mend()
+    under.repair()
 
 
 @fault('destination disk fails reads of what is local')
-def destination_read_errors(course):
+def destination_read_errors(scenario):
     """The guest reads all the while: right data or an error."""
-    course.start_slow()
-    disk, node = course.disk, course.destination
-    under = _under(course)
+    scenario.start_slow()
+    disk, node = scenario.disk, scenario.destination
+    under = _under(scenario)
     # The first MiB is copied first; written anew, it surely is local.
     disk.fill(node, count=1)
     guest = disk.watch(node, 30)
     time.sleep(5)
     under.fail_blocks(range(64, 192))
     time.sleep(10)
-    under.mend()
+    under.repair()
     if guest.wait(60):
-        raise process.LabError('the guest that reads: ' + guest.stderr[
+        raise process.LabError('the reading guest failed: ' + guest.stderr[
             -300:].decode(errors='replace'))
-    found = json.loads(guest.stdout)
-    course.ground.say('    the guest that reads: %s' % found)
-    must(not found['wrong'], 'wrong data was read')
-    must(found['failed'], 'no read failed')
-    must(found['mended'] >= 128, 'not all can be read again')
-    course.go_on()
+    counts = json.loads(guest.stdout)
+    scenario.environment.say('    the guest that reads: %s' % counts)
+    must(not counts['wrong'], 'wrong data was read')
+    must(counts['failed'], 'no read failed')
+    must(counts['recovered'] >= 128, 'not all can be read again')
+    scenario.go_on()
 
 
 # -- device-mapper commands that fail
 
 
-def _has_failed(course):
-    process.wait_for('the command to fail', lambda: breaks.has_failed(
-        course.destination), 90)
-    course.destination.run('rm -f /run/bin/dmsetup')
+def _has_failed(scenario):
+    process.wait_for('the command to fail', lambda: injectors.has_failed(
+        scenario.destination), 90)
+    scenario.destination.run('rm -f /run/bin/dmsetup')
 
 
-def _command_fails(course, word, step=None):
+def _command_fails(scenario, word, step=None):
     if step:
-        course.stop_at('destination', step)
+        scenario.stop_at('destination', step)
     else:
-        course.operation.prepare()
-    breaks.fail_once(course.destination, word)
+        scenario.operation.prepare()
+    injectors.fail_once(scenario.destination, word)
     if step:
-        course.ground.release()
+        scenario.environment.release()
     else:
-        course.operation.start()
-    _has_failed(course)
+        scenario.operation.start()
+    _has_failed(scenario)
 
 
 @fault('dmsetup create fails')
-def create_fails(course):
-    _command_fails(course, 'create')
+def create_fails(scenario):
+    _command_fails(scenario, 'create')
 
 
 @fault('dmsetup load fails at cut-over')
-def load_fails(course):
-    _command_fails(course, 'load', 'advance: ' + _HYDRATED)
-    course.disk.check_running()
+def load_fails(scenario):
+    _command_fails(scenario, 'load', 'advance: ' + _HYDRATED)
+    scenario.disk.check_running()
 
 
 @fault('dmsetup resume fails at cut-over')
-def resume_fails(course):
-    _command_fails(course, 'resume', 'advance: ' + _HYDRATED)
-    course.disk.check_running()
+def resume_fails(scenario):
+    _command_fails(scenario, 'resume', 'advance: ' + _HYDRATED)
+    scenario.disk.check_running()
 
 
 @fault('dmsetup remove fails')
-def remove_fails(course):
-    _command_fails(course, 'remove', 'flush volume')
+def remove_fails(scenario):
+    _command_fails(scenario, 'remove', 'flush volume')
 
 
 _HYDRATED = 'all regions local and flushed'
 
 
-def _new_disk_number(course, word):
+def _new_disk_number(scenario, word):
     """The source's disk comes back under another number; a command of the
     clone's replacement fails once.
     """
-    course.start_slow()
-    course.disk.stop()
-    breaks.fail_once(course.destination, word)
-    node = course.destination
+    scenario.start_slow()
+    scenario.disk.stop()
+    injectors.fail_once(scenario.destination, word)
+    node = scenario.destination
     # Taken meanwhile, the number of the disk is another one afterwards.
     node.run('modprobe scsi_debug dev_size_mb=8 2>/dev/null; '
              'iscsiadm -m session -u', timeout=60, check=False)
-    _has_failed(course)
-    course.go_on()
-    course.readable_again()
+    _has_failed(scenario)
+    scenario.go_on()
+    scenario.readable_again()
 
 
 @fault('dmsetup suspend fails when the source comes back')
-def suspend_fails(course):
-    _new_disk_number(course, 'suspend')
+def suspend_fails(scenario):
+    _new_disk_number(scenario, 'suspend')
 
 
 @fault('dmsetup load fails when the source comes back')
-def load_fails_again(course):
-    _new_disk_number(course, 'load')
+def load_fails_again(scenario):
+    _new_disk_number(scenario, 'load')
 
 
 # -- many
 
 
 @fault('8 volumes at once, one of them broken')
-def eight(course):
-    """The broken one holds nobody up; mended, it goes on."""
-    under = _failing(course, 'error')
+def eight(scenario):
+    """The broken one holds nobody up; repaired, it goes on."""
+    under = _failing(scenario, 'error')
     must(under.reads_fail(), 'the disk can be read')
-    others = in_parallel([lambda: course.fresh(course.source)] * 7)
-    moves = [OPERATIONS['move'](course.ground, disk, course.source,
-                                course.destination) for disk in others]
-    course.ground.brake(course.source)
+    others = in_parallel([lambda: scenario.fresh(scenario.source)] * 7)
+    moves = [OPERATIONS['move'](scenario.environment, disk, scenario.source,
+                                scenario.destination) for disk in others]
+    scenario.environment.brake(scenario.source)
     # All requests at once would meet their limits on nodes as slow as these.
     in_parallel([lambda m=move: (m.start(), m.join()) for move in moves],
                 most=3)
     for move in moves:
         move.settle(())
-    if json.dumps(look.shadows(course.ground.lab)).count(
-            course.disk.volume) != 1:
-        raise process.LabError('the broken one has ended: %s' % look.shadows(
-            course.ground.lab))
-    under.mend()
-    course.restart(course.destination)
+    if json.dumps(look.shadows(scenario.environment.lab)).count(
+            scenario.disk.volume) != 1:
+        raise process.LabError('the move of the broken one has ended: %s'
+                               % look.shadows(scenario.environment.lab))
+    under.repair()
+    scenario.restart(scenario.destination)

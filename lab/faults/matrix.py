@@ -6,10 +6,10 @@ import os
 import pathlib
 import time
 
+from lab.core import process
 from lab.faults import cells
-from lab.faults import cross
 from lab.faults import operations
-from lab import process
+from lab.faults import whole_operation
 
 #: So many at once have an answer within the limits of their requests.
 ASKING = 5
@@ -17,34 +17,35 @@ ASKING = 5
 
 def sections(steps):
     """The steps of each operation, with completion as one of its own."""
-    found = {}
+    by_name = {}
     for name, taken in steps.items():
         if name == operations.Move.name:
             cut = next(index for index, step in enumerate(taken)
                        if step == 'destination enable_hydration') + 1
-            found[name] = taken[:cut]
-            found[operations.Completion.name] = taken[cut:]
+            by_name[name] = taken[:cut]
+            by_name[operations.Completion.name] = taken[cut:]
         else:
-            found[name] = taken
-    return found
+            by_name[name] = taken
+    return by_name
 
 
 def all_cells(steps):
-    found = [cells.Cell(name, step, fault)
-             for name, taken in sections(steps).items()
-             for fault in cells.FAULTS for step in taken]
-    return found + [cells.Cell(operation, cross.WHOLE, name)
-                    for name, operation in cross.names()]
+    """All cells: every step with every fault, then whole operations."""
+    at_steps = [cells.Cell(name, step, fault)
+                for name, taken in sections(steps).items()
+                for fault in cells.FAULTS for step in taken]
+    return at_steps + [cells.Cell(operation, whole_operation.WHOLE, name)
+                       for name, operation in whole_operation.names()]
 
 
 def batches(wanted, width):
     """Cells that can run together: those of one fault, as many as can be
     at their steps at once.
     """
-    found, together = [], {}
+    planned, together = [], {}
     for cell in wanted:
-        if cell.step == cross.WHOLE:
-            found.append([cell])
+        if cell.step == whole_operation.WHOLE:
+            planned.append([cell])
         else:
             slow = operations.OPERATIONS[cell.operation].slow
             together.setdefault((cell.fault, slow), []).append(cell)
@@ -58,8 +59,8 @@ def batches(wanted, width):
                     -(-len(group) // width))
         # Every nth: neighbours differ, so do their moments.
         ordered = alone + asking + others
-        found += [ordered[index::count] for index in range(count)]
-    return found
+        planned += [ordered[index::count] for index in range(count)]
+    return planned
 
 
 class Matrix:
@@ -68,8 +69,8 @@ class Matrix:
     :param path: of the file; what it says already is not run again
     """
 
-    def __init__(self, ground, path=None, say=print):
-        self.ground = ground
+    def __init__(self, environment, path=None, say=print):
+        self.environment = environment
         self.path = pathlib.Path(path) if path else None
         self.say = say
         self.steps = {}
@@ -83,6 +84,7 @@ class Matrix:
                 self.verdicts[cell] = cells.Verdict(cell, **each)
 
     def save(self):
+        """Keep steps and verdicts in the file, if there is one."""
         if self.path:
             fresh = self.path.with_suffix('.new')
             fresh.write_text(json.dumps({
@@ -94,7 +96,8 @@ class Matrix:
             os.replace(fresh, self.path)
 
     def empty_pool(self):
-        self.pool = {name: [] for name in self.ground.nodes}
+        """No volume is there to be used again."""
+        self.pool = {name: [] for name in self.environment.nodes}
 
     def discover(self):
         """Run each operation once, undisturbed; note its steps."""
@@ -102,7 +105,8 @@ class Matrix:
             if name in self.steps or kind is operations.Completion:
                 continue
             began = time.monotonic()
-            self.steps[name] = cells.discover(self.ground, name, self.pool)
+            self.steps[name] = cells.discover(
+                self.environment, name, self.pool)
             self.say('%s: %d steps, undisturbed in %.0f s' % (
                 name, len(self.steps[name]), time.monotonic() - began))
             self.save()
@@ -127,13 +131,14 @@ class Matrix:
             self.save()
 
     def _run(self, batch):
-        if batch[0].step == cross.WHOLE:
-            found = cross.Cross(self.ground, batch, self.pool)
+        if batch[0].step == whole_operation.WHOLE:
+            kind = whole_operation.WholeOperation
         else:
-            found = cells.Batch(self.ground, batch, self.pool)
-        verdicts = found.run()
+            kind = cells.Batch
+        running = kind(self.environment, batch, self.pool)
+        verdicts = running.run()
         try:
-            found.clean()
+            running.clean()
         except (process.LabError, OSError) as exc:
             self.say('  clean-up: %s' % str(exc)[:500])
             if all(verdict.ok for verdict in verdicts):
@@ -141,7 +146,7 @@ class Matrix:
                     verdict.ok = False
                     verdict.reason = 'clean-up: %s' % str(exc)[:1000]
             self.empty_pool()
-            self.ground.rebuild()
+            self.environment.rebuild()
         return verdicts
 
     # -- showing
@@ -153,8 +158,8 @@ class Matrix:
     def table(self):
         """The matrix: a row for each step, a column for each fault."""
         lines = []
-        found = sections(self.steps) if self.steps else {}
-        for name, taken in found.items():
+        by_name = sections(self.steps) if self.steps else {}
+        for name, taken in by_name.items():
             lines += ['', '%-42s %s' % (name, ' '.join(
                 '%-11s' % fault.replace('destination', 'dest.')
                 for fault in cells.FAULTS))]
@@ -163,10 +168,11 @@ class Matrix:
                     '%-11s' % self._word(cells.Cell(name, step, fault))
                     for fault in cells.FAULTS)))
         lines += ['', 'across the whole']
-        for name, operation in cross.names():
+        for name, operation in whole_operation.names():
             lines.append('    %-62s %s' % (
                 '%s, %s' % (operation, name),
-                self._word(cells.Cell(operation, cross.WHOLE, name))))
+                self._word(cells.Cell(
+                    operation, whole_operation.WHOLE, name))))
         failed = [v for v in self.verdicts.values() if not v.ok]
         for verdict in failed:
             lines += ['', 'FAIL %s' % verdict.cell, '    ' + verdict.reason]

@@ -8,11 +8,11 @@ would, until the goal is reached. Then every byte is proven.
 
 import threading
 
+from lab.core import look
+from lab.core import process
 from lab.faults import disk as disks
-from lab import look
-from lab import process
 
-#: Seconds for a transfer to end; a batch of them shares two small nodes.
+#: Seconds for a move to end; a batch of them shares two small nodes.
 MOVING = 420
 
 
@@ -29,8 +29,8 @@ class Operation:
     #: Whether it slows the link, and so shares a fault with its like only.
     slow = False
 
-    def __init__(self, ground, disk, source, destination):
-        self.ground = ground
+    def __init__(self, environment, disk, source, destination):
+        self.environment = environment
         self.disk = disk
         self.source = source
         self.destination = destination
@@ -50,11 +50,11 @@ class Operation:
         self.join()
         self.disk.forget_failed()
         process.wait_for(
-            'the failed transfer of %s to go' % self.disk.volume,
+            'the failed move of %s to go' % self.disk.volume,
             lambda: not any(
                 volume == self.disk.volume and token.startswith(
                     'lc1:rolling-back:')
-                for volume, token in look.shadows(self.ground.lab)), 150)
+                for volume, token in look.shadows(self.environment.lab)), 150)
         self.error = None
         self.start()
 
@@ -75,6 +75,10 @@ class Operation:
                 % (self.disk.volume, seconds))
 
     def run(self):
+        """Send the requests, one after the other.
+
+        :raises LabError: if one is refused
+        """
         raise NotImplementedError()
 
     def settle(self, lost_power):
@@ -87,9 +91,10 @@ class Operation:
     # -- what most of them need
 
     def _wait_moved(self):
-        look.wait_moved(self.ground.lab, self.disk.volume, MOVING)
+        look.wait_moved(self.environment.lab, self.disk.volume, MOVING)
         if self.disk.home() != self.destination.name:
-            raise process.LabError('home is %s' % self.disk.home())
+            raise process.LabError('the home is %s, not %s' % (
+                self.disk.home(), self.destination.name))
 
     def _wait_path(self, node, seconds=120):
         process.wait_for('the handle of %s on %s' % (
@@ -200,9 +205,11 @@ class LiveMove(Operation):
         process.wait_for(
             '%s to be at its source again' % disk.volume,
             lambda: not any(volume == disk.volume for volume, _token
-                            in look.shadows(self.ground.lab)), 120, every=1)
+                            in look.shadows(self.environment.lab)),
+            120, every=1)
         if disk.home() != self.source.name:
-            raise process.LabError('home is %s' % disk.home())
+            raise process.LabError('the home is %s, not %s' % (
+                disk.home(), self.source.name))
         if disk.runs_on is None:
             self._run_again(self.source)
         disk.check_running()
@@ -232,7 +239,7 @@ class DeleteWhileMoving(Operation):
     rate = '8mbit'
 
     def prepare(self):
-        self.ground.brake(self.source, self.rate)
+        self.environment.brake(self.source, self.rate)
         # Others share that link: Nova's user would ask again, too.
         disks.until('the attach of %s' % self.disk.volume,
                     lambda: self.disk.try_attach(self.destination))
@@ -263,11 +270,12 @@ class DeleteWhileMoving(Operation):
             return False
         process.wait_for('volume %s to go' % self.disk.volume, gone, 150,
                          every=2)
-        self.ground.brake(self.source)
+        self.environment.brake(self.source)
         process.wait_for(
-            'the transfer of the deleted volume to end',
+            'the move of the deleted volume to end',
             lambda: not any(volume == self.disk.volume for volume, _token
-                            in look.shadows(self.ground.lab)), 120, every=1)
+                            in look.shadows(self.environment.lab)),
+            120, every=1)
 
 
 OPERATIONS = {each.name: each for each in (
@@ -275,9 +283,9 @@ OPERATIONS = {each.name: each for each in (
     MoveBack)}
 
 
-def move_once(ground, disk, node, destination):
+def move_once(environment, disk, node, destination):
     """Move a volume that no guest uses, and wait for the end of it."""
-    move = Move(ground, disk, node, destination)
+    move = Move(environment, disk, node, destination)
     move.run()
     move.settle(())
     disk.detach(destination)

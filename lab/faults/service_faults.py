@@ -3,47 +3,46 @@
 
 import time
 
-from lab.faults.course import Course
-from lab.faults.course import fault
-from lab.faults.course import must
-from lab.faults.course import SLOW
-from lab.faults.ground import in_parallel
-from lab import look
-from lab import process
+from lab.core import look
+from lab.core import process
+from lab.faults.environment import in_parallel
+from lab.faults.scenario import fault
+from lab.faults.scenario import must
+from lab.faults.scenario import SLOW
 
 
 @fault('database stalls for 20 s while preparing')
 @fault('database stalls for 20 s while preparing', 'live-move')
-def database_stalls(course):
-    course.stop_at('destination', 'create_thin volume')
-    course.ground.release()
-    course.ground.stall('mariadb', 20)
-    course.disk.check_running()
+def database_stalls(scenario):
+    scenario.stop_at('destination', 'create_thin volume')
+    scenario.environment.release()
+    scenario.environment.stall('mariadb', 20)
+    scenario.disk.check_running()
 
 
-def _database_away(course, step, end='destination'):
-    course.stop_at(end, step)
-    with course.ground.away('mariadb'):
-        course.ground.release()
+def _database_away(scenario, step, end='destination'):
+    scenario.stop_at(end, step)
+    with scenario.environment.away('mariadb'):
+        scenario.environment.release()
         time.sleep(10)
-    course.disk.check_running()
+    scenario.disk.check_running()
 
 
 @fault('database restarted during completion')
 @fault('database restarted during completion', 'live-move')
-def database_restarted(course):
-    _database_away(course, 'flush handle')
+def database_restarted(scenario):
+    _database_away(scenario, 'flush handle')
 
 
 @fault('database restarted before the commit')
 @fault('database restarted before the commit', 'live-move')
-def database_before_commit(course):
-    _database_away(course, 'read_head handle')
+def database_before_commit(scenario):
+    _database_away(scenario, 'read_head handle')
 
 
 @fault('database restarted when the source lets go', 'live-move')
-def database_when_let_go(course):
-    _database_away(course, 'before advance: source detached', 'source')
+def database_when_let_go(scenario):
+    _database_away(scenario, 'before advance: source detached', 'source')
 
 
 _UNANSWERED = 'source', 'commit unanswered'
@@ -51,71 +50,70 @@ _UNANSWERED = 'source', 'commit unanswered'
 
 @fault('the answer to the commit is lost')
 @fault('the answer to the commit is lost', 'live-move')
-def answer_lost(course):
+def answer_lost(scenario):
     """Whether it was committed is seen in the database alone."""
-    course.stop_at(*_UNANSWERED)
-    course.ground.release()
-    course.operation.join()
-    course.keeps_home()
+    scenario.stop_at(*_UNANSWERED)
+    scenario.environment.release()
+    scenario.operation.join()
+    scenario.keeps_home()
 
 
 @fault('the database goes away before it answers to the commit')
-def answer_lost_for_long(course):
-    course.stop_at(*_UNANSWERED)
-    with course.ground.away('mariadb'):
-        course.ground.release()
+def answer_lost_for_long(scenario):
+    scenario.stop_at(*_UNANSWERED)
+    with scenario.environment.away('mariadb'):
+        scenario.environment.release()
         time.sleep(10)
-    course.operation.join()
-    course.keeps_home()
+    scenario.operation.join()
+    scenario.keeps_home()
 
 
 @fault('message bus stalls for 30 s while preparing')
-def bus_stalls(course):
-    course.stop_at('destination', 'create_thin volume')
-    course.ground.release()
-    course.ground.stall('rabbitmq', 30)
+def bus_stalls(scenario):
+    scenario.stop_at('destination', 'create_thin volume')
+    scenario.environment.release()
+    scenario.environment.stall('rabbitmq', 30)
 
 
 @fault('message bus restarted during hydration')
-def bus_restarted(course):
-    course.start_slow()
-    with course.ground.away('rabbitmq'):
+def bus_restarted(scenario):
+    scenario.start_slow()
+    with scenario.environment.away('rabbitmq'):
         time.sleep(10)
-    course.go_on()
-    course.disk.check_running()
+    scenario.go_on()
+    scenario.disk.check_running()
 
 
-def _bus_away_at_cut_over(course, signals):
+def _bus_away_at_cut_over(scenario, signals):
     """A copy ends meanwhile; another one of that node must end as well."""
-    other = Course(course.ground, 'move', course.source, course.destination,
-                   course.fresh(course.source))
-    for each in (other, course):
+    other = scenario.another(scenario.fresh(scenario.source))
+    for each in (other, scenario):
         each.stop_at('source', 'before commit')
-    course.ground.brake(course.source, SLOW)
-    course.ground.release()
-    for each in (other, course):
+    scenario.environment.brake(scenario.source, SLOW)
+    scenario.environment.release()
+    for each in (other, scenario):
         each.operation.join()
         if each.operation.error:
             raise each.operation.error
-    must(len(look.clones(course.destination)) == 2, 'a copy has ended')
-    with course.ground.away('rabbitmq', signals):
-        course.go_on()
+    must(len(look.clones(scenario.destination)) == 2, 'a copy has ended')
+    with scenario.environment.away('rabbitmq', signals):
+        scenario.go_on()
         process.wait_for(
             'a cut-over without message bus',
-            lambda: len(look.clones(course.destination)) < 2, 90, every=1)
+            lambda: len(look.clones(scenario.destination)) < 2, 90, every=1)
         time.sleep(15)
-        course.disk.check_running()
+        scenario.disk.check_running()
     other.operation.settle(())
 
 
 @fault('message bus restarted across the cut-over', 'live-move')
-def bus_restarted_at_cut_over(course):
-    _bus_away_at_cut_over(course, False)
+def bus_restarted_at_cut_over(scenario):
+    _bus_away_at_cut_over(scenario, False)
 
 
 @fault('message bus stalls across the cut-over', 'live-move')
-def bus_stalls_at_cut_over(course):
-    _bus_away_at_cut_over(course, True)
+def bus_stalls_at_cut_over(scenario):
+    _bus_away_at_cut_over(scenario, True)
 
 
 # -- requests twice, and late
@@ -131,45 +129,45 @@ from cinder_localclone import exceptions, peer
 try:
     peer.Client(40).prepare(context.get_admin_context(), *sys.argv[2:5])
     print('accepted')
-except exceptions.StaleTransfer as exc:
+except exceptions.StaleMove as exc:
     print('stale')
 '''
 
 
-def _prepare_again(course, shadow, nonce):
-    found = course.source.run(
-        [course.ground.lab.python, '-W', 'ignore', '-c', _PREPARE,
-         course.source.directory / 'localclone.conf',
-         course.destination.name + '@localclone', shadow, nonce],
+def _prepare_again(scenario, shadow, nonce):
+    words = scenario.source.run(
+        [scenario.environment.lab.python, '-W', 'ignore', '-c', _PREPARE,
+         scenario.source.directory / 'localclone.conf',
+         scenario.destination.name + '@localclone', shadow, nonce],
         timeout=120).stdout.split()
-    return found[-1:]
+    return words[-1:]
 
 
 @fault('prepare delivered again after the commit')
-def prepare_late(course):
-    course.start_slow()
-    shadow, token, _where = course.shadow()
-    if _prepare_again(course, shadow, token.split(':')[2]) != ['stale']:
+def prepare_late(scenario):
+    scenario.start_slow()
+    shadow, token, _where = scenario.shadow()
+    if _prepare_again(scenario, shadow, token.split(':')[2]) != ['stale']:
         raise process.LabError('a late request was not refused as stale')
-    course.go_on()
+    scenario.go_on()
 
 
 @fault('prepare delivered again when it has failed')
-def prepare_after_failure(course):
-    course.stop_at('destination', 'create_thin volume')
-    shadow, token, _where = course.shadow()
-    course.destination.service('kill')
-    course.ground.release()
-    course.operation.join()
-    course.destination.service('start')
-    course.destination.wait_service()
-    if _prepare_again(course, shadow, token.split(':')[2]) != ['stale']:
+def prepare_after_failure(scenario):
+    scenario.stop_at('destination', 'create_thin volume')
+    shadow, token, _where = scenario.shadow()
+    scenario.destination.service('kill')
+    scenario.environment.release()
+    scenario.operation.join()
+    scenario.destination.service('start')
+    scenario.destination.wait_service()
+    if _prepare_again(scenario, shadow, token.split(':')[2]) != ['stale']:
         raise process.LabError('a late request was not refused as stale')
 
 
 @fault('the attach is asked for twice at once')
-def attach_twice(course):
-    disk, node = course.disk, course.destination
+def attach_twice(scenario):
+    disk, node = scenario.disk, scenario.destination
     connector = disk.instance.connector(node)
     attachment = disk.instance.reserve(disk.volume)
     answers = in_parallel([lambda: disk.instance.connect(
@@ -181,26 +179,26 @@ def attach_twice(course):
         'the detach', lambda: disk.cinder.get(
             '/volumes/' + disk.volume).json()['volume'][
                 'status'] == 'available', 30)
-    course.operation.start()
+    scenario.operation.start()
 
 
 # -- time
 
 
-def _clock(course, node, words):
-    course.start_slow()
+def _clock(scenario, node, words):
+    scenario.start_slow()
     node.run('date -s "%s"' % words)
     time.sleep(15)
-    course.go_on()
-    course.disk.check_running()
+    scenario.go_on()
+    scenario.disk.check_running()
     node.run('date -s @%d' % time.time())
 
 
 @fault('clock of the destination an hour ahead')
-def clock_ahead(course):
-    _clock(course, course.destination, '1 hour')
+def clock_ahead(scenario):
+    _clock(scenario, scenario.destination, '1 hour')
 
 
 @fault('clock of the source an hour behind')
-def clock_behind(course):
-    _clock(course, course.source, '1 hour ago')
+def clock_behind(scenario):
+    _clock(scenario, scenario.source, '1 hour ago')

@@ -10,13 +10,13 @@ the same seed more than once.
 import random
 import time
 
-from lab.faults import breaks
+from lab.core import process
 from lab.faults import checks
 from lab.faults import disk as disks
-from lab.faults.ground import in_parallel
+from lab.faults.environment import in_parallel
+from lab.faults import injectors
 from lab.faults.operations import move_once
 from lab.faults.operations import OPERATIONS
-from lab import process
 
 #: Operations and how often each is chosen.
 CHOICES = {'move': 5, 'live-move': 3, 'live-move rolled back': 2,
@@ -31,10 +31,10 @@ SPARE = 8 << 20
 class Round:
     """Some operations at once, some faults among them, all promises."""
 
-    def __init__(self, ground, chance):
-        self.ground = ground
+    def __init__(self, environment, chance):
+        self.environment = environment
         self.chance = chance
-        self.nodes = list(ground.nodes.values())
+        self.nodes = list(environment.nodes.values())
         self.source, self.destination = chance.sample(self.nodes, 2)
         self.lost_power = []
         self.disks = []
@@ -55,26 +55,26 @@ class Round:
 
     def run(self):
         """:raises LabError: if a promise does not hold"""
-        self.ground.dirty(self.destination)
+        self.environment.dirty(self.destination)
         kinds = [OPERATIONS[name] for name in self.names]
         self._create(kinds)
-        lvs = checks.lvs_of(self.ground.lab, self.disks)
+        lvs = checks.lvs_of(self.environment.lab, self.disks)
         self.operations = operations = [
-            kind(self.ground, disk, self.source, self.destination)
+            kind(self.environment, disk, self.source, self.destination)
             for kind, disk in zip(kinds, self.disks)]
         for operation in operations:
             operation.prepare()
         for operation in operations:
             operation.start()
         self._strike(operations, lvs)
-        self.ground.heal()
+        self.environment.heal()
         in_parallel([lambda o=operation: o.settle(self.lost_power)
                      for operation in operations])
-        left = checks.settled(self.ground,
-                              self.disks + self.ground.bystanders)
+        left = checks.settled(self.environment,
+                              self.disks + self.environment.bystanders)
         if left:
             raise process.LabError('; '.join(left))
-        checks.bystanders(self.ground)
+        checks.bystanders(self.environment)
 
     def _create(self, kinds):
         """A volume for each operation at the source, in their order."""
@@ -83,13 +83,13 @@ class Round:
         for node, is_moved in ((self.destination, True),
                                (self.source, False)):
             made[is_moved] = [
-                disks.Disk(self.ground.lab, volume) for volume in
-                self.ground.create(node, moved.count(is_moved))]
+                disks.Disk(self.environment.lab, volume) for volume in
+                self.environment.create(node, moved.count(is_moved))]
             self.disks += made[is_moved]
             in_parallel([lambda d=disk: d.fill(node)
                          for disk in made[is_moved]])
         in_parallel([lambda d=disk: move_once(
-            self.ground, d, self.destination, self.source)
+            self.environment, d, self.destination, self.source)
             for disk in made[True]])
         self.disks = [made[is_moved].pop() for is_moved in moved]
 
@@ -102,7 +102,7 @@ class Round:
                 continue
             if self.source.is_on:
                 for problem in checks.removed_too_early(
-                        self.ground.lab, self.source, lvs).values():
+                        self.environment.lab, self.source, lvs).values():
                     raise process.LabError(problem)
             FAULTS[what](self, node)
             if not node.is_on:
@@ -111,11 +111,12 @@ class Round:
                     operation.disk.lost_power(node)
 
     def clean(self):
-        self.ground.heal()
+        """Repair everything, delete the volumes."""
+        self.environment.heal()
         in_parallel([disk.remove for disk in self.disks])
 
 
-# What is not undone here is undone by Ground.heal, when all have struck.
+# What is not undone here is undone by Environment.heal, when all have struck.
 
 
 def _network(_round, node):
@@ -126,9 +127,9 @@ def _network(_round, node):
 
 def _between(now, node):
     peer, = [each for each in now.nodes if each is not node]
-    breaks.cut_off(node, peer)
+    injectors.cut_off(node, peer)
     time.sleep(12)
-    breaks.cut_off(node, peer, on=False)
+    injectors.cut_off(node, peer, on=False)
 
 
 def _lossy(_round, node):
@@ -141,7 +142,7 @@ def _restart(_round, node):
 
 
 def _away(now, name):
-    with now.ground.away(name):
+    with now.environment.away(name):
         time.sleep(5)
 
 
@@ -150,13 +151,13 @@ def _clock(words):
 
 
 def _fails_once(word):
-    return lambda _round, node: breaks.fail_once(node, word)
+    return lambda _round, node: injectors.fail_once(node, word)
 
 
 def _slow_disk(_round, node):
-    breaks.slow_disk(node, 50)
+    injectors.slow_disk(node, 50)
     time.sleep(15)
-    breaks.fast_disk(node)
+    injectors.fast_disk(node)
 
 
 def _disk_fails(now, _node):
@@ -171,30 +172,30 @@ def _disk_fails(now, _node):
     staying = {operation.disk.volume for operation in now.operations
                if operation.name in STAYING}
     # What is on its way is not removed meanwhile, whatever comes of it.
-    under = [breaks.Under(node, lv) for lv in checks.lvs_of(
-        now.ground.lab, [disk for disk in now.disks if disk.exists()
-                         and disk.volume in staying
-                         and disk.home() == node.name]).values()]
+    here = [disk for disk in now.disks if disk.exists()
+            and disk.volume in staying and disk.home() == node.name]
+    under = [injectors.DeviceBelow(node, lv) for lv in checks.lvs_of(
+        now.environment.lab, here).values()]
     for each in under:
         each.fail('flakey %s 0 0 3600')
     time.sleep(10)
     for each in under:
-        each.mend()
+        each.repair()
     node.service('restart')
     node.wait_service()
 
 
 def _group_full(_round, node):
-    breaks.fill_group(node)
+    injectors.fill_group(node)
     time.sleep(12)
-    breaks.unfill(node)
+    injectors.unfill(node)
 
 
 def _pool_full(_round, node):
     """Guests wait for room meanwhile."""
-    breaks.fill_pool(node, SPARE)
+    injectors.fill_pool(node, SPARE)
     time.sleep(10)
-    breaks.unfill(node)
+    injectors.unfill(node)
 
 
 FAULTS = {
@@ -202,10 +203,12 @@ FAULTS = {
     'power cut': lambda _round, node: node.power_cut(),
     'network cut': _network, 'lossy link': _lossy,
     'cut off from the other node': _between,
-    'session reset': lambda now, node: now.ground.reset_sessions(
+    'session reset': lambda now, node: now.environment.reset_sessions(
         node, check=False),
-    'database stall': lambda now, _node: now.ground.stall('mariadb', 10),
-    'message bus stall': lambda now, _node: now.ground.stall('rabbitmq', 10),
+    'database stall': lambda now, _node: now.environment.stall(
+        'mariadb', 10),
+    'message bus stall': lambda now, _node: now.environment.stall(
+        'rabbitmq', 10),
     'database restart': lambda now, _node: _away(now, 'mariadb'),
     'message bus restart': lambda now, _node: _away(now, 'rabbitmq'),
     'clock an hour ahead': _clock('1 hour'),
@@ -221,7 +224,7 @@ FAULTS = {
 }
 
 
-def run(ground, seed, minutes, say):
+def run(environment, seed, minutes, say):
     """Rounds until the time is up or a promise does not hold.
 
     :returns: 0 if all held
@@ -234,16 +237,16 @@ def run(ground, seed, minutes, say):
     while time.monotonic() < deadline:
         number += 1
         # Each round has a generator of its own, so that one can be repeated
-        # though an earlier one took another course.
-        found = Round(ground, random.Random('%d/%d' % (seed, number)))
-        say('round %d: %s' % (number, found))
-        marks = ground.log_marks()
+        # though an earlier one went another way.
+        this = Round(environment, random.Random('%d/%d' % (seed, number)))
+        say('round %d: %s' % (number, this))
+        marks = environment.log_marks()
         try:
-            found.run()
-            found.clean()
+            this.run()
+            this.clean()
         except Exception as exc:
             say('FAIL in round %d of seed %d: %s' % (number, seed, exc))
-            for line in ground.log_since(marks):
+            for line in environment.log_since(marks):
                 say('  | ' + line)
             say('again: make faults SEED=%d MINUTES=%g' % (seed, minutes))
             return 1

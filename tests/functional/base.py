@@ -7,10 +7,10 @@ import time
 
 import testtools
 
-from lab import instance as instances
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
 from lab import Lab
-from lab import look
-from lab import process
 
 
 #: Of the driver, so that tests wait less: more is copied beside a guest that

@@ -7,14 +7,14 @@ import threading
 
 import testtools
 
-from lab.faults import breaks
+from lab.core import look
+from lab.core import process
 from lab.faults import cells
-from lab.faults import cross
 from lab.faults import disk as disks
-from lab.faults import ground as grounds
+from lab.faults import environment as environments
+from lab.faults import injectors
+from lab.faults import whole_operation
 from lab import lab as labs
-from lab import look
-from lab import process
 from tests.functional import base
 
 
@@ -26,9 +26,9 @@ class FaultTest(testtools.TestCase):
         super().setUpClass()
         cls.lab = labs.Lab('faults%d' % os.getpid())
         atexit.register(base.take_down, cls.lab)
-        cls.ground = grounds.Ground(cls.lab, base._say)
+        cls.environment = environments.Environment(cls.lab, base._say)
         try:
-            cls.ground.up()
+            cls.environment.up()
         except Exception:
             base.note_failure(None)
             raise
@@ -50,8 +50,9 @@ class FaultTest(testtools.TestCase):
         pool = {name: [] for name in self.lab.nodes}
         batch = [cells.Cell(operation, step, fault)
                  for operation, step in wanted]
-        kind = cross.Cross if batch[0].step == cross.WHOLE else cells.Batch
-        found = kind(self.ground, batch, pool)
+        kind = (whole_operation.WholeOperation
+                if batch[0].step == whole_operation.WHOLE else cells.Batch)
+        found = kind(self.environment, batch, pool)
         verdicts = found.run()
         found.clean()
         for disk in sum(pool.values(), []):
@@ -86,45 +87,46 @@ class FaultTest(testtools.TestCase):
 
     def test_database_away_during_completion(self):
         self.assert_holds(
-            'database restarted during completion', ('move', cross.WHOLE))
+            'database restarted during completion',
+            ('move', whole_operation.WHOLE))
 
     def test_wrong_source_before_the_commit(self):
         """Another disk under the export's name, before anyone logs in."""
-        source, destination = self.ground.nodes.values()
-        disk = disks.Disk(self.lab, self.ground.create(source, 1)[0])
+        source, destination = self.environment.nodes.values()
+        disk = disks.Disk(self.lab, self.environment.create(source, 1)[0])
         disk.fill(source)
         connector = disk.instance.connector(destination)
         mib = disk.mib
         for size, serial, reason in (
                 (mib, 'new', 'serial number'),
                 (mib * 2, 'same', 'bytes instead of')):
-            breaks.make_stranger(source, size)
-            self.ground.arm(disk, source, 'export export')
+            injectors.make_stranger(source, size)
+            self.environment.arm(disk, source, 'export export')
             attachment = disk.instance.reserve(disk.volume)
             answers = []
             asking = threading.Thread(target=lambda: answers.append(
                 disk.instance.connect(attachment, connector)))
             asking.start()
-            process.wait_for('the export', lambda: self.ground.reached(disk),
-                             60)
-            breaks.offer_stranger(source, serial)
-            self.ground.release(disk)
+            process.wait_for(
+                'the export', lambda: self.environment.reached(disk), 60)
+            injectors.offer_stranger(source, serial)
+            self.environment.release(disk)
             asking.join(90)
             self.assertGreaterEqual(answers[0].status_code, 400)
             self.assertRegex(answers[0].text, (
-                'is not the source of the transfer: .*' + reason))
+                'is not the source of the move: .*' + reason))
             self.assertIn('is not that of this volume',
                           base.told(self.lab, disk.volume))
             disk.instance.nova.delete('/attachments/' + attachment)
-            process.wait_for('the transfer to go', lambda: not look.shadows(
+            process.wait_for('the move to go', lambda: not look.shadows(
                 self.lab), 60)
-            breaks.remove_stranger(source)
+            injectors.remove_stranger(source)
             self.assertEqual([], look.leftovers(source, None))
             self.assertEqual([], look.leftovers(destination, disk.volume))
             self.assertEqual(source.name, disk.home())
             disk.verify(source)
         disk.remove()
-        self.ground.forget_steps(disk)
+        self.environment.forget_steps(disk)
 
     def test_volume_group_full(self):
-        self.assert_holds('volume group full', ('move', cross.WHOLE))
+        self.assert_holds('volume group full', ('move', whole_operation.WHOLE))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Live migration as Cinder sees it: two attachments of one instance."""
 
-from lab import instance as instances
-from lab import look
-from lab import process
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
 from tests.functional import base
 
 
@@ -140,8 +140,9 @@ class LiveMoveTest(Base):
         source.detach('in-use')  # though the guest still writes there
         self.wait_two_looks()
         self.assertEqual(0, self.hydrated())
-        self.assertIn('hydration_waits', self.n1.service_log().replace(
-            'Hydration of volume %s waits' % volume, 'hydration_waits'))
+        self.assertIn('copying_waits', self.n1.service_log().replace(
+            'Volume %s was detached here, but copying it' % volume,
+            'copying_waits'))
         source.stop_writing(writer)
         self.assert_moved(volume, destination, expected)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))

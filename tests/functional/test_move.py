@@ -3,9 +3,9 @@
 
 import time
 
-from lab import instance as instances
-from lab import look
-from lab import process
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
 from tests.functional import base
 
 

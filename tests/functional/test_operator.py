@@ -4,9 +4,9 @@
 import json
 import os
 
-from lab import config
-from lab import look
-from lab import process
+from lab.core import config
+from lab.core import look
+from lab.core import process
 from tests.functional import preloaded
 from tests.functional import test_live_move
 
@@ -50,7 +50,7 @@ class OperatorTest(test_live_move.Base):
         self.brake('15mbit')
 
         def begun():
-            row, = self.command(self.n1, 'transfers', '--json')
+            row, = self.command(self.n1, 'moves', '--json')
             return row['Percent'] and row
         row = process.wait_for('the first part to be copied', begun, 60,
                                every=1)
@@ -68,7 +68,7 @@ class OperatorTest(test_live_move.Base):
         for each in self.command(self.n2, 'doctor', '--json'):
             self.assertNotEqual('FAIL', each['Verdict'], each)
         self.assert_moved(volume, attached, expected)
-        self.assertEqual([], self.command(self.n1, 'transfers', '--json'))
+        self.assertEqual([], self.command(self.n1, 'moves', '--json'))
 
     def test_repair_says_what_it_did(self):
         volume = self.volume()
@@ -88,7 +88,7 @@ class OperatorTest(test_live_move.Base):
             self.n2, 'show', volume, code=1))
         found = self.command(self.n2, 'doctor', code=1)
         self.assertIn('node1@localclone', found)
-        self.assertIn('there is no volume', self.command(
+        self.assertIn('There is no volume', self.command(
             self.n2, 'show', NO_VOLUME, code=1))
 
     def test_restored_before_any_service_runs(self):
@@ -123,10 +123,10 @@ class OperatorTest(test_live_move.Base):
         self.assertIn('is still open on node1', self.command(
             self.n2, 'resume', volume, code=1))
         source.stop_writing(writer)
-        self.assertIn('it goes on', self.command(self.n2, 'resume', volume))
+        self.assertIn('goes on', self.command(self.n2, 'resume', volume))
         self.assert_moved(volume, destination, expected)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))
-        self.assertIn('it has no transfer', self.command(
+        self.assertIn('is not moving', self.command(
             self.n2, 'abort', volume, code=1))
 
     def test_a_live_migration_taken_back_by_hand(self):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cinder's own ways: to another backend, and out of its management."""
 
-from lab import instance as instances
-from lab import look
-from lab import process
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
 from tests.functional import base
 
 STOCK = 'node2@stock#stock'

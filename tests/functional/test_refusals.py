@@ -3,10 +3,10 @@
 
 import time
 
-from lab.faults import breaks
-from lab import instance as instances
-from lab import look
-from lab import process
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
+from lab.faults import injectors
 from tests.functional import base
 
 
@@ -134,17 +134,17 @@ class RefusalTest(base.LabTest):
         self.n2.power_cut()
         self.n1.service('stop')
         # Another disk of the same size under the export's name.
-        breaks.make_stranger(self.n1, 1024)
-        breaks.offer_stranger(self.n1, 'new')
+        injectors.make_stranger(self.n1, 1024)
+        injectors.offer_stranger(self.n1, 'new')
         self.n2.power_on()
         seen = len(self.n2.service_log())
         self.restart(self.n2, 'start')
         process.wait_for('the refusal', lambda: 'is not the source of the '
-                         'transfer' in self.n2.service_log()[seen:], 60)
+                         'move' in self.n2.service_log()[seen:], 60)
         self.assertTrue(self.n2.run('test -b ' + attached.path,
                                     check=False).returncode)
         self.restart(self.n1, 'start')  # mends the export
-        breaks.remove_stranger(self.n1)
+        injectors.remove_stranger(self.n1)
         process.wait_for('the handle', lambda: not self.n2.run(
             'test -b ' + attached.path, check=False).returncode, 60)
         time.sleep(1)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes that have all of their space from the beginning."""
 
-from lab import look
+from lab.core import look
 from tests.functional import base
 
 

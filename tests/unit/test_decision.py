@@ -13,8 +13,8 @@ from cinder_localclone.state import Phase as P
 
 def moving(phase, committed=True):
     token = state.Token(phase, 'n', state.Geometry(128, 32, 8))
-    return state.Transfer('v', 's', token, committed, 'n9@l', 'n1@l', 'a',
-                          'b', 1)
+    return state.Move('v', 's', token, committed, 'n9@l', 'n1@l', 'a',
+                      'b', 1)
 
 
 def request(node='n2@l', host='n2', status='reserved', attachments=None,
@@ -29,7 +29,7 @@ def request(node='n2@l', host='n2', status='reserved', attachments=None,
 CASES = (
     # what, request, verdict, part of the reason
     ('home', request('n1@l', 'n1'), V.LOCAL, ''),
-    ('home, moving still', request('n1@l', 'n1', transfer=moving(
+    ('home, moving still', request('n1@l', 'n1', move=moving(
         P.MIGRATING)), V.LOCAL, ''),
     ('home, backup', request('n1@l', 'n1', 'backing-up', []), V.LOCAL, ''),
     ('home, another instance elsewhere', request(
@@ -62,23 +62,23 @@ CASES = (
         pinned='it belongs to a group', status='in-use',
         attachments=[At('vm', 'n1'), At('vm', None)]), V.REMOTE, 'group'),
     ('copied by Cinder during a live migration', request(
-        'n1@l', 'n1', 'maintenance', [], transfer=moving(P.STARTING)),
+        'n1@l', 'n1', 'maintenance', [], move=moving(P.STARTING)),
      V.REFUSE, 'being moved'),
-    ('during hydration', request(transfer=moving(P.MIGRATING)), V.REMOTE,
+    ('during hydration', request(move=moving(P.MIGRATING)), V.REMOTE,
      'still being moved'),
-    ('while completing', request(transfer=moving(P.COMPLETING)), V.REMOTE,
+    ('while completing', request(move=moving(P.COMPLETING)), V.REMOTE,
      'still being moved'),
-    ('during live migration', request(transfer=moving(P.STARTING)),
+    ('during live migration', request(move=moving(P.STARTING)),
      V.REFUSE, 'starting'),
     ('live migration, asked for again', request(
         'n1@l', 'n1', 'in-use', [At('vm', 'n9'), At('vm', 'n1')],
-        transfer=moving(P.STARTING)), V.LOCAL, ''),
+        move=moving(P.STARTING)), V.LOCAL, ''),
     ('the source was dropped, and may be open', request(
-        'n1@l', 'n1', transfer=moving(P.STARTING)), V.REFUSE, 'starting'),
-    ('while rolled back', request(transfer=moving(P.ROLLING_BACK, False)),
+        'n1@l', 'n1', move=moving(P.STARTING)), V.REFUSE, 'starting'),
+    ('while rolled back', request(move=moving(P.ROLLING_BACK, False)),
      V.REFUSE, 'rolling-back'),
     ('live migration during hydration', request(
-        status='in-use', transfer=moving(P.MIGRATING),
+        status='in-use', move=moving(P.MIGRATING),
         attachments=[At('vm', 'n1'), At('vm', None)]), V.REFUSE,
      'migrating'),
 )
@@ -104,7 +104,7 @@ class StandingTest(testtools.TestCase):
     @ddt.unpack
     def test_at_most_one_way(self, source, destination, pending, used,
                              written):
-        standing = decision.Standing(source, destination, pending)
+        standing = decision.Holders(source, destination, pending)
         forward = decision.may_go_forward(standing, int(used))
         back = decision.may_go_back(standing, int(used), written)
         self.assertEqual(not source and not used, forward)

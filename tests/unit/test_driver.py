@@ -8,16 +8,19 @@ from cinder import exception
 from cinder.interface import volume_driver
 from cinder.volume import configuration
 import ddt
+import fixtures
 from oslo_config import cfg
 import testtools
 
+from cinder_localclone import assembly
+from cinder_localclone import connections
 from cinder_localclone import driver
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import messages
+from cinder_localclone.moves import source
 from cinder_localclone import opts
-from cinder_localclone import reconcile
 from cinder_localclone import records
-from cinder_localclone import stack
 from cinder_localclone import state
 
 HOST = 'n1@l'
@@ -40,12 +43,15 @@ class DriverTest(testtools.TestCase):
         self.driver = driver.LocalCloneDriver(
             configuration=configuration.Configuration(
                 [], config_group=configuration.SHARED_CONF_GROUP), host=HOST)
-        self.node = self.driver.node = mock.MagicMock()
-        self.node.host = HOST
-        self.driver.reconciler = mock.MagicMock()
-        self.driver.directory = mock.MagicMock()
-        self.driver._lock = mock.MagicMock()
-        self.node.records.transfer_of.return_value = None
+        self.node = mock.MagicMock(host=HOST)
+        self.node.records.move_of.return_value = None
+        self.directory = mock.MagicMock()
+        self.reconciler = mock.MagicMock(node=self.node)
+        self.driver.service = assembly.Service(
+            backend_name='p', node=self.node, stack=self.node.stack,
+            reconciler=self.reconciler,
+            connections=connections.Connections(
+                self.reconciler, self.directory), addresses=['192.0.2.1'])
 
     def test_cinders_interface_is_complete(self):
         self.assertTrue(issubclass(driver.LocalCloneDriver,
@@ -82,8 +88,8 @@ class DriverTest(testtools.TestCase):
             None, volume(), {'capabilities': capabilities}))
 
     def test_a_refused_backup_drops_no_attachment(self):
-        self.driver.directory.find.side_effect = exceptions.Busy(
-            volume='v', host=HOST, seconds=1)
+        self.directory.find.side_effect = exceptions.Busy(
+            what='v', host=HOST, seconds=1)
         drop = self.node.records.drop_live_attachment
         for status, calls in (('backing-up', 0), ('in-use', 1)):
             self.node.records.volume.return_value = volume(status=status)
@@ -96,14 +102,14 @@ class DriverTest(testtools.TestCase):
     @ddt.data((None, None), (None, 'g'), ('migrating', None))
     @ddt.unpack
     def test_what_keeps_a_volume_where_it_is(self, migration, group):
-        found = self.driver._request(
+        found = self.driver.service.connections._request(
             volume(migration_status=migration, group_id=group),
             {'host': 'n2'}, 'n2@l')
         self.assertEqual(bool(migration or group), bool(found.pinned))
 
     def test_stats(self):
         self.node.stack.pool = 'pool'
-        self.node.stack.capacity.return_value = stack.Capacity(
+        self.node.stack.capacity.return_value = reports.Capacity(
             100 << 30, 60 << 30, 150 << 30, 7)
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual((100, 60, 150, 7), tuple(
@@ -129,7 +135,7 @@ class DriverTest(testtools.TestCase):
 
     def test_connection_at_home(self):
         self.node.records.volume.return_value = volume()
-        self.driver.directory.find.return_value = HOST
+        self.directory.find.return_value = HOST
         found = self.driver.initialize_connection(volume(), {'host': 'n1'})
         self.assertEqual('local', found['driver_volume_type'])
         self.assertEqual('/dev/mapper/localclone-v',
@@ -145,9 +151,78 @@ class DriverTest(testtools.TestCase):
         self.node.peers.terminate_connection.assert_called_once_with(
             'context', 'n2@l', 'v', {'host': 'n1'})
 
+    def live(self):
+        self.node.records.volume.return_value = volume(host='n2@l#p')
+        self.node.records.move_of.return_value = state.Move(
+            'v', 's', state.Token(state.Phase.STARTING, 'n',
+                                  state.Geometry(128, 32, 8)),
+            True, 'n3@l', 'n2@l', 'a', 'b', 1)
+        self.node.is_at.side_effect = (
+            lambda connector, host: host.startswith(connector['host']))
+
+    @ddt.data(('n3', 'n3@l'), ('n2', 'n2@l'))
+    @ddt.unpack
+    def test_who_is_left_during_a_live_migration_acts(self, left, asked):
+        self.live()
+        self.driver.terminate_connection(volume(), {'host': left})
+        self.node.peers.terminate_connection.assert_called_once_with(
+            'context', asked, 'v', {'host': left})
+
+    def test_a_source_that_cannot_be_told_is_no_error(self):
+        self.live()
+        self.node.peers.terminate_connection.side_effect = (
+            exceptions.PeerUnreachable(host='n3@l', method='m', seconds=1))
+        self.driver.terminate_connection(volume(), {'host': 'n3'})
+        self.assertRaises(
+            exceptions.PeerUnreachable, self.driver.terminate_connection,
+            volume(), {'host': 'n2'})
+
+    def test_a_volume_that_is_gone(self):
+        self.node.records.volume.return_value = None
+        for method in (self.driver.initialize_connection,
+                       self.driver.terminate_connection):
+            self.assertRaises(exception.VolumeNotFound, method, volume(),
+                              {'host': 'n1'})
+
+    def test_a_new_volume(self):
+        self.driver.create_volume(volume())
+        self.assertEqual(
+            [mock.call.create_lv('volume-v', 1 << 30, 'v'),
+             mock.call.ensure_handle_on_lv('v', 'volume-v', 1 << 30)],
+            self.node.stack.mock_calls)
+
+    def test_a_shadow_is_prepared(self):
+        shadow = volume(migration_status='target:x',
+                        replication_driver_data='lc1:migrating:n:1:2:3')
+        self.node.records.get_move.return_value = None
+        self.assertRaises(exceptions.StaleMove, self.driver.create_volume,
+                          shadow)
+        with mock.patch.object(driver, 'destination') as destination:
+            move = self.node.records.get_move.return_value = mock.Mock()
+            self.driver.create_volume(shadow)
+        destination.prepare.assert_called_once_with(
+            self.node, 'v', move.token.nonce)
+
+    def test_delete(self):
+        with mock.patch.object(driver, 'deletion') as deletion:
+            self.driver.delete_volume(volume())
+        deletion.delete.assert_called_once_with(
+            self.node, self.reconciler.context, mock.ANY)
+
+    def test_exports_belong_to_connections(self):
+        self.driver.create_export(None, volume(), {})
+        self.driver.ensure_export(None, volume())
+        self.driver.remove_export(None, volume())
+        self.assertEqual([], self.node.mock_calls)
+
+    def test_options_are_known_to_cinder(self):
+        names = {each.name for each in self.driver.get_driver_options()}
+        self.assertIn('localclone_region_size', names)
+        self.assertIn('volume_group', names)
+
     def test_owner_is_told_the_cause(self):
         self.node.records.volume.return_value = volume()
-        self.driver.directory.find.side_effect = (
+        self.directory.find.side_effect = (
             exceptions.PeerUnreachable(host='n2', method='m', seconds=1))
         with mock.patch.object(messages, 'api') as api:
             self.assertRaises(
@@ -167,19 +242,81 @@ class DriverTest(testtools.TestCase):
         shadow = volume(migration_status='target:x',
                         replication_driver_data='lc1:migrating:n:1:2:3')
         self.assertTrue(records.is_shadow(shadow))
-        self.assertRaises(exceptions.Refused, self.driver.delete_volume,
+        self.assertRaises(exceptions.NotPossible, self.driver.delete_volume,
                           shadow)
         self.assertEqual([], self.node.stack.mock_calls)
 
     def test_abandoned_move_is_settled_before_anything_else(self):
         token = state.Token(state.Phase.MIGRATING, 'n',
                             state.Geometry(128, 32, 8))
-        moving = state.Transfer('v', 's', token, False, HOST, 'n2@l', 'a',
-                                'b', 1)
-        self.node.records.transfer_of.return_value = moving
-        reconcile.Reconciler(self.node, None).settle_abandoned('v')
+        moving = state.Move('v', 's', token, False, HOST, 'n2@l', 'a',
+                            'b', 1)
+        self.node.records.move_of.return_value = moving
+        source.abandon_interrupted(self.node, None, 'v')
         self.node.records.advance.assert_called_once_with(
             moving, state.Event.FAILED)
+
+
+class StartTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.driver = driver.LocalCloneDriver(
+            configuration=configuration.Configuration(
+                [], config_group=configuration.SHARED_CONF_GROUP), host=HOST)
+        self.open_group = self.patch('assembly.brick_lvm.LVM')
+        self.open_group.return_value.vg_thin_pool = 'pool'
+        self.targets = self.patch('assembly.devicemapper.targets')
+        self.targets.return_value = 'clone v1.0.0'
+        self.patch('sessions.Sessions.initiator').return_value = 'iqn.x'
+        self.patch('stack.Stack.pool_zeroes').return_value = True
+        self.converge = self.patch('reconcile.Reconciler.converge_node')
+        self.server = self.patch('peer.rpc.get_server')
+        self.loops = self.patch('assembly.loopingcall.DynamicLoopingCall')
+
+    def patch(self, name):
+        return self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.' + name)).mock
+
+    def test_what_runs_is_not_started_twice(self):
+        for _time in range(4):
+            self.driver.check_for_setup_error()
+        self.assertEqual(1, self.open_group.call_count)
+        self.assertEqual(1, self.server.call_count)
+        self.server.return_value.start.assert_called_once_with()
+        self.assertEqual(3, self.loops.call_count)
+        # Peers may be asked only once it serves them itself.
+        self.assertEqual([mock.call(moves=False)] * 4,
+                         self.converge.mock_calls)
+
+    def test_without_a_volume_group_nothing_starts(self):
+        group = self.open_group.return_value
+        self.open_group.side_effect = [
+            exception.VolumeGroupNotFound(vg_name='g'), group]
+        self.assertRaises(exception.VolumeBackendAPIException,
+                          self.driver.check_for_setup_error)
+        self.server.assert_not_called()
+        self.driver.check_for_setup_error()  # it was created
+        self.assertEqual(1, self.server.call_count)
+
+    def test_a_volume_service_that_fails_to_start_tries_again(self):
+        self.converge.side_effect = [exceptions.CommandFailed(
+            command='dmsetup', code=1, stderr='x'), None]
+        self.assertRaises(exceptions.CommandFailed,
+                          self.driver.check_for_setup_error)
+        self.server.assert_not_called()
+        self.driver.check_for_setup_error()
+        self.assertEqual((1, 1), (self.server.call_count,
+                                  self.open_group.call_count))
+
+    def test_a_problem_is_not_fatal(self):
+        self.targets.return_value = 'linear v1.4.0'
+        self.driver.check_for_setup_error()
+        self.assertEqual(1, len(self.driver.service.problems))
+        self.assertEqual(1, self.server.call_count)
+        self.targets.return_value = 'clone v1.0.0'
+        self.driver.check_for_setup_error()
+        self.assertEqual([], self.driver.service.problems)
 
 
 @ddt.ddt

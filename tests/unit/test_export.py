@@ -1,20 +1,144 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is served to hosts without the backend, and again after a reboot."""
+"""What is served to whom, and again after a reboot."""
 
+import dataclasses
 import json
 import types
 from unittest import mock
 
+import ddt
 import fixtures
 import testtools
 
+from cinder_localclone import exceptions
 from cinder_localclone import export
+from cinder_localclone import iscsi_target
 from cinder_localclone import names
 from cinder_localclone import reconcile
+from cinder_localclone import state
 
 VOLUME = '6f0a3ef4-5b4f-4fd0-9a3e-2f1f0d8f7a11'
 INITIATOR = 'iqn.2026-11.org.example:node1'
 HOST = 'n2@l'
+
+
+SHADOW = '51e30e7e-5c89-49f1-ab06-345647e00115'
+HANDLE = names.handle(VOLUME)
+SOURCE = 'iqn.x:localclone-' + SHADOW
+REMOTE = names.remote_iqn('iqn.x:', VOLUME, INITIATOR)
+MOVE = state.Move(
+    VOLUME, SHADOW, state.Token(state.Phase.MIGRATING, 'n',
+                                state.Geometry(128, 32, 8)), False, 'a@l',
+    'b@l', 'volume-' + VOLUME, 'volume-' + SHADOW, 1,
+    auth='CHAP user secret', initiator=INITIATOR)
+
+
+@ddt.ddt
+class ServedTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.lio = self.useFixture(
+            fixtures.MockPatchObject(export, 'lio')).mock
+        self.serve()
+        self.exports = export.Exports('iqn.x:', '192.0.2.12', 3260)
+
+    def serve(self, *targets):
+        self.lio.exports.return_value = json.dumps([
+            {'iqn': iqn, 'devices': devices, 'initiators': []}
+            for iqn, devices in targets])
+
+    def assertServed(self, iqn, readonly, user, password):
+        self.lio.export.assert_called_once_with(
+            iqn, HANDLE, '/dev/mapper/' + HANDLE, VOLUME, readonly,
+            '192.0.2.12', 3260, INITIATOR, user, password)
+
+    @ddt.data(True, False)
+    def test_source_read_only_to_its_destination(self, did):
+        self.lio.export.return_value = did
+        self.assertIs(did, self.exports.offer_source(MOVE))
+        self.assertServed(SOURCE, True, 'user', 'secret')
+
+    @ddt.data({'initiator': None}, {'initiator': ''}, {'auth': None})
+    def test_to_nobody_if_the_record_does_not_say(self, lacking):
+        error = self.assertRaises(
+            exceptions.ExportFailed, self.exports.offer_source,
+            dataclasses.replace(MOVE, **lacking))
+        self.assertIn(VOLUME, str(error))
+        self.lio.export.assert_not_called()
+
+    def test_source_location(self):
+        self.assertEqual('192.0.2.12:3260,1 %s 0' % SOURCE,
+                         self.exports.source_location(SHADOW))
+
+    @ddt.data(True, False)
+    def test_source_is_withdrawn(self, did):
+        self.lio.unexport.return_value = did
+        self.assertIs(did, self.exports.withdraw_source(MOVE))
+        self.lio.unexport.assert_called_once_with(SOURCE, HANDLE)
+
+    def test_volume_for_writing_to_a_host_without_the_backend(self):
+        found = self.exports.offer_volume(VOLUME, INITIATOR,
+                                          'CHAP user secret')
+        self.assertServed(REMOTE, False, 'user', 'secret')
+        self.assertEqual({
+            'target_portal': '192.0.2.12:3260', 'target_iqn': REMOTE,
+            'target_lun': 0, 'target_discovered': False,
+            'auth_method': 'CHAP', 'auth_username': 'user',
+            'auth_password': 'secret', 'volume_id': VOLUME}, found)
+
+    @ddt.data(
+        ([], (False, False)),
+        ([(SOURCE, ['/dev/mapper/' + HANDLE])], (True, False)),
+        ([(REMOTE, ['/dev/mapper/' + HANDLE])], (True, True)),
+        ([(SOURCE, ['/dev/mapper/' + HANDLE]),
+          (REMOTE, ['/dev/mapper/' + HANDLE])], (True, True)),
+        ([('iqn.x:foreign', ['/dev/mapper/' + HANDLE])], (True, True)),
+        ([(REMOTE, ['/dev/mapper/localclone-another'])], (False, False)),
+        ([(SOURCE, [])], (False, False)))
+    @ddt.unpack
+    def test_serving(self, targets, expected):
+        self.serve(*targets)
+        self.assertEqual(expected, self.exports.serving(VOLUME))
+        self.lio.exports.assert_called_once_with('iqn.x:')
+
+    def test_offered_and_to_whom(self):
+        self.serve((SOURCE, []), (REMOTE, []), ('iqn.x:foreign', []))
+        self.assertEqual({SOURCE, REMOTE, 'iqn.x:foreign'},
+                         self.exports.offered())
+        self.assertEqual({VOLUME}, self.exports.served_to_others())
+
+    def test_volume_is_withdrawn_from_one(self):
+        self.lio.unexport.return_value = True
+        self.assertTrue(self.exports.withdraw_volume(VOLUME, INITIATOR))
+        self.lio.unexport.assert_called_once_with(REMOTE, HANDLE)
+
+    def test_volume_is_withdrawn_from_all_but_destinations(self):
+        other = names.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
+        strange = names.remote_iqn('iqn.x:', SHADOW, INITIATOR)
+        self.serve((SOURCE, []), (REMOTE, []), (strange, []), (other, []))
+        self.lio.unexport.side_effect = [True, False]
+        self.assertTrue(self.exports.withdraw_volume(VOLUME, None))
+        self.assertEqual([mock.call(REMOTE, HANDLE),
+                          mock.call(other, HANDLE)],
+                         self.lio.unexport.mock_calls)
+
+    def test_nothing_to_withdraw(self):
+        self.assertFalse(self.exports.withdraw_volume(VOLUME, None))
+
+    def test_sources_of_moves_that_are_over(self):
+        over = 'iqn.x:localclone-' + VOLUME
+        self.serve((SOURCE, ['/dev/mapper/' + HANDLE]),
+                   (over, ['/dev/mapper/localclone-y']), (REMOTE, []))
+        self.assertEqual([VOLUME], self.exports.withdraw_strays(
+            lambda shadow_id: shadow_id == SHADOW))
+        self.lio.unexport.assert_called_once_with(over, 'localclone-y')
+
+    def test_stray_without_its_disk(self):
+        self.serve((SOURCE, []))
+        self.assertEqual([SHADOW], self.exports.withdraw_strays(
+            lambda shadow_id: False))
+        self.lio.unexport.assert_called_once_with(SOURCE, '')
 
 
 class ServedAgainTest(testtools.TestCase):
@@ -29,7 +153,7 @@ class ServedAgainTest(testtools.TestCase):
 
     def connect(self):
         return self.exports.offer_volume(
-            VOLUME, INITIATOR, export.new_credentials())
+            VOLUME, INITIATOR, iscsi_target.new_credentials())
 
     def rebooted(self):
         self.lio.export.reset_mock()
@@ -72,8 +196,8 @@ class ServedAgainTest(testtools.TestCase):
 
     def reconciler(self):
         self.node = mock.MagicMock(host=HOST, exports=self.exports)
-        self.node.records.transfers_of.return_value = []
-        self.node.records.transfer_of.return_value = None
+        self.node.records.moves_of.return_value = []
+        self.node.records.move_of.return_value = None
         survey = self.node.stack.survey.return_value
         survey.handle_is_on_lv.return_value = True
         survey.metadata.return_value = None

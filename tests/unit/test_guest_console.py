@@ -3,7 +3,7 @@
 
 import testtools
 
-from lab import guest_console
+from lab.guest import console as guest_console
 
 VOLUME = '1fc86241-2ab6-40e1-a2e4-43a4874c0f10'
 FOUND = 'found vda serial=1fc86241-2ab6-40e1-a blocks=%d sum=9 seq=%d torn=0'

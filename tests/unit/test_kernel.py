@@ -12,9 +12,9 @@ from unittest import mock
 import fixtures
 import testtools
 
-from lab import install
-from lab import kernel
-from lab import process
+from lab.core import install
+from lab.core import kernel
+from lab.core import process
 
 SAID = '''Checking that seccomp filters can be installed...%s
 Linux version 7.2.7

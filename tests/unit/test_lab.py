@@ -15,14 +15,14 @@ import fixtures
 import testtools
 import yaml
 
-from lab import claim
+from lab.core import claim
+from lab.core import process
 from lab import lab as labs
-from lab import process
 from lab import testrun
 
 CLAIMS = '''
 import pathlib, signal, sys, time
-from lab import claim
+from lab.core import claim
 if sys.argv[2] == 'stubborn':
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 held = claim.Claim(pathlib.Path(sys.argv[1]))

@@ -1,19 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's target serves, and what is withdrawn from it."""
+"""What the kernel's target serves, to whom, and what is withdrawn from it."""
 
+from concurrent import futures
+import json
 import sys
+import threading
 from unittest import mock
 
+import ddt
 import fixtures
 import futurist
+import tenacity
 import testtools
 
+from cinder_localclone import exceptions
 from cinder_localclone import privileged
 from cinder_localclone.privileged import lio
+from tests.unit import fake_lio
+
+IQN, OTHER_IQN = 'iqn.x:first', 'iqn.x:second'
+HOST = 'iqn.2026-11.org.example:host'
+DEVICE = '/dev/mapper/localclone-x'
+ASKED = {'iqn': IQN, 'name': 'localclone-x', 'device': DEVICE,
+         'serial': 'serial', 'readonly': True, 'address': '192.0.2.11',
+         'port': 3260, 'initiator': HOST, 'user': 'user',
+         'password': 'secret'}
 
 
-class UnexportTest(testtools.TestCase):
-    """Two targets of one device share its backstore."""
+def export(**changes):
+    return lio.export(**dict(ASKED, **changes))
+
+
+class Case(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -21,48 +39,236 @@ class UnexportTest(testtools.TestCase):
             privileged.default, 'client_mode', False))
         self.useFixture(fixtures.MockPatchObject(
             lio, '_worker', futurist.SynchronousExecutor()))
-        self.targets, self.stores = [], [mock.Mock(attached_luns=[])]
-        self.stores[0].name = 'handle'
-        self.stores[0].delete.side_effect = self.stores.clear
-        for iqn in ('iqn.first', 'iqn.second'):
-            self._serve(iqn)
-        rtslib = mock.Mock()
-        rtslib.RTSLibError = ValueError
-        self.remembered = rtslib.tcm.bs_cache
-        rtslib.FabricModule.return_value.targets = self.targets
-        rtslib.RTSRoot.return_value.storage_objects = self.stores
-        patch = mock.patch.dict(sys.modules, rtslib_fb=rtslib)
+        self.useFixture(fixtures.MockPatchObject(
+            lio.tenacity, 'wait_fixed', lambda _s: tenacity.wait_none()))
+        self.lio = fake_lio.Lio()
+        patch = mock.patch.dict(sys.modules, rtslib_fb=self.lio.rtslib)
         patch.start()
         self.addCleanup(patch.stop)
 
-    def _serve(self, iqn):
-        target, luns = mock.Mock(wwn=iqn, tpgs=[]), self.stores[
-            0].attached_luns
 
-        def delete():
-            self.targets.remove(target)
-            luns.remove(iqn)
-        target.delete.side_effect = delete
-        luns.append(iqn)
-        self.targets.append(target)
+@ddt.ddt
+class ExportTest(Case):
+
+    def test_to_one_initiator_with_chap(self):
+        self.assertTrue(export())
+        target, = self.lio.targets
+        tpg, = target.tpgs
+        self.assertEqual((IQN, True), (target.wwn, tpg.enable))
+        self.assertEqual({'authentication': 1, 'generate_node_acls': 0},
+                         tpg.attributes)
+        acl, = tpg.node_acls
+        self.assertEqual((HOST, 'user', 'secret'), (
+            acl.node_wwn, acl.chap_userid, acl.chap_password))
+        self.assertEqual([('192.0.2.11', 3260)], tpg.portals)
+        store, = self.lio.stores
+        self.assertEqual(('localclone-x', DEVICE, 'serial'), (
+            store.name, store.udev_path, store.wwn))
+        self.assertEqual([(0, store)], [
+            (lun.number, lun.storage_object) for lun in tpg.luns])
+
+    @ddt.data(True, False)
+    def test_write_protection(self, readonly):
+        export(readonly=readonly)
+        acl, = self.lio.targets[0].tpgs[0].node_acls
+        mapped, = acl.mapped_luns
+        self.assertIs(readonly, mapped.write_protect)
+        self.assertIs(self.lio.targets[0].tpgs[0].luns[0], mapped.lun)
+
+    def test_discards_arrive(self):
+        export()
+        self.assertEqual({'emulate_tpu': 1}, self.lio.stores[0].attributes)
+
+    def test_nobody_logs_in_before_all_is_set(self):
+        export()
+        self.assertEqual('enable', self.lio.steps[-1])
+
+    def test_what_is_as_asked_is_left(self):
+        export()
+        del self.lio.steps[:]
+        self.assertFalse(export())
+        self.assertEqual([], self.lio.steps)
+
+    @ddt.data({'readonly': False}, {'initiator': HOST + '2'},
+              {'user': 'another'}, {'password': 'another'})
+    def test_what_is_not_is_replaced(self, changes):
+        export()
+        before, store = self.lio.targets[0], self.lio.stores[0]
+        self.assertTrue(export(**changes))
+        after, = self.lio.targets
+        self.assertIsNot(before, after)
+        self.assertEqual([store], self.lio.stores)  # nothing else uses it
+        acl, = after.tpgs[0].node_acls
+        self.assertEqual(dict(ASKED, **changes), dict(
+            ASKED, initiator=acl.node_wwn, user=acl.chap_userid,
+            password=acl.chap_password,
+            readonly=acl.mapped_luns[0].write_protect))
+
+    @ddt.data(
+        lambda target: setattr(target.tpgs[0], 'enable', False),
+        lambda target: target.tpgs[0].luns.clear(),
+        lambda target: target.tpgs.clear(),
+        lambda target: target.tpgs[0].node_acls.append(
+            target.tpgs[0].node_acls[0]))
+    def test_what_was_not_made_to_the_end_is_replaced(self, spoil):
+        export()
+        spoil(self.lio.targets[0])
+        self.assertTrue(export())
+        tpg, = self.lio.targets[0].tpgs
+        self.assertEqual((True, 1, 1), (
+            tpg.enable, len(tpg.luns), len(tpg.node_acls)))
+
+    @ddt.data({'device': '/dev/mapper/another'}, {'serial': 'another'})
+    def test_store_of_another_device_is_replaced(self, changes):
+        export(**changes)
+        wrong = self.lio.stores[0]
+        self.assertTrue(export())
+        store, = self.lio.stores
+        self.assertIsNot(wrong, store)
+        self.assertEqual((DEVICE, 'serial'), (store.udev_path, store.wwn))
+        lun, = self.lio.targets[0].tpgs[0].luns
+        self.assertIs(store, lun.storage_object)
+
+    def test_two_targets_share_the_store(self):
+        self.assertTrue(export())
+        self.assertTrue(export(iqn=OTHER_IQN, readonly=False))
+        self.assertFalse(export())
+        self.assertEqual(2, len(self.lio.targets))
+        self.assertEqual(1, len(self.lio.stores))
+
+    STEPS = ('emulate_tpu', 'target', 'tpg', 'authentication',
+             'generate_node_acls', 'lun', 'acl', 'chap_userid',
+             'chap_password', 'mapped lun', 'portal', 'enable')
+
+    def test_these_are_all_steps(self):
+        export()
+        self.assertEqual(('store',) + self.STEPS, tuple(self.lio.steps))
+
+    @ddt.data('store', *STEPS)
+    def test_what_is_refused_leaves_nothing(self, step):
+        self.lio.refuses[step] = 5
+        error = self.assertRaises(exceptions.ExportFailed, export)
+        self.assertIn('Invalid argument', str(error))
+        self.assertEqual(([], []), (self.lio.targets, self.lio.stores))
+
+    @ddt.data('store', *STEPS)
+    def test_what_is_refused_once_is_done(self, step):
+        self.lio.refuses[step] = 1
+        self.assertTrue(export())
+        self.assertFalse(export())
+        self.assertEqual({'emulate_tpu': 1}, self.lio.stores[0].attributes)
+
+    def test_what_is_refused_leaves_other_targets(self):
+        export(iqn=OTHER_IQN)
+        self.lio.refuses['portal'] = 5
+        self.assertRaises(exceptions.ExportFailed, export)
+        target, = self.lio.targets
+        self.assertEqual(OTHER_IQN, target.wwn)
+        self.assertEqual(1, len(self.lio.stores))
+
+
+class UnexportTest(Case):
+    """Two targets of one device share its backstore."""
+
+    def setUp(self):
+        super().setUp()
+        for iqn in (IQN, OTHER_IQN):
+            export(iqn=iqn)
+        self.targets, self.stores = self.lio.targets, self.lio.stores
+        del self.lio.steps[:]
 
     def test_what_another_target_serves_stays(self):
-        self.assertTrue(lio.unexport('iqn.first', 'handle'))
+        self.assertTrue(lio.unexport(IQN, 'localclone-x'))
+        self.assertEqual([OTHER_IQN], [each.wwn for each in self.targets])
         self.assertEqual(1, len(self.stores))
-        self.assertTrue(lio.unexport('iqn.second', 'handle'))
-        self.assertEqual([], self.stores)
+        self.assertTrue(lio.unexport(OTHER_IQN, 'localclone-x'))
+        self.assertEqual(([], []), (self.targets, self.stores))
+
+    def test_nobody_is_served_any_more_when_it_goes(self):
+        tpg = self.targets[0].tpgs[0]
+        lio.unexport(IQN, 'localclone-x')
+        self.assertFalse(tpg.enable)
+        self.assertEqual(['not enable', 'delete target'], self.lio.steps)
 
     def test_what_others_removed_is_not_remembered(self):
         # Else rtslib says that what is gone exists, as long as it runs.
-        lio.unexport('iqn.first', 'handle')
-        self.remembered.clear.assert_called_with()
+        self.lio.rtslib.tcm.bs_cache['gone'] = 1
+        lio.unexport(IQN, 'localclone-x')
+        self.assertEqual({}, self.lio.rtslib.tcm.bs_cache)
 
     def test_nothing_to_withdraw(self):
-        self.assertFalse(lio.unexport('iqn.third', 'handle'))
+        self.assertFalse(lio.unexport('iqn.x:third', 'localclone-x'))
         self.assertEqual(2, len(self.targets))
-        self.assertFalse(lio.unexport('iqn.third', 'other'))
+        self.assertFalse(lio.unexport('iqn.x:third', 'other'))
+        self.assertEqual([], self.lio.steps)
 
     def test_an_unused_backstore_goes(self):
-        del self.targets[:], self.stores[0].attached_luns[:]
-        self.assertTrue(lio.unexport('iqn.third', 'handle'))
+        del self.targets[:]
+        self.assertTrue(lio.unexport('iqn.x:third', 'localclone-x'))
         self.assertEqual([], self.stores)
+
+
+class ListTest(Case):
+
+    def test_exports_below_a_prefix(self):
+        export()
+        export(iqn='iqn.y:other', initiator='another')
+        self.assertEqual([{'iqn': IQN, 'devices': [DEVICE],
+                           'initiators': [HOST]}],
+                         json.loads(lio.exports('iqn.x:')))
+
+    def test_target_that_vanishes_while_it_is_listed(self):
+        export()
+        fabric = self.lio.rtslib.FabricModule
+        self.lio.rtslib.FabricModule = mock.Mock(
+            side_effect=[FileNotFoundError('gone'), fabric('iscsi')])
+        self.assertEqual(1, len(json.loads(lio.exports('iqn.x:'))))
+
+    def test_not_without_end(self):
+        self.lio.rtslib.FabricModule = mock.Mock(
+            side_effect=FileNotFoundError('gone'))
+        self.assertRaises(exceptions.ExportFailed, lio.exports, 'iqn.x:')
+        self.assertEqual(5, self.lio.rtslib.FabricModule.call_count)
+
+
+class WaitTest(Case):
+
+    def test_how_long_a_caller_waits(self):
+        worker = self.useFixture(
+            fixtures.MockPatchObject(lio, '_worker')).mock
+        work = worker.submit.return_value
+        work.result.side_effect = futures.TimeoutError
+        self.assertRaises(exceptions.TargetTimeout, export)
+        work.result.assert_called_once_with(lio.TIMEOUT)
+        work.cancel.assert_called_once_with()
+
+
+class TimeLimitTest(Case):
+    """The kernel may keep a thread for ever; its callers go on."""
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MockPatchObject(lio, 'TIMEOUT', 0.2))
+        worker = futures.ThreadPoolExecutor(1)
+        self.useFixture(fixtures.MockPatchObject(lio, '_worker', worker))
+        self.kernel = threading.Event()
+        self.addCleanup(worker.shutdown)
+        self.addCleanup(self.kernel.set)
+        fabric = self.lio.rtslib.FabricModule
+
+        def hang(name):
+            self.kernel.wait(60)
+            return fabric(name)
+        self.lio.rtslib.FabricModule = hang
+
+    def test_hangs(self):
+        error = self.assertRaises(exceptions.TargetTimeout, lio.exports, '')
+        self.assertIsInstance(error, exceptions.CommandTimeout)
+        self.assertIn('within 0.2 s', str(error))
+
+    def test_what_waits_behind_it_is_not_done_later(self):
+        self.assertRaises(exceptions.TargetTimeout, lio.exports, '')
+        self.assertRaises(exceptions.TargetTimeout, export)
+        self.kernel.set()
+        self.assertEqual('[]', lio.exports(''))
+        self.assertEqual([], self.lio.steps)

@@ -7,9 +7,11 @@ import types
 import ddt
 
 from cinder_localclone import exceptions
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import source
 from cinder_localclone import names
+from cinder_localclone import operations
 from cinder_localclone.state import Phase
-from cinder_localclone import transfer
 from tests.unit import test_move
 from tests.unit import world as worlds
 
@@ -90,11 +92,11 @@ class Migration:
             pass
 
     def detach_source(self):
-        self.call(self.a, transfer.let_go)
+        self.call(self.a, source.source_released)
         self.volume.volume_attachment = [attachment(B)]
 
     def detach_destination(self):
-        self.call(self.b, transfer.give_back)
+        self.call(self.b, destination.roll_back_live)
         self.volume.volume_attachment = [attachment(A)]
 
     def end(self):
@@ -118,7 +120,7 @@ class LiveMoveTest(test_move.Base):
         m.begin()
         m.write(1, 'late')       # the source's last word
         self.assertEqual('late', m.b.read(m.id, 1))
-        m.world.look()
+        m.world.reconcile()
         self.assertFalse(any(
             device.get('hydrating') for device in m.b.devices.values()))
         m.switch()
@@ -170,11 +172,11 @@ class LiveMoveTest(test_move.Base):
 
     def test_no_hydration_while_the_source_is_open(self):
         m, moving = self.started()
-        self.assertRaises(exceptions.SourceBusy, transfer.let_go,
+        self.assertRaises(exceptions.SourceBusy, source.source_released,
                           m.a.node, None, moving)
         m.volume.volume_attachment = []  # os-reset_status
         m.world.settle()
-        self.assertIs(Phase.STARTING, m.a.node.records.transfer_of(
+        self.assertIs(Phase.STARTING, m.a.node.records.move_of(
             m.id).phase)
         m.a.opened.clear()
         m.world.settle()
@@ -184,9 +186,9 @@ class LiveMoveTest(test_move.Base):
         m, _moving = self.started()
         m.switch()
         m.world.settle()
-        self.assertIs(Phase.STARTING, m.a.node.records.transfer_of(
+        self.assertIs(Phase.STARTING, m.a.node.records.move_of(
             m.id).phase)
-        m.a.reconciler.resume(m.id)
+        operations.go_forward(m.a.reconciler, m.id)
         m.end()
         self.check(m.world, m.volume, m.expected)
 
@@ -194,10 +196,11 @@ class LiveMoveTest(test_move.Base):
         m, moving = self.started()
         m.switch()
         m.write(2, 'new')
-        self.assertRaises(exceptions.SourceBusy, m.b.reconciler.abort, m.id)
+        self.assertRaises(exceptions.SourceBusy, operations.abort,
+                          m.b.reconciler, m.id)
         m.b.opened.clear()
         self.assertRaises(exceptions.DestinationWritten,
-                          m.b.reconciler.abort, m.id)
+                          operations.abort, m.b.reconciler, m.id)
         m.volume.volume_attachment = [attachment(A)]
         m.world.settle()
         self.assertEqual('new', m.b.read(m.id, 2))
@@ -211,8 +214,9 @@ class LiveMoveTest(test_move.Base):
         m.b.opened.clear()
         m.b.clones = mode
         m.volume.volume_attachment = [attachment(A)]
-        self.assertRaises(exceptions.CloneFailed, m.b.reconciler.abort, m.id)
-        m.world.look()
+        self.assertRaises(exceptions.CloneFailed, operations.abort,
+                          m.b.reconciler, m.id)
+        m.world.reconcile()
         self.assertEqual(B, m.world.home(m.volume).host)
         self.assertEqual('new', m.b.read(m.id, 2))
 
@@ -221,19 +225,24 @@ class LiveMoveTest(test_move.Base):
         m.volume.volume_attachment = [attachment(A), attachment(None)]
         m.world.settle()
         self.assertEqual(B, m.world.home(m.volume).host)
-        m.b.reconciler.abort(m.id)
+        operations.abort(m.b.reconciler, m.id)
         m.end()
         self.assertEqual(A, m.world.home(m.volume).host)
         self.check(m.world, m.volume, m.expected)
 
     def test_abort_and_resume_where_they_cannot_be(self):
         m, _moving = self.started()
-        for call in (m.a.reconciler.abort, m.b.reconciler.resume):
-            self.assertRaises(exceptions.NotPossible, call, m.id)
+        for call, node in ((operations.abort, m.a),
+                           (operations.go_forward, m.b)):
+            self.assertRaises(exceptions.NotPossible, call, node.reconciler,
+                              m.id)
         m.switch()
         m.detach_source()
-        self.assertRaises(exceptions.NotPossible, m.b.reconciler.abort, m.id)
+        self.assertRaises(exceptions.NotPossible, operations.abort,
+                          m.b.reconciler, m.id)
         m.world.settle()
         m.world.settle()
-        for call in (m.a.reconciler.abort, m.b.reconciler.resume):
-            self.assertRaises(exceptions.NotPossible, call, m.id)
+        for call, node in ((operations.abort, m.a),
+                           (operations.go_forward, m.b)):
+            self.assertRaises(exceptions.NotPossible, call, node.reconciler,
+                              m.id)

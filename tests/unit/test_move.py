@@ -11,11 +11,13 @@ import fixtures
 from taskflow import atom
 import testtools
 
+from cinder_localclone import deletion
 from cinder_localclone import exceptions
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
-from cinder_localclone import transfer
 from tests.unit import world as worlds
 
 A, B = 'a@l', 'b@l'
@@ -61,7 +63,7 @@ class Base(testtools.TestCase):
         self.addCleanup(logging.disable, logging.NOTSET)
         if not engine:
             self.useFixture(fixtures.MonkeyPatch(
-                'cinder_localclone.transfer.run', worlds.plain_run))
+                'cinder_localclone.moves.flow.run', worlds.plain_run))
             for look in ('get_callable_args', 'accepts_kwargs'):
                 self.useFixture(fixtures.MonkeyPatch(
                     'taskflow.atom.reflection.' + look,
@@ -149,7 +151,7 @@ class MoveTest(Base):
         volume.status = 'deleting'
         for _attempt in range(3):
             try:
-                world.home(volume).reconciler.delete(volume)
+                deletion.delete(world.home(volume).node, None, volume)
             except worlds.Stopped:
                 world.recover()
             else:
@@ -174,10 +176,11 @@ class MoveTest(Base):
         self.stop_everywhere(
             lambda stops: self.deletion(stops, faults, looks), 2)
 
-    def test_refused_without_room(self):
+    def test_refused_without_free_space(self):
         world, volume, expected = self.begin()
-        world.nodes[B].room = 1000
-        self.assertRaises(exceptions.NoRoom, world.nodes[A].move, volume, B)
+        world.nodes[B].free = 1000
+        self.assertRaises(
+            exceptions.NoFreeSpace, world.nodes[A].move, volume, B)
         self.check(world, volume, expected)
 
     def test_refused_by_a_node_that_is_not_ready(self):
@@ -210,7 +213,7 @@ class MoveTest(Base):
 
         def look(seconds):
             now.return_value += seconds
-            world.look()
+            world.reconcile()
             seen = (clone['hydrating'], node.reconciler.waker.wake(),
                     node.reconciler.progress(shadow_id).pause)
             node.hydrate()
@@ -227,14 +230,14 @@ class MoveTest(Base):
 
     def test_failed_prepare_is_rolled_back(self):
         world, volume, expected = self.begin()
-        world.nodes[B].node.imports._inner.attach = self._wrong_source
+        world.nodes[B].node.sessions._inner.attach = self._wrong_source
         self.assertRaises(
             exceptions.WrongSource, world.nodes[A].move, volume, B)
         self.check(world, volume, expected)
 
     def test_why_is_told_though_rolling_back_fails(self):
         world, volume, expected = self.begin()
-        world.nodes[B].node.imports._inner.attach = self._wrong_source
+        world.nodes[B].node.sessions._inner.attach = self._wrong_source
         with self.failing_once(world.nodes[A].node.exports._inner,
                                'withdraw_source'):
             self.assertRaises(
@@ -276,7 +279,7 @@ class MoveTest(Base):
             world.nodes[A].move(volume, B)
 
     def test_a_commit_is_never_rolled_back(self):
-        with self.lose_the_answer('transfer') as (world, volume):
+        with self.lose_the_answer('get_move') as (world, volume):
             self.assertRaises(IOError, world.nodes[A].move, volume, B)
 
     def test_the_home_is_never_taken_down(self):
@@ -286,7 +289,8 @@ class MoveTest(Base):
         moving = next(iter(world.shadows.values()))
         wrong = dataclasses.replace(moving, token=dataclasses.replace(
             moving.token, phase=Phase.ROLLING_BACK))
-        self.assertRaises(exceptions.InvalidTransition, transfer.undo,
+        self.assertRaises(exceptions.InvalidTransition,
+                          destination.finish_roll_back,
                           world.nodes[B].node, wrong)
         self.assertIn(volume.name, world.nodes[B].lvs)
 
@@ -301,13 +305,13 @@ class MoveTest(Base):
 
     def test_opened_while_the_peer_prepares(self):
         world, volume, expected = self.begin()
-        imports = world.nodes[B].node.imports._inner
-        attach = imports.attach
+        sessions = world.nodes[B].node.sessions._inner
+        attach = sessions.attach
 
         def opens(moving):
             world.nodes[A].opened.add(names.handle(volume.id))
             return attach(moving)
-        imports.attach = opens
+        sessions.attach = opens
         self.assertRaises(exceptions.SourceBusy, world.nodes[A].move,
                           volume, B)
         world.nodes[A].opened.clear()
@@ -326,11 +330,11 @@ class MoveTest(Base):
             volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         self.assertRaises(
-            exceptions.StaleTransfer, transfer.prepare,
+            exceptions.StaleMove, destination.prepare,
             world.nodes[B].node, moving.shadow_id, 'another nonce')
-        transfer.abandon(node, None, moving)
+        source.abandon(node, None, moving)
         self.assertRaises(
-            exceptions.StaleTransfer, transfer.prepare,
+            exceptions.StaleMove, destination.prepare,
             world.nodes[B].node, moving.shadow_id, moving.token.nonce)
         self.assertEqual({}, world.nodes[B].lvs)
 
@@ -340,7 +344,7 @@ class MoveTest(Base):
         world.nodes[A].move(volume, B)
         moving = next(iter(world.shadows.values()))
         self.assertRaises(
-            exceptions.StaleTransfer, world.nodes[B].node.records.begin,
+            exceptions.StaleMove, world.nodes[B].node.records.begin,
             volume, A + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         self.assertIs(Phase.MIGRATING, moving.phase)

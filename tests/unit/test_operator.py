@@ -12,17 +12,21 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import doctor
+from cinder_localclone.cmd import checks
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import transfers
+from cinder_localclone.cmd import moves
+from cinder_localclone.cmd import settle
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone import inspection
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import repair
 from cinder_localclone import restore
 from cinder_localclone import stack
 from cinder_localclone import state
 from cinder_localclone.state import Phase
+from cinder_localclone import survey as surveys
 
 GIB = 1 << 30
 GEOMETRY = state.Geometry(128, 32, 8)
@@ -31,11 +35,11 @@ A, B = 'a@l', 'b@l'
 
 
 def lv(name, *tags):
-    return stack.LogicalVolume('g', name, GIB, '', frozenset(tags))
+    return reports.LogicalVolume('g', name, GIB, '', frozenset(tags))
 
 
 def survey(*lvs):
-    return stack.Survey({each.name: each for each in lvs}, {})
+    return surveys.Survey({each.name: each for each in lvs}, {})
 
 
 def metadata(*tags):
@@ -66,21 +70,21 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual('', found.reason)
         self.assertEqual(
             (V1, SHADOW, GEOMETRY, 1, 'iqn.2026-11.org.example:x'),
-            (found.transfer.volume_id, found.transfer.shadow_id,
-             found.transfer.geometry, found.transfer.size_gib,
-             found.transfer.source_iqn))
+            (found.move.volume_id, found.move.shadow_id,
+             found.move.geometry, found.move.size_gib,
+             found.move.source_iqn))
 
     def test_arriving_is_never_given_out_by_itself(self):
         for lacking in WHOLE:
             for found in self.arriving(*set(WHOLE) - {lacking}):
-                self.assertTrue(found.reason or found.transfer, lacking)
+                self.assertTrue(found.reason or found.move, lacking)
         found, = self.arriving()
         self.assertTrue(found.reason)
 
     def test_metadata_of_the_volume_counts_whatever_its_lv_is_called(self):
         found, = restore.plan(survey(
             lv('other-name', *names.tags(volume=V1)), metadata(*WHOLE)))
-        self.assertEqual('other-name', found.transfer.destination_lv)
+        self.assertEqual('other-name', found.move.destination_lv)
 
     def test_what_needs_no_source_goes_first(self):
         found = restore.plan(survey(
@@ -90,7 +94,7 @@ class RestoreTest(testtools.TestCase):
 
     def test_a_volume_with_a_handle_is_left_alone(self):
         found = mock.MagicMock()
-        found.survey.return_value = stack.Survey(
+        found.survey.return_value = surveys.Survey(
             survey(lv('volume-' + V1, *names.tags(volume=V1))).lvs,
             {names.handle(V1): mock.sentinel.device})
         (_local, problem), = restore.restore(found, None)
@@ -119,17 +123,17 @@ class RestoreTest(testtools.TestCase):
         found = mock.MagicMock()
         found.survey.return_value = survey(
             lv('volume-' + SHADOW, *names.tags(volume=V1)), metadata(*WHOLE))
-        imports = mock.MagicMock()
-        imports.resume.side_effect = exceptions.NotPossible(
+        sessions = mock.MagicMock()
+        sessions.login_from_records.side_effect = exceptions.NotPossible(
             volume=V1, reason='not known.')
-        (_local, problem), = restore.restore(found, imports)
+        (_local, problem), = restore.restore(found, sessions)
         self.assertIn('not known', problem)
         found.ensure_handle_on_lv.assert_not_called()
         found.ensure_clone.assert_not_called()
 
 
 def moving(phase, committed=True):
-    return state.Transfer(
+    return state.Move(
         V1, SHADOW, state.Token(phase, 'n', GEOMETRY), committed, A, B,
         'volume-' + V1, 'volume-' + SHADOW, 1)
 
@@ -150,7 +154,7 @@ MIGRATING = moving(Phase.MIGRATING)
 OLD, NEW = 'volume-' + V1, 'volume-' + SHADOW
 
 DIFFERENCES = (
-    # what, found, transfer, words that must be in the one difference
+    # what, found, move, words that must be in the one difference
     ('destination', standing(
         B, ON_CLONE, [NEW, META], CLONE, session='/dev/sda'),
      MIGRATING, None),
@@ -204,8 +208,8 @@ class DifferencesTest(testtools.TestCase):
 
     @ddt.data(*DIFFERENCES)
     @ddt.unpack
-    def test_differences(self, _what, found, transfer, words):
-        wrong = inspection.differences(found, transfer, A, 'x')
+    def test_differences(self, _what, found, move, words):
+        wrong = inspection.differences(found, move, A, 'x')
         if words is None:
             self.assertEqual([], wrong)
         else:
@@ -220,7 +224,7 @@ class RecorderTest(testtools.TestCase):
         inner.create_lv.return_value = True
         inner.remove_lv.return_value = False
         journal = []
-        recorder = inspection.Recorder(inner, journal)
+        recorder = repair.Recorder(inner, journal)
         recorder.create_lv('a', 1, 'v')
         recorder.remove_lv('b')
         recorder.lvs()
@@ -229,42 +233,42 @@ class RecorderTest(testtools.TestCase):
     def test_every_effect_that_is_named_exists(self):
         from cinder_localclone import export
         from cinder_localclone import records
-        for name in inspection.SAID:
+        for name in repair.DESCRIPTIONS:
             self.assertTrue(any(
                 hasattr(kind, name) for kind in (
                     stack.Stack, export.Exports, records.Records)), name)
 
 
 @ddt.ddt
-class DoctorTest(testtools.TestCase):
+class ChecksTest(testtools.TestCase):
 
     def only(self, findings, verdict):
         return [each for each in findings if each.verdict == verdict]
 
     def test_commands(self):
-        self.assertEqual([], self.only(doctor.commands(
-            lambda name: '/x/' + name), doctor.FAIL))
-        found, = doctor.commands(
+        self.assertEqual([], self.only(checks.commands(
+            lambda name: '/x/' + name), checks.FAIL))
+        found, = checks.commands(
             lambda name: None if name in ('lvs', 'dmsetup') else 'x')
-        self.assertEqual('apt install dmsetup lvm2', found.mend)
+        self.assertEqual('apt install dmsetup lvm2', found.fix)
 
     def test_targets(self):
         text = 'thin-pool        v1.22.0\nclone            v1.0.0\n'
-        self.assertEqual(2, len(self.only(doctor.targets(text), doctor.OK)))
-        found, = self.only(doctor.targets('thin-pool v1\n'), doctor.FAIL)
-        self.assertIn('CONFIG_DM_CLONE', found.mend)
+        self.assertEqual(2, len(self.only(checks.targets(text), checks.OK)))
+        found, = self.only(checks.targets('thin-pool v1\n'), checks.FAIL)
+        self.assertIn('CONFIG_DM_CLONE', found.fix)
 
     def test_modules(self):
-        self.assertEqual([doctor.OK] * 2, [
-            each.verdict for each in doctor.modules(lambda name: True)])
-        found, = self.only(doctor.modules(
-            lambda name: name != 'target_core_iblock'), doctor.FAIL)
+        self.assertEqual([checks.OK] * 2, [
+            each.verdict for each in checks.modules(lambda name: True)])
+        found, = self.only(checks.modules(
+            lambda name: name != 'target_core_iblock'), checks.FAIL)
         self.assertEqual('kernel: iSCSI target', found.check)
-        self.assertIn('modprobe -a target_core_iblock;', found.mend)
-        self.assertIn('CONFIG_TCM_IBLOCK', found.mend)
-        self.assertNotIn('CONFIG_ISCSI_TARGET', found.mend)
-        found, = self.only(doctor.modules(
-            lambda name: name != 'iscsi_tcp'), doctor.FAIL)
+        self.assertIn('modprobe -a target_core_iblock;', found.fix)
+        self.assertIn('CONFIG_TCM_IBLOCK', found.fix)
+        self.assertNotIn('CONFIG_ISCSI_TARGET', found.fix)
+        found, = self.only(checks.modules(
+            lambda name: name != 'iscsi_tcp'), checks.FAIL)
         self.assertEqual('kernel: iSCSI initiator', found.check)
 
     def rule_directories(self, *texts):
@@ -273,32 +277,32 @@ class DoctorTest(testtools.TestCase):
         for text in texts:
             found.append(self.useFixture(fixtures.TempDir()).path)
             if text is not None:
-                with open(os.path.join(found[-1], doctor.RULES), 'w') as file:
+                with open(os.path.join(found[-1], checks.RULES), 'w') as file:
                     file.write(text)
         return found
 
     OURS = (pathlib.Path(__file__).parents[2] / 'etc/udev/rules.d'
-            / doctor.RULES).read_text()
+            / checks.RULES).read_text()
 
-    @ddt.data(((None, OURS), doctor.OK, ''), ((OURS, 'old'), doctor.OK, ''),
-              ((None, None), doctor.WARN, 'is not installed'),
-              (('old: LOCALCLONE-*', OURS), doctor.WARN, 'this version'))
+    @ddt.data(((None, OURS), checks.OK, ''), ((OURS, 'old'), checks.OK, ''),
+              ((None, None), checks.WARN, 'is not installed'),
+              (('old: LOCALCLONE-*', OURS), checks.WARN, 'this version'))
     @ddt.unpack
     def test_rules(self, texts, verdict, words):
         directories = self.rule_directories(*texts)
-        found, = doctor.rules(directories)
+        found, = checks.rules(directories)
         self.assertEqual(verdict, found.verdict)
-        self.assertIn(words, found.found)
-        self.assertEqual(verdict == doctor.OK, not found.mend)
+        self.assertIn(words, found.details)
+        self.assertEqual(verdict == checks.OK, not found.fix)
         if words:
             self.assertIn('cp %s/lib/udev/rules.d/11-localclone.rules '
-                          '/etc/udev/rules.d/;' % sys.prefix, found.mend)
+                          '/etc/udev/rules.d/;' % sys.prefix, found.fix)
 
     def test_rules_that_are_masked(self):
         masked, ours = self.rule_directories(None, self.OURS)
-        os.symlink('/dev/null', os.path.join(masked, doctor.RULES))
-        found, = doctor.rules([masked, ours])
-        self.assertEqual(doctor.WARN, found.verdict)
+        os.symlink('/dev/null', os.path.join(masked, checks.RULES))
+        found, = checks.rules([masked, ours])
+        self.assertEqual(checks.WARN, found.verdict)
 
     @ddt.data(
         ('use_devicesfile=1\nglobal_filter=["a|.*|"]', []),
@@ -316,18 +320,18 @@ class DoctorTest(testtools.TestCase):
         ('global_filter=["a|.*|","r|.*|"]', ['volumes', 'imported disks']))
     @ddt.unpack
     def test_lvm_filter(self, text, seen):
-        found, = doctor.lvm_filter(text)
-        self.assertEqual(doctor.WARN if seen else doctor.OK, found.verdict)
-        self.assertEqual(bool(seen), 'global_filter' in found.mend)
-        for what in doctor.GUESTS:
-            self.assertEqual(what in seen, what in found.found, found)
+        found, = checks.lvm_filter(text)
+        self.assertEqual(checks.WARN if seen else checks.OK, found.verdict)
+        self.assertEqual(bool(seen), 'global_filter' in found.fix)
+        for what in checks.GUESTS:
+            self.assertEqual(what in seen, what in found.details, found)
 
     def groups(self, broken, message):
         def look(group):
             if group == broken:
                 raise exceptions.CommandFailed(
                     command='vgs', code=5, stderr=message)
-        return doctor.groups({'volume_group': 'cinder-volumes',
+        return checks.groups({'volume_group': 'cinder-volumes',
                               'localclone_metadata_group': 'fast'}, look)
 
     @ddt.data(('fast', 'localclone_metadata_group'),
@@ -335,15 +339,15 @@ class DoctorTest(testtools.TestCase):
     @ddt.unpack
     def test_missing_group_is_the_one_to_make(self, group, option):
         found, = self.only(self.groups(
-            group, 'Volume group "%s" not found' % group), doctor.FAIL)
+            group, 'Volume group "%s" not found' % group), checks.FAIL)
         self.assertEqual('vgcreate %s /dev/DISK, or correct %s' % (
-            group, option), found.mend)
+            group, option), found.fix)
 
     def test_group_that_is_there_is_not_to_be_made(self):
         found, = self.only(self.groups(
-            'fast', 'cannot read /dev/sdb'), doctor.FAIL)
-        self.assertNotIn('vgcreate', found.mend)
-        self.assertEqual([], self.only(self.groups(None, ''), doctor.FAIL))
+            'fast', 'cannot read /dev/sdb'), checks.FAIL)
+        self.assertNotIn('vgcreate', found.fix)
+        self.assertEqual([], self.only(self.groups(None, ''), checks.FAIL))
 
     @ddt.data((True, 10, 10, []), (False, 10, 10, ['thin pool zeroes']),
               (True, 85, 10, ['thin pool data']),
@@ -351,9 +355,9 @@ class DoctorTest(testtools.TestCase):
     @ddt.unpack
     def test_pool(self, zeroes, data, meta, wrong):
         lvs = {'p': dataclasses.replace(lv('p'), zeroes=zeroes)}
-        found = doctor.pool('g', 'p', lvs, data, meta)
+        found = checks.pool('g', 'p', lvs, data, meta)
         self.assertEqual(wrong, [each.check for each in found
-                                 if each.verdict != doctor.OK])
+                                 if each.verdict != checks.OK])
 
     def conf(self, **more):
         return types.SimpleNamespace(**dict({
@@ -362,26 +366,26 @@ class DoctorTest(testtools.TestCase):
             'localclone_hydration_threshold': 32}, **more))
 
     def test_limits(self):
-        self.assertEqual(doctor.OK, doctor.limits(self.conf(), 60)[0].verdict)
-        self.assertIn('gives up first', doctor.limits(
-            self.conf(localclone_peer_timeout=60), 60)[0].found)
-        self.assertIn('power of two', doctor.limits(
-            self.conf(localclone_region_size=65), 60)[0].found)
+        self.assertEqual(checks.OK, checks.limits(self.conf(), 60)[0].verdict)
+        self.assertIn('gives up first', checks.limits(
+            self.conf(localclone_peer_timeout=60), 60)[0].details)
+        self.assertIn('power of two', checks.limits(
+            self.conf(localclone_region_size=65), 60)[0].details)
 
-    @ddt.data((100, doctor.OK), (104, doctor.WARN), (95, doctor.WARN))
+    @ddt.data((100, checks.OK), (104, checks.WARN), (95, checks.WARN))
     @ddt.unpack
     def test_clock(self, theirs, verdict):
-        found, = doctor.clock('h', theirs, 99.5, 100.5)
+        found, = checks.clock('h', theirs, 99.5, 100.5)
         self.assertEqual(verdict, found.verdict)
 
 
-class TransfersTest(testtools.TestCase):
+class MovesTest(testtools.TestCase):
 
-    def row(self, transfer, found, problem=''):
+    def row(self, move, found, problem=''):
         backend = mock.MagicMock()
-        backend.records.transfers.return_value = [transfer]
+        backend.records.moves.return_value = [move]
         backend.ask.return_value = found, problem
-        row, = transfers.follow(backend)
+        row, = moves.progress(backend)
         return row
 
     def test_copying(self):
@@ -413,18 +417,25 @@ class TransfersTest(testtools.TestCase):
         self.assertEqual(100.0, self.row(
             moving(Phase.RELEASING), None)['Percent'])
 
-    def test_where_abort_and_resume_go(self):
+    def test_preparing(self):
+        for phase in (Phase.STARTING, Phase.MIGRATING):
+            row = self.row(moving(phase, committed=False), None)
+            self.assertEqual(('preparing', ''), (row['Phase'], row['Remark']))
+        self.assertEqual('rolling-back', self.row(
+            moving(Phase.ROLLING_BACK, committed=False), None)['Phase'])
+
+    def test_which_node_abort_and_resume_ask(self):
         starting, early = moving(Phase.STARTING), moving(
             Phase.MIGRATING, committed=False)
         self.assertEqual((B, A), (
-            transfers.Abort.where(starting), transfers.Abort.where(early)))
+            settle.Abort.decides(starting), settle.Abort.decides(early)))
         self.assertEqual((A, B), (
-            transfers.Resume.where(starting),
-            transfers.Resume.where(MIGRATING)))
+            settle.Resume.decides(starting),
+            settle.Resume.decides(MIGRATING)))
 
 
 class MainTest(testtools.TestCase):
 
     def test_every_command_explains_itself(self):
-        for name, kind in main.COMMANDS.items():
-            self.assertTrue(kind.__doc__, name)
+        for name, entry in main.LocalClone().command_manager:
+            self.assertTrue(entry.load().__doc__, name)

@@ -8,12 +8,14 @@ import ddt
 import testtools
 
 from cinder_localclone.dm import tables
-from cinder_localclone import export
 from cinder_localclone import hydration
+from cinder_localclone import iscsi_target
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone.privileged import block
-from cinder_localclone import stack
+from cinder_localclone.privileged import iscsi
 from cinder_localclone import state
+from cinder_localclone import wake
 
 # Linux 6.1.176, dmsetup 1.02.185
 FRESH = ('0 2097152 clone 8 6/1024 128 0/16384 0 2 no_hydration '
@@ -124,25 +126,25 @@ class DiskTest(testtools.TestCase):
         self.assertEqual('', block.parse_serial(b'\0\x80\0\0'))
 
     def test_session(self):
-        self.assertEqual('session3', block.parse_session(
+        self.assertEqual('session3', iscsi.parse_session(
             '/sys/devices/platform/host2/session3/target2:0:0/2:0:0:0'))
-        self.assertIsNone(block.parse_session(
+        self.assertIsNone(iscsi.parse_session(
             '/sys/devices/virtio0/host0/target0:0:0/0:0:0:0'))
 
     def test_portal(self):
         records = ('192.0.2.11:3260,1 %s%s\n[2001:db8::1]:3260,1 %s%s\n' % (
             self.IQN, VOLUME, self.IQN, SHADOW))
-        self.assertEqual('192.0.2.11:3260', block.parse_portal(
+        self.assertEqual('192.0.2.11:3260', iscsi.parse_portal(
             records, self.IQN + VOLUME))
-        self.assertEqual('[2001:db8::1]:3260', block.parse_portal(
+        self.assertEqual('[2001:db8::1]:3260', iscsi.parse_portal(
             records, self.IQN + SHADOW))
-        self.assertEqual('', block.parse_portal(records, self.IQN + 'x'))
+        self.assertEqual('', iscsi.parse_portal(records, self.IQN + 'x'))
 
 
 class ReportTest(testtools.TestCase):
 
     def test_volumes(self):
-        found = stack.parse_volumes(LVS)
+        found = reports.parse_volumes(LVS)
         volume = found['volume-' + SHADOW]
         self.assertEqual(('253:5', True, 1 << 29), (
             volume.number, volume.thin, volume.allocated))
@@ -151,18 +153,23 @@ class ReportTest(testtools.TestCase):
         self.assertIn(names.METADATA_READY, metadata.tags)
         self.assertTrue(found['cinder-volumes-pool'].zeroes)
         self.assertFalse(found['cinder-volumes-pool'].thin)
+        self.assertFalse(metadata.zeroes)
+        self.assertFalse(reports.parse_volumes(LVS.replace(
+            '"zero":"zero"', '"zero":""'))['cinder-volumes-pool'].zeroes)
 
     def test_free(self):
-        self.assertEqual({'g': 37559992320}, stack.parse_free(
-            '{"report": [{"vg": [{"vg_name":"g", '
-            '"vg_free":"37559992320"}]}]}'))
+        self.assertEqual(
+            {'g': reports.Group(size=85895159808, free=37559992320)},
+            reports.parse_groups(
+                '{"report": [{"vg": [{"vg_name":"g", '
+                '"vg_size":"85895159808", "vg_free":"37559992320"}]}]}'))
 
-    def test_room(self):
-        room = stack.Room(volumes=100, metadata=10, shared=False)
-        self.assertEqual('', room.lacks(100, 10))
-        self.assertIn('volumes', room.lacks(101, 10))
-        self.assertIn('metadata', room.lacks(100, 11))
-        shared = stack.Room(volumes=100, metadata=100, shared=True)
+    def test_free_space(self):
+        free = reports.FreeSpace(volumes=100, metadata=10, shared=False)
+        self.assertEqual('', free.lacks(100, 10))
+        self.assertIn('volumes', free.lacks(101, 10))
+        self.assertIn('metadata', free.lacks(100, 11))
+        shared = reports.FreeSpace(volumes=100, metadata=100, shared=True)
         self.assertEqual('', shared.lacks(90, 10))
         self.assertIn('volumes and metadata', shared.lacks(95, 10))
 
@@ -176,12 +183,12 @@ class NamesTest(testtools.TestCase):
         self.assertEqual(SHADOW, names.shadow_of_clone(names.clone(SHADOW)))
         self.assertEqual(SHADOW, names.shadow_of_metadata(
             names.metadata_lv(SHADOW)))
-        iqn = names.transfer_iqn('iqn.x:', SHADOW)
-        self.assertEqual(SHADOW, names.transfer_of_iqn('iqn.x:', iqn))
+        iqn = names.move_iqn('iqn.x:', SHADOW)
+        self.assertEqual(SHADOW, names.shadow_of_move_iqn('iqn.x:', iqn))
         remote = names.remote_iqn('iqn.x:', VOLUME, 'iqn.host')
         self.assertEqual(VOLUME, names.volume_of_remote_iqn(
             'iqn.x:', remote))
-        self.assertIsNone(names.transfer_of_iqn('iqn.x:', remote))
+        self.assertIsNone(names.shadow_of_move_iqn('iqn.x:', remote))
         self.assertNotEqual(remote, names.remote_iqn(
             'iqn.x:', VOLUME, 'iqn.other'))
 
@@ -189,23 +196,23 @@ class NamesTest(testtools.TestCase):
         self.assertNotEqual(names.lock('a', VOLUME), names.lock('b', VOLUME))
 
 
-class ExportTest(testtools.TestCase):
+class TargetTest(testtools.TestCase):
 
     def test_location_is_read_back(self):
-        auth = export.new_credentials()
+        auth = iscsi_target.new_credentials()
         for address, portal in (('192.0.2.1', '192.0.2.1:3260'),
                                 ('2001:db8::1', '[2001:db8::1]:3260')):
-            found = export.connection_properties(
-                export.location(address, 3260, 'iqn.x:y'), auth)
+            found = iscsi_target.connection_properties(
+                iscsi_target.location(address, 3260, 'iqn.x:y'), auth)
             self.assertEqual((portal, 'iqn.x:y', 0), (
                 found['target_portal'], found['target_iqn'],
                 found['target_lun']))
-        self.assertNotEqual(auth, export.new_credentials())
+        self.assertNotEqual(auth, iscsi_target.new_credentials())
 
     def test_target_takes_no_user_for_a_number(self):
         for _time in range(300):
-            _method, user, _password = export.new_credentials().split(' ')
-            self.assertNotEqual('0', user[0])
+            auth = iscsi_target.new_credentials()
+            self.assertNotEqual('0', auth.split(' ')[1][0])
 
 
 @ddt.ddt
@@ -263,7 +270,7 @@ class HydrationTest(testtools.TestCase):
         def send(thresholds):
             sent.append(thresholds)
             return gone
-        waker = hydration.Waker(send)
+        waker = wake.Waker(send)
         self.assertFalse(waker.wake())
         waker.watch('a', 16, True)
         waker.watch('b', 8, True)

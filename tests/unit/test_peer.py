@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which node a connector belongs to; errors that cross the bus."""
+"""Which node a connector belongs to; calls and errors that cross the bus."""
 
+import inspect
+import sys
 from unittest import mock
 
+from cinder import rpc
+
 import ddt
+from oslo_config import cfg
 import oslo_messaging as messaging
+from oslo_messaging._drivers import common as drivers
 import testtools
 
+from cinder_localclone import directory
 from cinder_localclone import exceptions
+from cinder_localclone import handlers
+from cinder_localclone import messages
 from cinder_localclone import peer
+from cinder_localclone import ports
 
 SERVICES = {'n1@l': True, 'n2@l': True, 'n3.example.org@l': True,
             'n4.rack1@l': True,
@@ -22,7 +32,7 @@ class DirectoryTest(testtools.TestCase):
         super().setUp()
         records, self.client = mock.Mock(), mock.Mock()
         records.services.return_value = dict(SERVICES)
-        self.directory = peer.Directory('n1@l', records, self.client)
+        self.directory = directory.Directory('n1@l', records, self.client)
         self.directory.know('n1@l', ['192.0.2.1'])
         self.client.describe.side_effect = self.describe
 
@@ -73,8 +83,8 @@ class ClientTest(testtools.TestCase):
 
     def test_own_errors_arrive_as_themselves(self):
         error = self.assertRaises(
-            exceptions.NoRoom, self.call,
-            messaging.RemoteError('NoRoom', 'n2 has no room'))
+            exceptions.NoFreeSpace, self.call,
+            messaging.RemoteError('NoFreeSpace', 'n2 has no room'))
         self.assertEqual('n2 has no room', str(error))
 
     def test_other_errors_keep_their_text(self):
@@ -108,3 +118,110 @@ class ClientTest(testtools.TestCase):
         client._client.prepare().cast.side_effect = (
             messaging.MessageDeliveryFailure())
         client.converge_soon(None, 'n2@l', 'v')
+
+
+def protocol(kind=ports.OperatorPeers):
+    """The methods of a Protocol: signatures by name."""
+    return {name: inspect.signature(method)
+            for each in kind.__mro__ for name, method in vars(each).items()
+            if each.__module__ == ports.__name__ and name[0] != '_'}
+
+
+class TableTest(testtools.TestCase):
+    """Interface, table and handlers are one; mypy can't see that."""
+
+    def test_every_method_is_in_the_table(self):
+        self.assertEqual(set(protocol()), set(peer.METHODS))
+
+    def test_every_method_has_its_handler(self):
+        for name, method in peer.METHODS.items():
+            answer = inspect.signature(
+                getattr(handlers.Handlers, method.name))
+            self.assertEqual(
+                [each for each in protocol()[name].parameters
+                 if each != 'host'], list(answer.parameters), name)
+
+    def test_what_is_on_the_bus_stays(self):
+        """Nodes of other versions send and await just this."""
+        self.assertEqual({
+            'describe': ('1.0', ()),
+            'prepare': ('1.0', ('shadow_id', 'nonce')),
+            'converge': ('1.0', ('volume_id',)),
+            'initialize_connection': ('1.0', ('volume_id', 'connector')),
+            'terminate_connection': ('1.0', ('volume_id', 'connector')),
+            'inspect': ('1.1', ('volume_id',)),
+            'repair': ('1.1', ('volume_id',)),
+            'abort': ('1.1', ('volume_id',)),
+            'resume': ('1.1', ('volume_id',)),
+        }, {method.name: (method.since, tuple(
+            protocol()[name].parameters)[3:])
+            for name, method in peer.METHODS.items()})
+        self.assertEqual(('cinder-localclone', 'localclone'),
+                         (peer.TOPIC, peer.NAMESPACE))
+
+
+@ddt.ddt
+class BusTest(testtools.TestCase):
+    """Client and endpoint on oslo.messaging's bus in memory."""
+
+    def setUp(self):
+        super().setUp()
+        transport = messaging.get_rpc_transport(
+            cfg.CONF, url='fake:/',
+            allowed_remote_exmods=rpc.get_allowed_exmods())
+        self.handlers = mock.Mock(spec=handlers.Handlers)
+
+        def get_server(target, endpoints):
+            return messaging.get_rpc_server(
+                transport, messaging.Target(
+                    exchange='cinder', topic=target.topic,
+                    server=target.server), endpoints, executor='threading')
+
+        def get_client(target):
+            return messaging.get_rpc_client(transport, messaging.Target(
+                exchange='cinder', topic=target.topic,
+                namespace=target.namespace, version=target.version))
+        with mock.patch.object(rpc, 'get_server', get_server):
+            server = peer.start_server('n2@l', self.handlers)
+        self.addCleanup(server.stop)
+        patched = mock.patch.object(rpc, 'get_client', get_client)
+        patched.start()
+        self.addCleanup(patched.stop)
+        self.client = peer.client(5)
+
+    @ddt.data('describe', 'prepare', 'converge', 'initialize_connection',
+              'terminate_connection', 'inspect', 'repair', 'abort', 'resume')
+    def test_a_call_arrives(self, name):
+        arguments = {
+            key: key + '!' for key in
+            tuple(protocol()[name].parameters)[3:]}
+        handler = getattr(self.handlers, name)
+        handler.return_value = {'answer': name}
+        self.assertEqual({'answer': name}, getattr(self.client, name)(
+            {}, 'n2@l', *arguments.values()))
+        handler.assert_called_once_with({}, **arguments)
+
+    def test_arguments_are_checked_before_they_are_sent(self):
+        self.assertRaises(TypeError, self.client.prepare, {}, 'n2@l', 's')
+        self.assertRaises(AttributeError, getattr, self.client, 'destroy')
+
+    @ddt.data(*(kind for kind in vars(exceptions).values()
+                if isinstance(kind, type)
+                and issubclass(kind, exceptions.LocalCloneError)))
+    def test_the_owner_is_told_the_same_of_a_forwarded_error(self, kind):
+        """As oslo.messaging serialises it, and Cinder lets it pass."""
+        raised = kind('what has happened')
+        try:
+            raise raised
+        except exceptions.LocalCloneError:
+            sent = drivers.serialize_remote_exception(sys.exc_info())
+        received = drivers.deserialize_remote_exception(
+            sent, rpc.get_allowed_exmods())
+        self.assertIsInstance(received, messaging.RemoteError)
+        error = peer._as_own(received)
+        self.assertIs(kind, type(error))
+        self.assertEqual(str(raised), str(error))
+        with mock.patch.object(messages, 'api') as api:
+            messages.tell_owner(None, 'v', error)
+        self.assertEqual(messages.DETAILS[raised.user_message],
+                         api.API().create.call_args.kwargs['detail'])

@@ -45,10 +45,10 @@ class RecordsTest(test.TestCase):
             moving.source, moving.destination, moving.committed,
             moving.phase))
         for host in (A, B):
-            self.assertEqual([moving], self.records.transfers_of(host))
-        self.assertEqual([], self.records.transfers_of('c@l'))
-        self.assertEqual(moving, self.records.transfer_of(self.volume.id))
-        self.assertEqual(moving, self.records.transfer(moving.shadow_id))
+            self.assertEqual([moving], self.records.moves_of(host))
+        self.assertEqual([], self.records.moves_of('c@l'))
+        self.assertEqual(moving, self.records.move_of(self.volume.id))
+        self.assertEqual(moving, self.records.get_move(moving.shadow_id))
         self.assertEqual('iqn:' + moving.shadow_id, moving.source_iqn)
         self.assertTrue(records.is_shadow(
             self.records.volume(moving.shadow_id)))
@@ -56,16 +56,16 @@ class RecordsTest(test.TestCase):
             each.id for each in self.records.volumes_of(A)])
         self.assertEqual([], self.records.volumes_of(B))
 
-    def test_one_transfer_at_a_time(self):
+    def test_one_move_at_a_time(self):
         self.begin()
-        self.assertRaises(exceptions.StaleTransfer, self.begin)
+        self.assertRaises(exceptions.StaleMove, self.begin)
 
     def test_begin_at_a_stale_home(self):
         stale = self.reload()
         self.volume.host = B + '#p'
         self.volume.save()
         self.assertRaises(
-            exceptions.StaleTransfer, self.records.begin, stale, B + '#p',
+            exceptions.StaleMove, self.records.begin, stale, B + '#p',
             Event.MOVE_BEGUN, GEOMETRY, lambda shadow: 'x', 'CHAP u s', 'i')
 
     def test_commit_swaps_and_nothing_else(self):
@@ -85,43 +85,43 @@ class RecordsTest(test.TestCase):
     def test_commit_twice_has_one_winner(self):
         moving = self.begin()
         self.records.commit(moving)
-        self.assertRaises(exceptions.StaleTransfer, self.records.commit,
+        self.assertRaises(exceptions.StaleMove, self.records.commit,
                           moving)
 
     def test_commit_after_a_failure_is_refused(self):
         moving = self.begin()
         self.records.advance(moving, Event.FAILED)
-        self.assertRaises(exceptions.StaleTransfer, self.records.commit,
+        self.assertRaises(exceptions.StaleMove, self.records.commit,
                           moving)
         self.assertEqual(A + '#p', self.reload().host)
 
     def test_advance_compares(self):
         moving = self.begin()
         self.records.advance(moving, Event.FAILED)
-        self.assertRaises(exceptions.StaleTransfer, self.records.advance,
+        self.assertRaises(exceptions.StaleMove, self.records.advance,
                           moving, Event.FAILED)
 
     def test_a_commit_whose_answer_was_lost_is_seen(self):
         before = self.begin()
         after = self.records.commit(before)
         self.assertEqual(before.token, after.token)
-        self.assertRaises(exceptions.StaleTransfer, self.records.advance,
+        self.assertRaises(exceptions.StaleMove, self.records.advance,
                           before, Event.FAILED)
-        self.assertEqual(after, self.records.transfer(before.shadow_id))
+        self.assertEqual(after, self.records.get_move(before.shadow_id))
 
     def test_finish_compares_the_identities(self):
         back = self.records.roll_back(self.records.commit(self.begin()))
         shadow = self.records.volume(back.shadow_id)
         shadow.name_id = back.volume_id
         shadow.save()
-        self.assertRaises(exceptions.StaleTransfer, self.records.finish,
+        self.assertRaises(exceptions.StaleMove, self.records.finish,
                           back, Event.DESTINATION_REMOVED)
-        self.assertTrue(self.records.is_transfer(back.shadow_id))
+        self.assertTrue(self.records.is_move(back.shadow_id))
 
     def test_what_cinder_migrates_is_left_alone(self):
         self.volume.migration_status = 'migrating'
         self.volume.save()
-        self.assertRaises(exceptions.StaleTransfer, self.begin)
+        self.assertRaises(exceptions.StaleMove, self.begin)
         self.assertEqual('migrating', self.reload().migration_status)
 
     def test_a_record_that_cannot_be_read_stops_no_other(self):
@@ -133,9 +133,9 @@ class RecordsTest(test.TestCase):
             self.context, host=A + '#p', size=1, status='in-use',
             volume_type_id=None)
         other = self.begin()
-        self.assertEqual([other], self.records.transfers_of(A))
-        self.assertTrue(self.records.is_transfer(moving.shadow_id))
-        self.assertRaises(exceptions.InvalidToken, self.records.transfer_of,
+        self.assertEqual([other], self.records.moves_of(A))
+        self.assertTrue(self.records.is_move(moving.shadow_id))
+        self.assertRaises(exceptions.InvalidToken, self.records.move_of,
                           moving.volume_id)
 
     def test_roll_back_restores_the_identities(self):
@@ -148,7 +148,7 @@ class RecordsTest(test.TestCase):
             self.assertEqual(getattr(before, column),
                              getattr(after, column))
         self.records.finish(back, Event.DESTINATION_REMOVED)
-        self.assertIsNone(self.records.transfer_of(self.volume.id))
+        self.assertIsNone(self.records.move_of(self.volume.id))
         self.assertIsNone(self.reload().migration_status)
 
     def test_no_way_back_once_hydrating(self):
@@ -171,7 +171,7 @@ class RecordsTest(test.TestCase):
             self.assertEqual('volume-' + moving.shadow_id, volume.name)
             self.assertEqual('success', volume.migration_status)
 
-    def test_the_secret_goes_with_the_transfer(self):
+    def test_the_secret_goes_with_the_move(self):
         moving = self.begin()
         failed = self.records.advance(moving, Event.FAILED)
         self.records.finish(failed, Event.DESTINATION_REMOVED)
@@ -179,12 +179,12 @@ class RecordsTest(test.TestCase):
             self.context.elevated(read_deleted='yes'), moving.shadow_id)
         self.assertIsNone(row.provider_auth)
 
-    def test_transfer_of_a_volume_that_was_deleted(self):
+    def test_move_of_a_volume_that_was_deleted(self):
         moving = self.records.commit(self.begin())
         self.volume.destroy()
-        found = self.records.transfer(moving.shadow_id)
+        found = self.records.get_move(moving.shadow_id)
         self.assertEqual(A, found.source)
-        self.assertIsNone(found.destination)
+        self.assertEqual('', found.destination)
 
     def test_an_attachment_may_name_no_host(self):
         found = self.attachment('n1')

@@ -1,74 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the stack runs, and in which order, where the order matters."""
 
-import dataclasses
+import json
 from unittest import mock
 
 import ddt
-import fixtures
 import testtools
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
-from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import process
 from cinder_localclone import stack
 from cinder_localclone import state
 
+GIB = 1 << 30
 V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
-TRANSFER = state.Transfer(
+MOVE = state.Move(
     V1, SHADOW, state.Token(state.Phase.MIGRATING, 'n',
                             state.Geometry(128, 32, 8)), False, 'a@l', 'b@l',
     'volume-' + V1, 'volume-' + SHADOW, 1,
     location='192.0.2.1:3260,1 iqn.2026-11.org.example:x 0')
 META = names.metadata_lv(SHADOW)
+FAILED = exceptions.CommandFailed(command='c', code=1, stderr='s')
 
 
-class ProcessTest(testtools.TestCase):
-
-    def test_run_unless(self):
-        def run(done):
-            return process.run_unless(
-                done, 'sh', '-c', 'echo it is there >&2; exit 5', timeout=9)
-        self.assertFalse(run('is there'))
-        self.assertRaises(exceptions.CommandFailed, run, 'is not there')
-        self.assertTrue(process.run_unless('x', 'true', timeout=9))
-
-
-@ddt.ddt
-class SurveyTest(testtools.TestCase):
-    """A device that is removed while dmsetup asks for all of them."""
-
-    def survey(self, *answers):
-        run = self.useFixture(fixtures.MockPatchObject(
-            devicemapper.process, 'run', side_effect=answers)).mock
-        self.useFixture(fixtures.MockPatchObject(
-            devicemapper.privileged.default, 'client_mode', False))
-        return devicemapper.survey(30), run.call_count
-
-    @staticmethod
-    def failed(text):
-        return exceptions.CommandFailed(command='dmsetup', code=1,
-                                        stderr=text)
-
-    @ddt.data('table ioctl on x  failed: No such device or address',
-              'Device does not exist.')
-    def test_asked_again(self, text):
-        self.assertEqual((('info', 'table'), 4), self.survey(
-            'info', self.failed(text), 'info', 'table'))
-
-    def test_other_failures_stay(self):
-        self.assertRaises(exceptions.CommandFailed, self.survey,
-                          self.failed('Permission denied'), 'info', 'table')
-
-    def test_not_without_end(self):
-        self.assertRaises(exceptions.CommandFailed, self.survey,
-                          *[self.failed('No such device')] * 10)
-
-
-@ddt.ddt
-class StackTest(testtools.TestCase):
+class Case(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -77,20 +34,46 @@ class StackTest(testtools.TestCase):
             patched = mock.patch.object(stack, room, getattr(self.ran, room))
             patched.start()
             self.addCleanup(patched.stop)
-        self.stack = stack.Stack('g', 'g-pool', 'fast', 30)
+        self.stack = stack.Stack('g', 'g-pool', 'fast', 30, host='b@l')
 
-    def lvs(self, *found):
-        self.stack.lvs = lambda: {each.name: each for each in found}
+    def lvs(self, *present):
+        self.stack.lvs = lambda: {each.name: each for each in present}
 
     def called(self):
         return [call[0].partition('.')[2] for call in self.ran.mock_calls]
 
+    def devices(self, *present):
+        self.stack.devices = lambda: {each.name: each for each in present}
+
+
+def device(name, number, table, opened=0, suspended=False):
+    return tables.Device(name, names.device_uuid(name), number, opened,
+                         suspended, table)
+
+
+def lv(name, number='', group='g', size=GIB, tags=(), **more):
+    return reports.LogicalVolume(group, name, size, number, frozenset(tags),
+                                 **more)
+
+
+@ddt.ddt
+class VolumeTest(Case):
+
     def test_created_lv_outlives_a_power_cut(self):
         self.assertTrue(self.stack.create_lv('volume-x', 1 << 30, V1))
-        self.assertEqual(['create_thin', 'settle'], self.called())
+        self.assertEqual(['create_thin', 'flush_pvs'], self.called())
         self.assertEqual(['localclone.volume=' + V1],
                          self.ran.lvm.create_thin.call_args.args[4])
-        self.ran.lvm.settle.assert_called_once_with(['fast', 'g'], 30)
+        self.ran.lvm.flush_pvs.assert_called_once_with(['fast', 'g'], 30)
+
+    def test_thick_lv(self):
+        self.stack.pool = None
+        self.assertTrue(self.stack.create_lv('volume-x', GIB, V1))
+        self.assertEqual([
+            mock.call.lvm.create_thick(
+                'g', 'volume-x', GIB, ['localclone.volume=' + V1], 30),
+            mock.call.lvm.flush_pvs(['fast', 'g'], 30)],
+            self.ran.mock_calls)
 
     def test_lv_that_is_there_is_left(self):
         self.ran.lvm.create_thin.return_value = False
@@ -103,7 +86,7 @@ class StackTest(testtools.TestCase):
         self.assertTrue(self.stack.remove_lv(name))
         self.assertEqual([
             mock.call.lvm.remove(group, name, 30),
-            mock.call.lvm.settle([group], 30)], self.ran.mock_calls)
+            mock.call.lvm.flush_pvs([group], 30)], self.ran.mock_calls)
 
     def test_lv_that_is_gone_is_removed(self):
         self.ran.lvm.remove.return_value = False
@@ -111,7 +94,7 @@ class StackTest(testtools.TestCase):
         self.assertEqual(['remove'], self.called())
 
     def test_new_metadata_is_zeroed_and_then_marked(self):
-        self.assertTrue(self.stack.create_metadata(TRANSFER))
+        self.assertTrue(self.stack.create_metadata(MOVE))
         self.assertEqual(['create_thick', 'zero_head', 'add_tag'],
                          self.called())
         self.assertEqual({
@@ -119,10 +102,25 @@ class StackTest(testtools.TestCase):
             'source': 'iqn.2026-11.org.example:x'}, names.facts(
                 self.ran.lvm.create_thick.call_args.args[3]))
 
+    def test_size_and_place_of_metadata(self):
+        self.stack.create_metadata(MOVE)
+        path = '/dev/fast/' + META
+        group, name, size, _tags, _limit = (
+            self.ran.lvm.create_thick.call_args.args)
+        self.assertEqual(('fast', META, 4 << 20), (group, name, size))
+        self.ran.block.zero_head.assert_called_once_with(path, 30)
+        self.ran.lvm.add_tag.assert_called_once_with(
+            'fast', META, names.METADATA_READY, 30)
+
+    def test_metadata_that_could_not_be_zeroed_is_not_marked(self):
+        self.ran.block.zero_head.side_effect = FAILED
+        self.assertRaises(exceptions.CommandFailed,
+                          self.stack.create_metadata, MOVE)
+        self.ran.lvm.add_tag.assert_not_called()
+
     def metadata(self, number, *tags):
         self.ran.lvm.create_thick.return_value = False
-        self.lvs(stack.LogicalVolume(
-            'fast', META, 4 << 20, number, frozenset(tags)))
+        self.lvs(lv(META, number, 'fast', 4 << 20, tags))
 
     @ddt.data(('', ['create_thick', 'activate'], True),
               ('253:4', ['create_thick'], False))
@@ -130,130 +128,203 @@ class StackTest(testtools.TestCase):
     def test_metadata_that_is_marked_is_never_zeroed(
             self, number, called, did):
         self.metadata(number, names.METADATA_READY)
-        self.assertEqual(did, self.stack.create_metadata(TRANSFER))
+        self.assertEqual(did, self.stack.create_metadata(MOVE))
         self.assertEqual(called, self.called())
 
     def test_metadata_that_was_not_marked_is_zeroed(self):
         self.metadata('253:4', *names.tags(volume=V1))
-        self.assertTrue(self.stack.create_metadata(TRANSFER))
+        self.assertTrue(self.stack.create_metadata(MOVE))
         self.assertEqual(['create_thick', 'zero_head', 'add_tag'],
                          self.called())
 
-    def devices(self, *found):
-        self.stack.devices = lambda: {each.name: each for each in found}
+    @ddt.data(('v', '', True), ('v', '253:5', False), ('w', '', False))
+    @ddt.unpack
+    def test_activate(self, name, number, did):
+        self.lvs(lv('v', number))
+        self.assertIs(did, self.stack.activate(name))
+        self.assertEqual([mock.call.lvm.activate('g', 'v', 30)] * did,
+                         self.ran.mock_calls)
 
-    def device(self, name, number, table):
-        return tables.Device(name, names.device_uuid(name), number, 0, False,
-                             table)
+
+@ddt.ddt
+class HandleTest(Case):
 
     def test_handle_on_its_clone_is_left(self):
         self.devices(
-            self.device(names.handle(V1), '253:7', '0 1 linear 253:6 0'),
-            self.device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
+            device(names.handle(V1), '253:7', '0 1 linear 253:6 0'),
+            device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
         self.assertFalse(self.stack.ensure_handle_on_clone(
-            V1, SHADOW, 1 << 30))
+            V1, SHADOW, GIB))
         self.assertEqual([], self.ran.mock_calls)
 
     @ddt.data((True, 'swap_table'), (False, 'create'))
     @ddt.unpack
     def test_handle_is_put_on_its_clone(self, there, called):
-        found = [self.device(names.clone(SHADOW), '253:6', '0 1 clone a b c')]
+        found = [device(names.clone(SHADOW), '253:6', '0 1 clone a b c')]
         if there:
-            found.append(self.device(
+            found.append(device(
                 names.handle(V1), '253:7', '0 1 linear 253:5 0'))
         self.devices(*found)
         self.assertTrue(self.stack.ensure_handle_on_clone(
-            V1, SHADOW, 1 << 30))
+            V1, SHADOW, GIB))
         self.assertEqual([called], self.called())
 
     def test_handle_on_an_lv_that_is_not_active(self):
         self.devices()
-        self.lvs(stack.LogicalVolume('g', 'v', 1 << 30, '', frozenset()))
-        self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', 1 << 30))
+        self.lvs(lv('v'))
+        self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.assertEqual(['activate', 'create'], self.called())
 
     def test_missing_lv_is_not_made_anew(self):
         self.devices()
         self.lvs()
-        self.assertRaises(
+        error = self.assertRaises(
             exceptions.MissingData, self.stack.ensure_handle_on_lv, V1, 'v',
-            1 << 30)
+            GIB)
+        self.assertEqual([], self.ran.mock_calls)
+        # Peers log it, too: "this node" would be wrong there.
+        self.assertIn('missing on b@l', str(error))
+
+    def test_handle_on_its_lv_is_left(self):
+        self.lvs(lv('v', '253:5'))
+        self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:5 0'))
+        self.assertFalse(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.assertEqual([], self.ran.mock_calls)
 
-    def clone_with(self, metadata_bytes, blank=True, committed=False):
-        self.devices()
-        self.ran.block.size.return_value = metadata_bytes
-        self.ran.block.head_is_zero.return_value = blank
-        self.ran.block.number.return_value = '8:0'
-        return self.stack.ensure_clone(
-            dataclasses.replace(TRANSFER, committed=committed), '/dev/sda')
+    def test_handle_is_swapped_over_to_its_lv(self):
+        self.lvs(lv('v', '253:5'))
+        self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:6 0'))
+        self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
+        self.assertEqual([mock.call.devicemapper.swap_table(
+            names.handle(V1), '0 2097152 linear /dev/g/v 0', 30)],
+            self.ran.mock_calls)
 
-    @ddt.data((True, False), (False, True))
+    @ddt.data(('v', {'suspended': True}), ('w', {}))
     @ddt.unpack
-    def test_metadata_is_blank_only_before_the_commit(self, blank, committed):
-        self.assertTrue(self.clone_with(4 << 20, blank, committed))
-        self.assertIn('create', self.called())
+    def test_handle_that_does_not_serve_is_swapped(self, on, state_):
+        self.lvs(lv('v', '253:5'), lv('w', '253:9'))
+        self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:5 0',
+                            **state_))
+        self.assertTrue(self.stack.ensure_handle_on_lv(V1, on, GIB))
+        self.assertEqual(['swap_table'], self.called())
 
-    def test_no_clone_on_metadata_that_has_become_blank(self):
-        # The kernel would take the source for all that there is.
-        self.assertRaises(exceptions.MetadataLost, self.clone_with, 4 << 20,
-                          committed=True)
-        self.assertNotIn('create', self.called())
+    def test_suspended_handle_on_its_clone_is_swapped(self):
+        self.devices(
+            device(names.handle(V1), '253:7', '0 1 linear 253:6 0',
+                   suspended=True),
+            device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
+        self.assertTrue(self.stack.ensure_handle_on_clone(V1, SHADOW, GIB))
+        self.assertEqual(['swap_table'], self.called())
 
-    def test_a_clone_that_stands_refuses_discards(self):
-        # Whoever built it may have been killed before it came to that.
-        self.devices(self.device(names.clone(SHADOW), '253:6',
-                                 '0 1 clone 253:4 253:5 8:0'))
-        self.ran.block.number.return_value = '8:0'
-        self.ran.devicemapper.status.return_value = (
-            '0 8 clone 8 6/1024 128 0/16384 0 0 0 rw')
-        self.assertFalse(self.stack.ensure_clone(TRANSFER, '/dev/sda'))
-        self.ran.block.withhold_discards.assert_called_once_with(
-            names.clone_path(SHADOW))
+    def test_new_handle(self):
+        self.devices()
+        self.lvs(lv('v', '253:5'))
+        self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
+        name = names.handle(V1)
+        self.assertEqual([mock.call.devicemapper.create(
+            name, 'LOCALCLONE-' + name, '0 2097152 linear /dev/g/v 0', 30)],
+            self.ran.mock_calls)
 
-    def test_handles_of_another_backend_are_not_ours(self):
-        lvs = {name: stack.LogicalVolume(group, name, 1, number, frozenset())
-               for group, name, number in (
-                   ('g', 'a', '253:1'), ('g', 'b', '253:2'),
-                   ('other', 'c', '253:3'))}
-        v1, v2, v3, v4 = ('%08d-0000-4000-8000-000000000000' % n
-                          for n in range(1, 5))
-        found = stack.Survey(lvs, {each.name: each for each in (
-            self.device(names.clone(SHADOW), '253:6',
-                        '0 1 clone 253:9 253:2 8:0'),
-            self.device(names.handle(v1), '253:10', '0 1 linear 253:1 0'),
-            self.device(names.handle(v2), '253:11', '0 1 linear 253:6 0'),
-            self.device(names.handle(v3), '253:12', '0 1 linear 253:3 0'),
-            self.device(names.handle(v4), '253:13', '0 1 linear 253:7 0'))})
-        self.assertEqual({v1, v2}, found.volumes_above('g'))
-        self.assertEqual({v1}, found.volumes_above('g', 'a'))
+    @ddt.data(True, False)
+    def test_removed(self, there):
+        self.ran.devicemapper.remove.return_value = there
+        self.assertIs(there, self.stack.remove_handle(V1))
+        self.assertIs(there, self.stack.remove_clone(SHADOW))
+        self.assertEqual([
+            mock.call.devicemapper.remove(names.handle(V1), 30),
+            mock.call.devicemapper.remove(names.clone(SHADOW), 30)],
+            self.ran.mock_calls)
+
+    def test_data(self):
+        self.stack.read_head(V1)
+        self.stack.flush_handle(V1)
+        self.stack.flush_lv('v')
+        path = '/dev/mapper/' + names.handle(V1)
+        self.assertEqual([
+            mock.call.block.read_head(path, 1 << 20, 30),
+            mock.call.block.flush(path, 30),
+            mock.call.block.flush('/dev/g/v', 30)], self.ran.mock_calls)
+
+
+@ddt.ddt
+class SpaceTest(Case):
+
+    def groups(self, **free):
+        self.ran.lvm.free.return_value = json.dumps({'report': [{'vg': [
+            {'vg_name': name, 'vg_size': '100', 'vg_free': str(size)}
+            for name, size in free.items()]}]})
+
+    def test_thin(self):
+        self.groups(g=20, fast=7)
+        self.lvs(lv('g-pool', '253:1', size=40, allocated=10),
+                 lv('volume-' + V1, size=8, thin=True, allocated=3))
+        self.assertEqual(reports.FreeSpace(30, 7, False),
+                         self.stack.free_space())
+        self.ran.lvm.free.assert_called_once_with(['fast', 'g'], 30)
+
+    def test_what_is_on_its_way_here_counts(self):
+        self.groups(g=20, fast=7)
+        self.lvs(lv('g-pool', '253:1', size=40, allocated=10),
+                 lv('volume-' + SHADOW, size=8, thin=True, allocated=3),
+                 lv(META, group='fast', size=1))
+        self.assertEqual(25, self.stack.free_space().volumes)
+
+    @ddt.data(('fast', 7, False), ('g', 20, True))
+    @ddt.unpack
+    def test_thick(self, group, metadata, shared):
+        self.groups(g=20, fast=7)
+        self.stack.pool, self.stack.metadata_group = None, group
+        self.assertEqual(reports.FreeSpace(20, metadata, shared),
+                         self.stack.free_space())
 
     @ddt.data(('g-pool', (40, 30, 16, 2)), (None, (100, 20, 8, 1)))
     @ddt.unpack
     def test_capacity(self, pool, expected):
         self.stack.pool = pool
-        self.ran.lvm.free.return_value = (
-            '{"report": [{"vg": [{"vg_name": "g", "vg_size": "100",'
-            ' "vg_free": "20"}]}]}')
-        thin = [stack.LogicalVolume('g', 'g-pool', 40, '253:1', frozenset(),
-                                    allocated=10)]
-        thin += [stack.LogicalVolume('g', name, 8, '', frozenset(),
-                                     thin=True) for name in ('v1', 'v2')]
-        thick = [stack.LogicalVolume('g', 'v3', 8, '', frozenset())]
-        self.lvs(stack.LogicalVolume('fast', 'm', 4, '', frozenset()),
-                 *(thin if pool else thick))
-        found = self.stack.capacity()
-        self.assertEqual(expected, (found.total, found.free,
-                                    found.provisioned, found.volumes))
+        self.groups(g=20)
+        thin = [lv('g-pool', '253:1', size=40, allocated=10)]
+        thin += [lv(name, size=8, thin=True) for name in ('v1', 'v2')]
+        thick = [lv('v3', size=8)]
+        self.lvs(lv('m', group='fast', size=4), *(thin if pool else thick))
+        capacity = self.stack.capacity()
+        self.assertEqual(expected, (capacity.total, capacity.free,
+                                    capacity.provisioned, capacity.volumes))
 
-    def test_clone_on_metadata_of_its_size(self):
-        self.assertTrue(self.clone_with(4 << 20))
-        self.ran.block.size.assert_called_once_with(
-            names.lv_path('fast', META))
-        self.assertIn('create', self.called())
+    def test_pool_usage(self):
+        self.ran.lvm.volumes.return_value = json.dumps({'report': [{'lv': [
+            {'lv_name': 'v', 'data_percent': '99', 'metadata_percent': ''},
+            {'lv_name': 'g-pool', 'data_percent': '84.2',
+             'metadata_percent': '11.0'}]}]})
+        self.assertEqual((84.2, 11.0), self.stack.pool_usage())
+        self.ran.lvm.volumes.assert_called_once_with(['fast', 'g'], 30)
+        self.stack.pool = 'other'
+        self.assertEqual((0.0, 0.0), self.stack.pool_usage())
 
-    def test_no_clone_on_metadata_that_is_too_small(self):
-        # A clone whose metadata runs full panics the kernel.
-        self.assertRaises(exceptions.MetadataTooSmall, self.clone_with,
-                          (4 << 20) - 4096)
-        self.assertNotIn('create', self.called())
+    @ddt.data(True, False)
+    def test_pool_zeroes(self, zeroes):
+        self.lvs(lv('g-pool', zeroes=zeroes))
+        self.assertIs(zeroes, self.stack.pool_zeroes())
+
+
+class SurveyTest(Case):
+
+    def test_only_the_drivers_own_devices(self):
+        self.ran.lvm.volumes.return_value = '{"report": [{"lv": []}]}'
+        handle = names.handle(V1)
+        self.ran.devicemapper.survey.return_value = (
+            '%s,LOCALCLONE-%s,253,7,1,L--w\n'
+            'g-volume,LVM-6ahSeYfolA67,253,5,1,L--w\n'
+            'gone,LOCALCLONE-gone,253,8,0,L--w\n' % (handle, handle),
+            '%s: 0 1 linear 253:5 0\ng-volume: 0 1 linear 8:0 0\n' % handle)
+        present = self.stack.survey()
+        self.assertEqual({}, present.lvs)
+        self.assertEqual({
+            handle: device(handle, '253:7', '0 1 linear 253:5 0', 1),
+            'gone': tables.Device('gone', 'LOCALCLONE-gone', '253:8', 0,
+                                  False)}, present.devices)
+        self.ran.devicemapper.survey.assert_called_once_with(30)
+
+    def test_host_name_by_default(self):
+        with mock.patch.object(stack.socket, 'gethostname',
+                               return_value='node1'):
+            self.assertEqual('node1', stack.Stack('g', None, 'g', 30).host)

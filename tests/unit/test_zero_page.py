@@ -14,7 +14,7 @@ import ddt
 import fixtures
 import testtools
 
-from lab import zero_page
+from lab.core import zero_page
 
 BASE = 0x60000000
 VALUE = BASE + 0x3000

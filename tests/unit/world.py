@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two simulated nodes that can stop dead before or after any effect.
 
-Stack, records, exports, imports and peers stand behind the interfaces of the
+Stack, records, exports, sessions and peers stand behind the interfaces of the
 real ones; the flows, the reconciler and the state machine are the real code.
 A volume has a few regions, each one value. A node that loses power loses its
 devices, sessions and exports and keeps its LVs; a service that is killed
@@ -11,15 +11,21 @@ loses only what it was about to do.
 import contextlib
 import dataclasses
 import types
+import typing
 import uuid
 
+from cinder_localclone import connections
+from cinder_localclone import directory
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import source
 from cinder_localclone import names
+from cinder_localclone import node as nodes
 from cinder_localclone import reconcile
-from cinder_localclone import stack
 from cinder_localclone import state
-from cinder_localclone import transfer
+from cinder_localclone import survey
 
 REGIONS = 4
 GIB = 1 << 30
@@ -78,7 +84,8 @@ class World:
     def create_volume(self, host):
         volume = types.SimpleNamespace(
             id=str(uuid.uuid4()), host=host + '#p', size=1,
-            status='available', migration_status=None, volume_attachment=[])
+            status='available', migration_status=None, group_id=None,
+            replication_driver_data=None, volume_attachment=[])
         volume.name_id = volume.id
         volume.name = 'volume-' + volume.id
         self.volumes[volume.id] = volume
@@ -92,10 +99,10 @@ class World:
         return self.nodes[volume.host.partition('#')[0]]
 
     def settle(self):
-        """Restart what stopped and look, until nothing changes."""
+        """Restart what stopped and reconcile, until nothing changes."""
         for _round in range(12):
             before = repr(self.snapshot())
-            self.look()
+            self.reconcile()
             for node in self.nodes.values():
                 node.hydrate()
             if repr(self.snapshot()) == before and not any(
@@ -104,16 +111,16 @@ class World:
         raise AssertionError('never settled: %s' % before)
 
     def recover(self):
-        """Restart what stopped and look, until both nodes have looked."""
+        """Restart what stopped, until both nodes have been reconciled."""
         for _round in range(6):
             alive = not any(node.dead for node in self.nodes.values())
-            self.look()
+            self.reconcile()
             if alive and not any(n.dead for n in self.nodes.values()):
                 return
         raise AssertionError('never recovered')
 
-    def look(self):
-        """One look on each node; one that stopped starts again."""
+    def reconcile(self):
+        """Once on each node; one that stopped starts again."""
         for node in self.nodes.values():
             node.dead = False
             with contextlib.suppress(Stopped):
@@ -133,32 +140,39 @@ class SimNode:
     lvs: dict = dataclasses.field(default_factory=dict)
     devices: dict = dataclasses.field(default_factory=dict)
     exports: dict = dataclasses.field(default_factory=dict)
+    #: Hosts without the backend that are served: (volume, initiator).
+    remote: set = dataclasses.field(default_factory=set)
     sessions: dict = dataclasses.field(default_factory=dict)
     opened: set = dataclasses.field(default_factory=set)
     #: What only the disk's volatile cache has: LV, region, value before.
     cached: list = dataclasses.field(default_factory=list)
     held: set = dataclasses.field(default_factory=set)
     problems: list = dataclasses.field(default_factory=list)
-    room: int = 100 * GIB
+    free: int = 100 * GIB
     reads: int = 0
     broken: bool = False  # its disk refuses what the kernel copies
     clones: str = 'rw'  # the mode of its clones
     dead: bool = False
 
-    def __post_init__(self):
-        self.sim_stack = _Acting(self, SimStack(self))
-        self.node = transfer.Node(
-            host=self.host, records=_Acting(self, SimRecords(self)),
-            stack=self.sim_stack, exports=_Acting(self, SimExports(self)),
-            imports=_Acting(self, SimImports(self)), peers=SimPeers(self),
+    def __post_init__(self) -> None:  # annotated: mypy checks the rooms
+        self.sim_stack = acting(self, SimStack(self))
+        rows = acting(self, SimRecords(self))
+        self.node = nodes.Node(
+            host=self.host, records=rows,
+            stack=self.sim_stack, exports=acting(self, SimExports(self)),
+            sessions=acting(self, SimSessions(self)), peers=SimPeers(self),
             geometry=GEOMETRY, lock=self.lock, clear=lambda lv, size: None,
-            is_at=lambda connector, host: connector['host'] == host)
+            is_at=lambda connector, host: host.startswith(
+                connector['host']))
         self.reconciler = reconcile.Reconciler(self.node, None)
+        self.connections = connections.Connections(
+            self.reconciler, directory.Directory(
+                self.host, rows, self.node.peers))
 
     @contextlib.contextmanager
     def lock(self, name):
         if name in self.held:
-            raise exceptions.Busy(volume=name, host=self.host, seconds=0)
+            raise exceptions.Busy(what=name, host=self.host, seconds=0)
         self.held.add(name)
         try:
             yield
@@ -175,15 +189,15 @@ class SimNode:
         if power:
             for lv, region, before in reversed(self.cached):
                 self.lvs[lv][region] = before
-            for kept in (self.devices, self.exports, self.sessions,
-                         self.opened, self.cached):
+            for kept in (self.devices, self.exports, self.remote,
+                         self.sessions, self.opened, self.cached):
                 kept.clear()
 
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""
         with self.lock(volume.id):
-            transfer.move(self.node, None, volume, peer,
-                          lambda: 'CHAP user secret', live)
+            source.move_volume(self.node, None, volume, peer,
+                               lambda: 'CHAP user secret', live)
 
     # -- the data path of a guest
 
@@ -214,11 +228,11 @@ class SimNode:
     def _from_source(self, clone, region):
         if clone['shadow'] not in self.sessions:
             raise IOError('the source is gone')
-        source = next(n for n in self.world.nodes.values() if n is not self)
-        volume_id = source.exports.get(clone['shadow'])
+        other = next(n for n in self.world.nodes.values() if n is not self)
+        volume_id = other.exports.get(clone['shadow'])
         if volume_id is None:
             raise IOError('the source is not exported')
-        return source.read(volume_id, region)
+        return other.read(volume_id, region)
 
     def hydrate(self):
         """The kernel's own copying, to its end if the source answers."""
@@ -237,10 +251,10 @@ class SimNode:
 class _Acting:
     """Lets a node stop before and after each effect of an object."""
 
-    _LOOKS = ('survey', 'lvs', 'devices', 'room', 'clone_status', 'volume',
-              'volumes_of', 'transfer', 'transfer_of', 'transfers_of',
-              'transfer_location', 'serving', 'offered', 'completed_reads',
-              'served_to_others', 'withdraw_volume', 'is_transfer')
+    _READS = ('survey', 'lvs', 'devices', 'free_space', 'clone_status',
+              'volume', 'volumes_of', 'get_move', 'move_of', 'moves_of',
+              'source_location', 'serving', 'offered', 'completed_reads',
+              'served_to_others', 'withdraw_volume', 'is_move', 'services')
 
     def __init__(self, node, inner):
         self._node = node
@@ -249,7 +263,7 @@ class _Acting:
     def __getattr__(self, name):
         call = getattr(self._inner, name)
         self._node.check_alive()
-        if name in self._LOOKS:
+        if name in self._READS or not callable(call):
             return call
 
         def acting(*args, **kwargs):
@@ -258,6 +272,14 @@ class _Acting:
             self._node.world.tick(self._node, 'after ' + name)
             return result
         return acting
+
+
+Room = typing.TypeVar('Room')
+
+
+def acting(node: SimNode, room: Room) -> Room:
+    """The same room, to the types; at each effect its node may stop."""
+    return typing.cast(Room, _Acting(node, room))
 
 
 class SimStack:
@@ -269,29 +291,30 @@ class SimStack:
         self.node = node
 
     def survey(self):
-        return stack.Survey(self.lvs(), self.devices())
+        return survey.Survey(self.lvs(), self.devices())
 
     def lvs(self):
-        return {name: stack.LogicalVolume('g', name, GIB, name, frozenset())
+        return {name: reports.LogicalVolume('g', name, GIB, name, frozenset())
                 for name in self.node.lvs}
 
     def devices(self):
-        found = {}
+        devices = {}
         for name, device in self.node.devices.items():
             users = sum(d.get('below') == name
                         for d in self.node.devices.values())
             volume_id = names.volume_of_handle(name)
             users += sum(v == volume_id for v in self.node.exports.values())
+            users += sum(v == volume_id for v, _who in self.node.remote)
             users += name in self.node.opened
-            found[name] = tables.Device(
+            devices[name] = tables.Device(
                 name, names.device_uuid(name), name, users, False,
                 '0 1 linear %s 0' % device['below'] if 'below' in device
                 else '0 1 clone %s %s %s' % (
                     device['metadata'], device['lv'], device['shadow']))
-        return found
+        return devices
 
-    def room(self):
-        return stack.Room(self.node.room, self.node.room, False)
+    def free_space(self):
+        return reports.FreeSpace(self.node.free, self.node.free, False)
 
     def clone_status(self, shadow_id):
         device = self.node.devices[names.clone(shadow_id)]
@@ -315,14 +338,14 @@ class SimStack:
                                 device.get('metadata')), 'LV is in use'
         return self.node.lvs.pop(name, None) is not None
 
-    def create_metadata(self, moving):
-        self.node.lvs.setdefault(names.metadata_lv(moving.shadow_id),
+    def create_metadata(self, move):
+        self.node.lvs.setdefault(names.metadata_lv(move.shadow_id),
                                  {'local': set()})
 
-    def ensure_clone(self, moving, source):
-        self.node.devices.setdefault(names.clone(moving.shadow_id), {
-            'shadow': moving.shadow_id, 'lv': moving.destination_lv,
-            'metadata': names.metadata_lv(moving.shadow_id),
+    def ensure_clone(self, move, source):
+        self.node.devices.setdefault(names.clone(move.shadow_id), {
+            'shadow': move.shadow_id, 'lv': move.destination_lv,
+            'metadata': names.metadata_lv(move.shadow_id),
             'hydrating': False})
 
     def wake_hydration(self, thresholds):
@@ -374,46 +397,64 @@ class SimExports:
     def __init__(self, node):
         self.node = node
 
-    def transfer_location(self, shadow_id):
+    def source_location(self, shadow_id):
         return shadow_id
 
-    def offer_source(self, moving):
-        assert names.handle(moving.volume_id) in self.node.devices
-        self.node.exports[moving.shadow_id] = moving.volume_id
+    def offer_source(self, move):
+        assert names.handle(move.volume_id) in self.node.devices
+        self.node.exports[move.shadow_id] = move.volume_id
 
-    def withdraw_source(self, moving):
-        return self.node.exports.pop(moving.shadow_id, None) is not None
+    def withdraw_source(self, move):
+        return self.node.exports.pop(move.shadow_id, None) is not None
 
     def withdraw_strays(self, wanted):
         for shadow_id in [s for s in self.node.exports if not wanted(s)]:
             del self.node.exports[shadow_id]
 
     def serving(self, volume_id):
-        return volume_id in self.node.exports.values(), False
+        others = volume_id in self.served_to_others()
+        return others or volume_id in self.node.exports.values(), others
 
     def offered(self):
         return set(self.node.exports)
 
     def served_to_others(self):
-        return set()
+        return {volume_id for volume_id, _initiator in self.node.remote}
+
+    def offer_volume(self, volume_id, initiator, auth):
+        assert names.handle(volume_id) in self.node.devices
+        self.node.remote.add((volume_id, initiator))
+        return {'target_iqn': initiator}
+
+    def offer_again(self, volume_id, initiator, properties):
+        self.offer_volume(volume_id, initiator, '')
 
     def withdraw_volume(self, volume_id, initiator):
-        return False
+        gone = {each for each in self.node.remote if each[0] == volume_id
+                and initiator in (None, each[1])}
+        self.node.remote -= gone
+        return bool(gone)
 
 
-class SimImports:
+class SimSessions:
     def __init__(self, node):
         self.node = node
 
-    def attach(self, moving):
-        source = self.node.world.nodes[moving.source]
-        if moving.shadow_id not in source.exports:
-            raise exceptions.SourceUnreachable(portal='p', reason='r')
-        self.node.sessions[moving.shadow_id] = True
-        return moving.shadow_id
+    def initiator(self):
+        return 'iqn.' + self.node.host
 
-    def detach(self, moving):
-        self.node.sessions.pop(moving.shadow_id, None)
+    def disk(self, move):
+        return self.node.sessions.get(move.shadow_id) and move.shadow_id
+
+    def attach(self, move):
+        other = self.node.world.nodes[move.source]
+        if move.shadow_id not in other.exports:
+            raise exceptions.SourceUnreachable(portal='p', reason='r')
+        self.node.sessions[move.shadow_id] = True
+        return move.shadow_id
+
+    def detach(self, move):
+        self.node.sessions.pop(move.shadow_id, None)
 
 
 class SimPeers:
@@ -436,20 +477,28 @@ class SimPeers:
         return self._call(host, lambda other: {
             'host': host + '#p', 'initiator': 'i',
             'problems': other.problems,
-            'room': dataclasses.asdict(other.sim_stack.room())})
+            'room': dataclasses.asdict(other.sim_stack.free_space())})
 
     def prepare(self, context, host, shadow_id, nonce):
         def call(other):
-            found = other.node.records.transfer(shadow_id)
-            with other.lock(found.volume_id):
-                transfer.prepare(other.node, shadow_id, nonce)
+            move = other.node.records.get_move(shadow_id)
+            with other.lock(move.volume_id):
+                destination.prepare(other.node, shadow_id, nonce)
         self._call(host, call)
 
     def converge(self, context, host, volume_id):
         self._call(host, lambda other: other.reconciler.converge(volume_id))
 
     def converge_soon(self, context, host, volume_id):
-        """Lost: the periodic look has to do it."""
+        """Lost: periodic reconciliation has to do it."""
+
+    def initialize_connection(self, context, host, volume_id, connector):
+        return self._call(host, lambda other: other.connections.serve(
+            context, volume_id, connector))
+
+    def terminate_connection(self, context, host, volume_id, connector):
+        self._call(host, lambda other: other.connections.unserve(
+            context, volume_id, connector))
 
 
 class SimRecords:
@@ -463,87 +512,96 @@ class SimRecords:
 
     def _all(self):
         """Once a volume is deleted, nothing says where it was."""
-        for found in self.world.shadows.values():
-            if found.volume_id in self.world.volumes:
-                yield found
-            elif found.committed:
-                yield dataclasses.replace(found, destination=None)
+        for move in self.world.shadows.values():
+            if move.volume_id in self.world.volumes:
+                yield move
+            elif move.committed:
+                yield dataclasses.replace(move, destination='')
             else:
-                yield dataclasses.replace(found, source=None)
+                yield dataclasses.replace(move, source='')
 
     def volumes_of(self, host):
         return [v for v in self.world.volumes.values()
                 if v.host.partition('#')[0] == host]
 
-    def is_transfer(self, shadow_id):
+    def is_move(self, shadow_id):
         return shadow_id in self.world.shadows
 
-    def transfer(self, shadow_id):
+    def get_move(self, shadow_id):
         return next((t for t in self._all() if t.shadow_id == shadow_id),
                     None)
 
-    def transfer_of(self, volume_id):
+    def move_of(self, volume_id):
         return next((t for t in self._all() if t.volume_id == volume_id),
                     None)
 
-    def transfers_of(self, host):
+    def moves_of(self, host):
         return [t for t in self._all() if host in (t.source, t.destination)]
 
     def begin(self, volume, host, event, geometry, locate, auth, initiator):
-        if self.transfer_of(volume.id):
-            raise exceptions.StaleTransfer(volume=volume.id)
+        if self.move_of(volume.id):
+            raise exceptions.StaleMove(volume=volume.id)
         shadow = str(uuid.uuid4())
         token = state.Token(state.Phase.ABSENT, 'n', geometry).after(
             event, False)
-        self.world.shadows[shadow] = state.Transfer(
+        self.world.shadows[shadow] = state.Move(
             volume.id, shadow, token, False,
             volume.host.partition('#')[0], host.partition('#')[0],
             volume.name, 'volume-' + shadow, volume.size, locate(shadow),
             auth, initiator)
         return self.world.shadows[shadow]
 
-    def _check(self, moving):
-        found = self.world.shadows.get(moving.shadow_id)
-        if found is None or (found.token, found.committed) != (
-                moving.token, moving.committed):
-            raise exceptions.StaleTransfer(volume=moving.volume_id)
+    def _check(self, move):
+        recorded = self.world.shadows.get(move.shadow_id)
+        if recorded is None or (recorded.token, recorded.committed) != (
+                move.token, move.committed):
+            raise exceptions.StaleMove(volume=move.volume_id)
 
-    def advance(self, moving, event):
-        self._check(moving)
+    def advance(self, move, event):
+        self._check(move)
         after = dataclasses.replace(
-            moving, token=moving.token.after(event, moving.committed))
-        self.world.shadows[moving.shadow_id] = after
+            move, token=move.token.after(event, move.committed))
+        self.world.shadows[move.shadow_id] = after
         return after
 
-    def commit(self, moving):
-        self._check(moving)
-        volume = self.world.volumes[moving.volume_id]
-        volume.name_id = moving.shadow_id
-        volume.name = moving.destination_lv
-        volume.host = moving.destination + '#p'
-        after = dataclasses.replace(moving, committed=True)
-        self.world.shadows[moving.shadow_id] = after
+    def commit(self, move):
+        self._check(move)
+        volume = self.world.volumes[move.volume_id]
+        volume.name_id = move.shadow_id
+        volume.name = move.destination_lv
+        volume.host = move.destination + '#p'
+        after = dataclasses.replace(move, committed=True)
+        self.world.shadows[move.shadow_id] = after
         return after
 
-    def roll_back(self, moving):
-        self._check(moving)
-        token = moving.token.after(state.Event.DESTINATION_DETACHED,
-                                   moving.committed)
-        volume = self.world.volumes[moving.volume_id]
-        volume.name = moving.source_lv
+    def roll_back(self, move):
+        self._check(move)
+        token = move.token.after(state.Event.DESTINATION_DETACHED,
+                                 move.committed)
+        volume = self.world.volumes[move.volume_id]
+        volume.name = move.source_lv
         volume.name_id = volume.name[-36:]
-        volume.host = moving.source + '#p'
-        after = dataclasses.replace(moving, token=token, committed=False)
-        self.world.shadows[moving.shadow_id] = after
+        volume.host = move.source + '#p'
+        after = dataclasses.replace(move, token=token, committed=False)
+        self.world.shadows[move.shadow_id] = after
         return after
 
-    def finish(self, moving, event):
-        self._check(moving)
-        moving.token.after(event, moving.committed)
-        del self.world.shadows[moving.shadow_id]
+    def drop_live_attachment(self, volume_id, host):
+        volume = self.world.volumes[volume_id]
+        volume.volume_attachment = [
+            each for each in volume.volume_attachment if each.connector]
+
+    def services(self):
+        return {host: not node.dead
+                for host, node in self.world.nodes.items()}
+
+    def finish(self, move, event):
+        self._check(move)
+        move.token.after(event, move.committed)
+        del self.world.shadows[move.shadow_id]
         if (event is state.Event.SOURCE_REMOVED
-                and moving.volume_id in self.world.volumes):
-            self.world.volumes[moving.volume_id].migration_status = 'success'
+                and move.volume_id in self.world.volumes):
+            self.world.volumes[move.volume_id].migration_status = 'success'
 
 
 def remembered(look):
@@ -551,19 +609,19 @@ def remembered(look):
 
     TaskFlow takes three for each step that it makes, and most of the time.
     """
-    found = {}
+    answers = {}
 
     def cached(method, *args, **kwargs):
         key = (type(method.__self__), method.__name__, args,
                tuple(kwargs.items()))
-        if key not in found:
-            found[key] = look(method, *args, **kwargs)
-        return found[key]
+        if key not in answers:
+            answers[key] = look(method, *args, **kwargs)
+        return answers[key]
     return cached
 
 
 def plain_run(flow, **store):
-    """What ``transfer.run`` does, without TaskFlow's engine.
+    """What ``flow.run`` does, without TaskFlow's engine.
 
     Ten times as fast, for the tests that run tens of thousands of flows;
     the others run the engine.

@@ -7,19 +7,24 @@ MOVING and STARTING in its words stand for the ids of two volumes.
 import contextlib
 import dataclasses
 import io
+import logging
 import time
 import types
 from unittest import mock
 
+from cinder_localclone.cmd import backend
+from cinder_localclone.cmd import checks
 from cinder_localclone.cmd import doctor
 from cinder_localclone.cmd import main
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
-from cinder_localclone import inspection
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
-from cinder_localclone import opts
+from cinder_localclone.privileged import devicemapper
+from cinder_localclone.privileged import lvm
+from cinder_localclone.privileged import process
+from cinder_localclone import repair
 from cinder_localclone import restore
-from cinder_localclone import stack
 from cinder_localclone import state
 
 GIB = 1 << 30
@@ -30,15 +35,15 @@ MOVING, STARTING, QUIET, SHADOW, OTHER_SHADOW, SERVER = (
 NODE1, NODE2 = 'node1@localclone', 'node2@localclone'
 
 
-def _transfer(volume, shadow, phase):
-    return state.Transfer(
+def _move(volume, shadow, phase):
+    return state.Move(
         volume, shadow, state.Token(phase, 'n', state.Geometry(128, 32, 8)),
         True, NODE1, NODE2, 'volume-' + volume, 'volume-' + shadow, 20)
 
 
-TRANSFERS = {each.volume_id: each for each in (
-    _transfer(MOVING, SHADOW, state.Phase.MIGRATING),
-    _transfer(STARTING, OTHER_SHADOW, state.Phase.STARTING))}
+MOVES = {each.volume_id: each for each in (
+    _move(MOVING, SHADOW, state.Phase.MIGRATING),
+    _move(STARTING, OTHER_SHADOW, state.Phase.STARTING))}
 
 
 def _lv(name, size=20 * GIB):
@@ -47,7 +52,7 @@ def _lv(name, size=20 * GIB):
 
 def _inspect(host, volume_id):
     """As if an administrator had cleared the target of node1."""
-    moving = TRANSFERS[volume_id]
+    moving = MOVES[volume_id]
     found = {'host': host, 'clone': None, 'session': None, 'progress': None,
              'served': [False, False],
              'handle': {'number': '253:7', 'opened': 0, 'suspended': False,
@@ -81,9 +86,9 @@ class _Peers:
         if method == 'inspect':
             return _inspect(host, *arguments)
         if method == 'repair':
-            moving = TRANSFERS[arguments[0]]
+            moving = MOVES[arguments[0]]
             return [] if host == NODE2 else [
-                inspection.SAID['offer_source'].format(moving)]
+                repair.DESCRIPTIONS['offer_source'].format(moving)]
         return {'time': time.time(), 'problems': [] if host == NODE1 else [
             'its kernel has no dm-clone (CONFIG_DM_CLONE), or the module is '
             'missing']}
@@ -97,11 +102,13 @@ class _Backend:
     context = None
     peers = _Peers()
     records = types.SimpleNamespace(
-        transfers=lambda: list(TRANSFERS.values()))
-    conf = types.SimpleNamespace(**{
-        each.dest: each.default for each in opts.localclone_opts})
+        moves=lambda: list(MOVES.values()))
+    settings = types.SimpleNamespace(
+        named='/etc/cinder/cinder.conf', rpc_timeout=60)
+    conf = types.SimpleNamespace(check=lambda: None, **{
+        each.dest: each.default for each in backend.SECTION_OPTS})
 
-    def act_as_root(self):
+    def load_cinder(self):
         pass
 
     def nodes(self):
@@ -111,7 +118,7 @@ class _Backend:
         return self.peers.answer(host, method, *arguments), ''
 
     def volume(self, volume_id):
-        moving = TRANSFERS[volume_id]
+        moving = MOVES[volume_id]
         return types.SimpleNamespace(
             status='in-use', host=NODE2 + '#localclone',
             name=moving.destination_lv, migration_status=None,
@@ -119,7 +126,7 @@ class _Backend:
                 attach_status='attached', instance_uuid=SERVER,
                 connector={'host': 'node2'})]), moving
 
-    def imports(self):
+    def sessions(self):
         return types.SimpleNamespace(
             initiator=lambda: 'iqn.2026-11.org.example:node1')
 
@@ -128,33 +135,40 @@ class _Backend:
         return types.SimpleNamespace(
             group='cinder-volumes', pool=pool,
             metadata_group='cinder-volumes',
-            lvs=lambda: {pool: stack.LogicalVolume(
+            lvs=lambda: {pool: reports.LogicalVolume(
                 'cinder-volumes', pool, 900 * GIB, '', frozenset(),
                 zeroes=True)},
             pool_usage=lambda: (84.2, 11.0),
-            room=lambda: stack.Room(142 * GIB, 9 * GIB, False))
+            free_space=lambda: reports.FreeSpace(142 * GIB, 9 * GIB, False))
 
 
 def _restored(*_args):
-    return [(restore.Local(volume, 'volume-' + lv, 20 * GIB, transfer),
-             problem) for volume, lv, transfer, problem in (
+    return [(restore.Local(volume, 'volume-' + lv, 20 * GIB, move),
+             problem) for volume, lv, move, problem in (
         (QUIET, QUIET, None, ''),
-        (MOVING, SHADOW, TRANSFERS[MOVING], ''),
-        (STARTING, OTHER_SHADOW, TRANSFERS[STARTING], str(
+        (MOVING, SHADOW, MOVES[MOVING], ''),
+        (STARTING, OTHER_SHADOW, MOVES[STARTING], str(
             exceptions.SourceUnreachable(portal='192.0.2.13:3260',
                                          reason='timed out'))))]
 
 
 class _Sample(main.LocalClone):
 
-    def configure_logging(self):
-        pass
-
-    def initialize_app(self, argv):
-        pass
-
     def backend(self):
         return _Backend()
+
+
+@contextlib.contextmanager
+def _logging_kept():
+    """What the command does to this process's logging is undone."""
+    loggers = [logging.getLogger(name) for name in (None, *main.TALKATIVE)]
+    kept = [(each, each.level, list(each.handlers)) for each in loggers]
+    try:
+        yield
+    finally:
+        for logger, level, handlers in kept:
+            logger.setLevel(level)
+            logger.handlers[:] = handlers
 
 
 def run(words: list[str]) -> tuple[str, int]:
@@ -162,22 +176,24 @@ def run(words: list[str]) -> tuple[str, int]:
     argv = [{'MOVING': MOVING, 'STARTING': STARTING}.get(word, word)
             for word in words]
     with contextlib.ExitStack() as made_up:
+        made_up.enter_context(_logging_kept())
         printed = made_up.enter_context(
             contextlib.redirect_stdout(io.StringIO()))
         for where, what, instead in (
                 (main, 'LocalClone', _Sample),
+                (backend, 'act_as_root', lambda: None),
                 (restore, 'restore', _restored),
+                (doctor.os, 'geteuid', lambda: 0),
                 (doctor.shutil, 'which', lambda name: '/usr/sbin/' + name),
                 (doctor.os.path, 'isdir', lambda path: True),
-                (doctor, 'rules', lambda directories: [doctor.Finding(
-                    'udev rules', doctor.OK,
-                    '/usr/lib/udev/rules.d/' + doctor.RULES)]),
-                (doctor.process, 'run', lambda *argv, timeout:
+                (checks, 'rules', lambda directories: [checks.Finding(
+                    'udev rules', checks.OK,
+                    '/usr/lib/udev/rules.d/' + checks.RULES)]),
+                (process, 'run', lambda *argv, timeout:
                  'global_filter=["a|^/dev/nvme0n1p3$|","r|.*|"]\n'),
-                (doctor.lvm, 'free', lambda groups, timeout: None),
-                (doctor.devicemapper, 'targets',
-                 lambda timeout: 'clone v1.0.0\nthin-pool v1.22.0\n'),
-                (doctor.cfg, 'CONF', mock.Mock(rpc_response_timeout=60))):
+                (lvm, 'free', lambda groups, timeout: None),
+                (devicemapper, 'targets',
+                 lambda timeout: 'clone v1.0.0\nthin-pool v1.22.0\n')):
             made_up.enter_context(
                 mock.patch.object(where, what, instead))
         code = main.main(argv)

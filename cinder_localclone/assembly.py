@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Building what serves one backend on this node, from its configuration."""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import dataclasses
+import time
+import typing
+
+from cinder.brick.local_dev import lvm as brick_lvm
+from cinder import context as cinder_context
+from cinder import coordination
+from cinder import exception
+from cinder.i18n import _
+from cinder import utils
+from cinder.volume import volume_utils
+from oslo_concurrency import processutils
+from oslo_log import log as logging
+from oslo_service import loopingcall
+from tooz import coordination as tooz
+
+from cinder_localclone import connections
+from cinder_localclone import directory as directories
+from cinder_localclone import exceptions
+from cinder_localclone import export
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import opts
+from cinder_localclone import peer
+from cinder_localclone.privileged import devicemapper
+from cinder_localclone import reconcile
+from cinder_localclone import records
+from cinder_localclone import sessions
+from cinder_localclone import stack as stacks
+from cinder_localclone import wake
+
+LOG = logging.getLogger(__name__)
+
+#: A backend section (``cinder.volume.configuration.Configuration``).
+Configuration: typing.TypeAlias = typing.Any
+
+
+@dataclasses.dataclass
+class Service:
+    """The rooms of one backend on this node.
+
+    :param stack: the node's, with what only the scheduler asks
+    :param addresses: at which connectors of this node may name it
+    :param initiator: this node's iSCSI initiator name; '' if it has none
+    :param problems: why this node can't be the destination of a move
+    """
+
+    backend_name: str
+    node: nodes.Node
+    stack: stacks.Stack
+    reconciler: reconcile.Reconciler
+    connections: connections.Connections
+    addresses: list[str]
+    initiator: str = ''
+    problems: list[str] = dataclasses.field(default_factory=list)
+
+    def check(self) -> None:
+        """See what this node can do, for itself and for its peers."""
+        # Asking os-brick takes seconds: once, not in every move.
+        self.initiator = self.node.sessions.initiator()
+        self.problems = self._find_problems()
+        for problem in self.problems:
+            LOG.error('This node can\'t be the destination of a move: '
+                      '%s. Run "cinder-localclone doctor".', problem)
+
+    def _find_problems(self) -> list[str]:
+        problems = []
+        targets = devicemapper.targets(self.stack.timeout)
+        if not any(line.split()[:1] == ['clone']
+                   for line in targets.splitlines()):
+            problems.append('its kernel has no dm-clone '
+                            '(CONFIG_DM_CLONE), or the module is missing')
+        if self.stack.pool and not self.stack.pool_zeroes():
+            problems.append(
+                'its thin pool does not zero new blocks (lvchange -Zy %s/%s)'
+                % (self.stack.group, self.stack.pool))
+        if not self.initiator:
+            problems.append('it has no iSCSI initiator name '
+                            '(/etc/iscsi/initiatorname.iscsi)')
+        return problems
+
+
+def open_group(conf: Configuration, execute: Callable[..., typing.Any]
+               ) -> typing.Any:
+    """The volume group, and its thin pool, which is created if need be.
+
+    :param execute: how Cinder runs commands as root
+    :returns: a ``cinder.brick.local_dev.lvm.LVM``
+    :raises VolumeBackendAPIException: if it can't be used
+    """
+    lvm_conf = conf.lvm_conf_file
+    if lvm_conf and lvm_conf.lower() == 'none':
+        lvm_conf = None
+    if conf.lvm_type == 'auto':
+        conf.lvm_type = 'thin'
+    try:
+        return brick_lvm.LVM(
+            conf.volume_group, utils.get_root_helper(),
+            lvm_type=conf.lvm_type, executor=execute, lvm_conf=lvm_conf,
+            suppress_fd_warn=conf.lvm_suppress_fd_warnings)
+    except (exception.VolumeGroupNotFound,
+            processutils.ProcessExecutionError) as exc:
+        reason = getattr(exc, 'stderr', None) or 'not found'
+        if 'not found' in reason:
+            raise exception.VolumeBackendAPIException(data=_(
+                'There is no volume group "%s" on this node: create it '
+                '(vgcreate) or correct volume_group.')
+                % conf.volume_group)
+        raise exception.VolumeBackendAPIException(data=_(
+            'Volume group "%(group)s" or its thin pool cannot be used: '
+            '%(reason)s') % {'group': conf.volume_group,
+                             'reason': reason.strip()})
+
+
+def assemble(conf: Configuration, host: str, backend_name: str,
+             pool: str | None) -> Service:
+    """Build the rooms of one backend.
+
+    :param host: this service's host, without pool
+    :param pool: the thin pool; None for thick volumes
+    :raises InvalidConfigurationValue: if an option has a value that can't be
+    """
+    try:
+        geometry = opts.geometry(conf)
+    except ValueError as exc:
+        raise exception.InvalidConfigurationValue(str(exc))
+    peers = peer.client(conf.localclone_peer_timeout)
+    rows = records.Records()
+    addresses = [address for address in (
+        conf.safe_get('target_ip_address'), conf.safe_get('my_ip'))
+        if address]
+    directory = directories.Directory(host, rows, peers)
+    directory.know(host, addresses)
+    stack = stacks.Stack(
+        conf.volume_group, pool,
+        conf.localclone_metadata_group or conf.volume_group,
+        conf.localclone_command_timeout, host)
+    node = nodes.Node(
+        host=host, records=rows, stack=stack,
+        exports=export.Exports(conf.target_prefix, conf.target_ip_address,
+                               conf.target_port),
+        sessions=sessions.Sessions(conf.localclone_command_timeout,
+                                   conf.localclone_source_timeout),
+        peers=peers, geometry=geometry,
+        lock=Lock(host, conf.localclone_lock_timeout),
+        is_at=directory.is_at, clear=clearing(conf, pool))
+    reconciler = reconcile.Reconciler(
+        node, cinder_context.get_admin_context())
+    return Service(
+        backend_name=backend_name, node=node, stack=stack,
+        reconciler=reconciler,
+        connections=connections.Connections(reconciler, directory),
+        addresses=addresses)
+
+
+class Lock:
+    """The locks of one node, each with a time limit.
+
+    :param host: this service's host
+    :param seconds: how long to wait
+    """
+
+    def __init__(self, host: str, seconds: float):
+        self._host = host
+        self._seconds = seconds
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Hold a lock.
+
+        :param name: a volume's id, or :data:`.node.FREE_SPACE`
+        :raises Busy: if others hold it for too long
+        """
+        lock = coordination.COORDINATOR.get_lock(
+            names.lock(self._host, name))
+        try:
+            taken = lock.acquire(blocking=self._seconds)
+        except tooz.LockAcquireFailed:
+            taken = False
+        if not taken:
+            raise exceptions.Busy(
+                what='The free space' if name == nodes.FREE_SPACE
+                else 'Volume ' + name,
+                host=self._host, seconds=self._seconds)
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def clearing(conf: Configuration, pool: str | None
+             ) -> Callable[[str, int], None]:
+    """How an LV is overwritten before it is removed.
+
+    Thick ones as Cinder's ``volume_clear`` says. A thin pool zeroes blocks
+    before it hands them out again.
+
+    :returns: ``clear(lv_name, size_gib)``
+    """
+    def clear(lv: str, size_gib: int) -> None:
+        if pool or conf.volume_clear == 'none':
+            return
+        volume_utils.clear_volume(
+            size_gib * 1024, names.lv_path(conf.volume_group, lv),
+            volume_clear=conf.volume_clear,
+            volume_clear_size=conf.volume_clear_size,
+            volume_clear_ionice=conf.volume_clear_ionice)
+    return clear
+
+
+def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
+    """Start what is done periodically.
+
+    :returns: the loops, which live as long as they are referred to
+    """
+    reconciler = service.reconciler
+    loops = [
+        _loop(conf.localclone_move_interval, reconciler.converge_moves),
+        _loop(conf.localclone_node_interval, reconciler.converge_node)]
+    interval = conf.localclone_wake_interval
+    if interval:
+        loops.append(_loop(1, lambda: wake_copies(
+            reconciler.waker, interval)))
+    return loops
+
+
+def _loop(seconds: float, act: Callable[[], None]) -> typing.Any:
+    """Act again and again, with a pause of some seconds in between."""
+    def guarded() -> float:
+        try:
+            act()
+        except Exception:
+            LOG.exception('Periodic work failed; it is tried again in %s s.',
+                          seconds)
+        return seconds
+    # Between the end of one and the next: one may take longer.
+    loop = loopingcall.DynamicLoopingCall(guarded)
+    loop.start(initial_delay=1, stop_on_exception=False)
+    return loop
+
+
+def wake_copies(waker: wake.Waker, interval: float) -> None:
+    """Prompt copies for up to a minute, as long as there are any.
+
+    :param interval: seconds in between
+    """
+    until = time.monotonic() + 60
+    while waker.wake() and time.monotonic() < until:
+        time.sleep(interval)

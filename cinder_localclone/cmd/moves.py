@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``cinder-localclone moves``: which volumes move, and how far they are."""
+
+import argparse
+import time
+
+from cinder_localclone.cmd import backend as backends
+from cinder_localclone.cmd import base
+from cinder_localclone import state
+
+COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
+           'MiB/s', 'Seconds left', 'Remark')
+
+
+def progress(backend: backends.Backend) -> list[dict]:
+    """One dictionary for each move, as it is at this moment."""
+    return [_row(backend, each) for each in backend.records.moves()]
+
+
+def _row(backend, move):
+    row = dict.fromkeys(COLUMNS)
+    row.update(zip(COLUMNS, (
+        move.volume_id, move.source, move.destination,
+        move.display_phase, move.size_gib)))
+    row['Remark'] = ''
+    if not move.committed or not move.destination:
+        return row
+    if move.phase in (state.Phase.COMPLETING, state.Phase.RELEASING):
+        row['Percent'] = 100.0
+        return row
+    answer, problem = backend.ask(
+        move.destination, 'inspect', move.volume_id)
+    clone = (answer or {}).get('clone')
+    if not clone:
+        row['Remark'] = problem or 'the destination has no clone'
+        return row
+    row['Percent'] = round(
+        100.0 * clone['hydrated'] / max(1, clone['regions']), 1)
+    seen = answer['progress']
+    if seen and seen['rate']:
+        row['MiB/s'] = round(seen['rate'] / (1 << 20), 1)
+        row['Seconds left'] = round(seen['seconds_left'])
+    if move.phase is state.Phase.STARTING:
+        row['Remark'] = 'copying waits for the source to be detached'
+    elif clone['mode'] != 'rw':
+        row['Remark'] = 'the clone is in mode ' + clone['mode']
+    elif seen and seen.get('pause'):  # older services do not say
+        row['Remark'] = 'copying fails; see the log of the destination'
+    return row
+
+
+def watch(backend: backends.Backend, seconds: float | None) -> None:
+    """Show progress bars on standard error until nothing moves.
+
+    :param seconds: for at most as long
+    """
+    from rich import console
+    from rich import progress as bars
+    deadline = time.monotonic() + seconds if seconds else None
+    with bars.Progress(
+            bars.TextColumn('{task.description}'), bars.BarColumn(),
+            bars.TaskProgressColumn(),
+            bars.TextColumn('{task.fields[rest]}'),
+            console=console.Console(stderr=True)) as shown:
+        tasks = {}
+        while deadline is None or time.monotonic() < deadline:
+            rows = progress(backend)
+            for row in rows:
+                key = row['Volume']
+                if key not in tasks:
+                    tasks[key] = shown.add_task('%s %s > %s' % (
+                        key, row['From'], row['To']), total=100, rest='')
+                shown.update(tasks[key], completed=row['Percent'] or 0,
+                             rest='%s  %s' % (row['Phase'], _rest(row)))
+            for key in set(tasks) - {row['Volume'] for row in rows}:
+                shown.update(tasks[key], completed=100, rest='done')
+            if not rows:
+                return
+            time.sleep(1)
+
+
+def _rest(row):
+    if row['Remark'] or not row['MiB/s']:
+        return row['Remark']
+    return '%s MiB/s  %s s left' % (row['MiB/s'], row['Seconds left'])
+
+
+class Moves(base.Command):
+    """List the volumes that are moving, with their progress."""
+
+    nothing = 'No volume is moving.'
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The parser, with what it takes to watch."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--watch', action='store_true',
+                            help='show progress bars until nothing moves')
+        parser.add_argument('--seconds', type=float, metavar='N',
+                            help='with --watch: for at most N seconds')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
+        """The rows of the table."""
+        backend = self.app.backend()
+        if parsed_args.watch:
+            watch(backend, parsed_args.seconds)
+        return COLUMNS, [tuple(row.values()) for row in progress(backend)]

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``cinder-localclone repair``: have the nodes take their next steps."""
+
+import argparse
+
+from cinder_localclone.cmd import backend as backends
+from cinder_localclone.cmd import base
+from cinder_localclone import inspection
+from cinder_localclone import repair
+
+
+class Repair(base.Command):
+    """Take the next safe steps for a volume, or for all; say what was done.
+
+    It is what the services do periodically by themselves. Exits with 1 if
+    something is in the way or, with --dry-run, differs.
+    """
+
+    nothing = 'There is nothing to do.'
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The parser, with the volume's id and --dry-run."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('volume', metavar='VOLUME', nargs='?',
+                            help='its id; default: all volumes')
+        parser.add_argument('--dry-run', action='store_true',
+                            help='only say what differs from the records')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
+        """The rows of the table."""
+        backend = self.app.backend()
+        one, dry_run = parsed_args.volume, parsed_args.dry_run
+        alive = {} if one else backend.nodes()
+        rows, clean = [], True
+        for volume_id in [one] if one else self._all(backend, alive):
+            volume, move = backend.volume(volume_id)
+            for host in backends.hosts_of(volume, move):
+                if one or alive.get(host):
+                    said, complete = self._on_node(
+                        backend, host, volume_id, volume, move, dry_run)
+                else:
+                    said, complete = ['not asked: its service is down'], False
+                rows += [(volume_id, host, text) for text in said]
+                clean = clean and complete
+        self.app.exit_code = int(not clean)
+        return ('Volume', 'Where', 'What'), rows
+
+    @staticmethod
+    def _all(backend, hosts):
+        volumes = {each.volume_id for each in backend.records.moves()}
+        for host in hosts:
+            volumes |= {each.id for each in backend.records.volumes_of(host)}
+        return sorted(volumes)
+
+    @staticmethod
+    def _on_node(backend, host, volume_id, volume, move, dry_run):
+        """What was done, or differs, on one node; whether that is all."""
+        answer, problem = backend.ask(
+            host, 'inspect' if dry_run else 'repair', volume_id)
+        if answer is None:
+            return [problem], False
+        if not dry_run:
+            return answer, not any(
+                text.startswith(repair.IN_THE_WAY) for text in answer)
+        wrong = inspection.differences(
+            answer, move, backends.home_of(volume), backends.lv_of(volume))
+        return ['differs: ' + each for each in wrong], not wrong

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``cinder-localclone show``: one volume, by the records and by its nodes."""
+
+import argparse
+from collections.abc import Iterator
+
+from cinder_localclone.cmd import backend as backends
+from cinder_localclone.cmd import base
+from cinder_localclone import inspection
+
+Pairs = Iterator[tuple[str, str]]
+
+
+class Show(base.VolumeCommand):
+    """Show a volume: its records, what each node has of it, differences.
+
+    Exits with 1 if a node differs from the records or does not answer.
+    """
+
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
+        """The rows of the table."""
+        backend = self.app.backend()
+        volume, move = backend.volume(parsed_args.volume)
+        rows = [('record', *pair) for pair in _records(volume, move)]
+        clean = True
+        for host in backend.nodes():
+            answer, problem = backend.ask(host, 'inspect', parsed_args.volume)
+            wrong = [problem] if answer is None else inspection.differences(
+                answer, move, backends.home_of(volume),
+                backends.lv_of(volume))
+            rows += [(host, *pair) for pair in _on_node(answer)]
+            rows += [(host, 'DIFFERENCE', each) for each in wrong]
+            clean = clean and not wrong
+        self.app.exit_code = int(not clean)
+        return ('Where', 'What', 'Value'), rows
+
+
+def _records(volume, move) -> Pairs:
+    if volume is not None:
+        yield 'status', volume.status
+        yield 'home', volume.host
+        yield 'LV', volume.name
+        yield 'migration status', volume.migration_status
+        for each in volume.volume_attachment:
+            yield 'attachment', '%s: instance %s on %s' % (
+                each.attach_status, each.instance_uuid,
+                (each.connector or {}).get('host'))
+    if move is not None:
+        yield 'move', '%s, %s' % (
+            move.display_phase,
+            'committed' if move.committed else 'not committed')
+        yield 'from', '%s, LV %s' % (move.source, move.source_lv)
+        yield 'to', '%s, LV %s' % (move.destination, move.destination_lv)
+        yield 'shadow', move.shadow_id
+
+
+def _on_node(answer) -> Pairs:
+    for lv in (answer or {}).get('lvs', ()):
+        gib, mib = divmod(lv['size'] >> 20, 1024)
+        yield 'LV', '%s, %s%s' % (
+            lv['name'], '%d GiB' % gib if gib else '%d MiB' % mib,
+            '' if lv['active'] else ', not active')
+    if answer and answer['handle']:
+        yield 'handle', 'on %s, open count %d' % (
+            ', '.join(answer['handle']['on']), answer['handle']['opened'])
+    if answer and answer['clone']:
+        yield 'clone', '%(hydrated)d of %(regions)d regions, mode ' \
+            '%(mode)s' % answer['clone']
+    if answer and answer['session']:
+        yield 'source disk', answer['session']
+    if answer and answer['served'][0]:
+        yield 'exported', 'to %s' % (
+            'others' if answer['served'][1] else 'its destination')

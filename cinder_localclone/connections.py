@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connecting a volume at its home, and ending that.
+
+Called by Cinder through the driver, or by another node whose service Cinder
+has asked, through the handlers.
+"""
+
+from collections.abc import Callable
+import typing
+
+from cinder.volume import volume_utils
+from oslo_log import log as logging
+import tenacity
+
+from cinder_localclone import decision
+from cinder_localclone import directory as directories
+from cinder_localclone import exceptions
+from cinder_localclone import iscsi_target
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import source
+from cinder_localclone import names
+from cinder_localclone import ports
+from cinder_localclone import reconcile
+from cinder_localclone import records
+from cinder_localclone import state
+from cinder_localclone.state import Phase
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds that a hypervisor may take to close a volume after its detach.
+CLOSING = 10
+
+
+class Connections:
+    """Serves the volumes of one node.
+
+    :param directory: tells which node a connector belongs to
+    """
+
+    def __init__(self, reconciler: reconcile.Reconciler,
+                 directory: directories.Directory):
+        self._node = reconciler.node
+        self._reconciler = reconciler
+        self._directory = directory
+
+    def serve(self, context: ports.Context, volume_id: str,
+              connector: ports.Connector) -> dict[str, typing.Any]:
+        """The home's answer to initialize_connection.
+
+        :returns: connection properties for os-brick
+        :raises Refused: if it is not to be connected to that host
+        :raises StaleMove: if this node is not its home any more
+        :raises LocalCloneError: if it could not be moved; it is at rest here
+        """
+        node_of_connector = self._directory.find(context, connector)
+        with self._node.lock(volume_id):
+            source.abandon_interrupted(
+                self._node, self._reconciler.context, volume_id)
+            volume = self._node.records.volume(volume_id)
+            if volume is None or volume_utils.extract_host(
+                    volume.host) != self._node.host:
+                raise exceptions.StaleMove(volume=volume_id)
+            choice = decision.decide(self._request(
+                volume, connector, node_of_connector))
+            LOG.info('Volume %(volume)s requested by host %(host)s: '
+                     'decision %(decision)s.', {
+                         'volume': volume_id, 'host': connector.get('host'),
+                         'decision': choice})
+            if choice.verdict is decision.Verdict.LOCAL:
+                self._reconciler.converge_locked(volume_id)
+                return _local_connection(volume_id)
+            if choice.verdict is decision.Verdict.REMOTE:
+                return self._remote_connection(volume_id, connector)
+            if (node_of_connector
+                    and choice.verdict is not decision.Verdict.REFUSE):
+                source.move_volume(
+                    self._node, context, volume, node_of_connector,
+                    iscsi_target.new_credentials,
+                    live=choice.verdict is decision.Verdict.LIVE_MOVE)
+                return _local_connection(volume_id)
+        raise choice.error(volume=volume_id, host=connector.get('host'),
+                           reason=choice.reason)
+
+    def _request(self, volume: ports.Volume, connector: ports.Connector,
+                 node_of_connector: str | None) -> decision.Request:
+        attachments = [
+            decision.Attachment(
+                instance=attachment.instance_uuid,
+                host=(attachment.connector or {}).get('host'))
+            for attachment in volume.volume_attachment]
+        return decision.Request(
+            status=volume.status, home=self._node.host,
+            node=node_of_connector,
+            connector_host=connector.get('host') or '',
+            initiator=connector.get('initiator'), attachments=attachments,
+            move=self._node.records.move_of(volume.id),
+            pinned=_pinned(volume))
+
+    def _remote_connection(self, volume_id: str, connector: ports.Connector
+                           ) -> dict[str, typing.Any]:
+        self._reconciler.converge_locked(volume_id)
+        properties = self._node.exports.offer_volume(
+            volume_id, connector['initiator'], iscsi_target.new_credentials())
+        return {'driver_volume_type': 'iscsi',
+                'data': dict(properties, discard=True)}
+
+    def leaves_source(self, move: state.Move | None,
+                      connector: ports.Connector | None) -> bool:
+        """Whether a detach is that of a live move's source.
+
+        The host that is detached is the one that the guest is not on:
+        Cinder's own rows do not tell yet.
+        """
+        return bool(move and connector and _is_live(move)
+                    and not self._node.is_at(connector, move.destination))
+
+    def unserve(self, context: ports.Context, volume_id: str,
+                connector: ports.Connector | None) -> None:
+        """What terminate_connection does on the node that has to act.
+
+        :param connector: None (a forced detach) ends all connections
+        :raises LocalCloneError: if a live move could not be rolled back
+        """
+        with self._node.lock(volume_id):
+            if connector is None:
+                self._node.exports.withdraw_volume(volume_id, None)
+            elif connector.get('initiator'):
+                self._node.exports.withdraw_volume(
+                    volume_id, connector['initiator'])
+            move = self._node.records.move_of(volume_id)
+            if not (connector and move and _is_live(move)):
+                return
+            if self.leaves_source(move, connector):
+                if move.source == self._node.host:
+                    self._source_released(context, move)
+            elif move.destination == self._node.host:
+                _when_closed(destination.roll_back_live, self._node,
+                             context, move)
+
+    def _source_released(self, context: ports.Context,
+                         move: state.Move) -> None:
+        """The guest has left this node; a late close is waited for.
+
+        If it does not come, the detach is done nevertheless: the periodic
+        check lets hydration begin when the kernel shows that it may.
+        """
+        try:
+            _when_closed(source.source_released, self._node, context, move)
+        except exceptions.LocalCloneError as exc:
+            LOG.warning('Volume %(volume)s was detached here, but copying it '
+                        'to %(host)s has to wait; the next periodic check '
+                        'tries again: %(error)s',
+                        {'volume': move.volume_id, 'host': move.destination,
+                         'error': exc})
+
+
+def _is_live(move: state.Move) -> bool:
+    """Whether both nodes of a live migration may have a volume attached."""
+    return move.committed and move.phase is Phase.STARTING
+
+
+def _pinned(volume: ports.Volume) -> str | None:
+    """Why a volume must stay where it is, if it must."""
+    if volume.group_id:
+        return 'it belongs to a group'
+    if records.is_migrated_by_cinder(volume):
+        return 'Cinder is migrating it to another backend'
+    return None
+
+
+def _local_connection(volume_id: str) -> dict[str, typing.Any]:
+    return {'driver_volume_type': 'local',
+            'data': {'device_path': names.handle_path(volume_id),
+                     'discard': True}}
+
+
+def _when_closed(act: Callable[..., None], *args: typing.Any) -> None:
+    """Act once nothing uses the volume here; wait a bounded time.
+
+    :raises SourceBusy: if it is still used then
+    """
+    tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(exceptions.SourceBusy),
+        stop=tenacity.stop_after_delay(CLOSING), reraise=True,
+        wait=tenacity.wait_fixed(0.5))(act, *args)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which node a connector belongs to."""
+
+from collections.abc import Iterable
+
+from cinder_localclone import exceptions
+from cinder_localclone import ports
+
+
+class Directory:
+    """The nodes of this backend, by host name and by IP address.
+
+    Nodes are the volume services whose backend section has the same name as
+    this one's. A connector is matched by host name, then by IP address,
+    which each node is asked for once.
+
+    :param host: this service's host
+    """
+
+    def __init__(self, host: str, records: ports.Services,
+                 peers: ports.Peers):
+        self.host = host
+        self._records = records
+        self._peers = peers
+        self._addresses: dict[str, frozenset[str]] = {}
+
+    def find(self, context: ports.Context, connector: ports.Connector
+             ) -> str | None:
+        """The service host of the connecting node; None if it is none.
+
+        :raises PeerUnreachable: if the node that matches by name is down
+        """
+        nodes = self._nodes()
+        match = _by_name(connector, nodes)
+        if match is None:
+            return self._find_by_address(
+                context, connector.get('ip'),
+                [host for host, alive in nodes.items() if alive])
+        if not nodes[match] and match != self.host:
+            raise exceptions.PeerUnreachable(
+                host=match, method='heartbeat', seconds='service_down_time')
+        return match
+
+    def is_at(self, connector: ports.Connector, host: str) -> bool:
+        """Whether a connector belongs to the node of a service host.
+
+        Alive or not; an address counts if that node was asked for its own.
+        """
+        match = _by_name(connector, self._nodes())
+        if match is None:
+            return connector.get('ip') in self._addresses.get(host, ())
+        return match == host
+
+    def know(self, host: str, addresses: Iterable[str]) -> None:
+        """Remember a node's addresses."""
+        self._addresses[host] = frozenset(addresses)
+
+    def _nodes(self) -> dict[str, bool]:
+        backend = self.host.partition('@')[2]
+        return {host: alive for host, alive in
+                self._records.services().items()
+                if host.partition('@')[2] == backend}
+
+    def _find_by_address(self, context: ports.Context, address: str | None,
+                         hosts: list[str]) -> str | None:
+        for host in hosts:
+            if address and host not in self._addresses:
+                try:
+                    self.know(host, self._peers.describe(
+                        context, host)['addresses'])
+                except exceptions.PeerUnreachable:
+                    continue
+        return next((host for host in hosts
+                     if address in self._addresses.get(host, ())), None)
+
+
+def _by_name(connector: ports.Connector, hosts: Iterable[str]) -> str | None:
+    """The service host of the node that a connector names, if it is one."""
+    name = connector.get('host') or ''
+    for same in (lambda n: n == name,
+                 # "n1.rack1" is not "n1.rack2", but both may be "n1".
+                 lambda n: ('.' in n) != ('.' in name)
+                 and n.split('.')[0] == name.split('.')[0]):
+        matches = [host for host in hosts
+                   if name and same(host.partition('@')[0])]
+        if len(matches) == 1:
+            return matches[0]
+    return None

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What peers, and the operator's command, may ask of this node.
+
+What each method means for those who ask is in
+:class:`cinder_localclone.ports.OperatorPeers`; how it gets here in
+:mod:`cinder_localclone.peer`. The names of methods and arguments are those
+on the message bus.
+"""
+
+import dataclasses
+import time
+import typing
+
+from cinder_localclone import assembly
+from cinder_localclone import inspection
+from cinder_localclone.moves import destination
+from cinder_localclone import operations
+from cinder_localclone import ports
+from cinder_localclone import reconcile
+from cinder_localclone import repair
+
+
+class Handlers:
+    """Answers for one service.
+
+    :param service: the rooms of this backend on this node
+    """
+
+    def __init__(self, service: assembly.Service):
+        self._service = service
+
+    def describe(self, context: ports.Context) -> dict[str, typing.Any]:
+        """What this node is and can take.
+
+        :returns: host (with pool), addresses, iSCSI initiator name, room
+            (fields of reports.FreeSpace, bytes), problems (texts; none:
+            ready), time (seconds since the epoch, by this node's clock)
+        """
+        service = self._service
+        return {
+            'host': '%s#%s' % (service.node.host, service.backend_name),
+            'addresses': service.addresses,
+            'initiator': service.initiator,
+            'room': dataclasses.asdict(service.node.stack.free_space()),
+            'problems': service.problems,
+            'time': time.time(),
+        }
+
+    def prepare(self, context: ports.Context, shadow_id: str,
+                nonce: str) -> None:
+        """See :func:`cinder_localclone.moves.destination.prepare`."""
+        node = self._service.node
+        move = node.records.get_move(shadow_id)
+        with node.lock(move.volume_id if move else shadow_id):
+            destination.prepare(node, shadow_id, nonce)
+
+    def converge(self, context: ports.Context, volume_id: str) -> None:
+        """See :meth:`cinder_localclone.reconcile.Reconciler.converge`."""
+        self._service.reconciler.converge(volume_id)
+
+    def initialize_connection(self, context: ports.Context, volume_id: str,
+                              connector: ports.Connector
+                              ) -> dict[str, typing.Any]:
+        """See :meth:`cinder_localclone.connections.Connections.serve`."""
+        return self._service.connections.serve(context, volume_id, connector)
+
+    def terminate_connection(self, context: ports.Context, volume_id: str,
+                             connector: ports.Connector | None) -> None:
+        """See :meth:`cinder_localclone.connections.Connections.unserve`."""
+        self._service.connections.unserve(context, volume_id, connector)
+
+    def inspect(self, context: ports.Context, volume_id: str
+                ) -> inspection.Report:
+        """See :func:`cinder_localclone.inspection.inspect`."""
+        return inspection.inspect(self._service.node, volume_id,
+                                  self._service.reconciler.progress)
+
+    def repair(self, context: ports.Context, volume_id: str) -> list[str]:
+        """See :func:`cinder_localclone.repair.repair`."""
+        return repair.repair(
+            self._service.node, lambda node: reconcile.Reconciler(
+                node, self._service.reconciler.context), volume_id)
+
+    def abort(self, context: ports.Context, volume_id: str) -> None:
+        """See :func:`cinder_localclone.operations.abort`."""
+        operations.abort(self._service.reconciler, volume_id)
+
+    def resume(self, context: ports.Context, volume_id: str) -> None:
+        """See :func:`cinder_localclone.operations.go_forward`."""
+        operations.go_forward(self._service.reconciler, volume_id)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A served iSCSI target as Cinder records it and os-brick attaches it."""
+
+from typing import Any
+
+
+def new_credentials() -> str:
+    """One-time CHAP credentials, in the form of Cinder's provider_auth.
+
+    Cinder's generators use no "0": the kernel's target takes a user name
+    that begins with "0b" or "0x" for an encoded number and refuses it.
+    """
+    from cinder.volume import volume_utils  # slow: only where it is needed
+    return 'CHAP %s %s' % (volume_utils.generate_username(),
+                           volume_utils.generate_password())
+
+
+def location(address: str, port: int, iqn: str) -> str:
+    """Where a target is, in the form of Cinder's provider_location."""
+    host = '[%s]' % address if ':' in address else address
+    return '%s:%d,1 %s 0' % (host, port, iqn)
+
+
+def connection_properties(where: str, auth: str) -> dict[str, Any]:
+    """What os-brick needs to attach a target.
+
+    :param where: a provider_location as :func:`location` builds it
+    :param auth: a provider_auth as :func:`new_credentials` builds it
+    :raises ValueError: if either is of another form
+    """
+    portal, iqn, lun = where.split(' ')
+    method, user, password = auth.split(' ')
+    return {'target_portal': portal.rpartition(',')[0], 'target_iqn': iqn,
+            'target_lun': int(lun), 'target_discovered': False,
+            'auth_method': method, 'auth_username': user,
+            'auth_password': password}

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logical volumes, volume groups and free space as values. Pure.
+
+Formats: lvs(8), vgs(8) and lvmreport(7) with ``--reportformat json --units b
+--nosuffix``, as :mod:`cinder_localclone.privileged.lvm` asks. All sizes are
+bytes.
+"""
+
+import dataclasses
+import json
+import typing
+
+
+@dataclasses.dataclass(frozen=True)
+class LogicalVolume:
+    """A logical volume as LVM reports it.
+
+    :param size: bytes
+    :param number: ``major:minor`` while active, else ''
+    :param thin: whether it is a thin volume (not whether it is a pool)
+    :param zeroes: whether a thin pool zeroes blocks it hands out
+    :param allocated: bytes that a thin volume, or thin pool, uses
+    """
+
+    group: str
+    name: str
+    size: int
+    number: str
+    tags: frozenset[str]
+    thin: bool = False
+    zeroes: bool = False
+    allocated: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The size of a volume group and what is free of it, in bytes."""
+
+    size: int
+    free: int
+
+
+@dataclasses.dataclass(frozen=True)
+class FreeSpace:
+    """What a node can take in.
+
+    :param volumes: bytes that volumes may yet fill
+    :param metadata: bytes for move metadata
+    :param shared: whether both come out of the same free extents
+    """
+
+    volumes: int
+    metadata: int
+    shared: bool
+
+    def lacks(self, size: int, metadata: int) -> str:
+        """Why a volume does not fit, in words; '' if it does.
+
+        :param size: bytes of the volume
+        :param metadata: bytes of its move metadata
+        """
+        wanted = [('volumes', self.volumes, size),
+                  ('move metadata', self.metadata, metadata)]
+        if self.shared:
+            wanted = [('volumes and metadata', self.volumes,
+                       size + metadata)]
+        return '; '.join(
+            '%d MiB free for %s, %d MiB needed' % (
+                free >> 20, what, needed >> 20)
+            for what, free, needed in wanted if free < needed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Capacity:
+    """What the scheduler is told of a backend.
+
+    :param total: bytes in all
+    :param free: bytes that nothing is written to yet
+    :param provisioned: bytes promised to volumes
+    :param volumes: how many volumes there are
+    """
+
+    total: int
+    free: int
+    provisioned: int
+    volumes: int
+
+
+def parse_volumes(text: str) -> dict[str, LogicalVolume]:
+    """Read what ``privileged.lvm.volumes`` reports: LVs by name."""
+    return {row['lv_name']: LogicalVolume(
+        group=row['vg_name'], name=row['lv_name'], size=int(row['lv_size']),
+        number='' if int(row['lv_kernel_major']) < 0 else '%s:%s' % (
+            row['lv_kernel_major'], row['lv_kernel_minor']),
+        tags=frozenset(filter(None, row['lv_tags'].split(','))),
+        thin=row['lv_attr'].startswith('V'), zeroes=row['zero'] == 'zero',
+        allocated=int(int(row['lv_size']) * _percent(
+            row['data_percent']) / 100),
+    ) for row in _rows(text, 'lv')}
+
+
+def parse_pool_usage(text: str, pool: str | None) -> tuple[float, float]:
+    """Read of the same report how full a thin pool is.
+
+    :returns: percent of its data and metadata in use; 0 if there is none
+    """
+    for row in _rows(text, 'lv'):
+        if row['lv_name'] == pool:
+            return (_percent(row['data_percent']),
+                    _percent(row['metadata_percent']))
+    return 0.0, 0.0
+
+
+def parse_groups(text: str) -> dict[str, Group]:
+    """Read what ``privileged.lvm.free`` reports: volume groups by name."""
+    return {row['vg_name']: Group(int(row['vg_size']), int(row['vg_free']))
+            for row in _rows(text, 'vg')}
+
+
+def _rows(text: str, kind: str) -> list[dict[str, str]]:
+    return typing.cast(list[dict[str, str]],
+                       json.loads(text)['report'][0][kind])
+
+
+def _percent(text: str) -> float:
+    return float(text or 0)  # '' where it does not apply

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The move of a volume, as TaskFlow flows.
+
+:mod:`.source`
+    Check, record the intent, offer the source, have the peer prepare,
+    commit. Nothing is touched before the checks; commit is the last step
+    that can fail; a failure before it records that the move has failed, and
+    both sides remove what they have (:mod:`cinder_localclone.reconcile` does
+    the same after a crash).
+:mod:`.destination`
+    Build the stack over the offered source. The same flow builds it the
+    first time and rebuilds it after a power cut; only the first time may it
+    create anything. And the way back, before anything was written there.
+:mod:`.completion`
+    When everything is local: cut over to the LV, then remove the clone, then
+    the source.
+
+Shared by these: :mod:`.removal`, :mod:`.checks` and :mod:`.flow`.
+"""

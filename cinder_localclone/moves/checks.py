@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must be true on a node before a move goes on."""
+
+from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import state
+
+
+def check_free_space(host: str, free: reports.FreeSpace, size_gib: int,
+                     geometry: state.Geometry) -> None:
+    """A volume and its move metadata fit.
+
+    :param host: whose free space it is
+    :raises NoFreeSpace: if they do not
+    """
+    size = size_gib << 30
+    lack = free.lacks(size, geometry.metadata_bytes(size))
+    if lack:
+        raise exceptions.NoFreeSpace(host=host, size=size_gib, reason=lack)
+
+
+def users(node: nodes.Node, volume_id: str) -> int:
+    """How many on this node use a volume's handle, its copying aside.
+
+    An iSCSI initiator that is no destination of a move counts.
+    """
+    handle = node.stack.devices().get(names.handle(volume_id))
+    served, to_others = node.exports.serving(volume_id)
+    opened = handle.opened if handle else 0
+    return opened - bool(served and opened) + bool(to_others)
+
+
+def check_closed(node: nodes.Node, volume_id: str) -> None:
+    """Nothing uses a volume on this node, its copying aside.
+
+    :raises SourceBusy: if anything has the handle open
+    """
+    count = users(node, volume_id)
+    if count:
+        raise exceptions.SourceBusy(
+            volume=volume_id, host=node.host, count=count,
+            device=names.handle(volume_id))

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a move: cut over to the LV, then remove the source."""
+
+from taskflow.patterns import linear_flow
+
+from cinder_localclone.moves import flow
+from cinder_localclone.moves import removal
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import state
+
+
+class MarkHydrated(flow.Step):
+    """Everything is local: flushed, and said so in the record."""
+
+    default_provides = 'completing'
+
+    def execute(self, move: state.Move) -> state.Move:
+        if move.phase is state.Phase.COMPLETING:
+            return move
+        self._node.stack.flush_handle(move.volume_id)
+        return self._node.records.advance(move, state.Event.HYDRATED)
+
+
+class CutOver(flow.Step):
+    """The handle maps to the LV again; the clone is used by nothing."""
+
+    def execute(self, completing: state.Move) -> None:
+        self._node.stack.ensure_handle_on_lv(
+            completing.volume_id, completing.destination_lv,
+            completing.size_bytes)
+        self._node.stack.flush_lv(completing.destination_lv)
+
+
+class RemoveClone(flow.Step):
+    """Clone, session and metadata go; then the source may."""
+
+    default_provides = 'releasing'
+
+    def execute(self, completing: state.Move) -> state.Move:
+        self._node.stack.remove_clone(completing.shadow_id)
+        self._node.sessions.detach(completing)
+        self._node.stack.remove_lv(names.metadata_lv(completing.shadow_id))
+        return self._node.records.advance(completing, state.Event.DRAINED)
+
+
+def complete(node: nodes.Node, move: state.Move) -> state.Move:
+    """At the destination: finish a hydrated move.
+
+    :returns: the move in phase ``releasing``
+    """
+    return flow.run(linear_flow.Flow('complete').add(
+        MarkHydrated(node), CutOver(node), RemoveClone(node)),
+        move=move)['releasing']
+
+
+def release(node: nodes.Node, move: state.Move) -> None:
+    """At the source: remove what has been drained; the move ends here."""
+    node.exports.withdraw_source(move)
+    node.stack.remove_handle(move.volume_id)
+    removal.remove_volume_lv(node, move.source_lv, move.size_gib)
+    node.records.finish(move, state.Event.SOURCE_REMOVED)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A move at its destination: build the stack over the source, or go back."""
+
+from taskflow.patterns import linear_flow
+
+from cinder_localclone import exceptions
+from cinder_localclone.moves import checks
+from cinder_localclone.moves import flow
+from cinder_localclone.moves import removal
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import state
+
+
+class Allocate(flow.Step):
+    """LV and metadata LV: created the first time, else they must exist."""
+
+    def __init__(self, node: nodes.Node, create: bool):
+        super().__init__(node)
+        self._create = create
+
+    def execute(self, move: state.Move) -> None:
+        if self._create:
+            self._allocate(move)
+        else:
+            self._activate(move)
+
+    def _allocate(self, move: state.Move) -> None:
+        with self._node.allocation_lock():
+            if move.destination_lv not in self._node.stack.lvs():
+                checks.check_free_space(
+                    self._node.host, self._node.stack.free_space(),
+                    move.size_gib, move.geometry)
+            # The metadata LV goes first: it marks the volume as arriving.
+            self._node.stack.create_metadata(move)
+            self._node.stack.create_lv(
+                move.destination_lv, move.size_bytes, move.volume_id)
+
+    def _activate(self, move: state.Move) -> None:
+        lvs = self._node.stack.lvs()
+        for what, lv in (
+                ('The logical volume', lvs.get(move.destination_lv)),
+                ('The move metadata', lvs.get(
+                    names.metadata_lv(move.shadow_id)))):
+            if lv is None:
+                raise exceptions.MissingData(
+                    what=what, volume=move.volume_id,
+                    host=self._node.host)
+            self._node.stack.activate(lv.name)
+
+
+class AttachSource(flow.Step):
+    """Log in to the source and verify that it is that source."""
+
+    default_provides = 'disk'
+
+    def execute(self, move: state.Move) -> str:
+        return self._node.sessions.attach(move)
+
+
+class Clone(flow.Step):
+    """The clone over LV, metadata LV and the source's disk."""
+
+    def execute(self, move: state.Move, disk: str) -> None:
+        self._node.stack.ensure_clone(move, disk)
+
+
+class Handle(flow.Step):
+    """The constant path; and proof that it can be read."""
+
+    def execute(self, move: state.Move) -> None:
+        if self._node.stack.ensure_handle_on_clone(
+                move.volume_id, move.shadow_id, move.size_bytes):
+            self._node.stack.read_head(move.volume_id)
+
+
+def build(node: nodes.Node, move: state.Move, create: bool) -> str:
+    """Build the destination's stack, hydration as it is.
+
+    :param create: whether LVs may be created. Never after commit:
+        new ones would be empty, and what the guest wrote forgotten.
+    :returns: path of the source's disk
+    :raises MissingData: if an LV that may not be created is gone
+    :raises LocalCloneError: if the source or a command fails
+    """
+    return flow.run(linear_flow.Flow('build').add(
+        Allocate(node, create), AttachSource(node), Clone(node),
+        Handle(node)), move=move)['disk']
+
+
+def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:
+    """The destination's part of a move, asked for by the source.
+
+    :param nonce: of the move's token, which tells two moves apart
+    :raises StaleMove: if the record is not, or no longer, that of the
+        caller: a late or repeated request builds nothing
+    """
+    move = node.records.get_move(shadow_id)
+    if (move is None or move.token.nonce != nonce
+            or move.committed or move.destination != node.host
+            or move.phase not in (state.Phase.STARTING,
+                                  state.Phase.MIGRATING)):
+        raise exceptions.StaleMove(
+            volume=move.volume_id if move else 'with shadow ' + shadow_id)
+    build(node, move, create=True)
+
+
+def roll_back_live(node: nodes.Node, context: ports.Context,
+                   move: state.Move) -> None:
+    """The live migration was given up.
+
+    The volume is at its source again, where the guest never left it, and
+    nothing is left here.
+
+    :raises SourceBusy: if something has the handle open here
+    :raises DestinationWritten: if anything was written here
+    :raises CloneFailed: if that is unknown
+    """
+    checks.check_closed(node, move.volume_id)
+    written = written_regions(node, move)
+    if written:
+        raise exceptions.DestinationWritten(
+            volume=move.volume_id, host=node.host, regions=written)
+    finish_roll_back(node, node.records.roll_back(move))
+    node.peers.converge_soon(context, move.source, move.volume_id)
+
+
+def written_regions(node: nodes.Node, move: state.Move) -> int:
+    """How many regions were written at the destination of a live move.
+
+    Nothing hydrates yet, so a region that is local was written.
+
+    :raises CloneFailed: if the kernel cannot tell any more
+    """
+    if move.shadow_id not in (
+            names.shadow_of_clone(name) for name in node.stack.devices()):
+        build(node, move, create=False)
+    status = node.stack.clone_status(move.shadow_id)
+    if status.mode != 'rw':
+        raise exceptions.CloneFailed(volume=move.volume_id,
+                                     host=node.host, mode=status.mode)
+    return status.hydrated
+
+
+def finish_roll_back(node: nodes.Node, move: state.Move) -> None:
+    """Remove what a move that is rolling back has here; it ends with that.
+
+    :raises InvalidTransition: if the volume lives here
+    """
+    move.token.after(state.Event.DESTINATION_REMOVED, move.committed)
+    removal.tear_down(node, move)
+    node.records.finish(move, state.Event.DESTINATION_REMOVED)

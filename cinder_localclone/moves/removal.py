@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removing what a move, or a volume, has on a node."""
+
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import state
+
+
+def tear_down(node: nodes.Node, move: state.Move) -> None:
+    """Remove the destination's stack of a move, and the LV.
+
+    The session goes first: a read that waits for a source which has been
+    withdrawn would keep the handle open for ever.
+    """
+    node.sessions.detach(move)
+    node.stack.remove_handle(move.volume_id)
+    node.stack.remove_clone(move.shadow_id)
+    node.stack.remove_lv(names.metadata_lv(move.shadow_id))
+    remove_volume_lv(node, move.destination_lv, move.size_gib)
+
+
+def remove_volume_lv(node: nodes.Node, lv: str, size_gib: int) -> None:
+    """Clear and remove the LV of a volume; one that is gone is done."""
+    if lv in node.stack.lvs():
+        node.clear(lv, size_gib)
+        node.stack.remove_lv(lv)

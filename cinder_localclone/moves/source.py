@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A move at its source: begin it, give it up, let hydration begin."""
+
+from collections.abc import Callable
+import contextlib
+import typing
+
+from oslo_log import log as logging
+from taskflow.patterns import linear_flow
+
+from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
+from cinder_localclone.moves import checks
+from cinder_localclone.moves import flow
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import state
+
+LOG = logging.getLogger(__name__)
+
+
+class CheckFreeSpace(flow.Step):
+    """The peer is able and has free space; nothing was touched yet."""
+
+    default_provides = 'destination'
+
+    def execute(self, context: ports.Context, volume: ports.Volume,
+                peer: str) -> dict:
+        description = self._node.peers.describe(context, peer)
+        if description['problems']:
+            raise exceptions.NotReady(
+                host=peer, reason='; '.join(description['problems']))
+        checks.check_free_space(
+            peer, reports.FreeSpace(**description['room']), volume.size,
+            self._node.geometry)
+        return description
+
+
+class EnsureHandle(flow.Step):
+    """The source's handle is there to be served."""
+
+    def execute(self, volume: ports.Volume) -> None:
+        self._node.stack.ensure_handle_on_lv(
+            volume.id, volume.name, volume.size << 30)
+
+
+class CheckClosed(flow.Step):
+    """Nothing at the source has the handle open: the fence of a move."""
+
+    def execute(self, volume: ports.Volume) -> None:
+        checks.check_closed(self._node, volume.id)
+
+
+class Flush(flow.Step):
+    """What was written at the source outlives the source's power.
+
+    A guest that flushes at the destination reaches only that node's disk.
+    """
+
+    def execute(self, volume: ports.Volume) -> None:
+        self._node.stack.flush_handle(volume.id)
+
+
+class Record(flow.Step):
+    """Record the intent; reverted by recording that the move has failed."""
+
+    default_provides = 'move'
+
+    def __init__(self, node: nodes.Node, event: state.Event,
+                 new_credentials: Callable[[], str]):
+        super().__init__(node)
+        self._event = event
+        self._new_credentials = new_credentials
+
+    def execute(self, volume: ports.Volume, destination: dict) -> state.Move:
+        return self._node.records.begin(
+            volume, destination['host'], self._event, self._node.geometry,
+            self._node.exports.source_location, self._new_credentials(),
+            destination['initiator'])
+
+    def revert(self, context: ports.Context, result: typing.Any,
+               **_kwargs: typing.Any) -> None:
+        if isinstance(result, state.Move):
+            try:
+                abandon(self._node, context, result)
+            except Exception:  # must not hide why the move has failed
+                LOG.exception(
+                    'The failed move of volume %s could not be rolled back '
+                    'now; the next periodic check does it.',
+                    result.volume_id)
+
+
+class Offer(flow.Step):
+    """Serve the source to the destination's initiator, read-only."""
+
+    def execute(self, move: state.Move) -> None:
+        self._node.exports.offer_source(move)
+
+
+class Prepare(flow.Step):
+    """The peer builds its stack."""
+
+    def execute(self, context: ports.Context, move: state.Move) -> None:
+        self._node.peers.prepare(context, move.destination,
+                                 move.shadow_id, move.token.nonce)
+
+
+class Commit(flow.Step):
+    """Swap the identities: from here on the volume is at its new home."""
+
+    default_provides = 'committed'
+
+    def execute(self, move: state.Move) -> state.Move:
+        try:
+            return self._node.records.commit(move)
+        except Exception:
+            committed = self._committed(move)
+            if committed is None:
+                raise
+            return committed
+
+    def _committed(self, move: state.Move) -> state.Move | None:
+        """The move if only the answer to the commit was lost."""
+        with contextlib.suppress(Exception):
+            recorded = self._node.records.get_move(move.shadow_id)
+            if (recorded and recorded.committed
+                    and recorded.token.nonce == move.token.nonce):
+                return recorded
+        return None
+
+
+def move_volume(node: nodes.Node, context: ports.Context,
+                volume: ports.Volume, peer: str,
+                new_credentials: Callable[[], str],
+                live: bool = False) -> state.Move:
+    """Move a volume to a peer.
+
+    :param peer: service host of the destination
+    :param new_credentials: makes one-time CHAP credentials, in the form of
+        Cinder's provider_auth
+    :param live: for a live migration: the source is in use and stays so
+        until :func:`source_released`; without it, nothing may use the volume
+    :returns: the committed move; what follows is the destination's step
+    :raises LocalCloneError: if a step failed; the move is rolled back
+    """
+    event = (state.Event.LIVE_MOVE_BEGUN if live
+             else state.Event.MOVE_BEGUN)
+    steps = linear_flow.Flow('move').add(
+        CheckFreeSpace(node), EnsureHandle(node))
+    if not live:
+        steps.add(CheckClosed(node), Flush(node))
+    steps.add(Record(node, event, new_credentials), Offer(node),
+              Prepare(node))
+    if not live:
+        steps.add(CheckClosed(node, 'still closed'))
+    steps.add(Commit(node))
+    committed = flow.run(steps, context=context, volume=volume,
+                         peer=peer)['committed']
+    node.peers.converge_soon(context, peer, volume.id)
+    return committed
+
+
+def abandon(node: nodes.Node, context: ports.Context,
+            move: state.Move) -> None:
+    """Give up a move that is not committed.
+
+    The source is itself again at once; the destination removes what it has,
+    now if it answers, else when it checks the next time. Only then the
+    export goes: a destination that is late with its login to a target that
+    is gone would wait for minutes, and all other logins of its node with it.
+    """
+    failed = node.records.advance(move, state.Event.FAILED)
+    try:
+        node.peers.converge(context, failed.destination, failed.volume_id)
+        if not node.records.is_move(failed.shadow_id):
+            node.exports.withdraw_source(failed)
+    except exceptions.LocalCloneError as exc:
+        LOG.warning('The move of volume %(volume)s has failed; the '
+                    'destination %(host)s will remove its part of it later: '
+                    '%(error)s', {'host': failed.destination,
+                                  'volume': failed.volume_id, 'error': exc})
+
+
+def abandon_interrupted(node: nodes.Node, context: ports.Context,
+                        volume_id: str) -> None:
+    """Give up a move that this service began and did not live to commit.
+
+    Only this service moves its volumes, under the volume's lock, which the
+    caller holds: so nobody is at work on a move that is found here.
+    """
+    move = node.records.move_of(volume_id)
+    if (move and not move.committed and move.source == node.host
+            and move.phase is not state.Phase.ROLLING_BACK):
+        abandon(node, context, move)
+
+
+def source_released(node: nodes.Node, context: ports.Context,
+                    move: state.Move) -> None:
+    """The guest has left the source, hydration may begin.
+
+    Whether it has is seen here, at the source, so the source records it.
+
+    :raises SourceBusy: if something still uses the volume here: it might
+        write what the destination has already copied
+    """
+    checks.check_closed(node, move.volume_id)
+    node.stack.flush_handle(move.volume_id)
+    node.records.advance(move, state.Event.SOURCE_DETACHED)
+    node.peers.converge_soon(context, move.destination,
+                             move.volume_id)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the work on this node needs, in one value."""
+
+from collections.abc import Callable
+import contextlib
+import dataclasses
+
+from cinder_localclone import ports
+from cinder_localclone import state
+
+#: The name of the lock around free space, beside those of volumes.
+FREE_SPACE = 'free-space'
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """The rooms that act on one node, and what is known of the node.
+
+    :param host: this service's host, without pool
+    :param geometry: what new moves from this node use
+    :param lock: ``lock(volume_id)`` holds this node's work on one volume;
+        raises Busy if that takes too long
+    :param is_at: ``is_at(connector, host)``: whether a connector belongs to
+        the node of a service host
+    :param clear: ``clear(lv_name, size_gib)`` overwrites an LV's data before
+        it is removed, where thick volumes would leak it
+    """
+
+    host: str
+    records: ports.Records
+    stack: ports.Stack
+    exports: ports.Exports
+    sessions: ports.Sessions
+    peers: ports.Peers
+    geometry: state.Geometry
+    lock: Callable[[str], contextlib.AbstractContextManager[None]]
+    is_at: Callable[[ports.Connector, str], bool]
+    clear: Callable[[str, int], None]
+
+    def allocation_lock(self) -> contextlib.AbstractContextManager[None]:
+        """Held from the check of this node's free space until it is taken.
+
+        :raises Busy: if that takes too long
+        """
+        return self.lock(FREE_SPACE)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator asks for one move: back, or forward."""
+
+from cinder_localclone import exceptions
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import source
+from cinder_localclone import reconcile
+from cinder_localclone import state
+from cinder_localclone.state import Phase
+
+
+def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
+    """Roll a move back, as far as that loses nothing.
+
+    To be called at the source before the commit, at the destination after.
+
+    :raises NotPossible: if there is no way back, or not from here
+    :raises SourceBusy: if the volume is open at the destination
+    :raises DestinationWritten: if it was written there
+    :raises CloneFailed: if that is unknown
+    """
+    node = reconciler.node
+    with node.lock(volume_id):
+        move = _move(reconciler, volume_id)
+        if move.phase is Phase.ROLLING_BACK:
+            reconciler.converge_locked(volume_id)
+        elif not move.committed:
+            _check_here(reconciler, move, move.source)
+            source.abandon(node, reconciler.context, move)
+        elif move.phase is Phase.STARTING:
+            _check_here(reconciler, move, move.destination)
+            destination.roll_back_live(node, reconciler.context, move)
+        else:
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='the volume is at %s already, with '
+                'all that was written since: its move only goes forward '
+                '(it is %s).' % (move.destination, move.display_phase))
+
+
+def go_forward(reconciler: reconcile.Reconciler, volume_id: str) -> None:
+    """Take the next step, though an attachment may speak against it.
+
+    A live move whose source attachment was never removed goes forward if the
+    kernel of the source (where this must be called) shows that nothing has
+    the volume open.
+
+    :raises NotPossible: if there is no move, or this is the wrong node
+    :raises SourceBusy: if the source is still in use
+    """
+    node = reconciler.node
+    with node.lock(volume_id):
+        move = _move(reconciler, volume_id)
+        if move.committed and move.phase is Phase.STARTING:
+            _check_here(reconciler, move, move.source)
+            source.source_released(node, reconciler.context, move)
+        else:
+            reconciler.converge_locked(volume_id)
+
+
+def _move(reconciler: reconcile.Reconciler, volume_id: str) -> state.Move:
+    move = reconciler.node.records.move_of(volume_id)
+    if move is None:
+        raise exceptions.NotPossible(volume=volume_id,
+                                     reason='it has no move.')
+    return move
+
+
+def _check_here(reconciler: reconcile.Reconciler, move: state.Move,
+                host: str) -> None:
+    if host != reconciler.node.host:
+        raise exceptions.NotPossible(
+            volume=move.volume_id,
+            reason='this has to be done on %s.' % host)

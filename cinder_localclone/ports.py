@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Typed interfaces of the rooms that act, as the work on a volume uses them.
+
+The real rooms satisfy them, and so does the simulated world of the unit
+tests; mypy holds both to it. Sizes are bytes unless a name says otherwise.
+Every effect may be repeated; those that return a bool say whether they did
+anything.
+"""
+
+from collections.abc import Callable
+import typing
+
+from cinder_localclone.dm import tables
+from cinder_localclone.lvm import reports
+from cinder_localclone import state
+from cinder_localclone import survey as surveys
+
+#: A request context of Cinder (``cinder.context.RequestContext``).
+Context: typing.TypeAlias = typing.Any
+#: A volume with its attachments (``cinder.objects.Volume``).
+Volume: typing.TypeAlias = typing.Any
+#: What os-brick says of a host: host, ip, initiator and more.
+Connector: typing.TypeAlias = dict[str, typing.Any]
+
+
+class Services(typing.Protocol):
+    """Which volume services there are."""
+
+    def services(self) -> dict[str, bool]:
+        """All volume services: host and whether it is alive."""
+
+
+class Records(typing.Protocol):
+    """Volumes and moves, as Cinder's database has them.
+
+    What changes a move compares first and raises StaleMove if another
+    service was first; see :class:`cinder_localclone.records.Records`.
+    """
+
+    def volume(self, volume_id: str) -> Volume | None:
+        """A volume with its attachments; None if it is gone."""
+
+    def volumes_of(self, host: str) -> list[Volume]:
+        """All visible volumes whose home is a service host."""
+
+    def move_of(self, volume_id: str) -> state.Move | None:
+        """The move of a volume, or of a volume that was deleted."""
+
+    def get_move(self, shadow_id: str) -> state.Move | None:
+        """The move with this shadow."""
+
+    def is_move(self, shadow_id: str) -> bool:
+        """Whether there is such a move, readable or not."""
+
+    def moves_of(self, host: str) -> list[state.Move]:
+        """All moves from or to a service host."""
+
+    def begin(self, volume: Volume, host: str, event: state.Event,
+              geometry: state.Geometry, locate: Callable[[str], str],
+              auth: str, initiator: str) -> state.Move:
+        """Record the intent to move a volume."""
+
+    def advance(self, move: state.Move, event: state.Event) -> state.Move:
+        """Enter the phase that follows an event."""
+
+    def commit(self, move: state.Move) -> state.Move:
+        """Swap the identities of volume and shadow."""
+
+    def roll_back(self, move: state.Move) -> state.Move:
+        """Swap the identities back and enter ``rolling-back``."""
+
+    def finish(self, move: state.Move, event: state.Event) -> None:
+        """Forget a move."""
+
+    def drop_live_attachment(self, volume_id: str, host: str | None) -> None:
+        """Remove the attachment of a live migration that was refused."""
+
+
+class Stack(typing.Protocol):
+    """The block stack of this node; see :mod:`cinder_localclone.stack`."""
+
+    group: str
+
+    def survey(self) -> surveys.Survey:
+        """What LVM and device-mapper show at this moment."""
+
+    def lvs(self) -> dict[str, reports.LogicalVolume]:
+        """The logical volumes of this backend's groups, by name."""
+
+    def devices(self) -> dict[str, tables.Device]:
+        """The driver's own device-mapper devices, by name."""
+
+    def free_space(self) -> reports.FreeSpace:
+        """What this node can take in."""
+
+    def clone_status(self, shadow_id: str) -> tables.CloneStatus:
+        """How far the kernel has copied."""
+
+    def completed_reads(self, disk: str) -> int:
+        """How many reads a source's disk has completed, failed ones too."""
+
+    def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:
+        """Create the LV of a volume."""
+
+    def activate(self, name: str) -> bool:
+        """Activate an LV; one that is gone is left alone."""
+
+    def remove_lv(self, name: str) -> bool:
+        """Remove an LV."""
+
+    def create_metadata(self, move: state.Move) -> bool:
+        """Create the metadata LV of a move and zero its head, once."""
+
+    def ensure_clone(self, move: state.Move, source: str) -> bool:
+        """The clone is there, over LV, metadata LV and the source's disk."""
+
+    def set_hydration(self, shadow_id: str, enabled: bool) -> bool:
+        """Let the kernel copy, or stop it."""
+
+    def wake_hydration(self, thresholds: dict[str, int]) -> list[str]:
+        """Prompt the kernel to go on; returns the clones that are gone."""
+
+    def remove_clone(self, shadow_id: str) -> bool:
+        """Remove the clone of a move."""
+
+    def ensure_handle_on_lv(self, volume_id: str, lv: str,
+                            size_bytes: int) -> bool:
+        """The handle maps to an LV."""
+
+    def ensure_handle_on_clone(self, volume_id: str, shadow_id: str,
+                               size_bytes: int) -> bool:
+        """The handle maps to the clone of a move."""
+
+    def remove_handle(self, volume_id: str) -> bool:
+        """Remove the handle of a volume."""
+
+    def read_head(self, volume_id: str) -> None:
+        """Prove that a handle can be read."""
+
+    def flush_handle(self, volume_id: str) -> None:
+        """Everything written so far is on stable storage afterwards."""
+
+    def flush_lv(self, lv: str) -> None:
+        """The same for an LV."""
+
+
+class Exports(typing.Protocol):
+    """What this node serves; see :mod:`cinder_localclone.export`."""
+
+    def source_location(self, shadow_id: str) -> str:
+        """Where the source of a move is served (provider_location)."""
+
+    def offer_source(self, move: state.Move) -> bool:
+        """Serve a move's source, read-only, to its destination."""
+
+    def withdraw_source(self, move: state.Move) -> bool:
+        """Stop serving it."""
+
+    def withdraw_strays(self, wanted: Callable[[str], bool]) -> list[str]:
+        """Stop serving the sources of moves that are over."""
+
+    def offer_volume(self, volume_id: str, initiator: str,
+                     auth: str) -> dict[str, typing.Any]:
+        """Serve a volume to a host without this backend."""
+
+    def offer_again(self, volume_id: str, initiator: str,
+                    properties: dict[str, typing.Any]) -> bool:
+        """Serve a volume as before: a reboot forgets all exports."""
+
+    def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
+        """Stop serving a volume to one initiator, or (None) to all."""
+
+    def serving(self, volume_id: str) -> tuple[bool, bool]:
+        """Whether a volume is served; whether not only to a destination."""
+
+    def offered(self) -> set[str]:
+        """The names of all targets that this node serves."""
+
+    def served_to_others(self) -> set[str]:
+        """The volumes that are served to hosts without this backend."""
+
+
+class Sessions(typing.Protocol):
+    """What this node attaches from its peers."""
+
+    def initiator(self) -> str:
+        """This node's iSCSI initiator name; '' if it has none."""
+
+    def attach(self, move: state.Move) -> str:
+        """Log in to a move's source and verify it; the path of its disk."""
+
+    def detach(self, move: state.Move) -> None:
+        """Log out, whatever still uses the disk."""
+
+    def disk(self, move: state.Move) -> str | None:
+        """The path of a move's source disk if a session has it."""
+
+
+class Peers(typing.Protocol):
+    """What one node asks of another: the service ``host``.
+
+    :mod:`cinder_localclone.peer` sends these, by the names of the arguments,
+    and :class:`cinder_localclone.handlers.Handlers` answers. All raise
+    PeerUnreachable if nobody answers in time.
+    """
+
+    def describe(self, context: Context, host: str) -> dict[str, typing.Any]:
+        """What a node is and can take."""
+
+    def prepare(self, context: Context, host: str, shadow_id: str,
+                nonce: str) -> None:
+        """Build the destination's stack of a move before its commit."""
+
+    def converge(self, context: Context, host: str, volume_id: str) -> None:
+        """Have a node take its next steps for a volume; wait a moment.
+
+        It goes on by itself if it needs longer.
+        """
+
+    def converge_soon(self, context: Context, host: str,
+                      volume_id: str) -> None:
+        """The same without waiting; may be lost, raises nothing."""
+
+    def initialize_connection(self, context: Context, host: str,
+                              volume_id: str, connector: Connector
+                              ) -> dict[str, typing.Any]:
+        """Have the volume's home serve it.
+
+        The home may have to wait for a peer itself.
+        """
+
+    def terminate_connection(self, context: Context, host: str,
+                             volume_id: str, connector: Connector | None
+                             ) -> None:
+        """Have the node that has to act end a connection."""
+
+
+class OperatorPeers(Peers, typing.Protocol):
+    """What the operator's command asks besides."""
+
+    def inspect(self, context: Context, host: str, volume_id: str
+                ) -> dict[str, typing.Any]:
+        """What a node has of a volume; see inspection.inspect."""
+
+    def repair(self, context: Context, host: str, volume_id: str
+               ) -> list[str]:
+        """Converge, and say what was done."""
+
+    def abort(self, context: Context, host: str, volume_id: str) -> None:
+        """Roll a move back, as far as that loses nothing."""
+
+    def resume(self, context: Context, host: str, volume_id: str) -> None:
+        """Let a move go on that an attachment holds back."""

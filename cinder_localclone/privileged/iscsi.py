@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The iSCSI initiator: sessions, iscsiadm(8)'s records, logins.
+
+Time limits are in seconds. What runs a command raises CommandFailed or
+CommandTimeout.
+"""
+
+from collections.abc import Iterator
+import errno
+import json
+import os
+import re
+
+from cinder_localclone import privileged
+from cinder_localclone.privileged import process
+from cinder_localclone.privileged import sysfs
+
+#: Exit codes of iscsiadm(8).
+_OK, _SESSION_EXISTS, _NO_SUCH_OBJECT = 0, 15, 21
+
+
+@privileged.entrypoint
+def disks() -> str:
+    """The disks of all iSCSI sessions: JSON of {target name: [path]}."""
+    paths: dict[str, list[str]] = {}
+    for target, device in _sessions():
+        paths[target] = []
+        for root, names, _files in os.walk(device):
+            if os.path.basename(root) == 'block':
+                paths[target] += ['/dev/' + name for name in names]
+                names.clear()
+    return json.dumps(paths)
+
+
+def _sessions() -> Iterator[tuple[str, str]]:
+    """The target name of each iSCSI session, and its device in sysfs."""
+    base = sysfs.iscsi_session()
+    for session in os.listdir(base) if os.path.isdir(base) else ():
+        try:
+            with open(sysfs.iscsi_session(session, 'targetname')) as name:
+                target = name.read().strip()
+        except OSError:
+            continue  # it has just ended
+        yield target, os.path.realpath(
+            sysfs.iscsi_session(session, 'device'))
+
+
+@privileged.entrypoint
+def set_recovery_timeout(path: str, seconds: int) -> None:
+    """How long an iSCSI disk holds I/O while its session is down.
+
+    The kernel refuses it (EBUSY) of a session that is down at the moment;
+    the next reconciliation sets it then.
+
+    :param path: of the disk; of one that is no iSCSI disk nothing is set
+    """
+    session = parse_session(os.path.realpath(sysfs.of_disk(path, 'device')))
+    if session:
+        try:
+            with open(sysfs.iscsi_session(session, 'recovery_tmo'),
+                      'w') as limit:
+                limit.write(str(seconds))
+        except OSError as exc:
+            if exc.errno != errno.EBUSY:
+                raise
+
+
+def parse_session(device: str) -> str | None:
+    """The iSCSI session that a disk's place in sysfs names, if one."""
+    match = re.search(r'/(session\d+)/', device)
+    return match.group(1) if match else None
+
+
+@privileged.entrypoint
+def end_session(iqn: str, timeout: float) -> None:
+    """Log out of a target and forget it, whatever still uses its disk.
+
+    The way out of a hang: I/O that waits for a dead source fails within a
+    second. A target that the records do not know is done already.
+    """
+    process.run('iscsiadm', '-m', 'node', '-T', iqn, '--logout',
+                timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
+    process.run('iscsiadm', '-m', 'node', '-T', iqn, '-o', 'delete',
+                timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
+
+
+@privileged.entrypoint
+def known_portal(iqn: str, timeout: float) -> str:
+    """The portal that the initiator's records have for a target, or ''."""
+    return parse_portal(process.run(
+        'iscsiadm', '-m', 'node', timeout=timeout,
+        ok=(_OK, _NO_SUCH_OBJECT)), iqn)
+
+
+def parse_portal(records: str, iqn: str) -> str:
+    """The portal of a target in what ``iscsiadm -m node`` prints, or ''."""
+    for line in records.splitlines():
+        portal, _space, name = line.partition(' ')
+        if name.strip() == iqn:
+            return portal.rpartition(',')[0]
+    return ''
+
+
+@privileged.entrypoint
+def record_target(iqn: str, portal: str, timeout: float) -> None:
+    """Make the initiator's record of a target, for os-brick to complete.
+
+    By default iscsid asks for 120 s for a target that has been withdrawn
+    (node.session.initial_login_retry_max), and os-brick, which tries three
+    times, keeps all other connections of the node waiting meanwhile.
+    """
+    record = ('iscsiadm', '-m', 'node', '-T', iqn, '-p', portal)
+    process.run(*record, '--interface', 'default', '--op', 'new',
+                timeout=timeout)
+    process.run(*record, '--op', 'update',
+                '-n', 'node.session.initial_login_retry_max', '-v', '0',
+                timeout=timeout)
+
+
+@privileged.entrypoint
+def login(iqn: str, timeout: float) -> None:
+    """Log in as recorded and scan for the disk; a session that exists is ok.
+
+    os-brick records that sessions are scanned by hand, so that only the
+    disks that it asks for appear; of a move's target there is one.
+    """
+    process.run('iscsiadm', '-m', 'node', '-T', iqn, '--login',
+                timeout=timeout, ok=(_OK, _SESSION_EXISTS))
+    for target, device in _sessions():
+        if target == iqn:
+            host = os.path.basename(os.path.dirname(device))
+            process.run('tee', '/sys/class/scsi_host/%s/scan' % host,
+                        stdin=b'0 0 0', timeout=timeout)

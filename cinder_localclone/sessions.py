@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""iSCSI sessions with the sources of moves to this node."""
+
+import json
+import socket
+from typing import Any
+
+from os_brick import exception as brick
+import tenacity
+
+from cinder_localclone import exceptions
+from cinder_localclone import iscsi_target
+from cinder_localclone.privileged import block
+from cinder_localclone.privileged import iscsi
+from cinder_localclone import state
+
+#: Seconds for a peer's portal to accept a connection. iscsiadm itself would
+#: retry a login for two minutes.
+PORTAL_TIMEOUT = 4
+#: Seconds for a disk to appear after a login.
+DISK_TIMEOUT = 10
+
+
+def _connector() -> Any:
+    """os-brick's iSCSI connector, as Cinder configures it."""
+    # Imported here, because it is slow, and a restore may need none.
+    from cinder.volume import volume_utils
+    return volume_utils.brick_get_connector('ISCSI')
+
+
+class Sessions:
+    """What this node attaches from its peers.
+
+    :param command_timeout: limit of a command, seconds
+    :param source_timeout: how long I/O waits for a source that does not
+        answer, seconds
+    """
+
+    def __init__(self, command_timeout: float, source_timeout: int) -> None:
+        self.command_timeout = command_timeout
+        self.source_timeout = source_timeout
+
+    def initiator(self) -> str:
+        """This node's iSCSI initiator name; '' if it has none."""
+        return _connector().get_connector_properties(
+            '', multipath=False, enforce_multipath=False).get(
+                'initiator') or ''
+
+    def disk(self, move: state.Move) -> str | None:
+        """The path of a move's source disk if a session has it."""
+        return _disk_of(move.source_iqn)
+
+    def attach(self, move: state.Move) -> str:
+        """Log in to a move's source; verify that it is that source.
+
+        A session that exists is used, but verified as well.
+
+        :returns: path of the disk
+        :raises WrongSource: if its size or serial number differs; it is
+            logged out again
+        :raises SourceUnreachable: if its portal does not answer
+        :raises LoginFailed: if no disk appears
+        """
+        properties = iscsi_target.connection_properties(
+            move.location or '', move.auth or '')
+        path = self.disk(move)
+        if path is None:
+            _check_portal(properties['target_portal'])
+            iscsi.record_target(
+                properties['target_iqn'], properties['target_portal'],
+                self.command_timeout)
+            path = self._connect(properties)
+        try:
+            _verify(move, path)
+        except exceptions.WrongSource:
+            self.detach(move)
+            raise
+        iscsi.set_recovery_timeout(path, self.source_timeout)
+        return path
+
+    @staticmethod
+    def _connect(properties: dict[str, Any]) -> str:
+        try:
+            path: str = _connector().connect_volume(properties)['path']
+            return path
+        except brick.BrickException as exc:
+            raise exceptions.LoginFailed(
+                iqn=properties['target_iqn'],
+                portal=properties['target_portal'], reason=exc)
+
+    def login_from_records(self, move: state.Move) -> str:
+        """Log in with what this node's own iSCSI records know.
+
+        :returns: path of the disk
+        :raises WrongSource: if it is another disk
+        :raises NotPossible: if the records do not know the source
+        :raises SourceUnreachable: if its portal does not answer
+        :raises LoginFailed: if no disk appears
+        """
+        iqn = move.source_iqn
+        path = _disk_of(iqn)
+        if path is None:
+            portal = iscsi.known_portal(iqn, self.command_timeout)
+            if not portal:
+                raise exceptions.NotPossible(
+                    volume=move.volume_id, reason='this node\'s iSCSI '
+                    'records do not know %s; the volume service logs in to '
+                    'it.' % iqn)
+            _check_portal(portal)
+            iscsi.login(iqn, self.command_timeout)
+            path = _await_disk(iqn)
+            if path is None:
+                raise exceptions.LoginFailed(
+                    iqn=iqn, portal=portal, reason='no disk appeared within '
+                    '%d s.' % DISK_TIMEOUT)
+        _verify(move, path)
+        iscsi.set_recovery_timeout(path, self.source_timeout)
+        return path
+
+    def detach(self, move: state.Move) -> None:
+        """Log out, whatever still uses the disk; nothing on it is dirty."""
+        iscsi.end_session(move.source_iqn, self.command_timeout)
+
+
+def _disk_of(iqn: str) -> str | None:
+    disks = json.loads(iscsi.disks()).get(iqn)
+    return disks[0] if disks else None
+
+
+def _await_disk(iqn: str) -> str | None:
+    path: str | None = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda path: not path),
+        stop=tenacity.stop_after_delay(DISK_TIMEOUT),
+        wait=tenacity.wait_fixed(0.2),
+        retry_error_callback=lambda state: None)(_disk_of, iqn)
+    return path
+
+
+def _check_portal(portal: str) -> None:
+    """:raises SourceUnreachable: if it does not accept a connection"""
+    host, _colon, port = portal.rpartition(':')
+    try:
+        socket.create_connection(
+            (host.strip('[]'), int(port)), PORTAL_TIMEOUT).close()
+    except OSError as exc:
+        raise exceptions.SourceUnreachable(portal=portal, reason=exc)
+
+
+def _verify(move: state.Move, path: str) -> None:
+    """:raises WrongSource: if the disk is not that of the move's source"""
+    size, serial = block.identity(path)
+    reason = ''
+    if serial != move.volume_id:
+        reason = 'serial number "%s" instead of "%s"' % (
+            serial, move.volume_id)
+    elif size != move.size_bytes:
+        reason = '%d bytes instead of %d' % (size, move.size_bytes)
+    if reason:
+        raise exceptions.WrongSource(
+            iqn=move.source_iqn, device=path, reason=reason)

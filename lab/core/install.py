@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the lab needs on this machine: packages, and a venv in a cache."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import pathlib
+import shutil
+
+from lab.core import node
+from lab.core import process
+
+HERE = pathlib.Path(__file__).parent
+PACKAGES = {  # Debian package: something it brings
+    'user-mode-linux': '/usr/bin/linux.uml', 'patchelf': '/usr/bin/patchelf',
+    'qemu-system-common': '/usr/bin/qemu-storage-daemon',
+    'mariadb-server': '/usr/sbin/mariadbd',
+    'rabbitmq-server': '/usr/lib/rabbitmq/bin/rabbitmq-server',
+    'lvm2': '/usr/sbin/lvm', 'dmsetup': '/usr/sbin/dmsetup',
+    'thin-provisioning-tools': '/usr/sbin/thin_check',
+    'open-iscsi': '/usr/sbin/iscsiadm', 'kmod': '/usr/sbin/modprobe',
+    'udev': '/lib/systemd/systemd-udevd', 'iproute2': '/usr/sbin/ip',
+    'e2fsprogs': '/usr/sbin/mkfs.ext4', 'xfsprogs': '/usr/sbin/mkfs.xfs',
+    'fio': '/usr/bin/fio', 'python3-venv': '/usr/share/python-wheels',
+    'python3-dev': '/usr/include/python3.11/Python.h',
+    'gcc': '/usr/bin/gcc', 'libffi-dev': '/usr/include/x86_64-linux-gnu/'
+    'ffi.h', 'util-linux': '/usr/bin/setsid', 'git': '/usr/bin/git',
+}
+#: Only for a lab with Nova.
+NOVA_PACKAGES = {
+    'libvirt-daemon': '/usr/sbin/libvirtd',
+    'libvirt-clients': '/usr/bin/virsh',
+    'libvirt-dev': '/usr/include/libvirt/libvirt.h',
+    'pkg-config': '/usr/bin/pkg-config',
+    'dbus-daemon': '/usr/bin/dbus-daemon',
+    'qemu-system-x86': '/usr/bin/qemu-system-x86_64',
+    'qemu-utils': '/usr/bin/qemu-img',
+    'libc6-dev': '/usr/lib/x86_64-linux-gnu/libc.a',
+    'syslinux': '/usr/bin/syslinux', 'mtools': '/usr/bin/mcopy',
+    # Nova's cold migration: a client; a server that apt does not start.
+    'openssh-client': '/usr/bin/ssh', 'dropbear-bin': '/usr/sbin/dropbear',
+    'openssh-sftp-server': '/usr/lib/sftp-server',
+}
+REQUIREMENTS = (
+    'cinder', 'keystone', 'glance', 'python-openstackclient',
+    'openstacksdk', 'os-brick', 'PyMySQL', 'uWSGI', 'python-memcached',
+    'rtslib-fb', 'rich', 'stestr', 'ddt', 'taskflow', 'fixtures',
+    'testtools', 'oslotest', 'setuptools<81')
+NOVA_REQUIREMENTS = ('nova', 'openstack-placement', 'libvirt-python')
+
+
+def cache_directory() -> pathlib.Path:
+    return pathlib.Path(os.environ.get(
+        'LOCALCLONE_LAB_CACHE', '/var/cache/localclone-lab'))
+
+
+def check() -> None:
+    """:raises LabError: with all that this machine lacks and apt can't mend"""
+    lacks = node.missing()
+    if lacks:
+        raise process.LabError(
+            'This machine cannot run the lab:\n  - ' + '\n  - '.join(lacks))
+
+
+@contextlib.contextmanager
+def _locked(name):
+    """Two labs that start at once build the cache one after the other."""
+    directory = cache_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / (name + '.lock'), 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield directory
+
+
+def packages(progress, *, nova=False, more=()) -> None:
+    """Install Debian's packages without starting their daemons.
+
+    :param more: packages, each with a path that shows it is there
+    """
+    wanted = dict(PACKAGES, **(NOVA_PACKAGES if nova else {}), **dict(more))
+    lacking = [name for name, path in wanted.items()
+               if not os.path.exists(path)]
+    if lacking:
+        with _locked('apt'):
+            progress('apt: %s' % ' '.join(lacking))
+            policy = pathlib.Path('/usr/sbin/policy-rc.d')
+            ours = not policy.exists()
+            if ours:
+                policy.write_text('#!/bin/sh\nexit 101\n')
+                policy.chmod(0o755)
+            try:
+                process.run('apt-get', 'update', '-qq', timeout=600)
+                process.run(
+                    'apt-get', 'install', '-y', '-qq',
+                    '--no-install-recommends', *lacking, timeout=1800,
+                    env=dict(os.environ, DEBIAN_FRONTEND='noninteractive'))
+            finally:
+                if ours:
+                    policy.unlink()
+    # Where nodes mount their kernel's modules; not on a container's root.
+    os.makedirs('/lib/modules', exist_ok=True)
+    if nova:  # likewise, a file system in a node's memory
+        os.makedirs('/var/cache/libvirt', exist_ok=True)
+
+
+def take_apart(directory, *names, options=()) -> None:
+    """Fill a directory with what Debian packages hold; none is installed.
+
+    :param options: of apt-get
+    """
+    # As root, without apt's own user: it may not enter the directory.
+    process.run('apt-get', '-qq', '-o', 'APT::Sandbox::User=root', *options,
+                'download', *names, cwd=directory, timeout=600)
+    for package in sorted(directory.glob('*.deb')):
+        process.run('dpkg-deb', '-x', str(package), str(directory))
+
+
+def venv(progress, nova=False) -> pathlib.Path:
+    """The venv with OpenStack, built once for each set of requirements.
+
+    Nova is added to it when first asked for: what is there already stays
+    as it is, so labs that run from it do not notice.
+    """
+    constraints = HERE / 'constraints.txt'
+    digest = hashlib.sha256(
+        constraints.read_bytes() + ' '.join(REQUIREMENTS).encode()
+    ).hexdigest()[:12]
+    with _locked('venv') as directory:
+        path = directory / ('venv-' + digest)
+        pip = [str(path / 'bin/pip'), 'install', '-q',
+               '--disable-pip-version-check', '-c', str(constraints)]
+        if not (path / 'complete').exists():
+            progress('OpenStack from PyPI into %s (minutes, once)' % path)
+            shutil.rmtree(path, ignore_errors=True)
+            process.run('/usr/bin/python3', '-m', 'venv', str(path),
+                        timeout=120)
+            process.run(*pip, 'wheel', 'setuptools<81', timeout=300)
+            process.run(*pip, *REQUIREMENTS, timeout=2400)
+            (path / 'complete').touch()
+        if nova:
+            _add_nova(path, pip, progress)
+        return path
+
+
+def _add_nova(path, pip, progress):
+    constraints = HERE / 'constraints_nova.txt'
+    done = path / ('complete-nova-' + hashlib.sha256(
+        constraints.read_bytes() + ' '.join(NOVA_REQUIREMENTS).encode()
+    ).hexdigest()[:12])
+    if not done.exists():
+        progress('Nova and Placement from PyPI (minutes, once)')
+        process.run(*pip, '-c', str(constraints), *NOVA_REQUIREMENTS,
+                    timeout=2400)
+        done.touch()
+
+
+def template(name: str, inputs: bytes, build, progress,
+             stale=lambda path: False) -> pathlib.Path:
+    """A directory built once for its inputs, to be copied from.
+
+    :param build: called with the directory to fill
+    :param stale: called with it; whether it must be built again
+    """
+    digest = hashlib.sha256(inputs).hexdigest()[:12]
+    with _locked(name) as directory:
+        path = directory / ('%s-%s' % (name, digest))
+        if not (path / 'complete').exists() or stale(path):
+            progress('making the %s template (once)' % name)
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir(parents=True)
+            build(path)
+            (path / 'complete').touch()
+        return path

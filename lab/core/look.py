@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is on the nodes and in the database, for demo and tests."""
+
+import re
+
+from lab.core import process
+
+
+def clones(node):
+    """The clones of a node: {name: (hydrated, all regions, region bytes)}"""
+    progress = {}
+    for name, region, hydrated, regions in re.findall(
+            r'(?m)^(\S+): \d+ \d+ clone \d+ \d+/\d+ (\d+) (\d+)/(\d+) ',
+            node.run('dmsetup status --noflush', check=False,
+                     timeout=30).stdout):
+        progress[name] = int(hydrated), int(regions), int(region) * 512
+    return progress
+
+
+def clone_progress(node):
+    """Hydrated and all regions, region bytes; None without a clone."""
+    return next(iter(clones(node).values()), None)
+
+
+def leftovers(node, volume_id):
+    """What a node still has that has to do with moving volumes, in words.
+
+    :param volume_id: whose handle must not be there either; None: any may
+    """
+    left = []
+    for line in node.run('dmsetup ls 2>/dev/null', check=False
+                         ).stdout.splitlines():
+        name = line.split()[0] if line.strip() else ''
+        if name.startswith('localclone-clone') or (
+                volume_id and name == 'localclone-' + volume_id):
+            left.append('device ' + name)
+    for line in node.run('lvs --noheadings -o lv_name 2>/dev/null'
+                         ).stdout.split():
+        if line.startswith('localclone-meta'):
+            left.append('LV ' + line)
+    for line in node.run('ls /sys/kernel/config/target/iscsi', check=False
+                         ).stdout.split():
+        if 'localclone-' in line:
+            left.append('export ' + line)
+    for line in node.run('iscsiadm -m session 2>/dev/null', check=False
+                         ).stdout.splitlines():
+        left.append('session ' + line)
+    return left
+
+
+def volume_lvs(node):
+    """The names of the LVs that hold volumes on a node."""
+    return sorted(name for name in node.run(
+        'lvs --noheadings -o lv_name cinder-volumes 2>/dev/null'
+    ).stdout.split() if name.startswith('volume-'))
+
+
+def sql(lab, statement):
+    """Rows of the lab's Cinder database, as lists of strings."""
+    out = process.run(
+        'mariadb', '--socket=%s' % (lab.control.directory / 'mysql.sock'),
+        '-uroot', '-N', '-B', 'cinder', '-e', statement)
+    return [line.split('\t') for line in out.splitlines()]
+
+
+def shadows(lab):
+    """The moves in the database: (volume id, token)."""
+    return [(row[0].partition(':')[2], row[1]) for row in sql(
+        lab, "SELECT migration_status, replication_driver_data FROM volumes "
+        "WHERE deleted = 0 AND migration_status LIKE 'target:%'")]
+
+
+def wait_moved(lab, volume_id, timeout=300):
+    """Wait until a volume's move has ended with success."""
+    def ended():
+        if any(moving == volume_id for moving, _token in shadows(lab)):
+            return None
+        volume = lab.cinder().get('/volumes/' + volume_id).json()['volume']
+        return volume['migration_status'] == 'success'
+    return process.wait_for('the move of %s to end' % volume_id, ended,
+                            timeout, lab.logs / 'node2.cinder-localclone.log',
+                            every=1)
+
+
+def wait_deleted(lab, timeout=90):
+    """Wait until neither the database nor a node has a volume."""
+    process.wait_for(
+        'the volumes to go', lambda: not (sql(
+            lab, 'SELECT id FROM volumes WHERE deleted = 0') or any(
+                volume_lvs(node) for node in lab.nodes.values())), timeout,
+        lab.logs / 'node2.cinder-localclone.log', every=1)
+
+
+def take_volumes(lab, node=None):
+    """The scheduler may choose this node alone for a volume; None: any.
+
+    By SQL: the API's way leaves the row as it was within a heartbeat.
+    """
+    sql(lab, "UPDATE services SET disabled = (%s) WHERE `binary` = "
+        "'cinder-volume'" % ("host NOT LIKE '%s@%%'" % node if node else 0))

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node: a kernel of its own (user-mode Linux), disks, commands in it."""
+
+import base64
+import collections
+import json
+import os
+import shlex
+import signal
+import socket
+import struct
+import threading
+
+from lab.core import agent
+from lab.core import process
+from lab.core import zero_page
+
+Done = collections.namedtuple('Done', 'returncode stdout stderr')
+BOOT_TIMEOUT = 60
+SERVICE_TIMEOUT = 180
+#: Cinder logs it when a driver takes requests.
+READY = 'Driver post RPC initialization completed'
+
+
+class Running:
+    """A command that runs in a node; read it while it does."""
+
+    def __init__(self, connection):
+        self._connection = connection
+        self.stdout = b''
+        self.stderr = b''
+        self.returncode = None
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self):
+        try:
+            with self._connection.makefile('rb') as reader:
+                while True:
+                    head = reader.read(5)
+                    if len(head) < 5:
+                        break
+                    data = reader.read(struct.unpack('>I', head[1:])[0])
+                    if head[:1] == b'o':
+                        self.stdout += data
+                    elif head[:1] == b'e':
+                        self.stderr += data
+                    else:
+                        self.returncode = int(data)
+                        break
+        except OSError:
+            pass
+
+    def wait(self, timeout=None):
+        """The exit code; None if it still runs or the node is gone."""
+        self._thread.join(timeout)
+        return self.returncode
+
+    @property
+    def running(self):
+        return self._thread.is_alive()
+
+    def kill(self):
+        """Hang up: the agent then kills the command."""
+        try:
+            self._connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._connection.close()
+
+
+class Node:
+    """One node of a lab.
+
+    :param lab: the :class:`lab.lab.Lab` it belongs to
+    """
+
+    def __init__(self, lab, number):
+        self.lab = lab
+        self.name = 'node%d' % number
+        self.address = '192.0.2.1%d' % number
+        self.tap = 'tap%d' % number
+        self.directory = lab.directory / self.name
+        self.console = lab.logs / ('%s.console.log' % self.name)
+        self._ready = {}
+
+    # -- power
+
+    def create_disks(self):
+        """Two sparse files: vda for the driver, vdb for the stock one."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for disk in ('vda', 'vdb'):
+            with open(self.directory / (disk + '.img'), 'wb') as image:
+                image.truncate(self.lab.settings['disk_gib'] << 30)
+
+    def power_on(self):
+        """Boot on the disks as they are; returns when commands can run."""
+        memory = '3072M' if self.lab.settings['nova'] else '1536M'
+        kernel = self.lab.settings['kernel']
+        self._start_disks()
+        self.lab.processes.start(self.name, [
+            kernel['binary'], 'mem=' + memory,
+            'umid=%s-%s' % (self.lab.name, self.name),
+            'uml_dir=%s' % self.lab.directory,
+            'virtio_uml.device=%s:2:1' % (self.directory / 'vda.sock'),
+            'virtio_uml.device=%s:2:2' % (self.directory / 'vdb.sock'),
+            # The same address after each boot: neighbours remember it.
+            'vec0:transport=tap,ifname=%s,depth=128,gro=1,'
+            'mac=02:00:00:00:00:%s' % (self.tap, self.address[-2:]),
+            'rootfstype=hostfs', 'rootflags=/', 'rw', 'quiet',
+            'seccomp=auto',  # instead of ptrace, if the kernel can
+            'init=%s/lab/core/node_init.sh' % self.lab.repo,
+            'con=null', 'con0=null,fd:1', 'lc_name=' + self.name,
+            'lc_address=' + self.address, 'lc_repo=%s' % self.lab.repo,
+            'lc_venv=%s' % self.lab.venv,
+            'lc_modules=' + kernel['modules'],
+            'lc_records=%s' % (self.directory / 'iscsi'),
+        ], self.console, env={'TMPDIR': '/dev/shm'})
+        process.wait_for('%s to boot' % self.name, self._answers,
+                         BOOT_TIMEOUT, self.console)
+
+    def _start_disks(self):
+        for disk in ('vda', 'vdb'):
+            image = self.directory / (disk + '.img')
+            below = ('driver=file,node-name=a,filename=%s,cache.direct=on,'
+                     'discard=unmap' % image)
+            if disk == 'vda' and self.lab.settings['disks'] == 'volatile':
+                cache = self.directory / 'cache.sock'
+                cache.unlink(missing_ok=True)
+                self.lab.processes.start(
+                    self.name + '-cache',
+                    ['/usr/bin/python3', '-S',
+                     self.lab.repo / 'lab/core/volatile_disk.py',
+                     '--file', image, '--socket', cache,
+                     '--report', self.directory / 'power-cut.json'],
+                    self.lab.logs / ('%s.cache.log' % self.name))
+                process.wait_for('the cache of %s' % self.name,
+                                 cache.exists, 20)
+                below = ('driver=nbd,node-name=a,server.type=unix,'
+                         'server.path=%s,discard=unmap' % cache)
+            sock = self.directory / (disk + '.sock')
+            server = self.directory / (disk + '.server')
+            for each in (sock, server):
+                each.unlink(missing_ok=True)
+            log = self.lab.logs / ('%s.%s.log' % (self.name, disk))
+            self.lab.processes.start('%s-%s' % (self.name, disk), [
+                'qemu-storage-daemon', '--blockdev', below,
+                '--object', 'iothread,id=io1', '--export',
+                'type=vhost-user-blk,id=e,node-name=a,addr.type=unix,'
+                'addr.path=%s,writable=on,iothread=io1' % server,
+            ], log)
+            process.wait_for('disk %s of %s' % (disk, self.name),
+                             server.exists, 20)
+            self.lab.processes.start(
+                '%s-%s-zeroes' % (self.name, disk), zero_page.command(
+                    self.lab.settings['kernel']['binary'], sock, server), log)
+            process.wait_for('disk %s of %s' % (disk, self.name),
+                             sock.exists, 20)
+
+    def power_cut(self):
+        """End the node at once; its cache loses part of what it held."""
+        processes = self.lab.processes
+        processes.kill(self.name)
+        for disk in ('vda', 'vdb'):
+            processes.kill('%s-%s' % (self.name, disk))
+            processes.kill('%s-%s-zeroes' % (self.name, disk))
+        pid = processes.signal(self.name + '-cache', signal.SIGUSR1)
+        if pid:
+            process.wait_for('the cache of %s to drop' % self.name,
+                             lambda: process.reap(pid), 20, every=0.05)
+
+    @property
+    def is_on(self):
+        return self.lab.processes.pid(self.name) is not None
+
+    # -- network
+
+    def network_cut(self):
+        """Nothing arrives any more; the node's own link stays up."""
+        self._ip('link', 'set', self.tap, 'nomaster')
+
+    def network_heal(self):
+        self._ip('link', 'set', self.tap, 'master', 'br0')
+
+    def netem(self, *words):
+        """Delay, loss or rate of what the node sends (tc-netem(8)).
+
+        No words: none of it. In the node, whose kernel has netem for sure.
+        """
+        if words:  # at once: several may ask at a time
+            self.run(['tc', 'qdisc', 'replace', 'dev', 'vec0', 'root',
+                      'netem', *words])
+        else:
+            self.run('tc qdisc del dev vec0 root', check=False)
+
+    def _ip(self, *words):
+        self.lab.host_run('ip', *words)
+
+    # -- commands
+
+    def _connect(self):
+        connected = []
+
+        def connect():  # a socket stays in the namespace of its making
+            process.enter_namespace(self.lab.namespace)
+            try:
+                connected.append(socket.create_connection(
+                    (self.address, agent.PORT), timeout=5))
+            except OSError as exc:
+                connected.append(exc)
+        thread = threading.Thread(target=connect)
+        thread.start()
+        thread.join()
+        if isinstance(connected[0], Exception):
+            raise process.LabError('%s does not answer: %s' % (
+                self.name, connected[0]))
+        connected[0].settimeout(None)
+        return connected[0]
+
+    def _answers(self):
+        if not self.is_on:
+            raise process.LabError('%s did not boot; see %s' % (
+                self.name, self.console))
+        try:
+            return self.run('true', timeout=5).returncode == 0
+        except process.LabError:
+            return False
+
+    def popen(self, command, timeout=3600, stdin=b''):
+        """Start a command (a shell line, or words) in the node."""
+        if not isinstance(command, str):
+            command = shlex.join(str(word) for word in command)
+        connection = self._connect()
+        connection.sendall(json.dumps({
+            'command': command, 'timeout': timeout,
+            'input': base64.b64encode(stdin).decode()}).encode() + b'\n')
+        return Running(connection)
+
+    def run(self, command, timeout=60, check=True, stdin=b''):
+        """Run a command in the node and return what it printed.
+
+        :raises LabError: if it failed (with check), or the node is gone
+        """
+        running = self.popen(command, timeout, stdin)
+        code = running.wait(timeout + 10)
+        done = Done(code, running.stdout.decode(errors='replace'),
+                    running.stderr.decode(errors='replace'))
+        if code is None:
+            running.kill()
+            raise process.LabError('%s: no answer to %s' % (
+                self.name, command))
+        if check and code:
+            raise process.LabError('%s: %s: exit code %d\n%s%s' % (
+                self.name, command, code, done.stdout[-2000:],
+                done.stderr[-2000:]))
+        return done
+
+    # -- services
+
+    def service(self, action, backend='localclone'):
+        """start, stop, kill or restart a volume service of this node."""
+        self._ready[backend] = self.service_log(backend).count(READY)
+        steps = self.lab.directory / 'steps'
+        stepping = (backend == 'localclone'
+                    and self.lab.settings.get('stepping'))
+        if stepping:
+            steps.mkdir(exist_ok=True)
+        self.daemon(action, 'cinder-' + backend, 'cinder-volume',
+                    self.directory / ('%s.conf' % backend),
+                    '%s -m lab.faults.stepping %s %s %d ' % (
+                        self.lab.python, steps, self.name, stepping)
+                    if stepping else '')
+
+    def wait_service(self, backend='localclone'):
+        """Wait until what :meth:`service` has started takes requests."""
+        process.wait_for(
+            'the service of %s' % self.name,
+            lambda: self.service_log(backend).count(READY) > self._ready.get(
+                backend, 0), SERVICE_TIMEOUT, every=0.5)
+
+    @property
+    def serves(self):
+        """Whether its volume service runs."""
+        return self.is_on and not self.run(
+            'kill -0 -- -$(cat /run/cinder-localclone.pid)',
+            check=False).returncode
+
+    def operator(self, *words):
+        """Run ``cinder-localclone`` with the service's configuration."""
+        return self.run(
+            [self.lab.python, '-W', 'ignore', '-m',
+             'cinder_localclone.cmd.main', '--config-file',
+             self.directory / 'localclone.conf', *words],
+            timeout=120, check=False)
+
+    def daemon(self, action, name, program, conf, runner=''):
+        """start, stop, kill or restart an OpenStack service of this node.
+
+        :param name: of its log and pid file
+        :param runner: what runs the program, if it does not run by itself
+        """
+        pid = '/run/%s.pid' % name
+        if action in ('stop', 'kill', 'restart'):
+            number = 'KILL' if action == 'kill' else 'TERM'
+            self.run(
+                'p=$(cat %(pid)s 2>/dev/null) || exit 0; '
+                'kill -%(number)s -- -$p; for i in $(seq 150); do '
+                'kill -0 -- -$p 2>/dev/null || break; sleep 0.1; done; '
+                'kill -KILL -- -$p 2>/dev/null; rm -f %(pid)s' % {
+                    'pid': pid, 'number': number}, timeout=30)
+        if action in ('start', 'restart'):
+            self.run(
+                'PATH=$PATH:%(venv)s/bin setsid '
+                '%(runner)s%(venv)s/bin/%(program)s '
+                '--config-file %(conf)s >>%(log)s 2>&1 </dev/null & '
+                'echo $! >%(pid)s' % {
+                    'venv': self.lab.venv, 'program': program, 'conf': conf,
+                    'runner': runner,
+                    'log': self.lab.logs / (
+                        '%s.%s.log' % (self.name, name)), 'pid': pid})
+
+    def service_log(self, backend='localclone'):
+        path = self.lab.logs / ('%s.cinder-%s.log' % (self.name, backend))
+        return path.read_text(errors='replace') if path.exists() else ''
+
+
+def missing() -> list[str]:
+    """What a machine lacks to run nodes, in words."""
+    found = []
+    if os.uname().machine != 'x86_64':
+        found.append('user-mode Linux needs an x86-64 machine')
+    if os.geteuid():
+        found.append('the lab makes network namespaces: run it as root')
+    if not os.path.exists('/dev/net/tun'):
+        found.append('/dev/net/tun is missing (module tun)')
+    return found

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The other demo: Nova live-migrates a server that writes all the time."""
+
+import sys
+import time
+
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
+from lab.demos import show
+from lab.nova import server as servers
+
+#: So slow that a live migration can be aborted, as tc-netem(8) has it.
+SLOW = ('rate', '15mbit')
+
+
+class LiveMigration:
+    """One run of it.
+
+    :param size: of the data volume, in GiB
+    """
+
+    def __init__(self, lab, size, report):
+        self.lab = lab
+        self.size = size
+        self.report = report
+        self.volumes = []
+
+    def run(self):
+        """All steps."""
+        self.boot()
+        first = self.server.node
+        second = next(node for node in self.lab.nodes.values()
+                      if node is not first)
+        self.abort(first, second)
+        self.migrate(first, second)
+        if not self.back(second, first):
+            self.settle(second, first)
+            self.migrate(second, first)
+        self.settle(first, second)
+        self.delete()
+
+    # -- steps
+
+    def boot(self):
+        """A server from a volume, with a second volume."""
+        began = time.monotonic()
+        root = servers.boot_volume(self.lab)
+        home = instances.home(self.lab, root)
+        self.report.step('boot volume of 1 GiB from the image',
+                         time.monotonic() - began, 'home: ' + home)
+        began = time.monotonic()
+        data = instances.create_volume(self.lab.cinder(), self.size,
+                                       node=home)
+        self.report.step('data volume of %d GiB' % self.size,
+                         time.monotonic() - began, 'home: ' + home)
+        self.volumes = [root, data]
+        began = time.monotonic()
+        self.server = servers.Server.boot(self.lab, root, home)
+        self.report.step('server ACTIVE', time.monotonic() - began,
+                         'on %s, from the volume' % home)
+        self.report.step('data volume attached', self.server.attach(data))
+        began = time.monotonic()
+        self.prove('the guest writes to both volumes', began,
+                   self.server.wait_verified)
+
+    def abort(self, source, target):
+        """Abort one; nothing of it stays."""
+        began = time.monotonic()
+        source.netem(*SLOW)
+        try:
+            number = len(self.server.migrations()) + 1
+            self.server.live_migrate(target).raise_for_status()
+            record = self.server.wait_migration(number, 'running')
+            self.report.check(
+                'both volumes are on both nodes while the guest moves',
+                len(look.shadows(self.lab)) == 2)
+            status = self.server.abort(record)
+        finally:
+            source.netem()
+        self.report.step('live migration to %s aborted' % target.name,
+                         time.monotonic() - began,
+                         'Nova calls it ' + status)
+        began = time.monotonic()
+        self.report.check(
+            'nothing left of it: LV, clone, export, session, shadow',
+            *self.gone(target, source))
+        status = self.server.show()['status']
+        if status == 'ERROR':
+            self.server.reset_state()
+        self.prove('the guest never noticed', began,
+                   self.server.wait_writing,
+                   'Nova said %s: state reset' % status
+                   if status == 'ERROR' else '')
+        self.report.check(
+            'server and volumes are still on ' + source.name,
+            {self.server.node.name} == {source.name} == self.homes())
+
+    def migrate(self, source, target):
+        """Live-migrate; the copies of the volumes go on after it."""
+        seconds = self.server.migrate(target)
+        self.arrived = time.monotonic()
+        downtime = self.server.downtime()
+        self.report.step(
+            'live migration to ' + target.name, seconds,
+            'the guest stood still for ' + (
+                'an unknown time' if downtime is None
+                else '%.2f s' % downtime))
+        self.report.check('server is on ' + target.name,
+                          self.server.node is target)
+
+    def back(self, source, target):
+        """Ask for the way back at once; whether the server went."""
+        before = self.copying(source)
+        told = {message['id'] for message in self.messages()}
+        number = len(self.server.migrations()) + 1
+        answer = self.server.live_migrate(target)
+        status = 'refused' if answer.status_code >= 400 else (
+            self.server.wait_migration(number, 'completed', 'error',
+                                       'failed')['status'])
+        if status == 'completed':
+            self.arrived = time.monotonic()
+            self.report.check(
+                'back on %s while the copy still ran' % target.name,
+                before and self.server.node is target,
+                before or 'copied already: use a larger SIZE')
+            return True
+        after = self.copying(source)
+        said = [message['user_message'] for message in self.messages()
+                if message['id'] not in told]
+        self.report.check('the way back is asked for while the copy runs',
+                          before and after,
+                          '%s; after the answer: %s' % (
+                              before or 'copied already: use a larger SIZE',
+                              after or 'copied'))
+        self.report.check(
+            'it is refused, and the owner is told why',
+            self.server.node is source
+            and any('is being moved' in text for text in said),
+            ' '.join(said) or 'no message; Nova: %s %s' % (
+                status, answer.text[:150]))
+        if self.server.show()['status'] == 'ERROR':
+            self.server.reset_state()
+        left = self.server.forget_refused()
+        self.prove('the guest never noticed', time.monotonic(),
+                   self.server.wait_writing,
+                   '%d reserved attachment deleted, as an operator has to' %
+                   left if left else '')
+        return False
+
+    def copying(self, node):
+        """How far the volumes' copies are, in words; '' if none runs."""
+        return ', '.join('%d of %d regions local' % progress[:2]
+                         for progress in look.clones(node).values())
+
+    def messages(self):
+        """``openstack volume message list`` of both volumes."""
+        messages = self.lab.cinder().get('/messages').json()['messages']
+        return [message for message in messages
+                if message['resource_uuid'] in self.volumes]
+
+    def settle(self, here, there):
+        """Wait until both volumes are local; prove it."""
+        rates = self.watch(here)
+        for volume in self.volumes:
+            look.wait_moved(self.lab, volume, timeout=600)
+        self.report.step('copied and cut over, from the arrival on',
+                         time.monotonic() - self.arrived, rates)
+        self.report.check(
+            'source gone on %s: LV, export, session, shadow' % there.name,
+            *self.gone(there, here))
+        self.report.check('homes are ' + here.name,
+                          self.homes() == {here.name})
+        self.prove('every block read back, none wrong', time.monotonic(),
+                   self.server.wait_verified)
+
+    def delete(self):
+        """Delete server and volumes; nothing stays."""
+        began = time.monotonic()
+        root, data = self.volumes
+        self.server.detach(data)
+        self.server.delete()
+        cinder = self.lab.cinder()
+        instances.wait_status(cinder, root, 'available')
+        for volume in self.volumes:
+            cinder.delete('/volumes/' + volume).raise_for_status()
+        look.wait_deleted(self.lab)
+        self.report.step('detached, server and volumes deleted',
+                         time.monotonic() - began)
+        self.report.check('no LV left on either node', True)
+
+    # -- what is so
+
+    def homes(self):
+        """The nodes that have the data of the volumes."""
+        return {instances.home(self.lab, volume) for volume in self.volumes}
+
+    def gone(self, empty, other):
+        """Whether nothing is left of moving volumes: (good, what is)."""
+        def rest():
+            return (look.volume_lvs(empty) + look.leftovers(other, None)
+                    + [left for volume in self.volumes
+                       for left in look.leftovers(empty, volume)]
+                    + look.shadows(self.lab))
+        try:
+            process.wait_for('all to go', lambda: not rest(), 60, every=1)
+        except process.LabError:
+            pass
+        left = rest()
+        return not left, left or ''
+
+    def prove(self, what, began, wait, detail=''):
+        """Let the guest go on for a while; what it says must be clean."""
+        console = wait(*self.volumes)
+        blocks = [console.of(volume) for volume in self.volumes]
+        self.report.check(
+            what, console.clean, console.bad[:3] or detail
+            or '%d + %d blocks, %d + %d reads, 0 wrong (%.0f s)' % (
+                blocks[0]['blocks'], blocks[1]['blocks'],
+                blocks[0]['reads'], blocks[1]['reads'],
+                time.monotonic() - began))
+
+    def watch(self, node):
+        """Progress until no clone is left; in words, how fast it was."""
+        from rich import progress as bars
+        began, copied = time.monotonic(), {}
+        with bars.Progress(
+                bars.TextColumn('  copying to ' + node.name),
+                bars.BarColumn(), bars.TaskProgressColumn(),
+                bars.TransferSpeedColumn(), bars.TimeRemainingColumn(),
+                console=self.report.console) as bar:
+            tasks = {}
+            while time.monotonic() - began < 300 + 120 * self.size:
+                clones = look.clones(node)
+                for name, (hydrated, regions, size) in clones.items():
+                    if name not in tasks:
+                        tasks[name] = bar.add_task(name)
+                        copied[name] = [hydrated * size, 0]
+                    copied[name][1] = hydrated * size
+                    bar.update(tasks[name], completed=hydrated * size,
+                               total=regions * size)
+                if not clones:
+                    break
+                last = time.monotonic()
+                time.sleep(1)
+        if not copied:
+            return 'copied before it could be watched'
+        moved = sum(end - start for start, end in copied.values())
+        return '%.0f MiB/s, both together, with the guest writing' % (
+            moved / 2**20 / max(1, last - began))
+
+
+def main():
+    """The command; its exit code."""
+    command = show.Show(
+        'live-migration', 'lab.demos.live_migration',
+        'A volume follows its instance',
+        'Bring up two real nodes with Nova, live-migrate a server with two '
+        'volumes while it writes, there and back, abort once, prove every '
+        'block.', lab_name='live', nova=True)
+    command.add_size('data volume')
+    return command.main(lambda lab, options, report: LiveMigration(
+        lab, options.size, report).run())
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab that faults happen in: brought up, broken, repaired."""
+
+import concurrent.futures
+import contextlib
+import signal
+import time
+
+from lab.core import api
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
+from lab.faults import disk as disks
+from lab.faults import injectors
+
+#: Reconciliation runs often, so that a cell need not wait for it.
+OPTIONS = {'localclone_move_interval': 3, 'localclone_node_interval': 12}
+#: How much smaller volumes are than Cinder thinks.
+SCALE = 8
+#: GiB of each node's disk; small, so that it can be filled.
+DISK = 8
+PATTERN = 'another-tenant'
+
+
+def in_parallel(calls, most=None):
+    """Run all; the first error is raised when all have ended.
+
+    :param most: how many at a time; None: all
+    """
+    calls = list(calls)
+    with concurrent.futures.ThreadPoolExecutor(
+            most or max(1, len(calls))) as pool:
+        futures = [pool.submit(call) for call in calls]
+    return [future.result() for future in futures]
+
+
+class Environment:
+    """A lab and what must be untouched in it.
+
+    :param say: called with a line of progress
+    """
+
+    def __init__(self, lab, say=print):
+        self.lab = lab
+        self.say = say
+        self.bystanders = []
+        self.steps = lab.directory / 'steps'
+
+    @property
+    def nodes(self):
+        """The nodes of the lab, by name."""
+        return self.lab.nodes
+
+    # -- up
+
+    def up(self):
+        """Bring the lab up if it is not, with a volume of another project
+        on each node that nothing here may touch.
+        """
+        if not self.lab.is_up:
+            self.lab.up(progress=lambda text: self.say('lab: ' + text),
+                        stepping=SCALE, api_threads=16, options=OPTIONS,
+                        disk_gib=DISK)
+        if not self.lab.settings.get('stepping'):
+            raise process.LabError('lab "%s" was not brought up for faults: '
+                                   'take it down first' % self.lab.name)
+        self.heal()
+        self._sweep()
+        for user in ('demo', 'admin'):
+            self.lab.cinder().put(
+                '/os-quota-sets/' + self.lab.cinder(user).project,
+                {'quota_set': {'volumes': 100, 'gigabytes': 1000}}
+            ).raise_for_status()
+        for node in self.nodes.values():
+            self.bystanders.append(self._bystander(node))
+
+    def rebuild(self):
+        """Take the lab down and bring it up anew; the logs stay."""
+        self.say('rebuilding the lab')
+        self.bystanders = []
+        self.lab.down(keep_logs=True)
+        self._set_logs_aside()
+        api.Client._tokens.clear()
+        instances.Instance._connectors.clear()
+        self.up()
+
+    def _set_logs_aside(self):
+        """The fresh lab would write over what says why it was needed."""
+        number = 1
+        while True:
+            aside = self.lab.logs.with_name('%s.%d' % (
+                self.lab.logs.name, number))
+            if not aside.exists():
+                break
+            number += 1
+        self.lab.logs.rename(aside)
+        self.say('its logs: %s' % aside)
+
+    def _bystander(self, node):
+        disk = disks.Disk(self.lab, self.create(node, 1, 'admin')[0],
+                          'admin')
+        disk.instance.nova = self.lab.cinder('admin')
+        disk.attach(node)
+        disk.fill(node)
+        return disk
+
+    def _sweep(self):
+        """Delete what an earlier, interrupted run has left."""
+        for user in ('demo', 'admin'):
+            for volume in self.lab.cinder(user).get('/volumes').json()[
+                    'volumes']:
+                disks.Disk(self.lab, volume['id'], user).remove()
+
+    def create(self, node, count, user='demo', size=1):
+        """Volumes on a node: the other one takes none for the moment."""
+        cinder = self.lab.cinder(user)
+        look.take_volumes(self.lab, node.name)
+        made = []
+
+        def one():
+            volume = cinder.post('/volumes', {'volume': {
+                'size': size, 'volume_type': 'localclone'}})
+            made.append(volume.raise_for_status().json()['volume']['id'])
+            instances.wait_status(cinder, made[-1], 'available', 120)
+        try:
+            in_parallel([one] * count)
+        except process.LabError:
+            for volume in made:
+                disks.Disk(self.lab, volume, user).remove()
+            raise
+        finally:
+            look.take_volumes(self.lab)
+        return made
+
+    # -- faults
+
+    def power_on(self, node):
+        """Boot a node and start its service."""
+        node.power_on()
+        node.service('start')
+
+    def stall(self, name, seconds):
+        """The database or the message bus answers nobody for a while."""
+        with self.away(name, signals=True):
+            time.sleep(seconds)
+
+    def reset_sessions(self, node, check=True):
+        """The targets of a node end their sessions, once.
+
+        :param check: whether it is a failure if there are none
+        """
+        node.run('for e in /sys/kernel/config/target/iscsi/iqn*/tpgt_1/'
+                 'enable; do echo 0 >$e; sleep 1; echo 1 >$e; done',
+                 check=check)
+
+    def brake(self, node, rate=None):
+        """Slow what a node sends; None: no more."""
+        if node.is_on:
+            node.netem(*(('rate', rate) if rate else ()))
+
+    def heal(self):
+        """Undo whatever a fault has done; everything runs afterwards."""
+        self.release()
+        for name in ('mariadb', 'rabbitmq'):
+            self.lab.processes.signal(name, signal.SIGCONT)
+
+        def restore(node):
+            node.network_heal()
+            if not node.is_on:
+                self.power_on(node)
+            else:
+                self.brake(node)
+                injectors.undo(node)
+                if not node.serves:
+                    node.service('restart')
+            node.wait_service()
+        in_parallel([lambda n=node: restore(n)
+                     for node in self.nodes.values()])
+        look.take_volumes(self.lab)
+        self.lab.wait_for_services()
+
+    @contextlib.contextmanager
+    def away(self, name, signals=False):
+        """The database or the message bus is away.
+
+        :param signals: it only stands still: its connections stay
+        """
+        start = {'mariadb': self.lab.control._start_database,
+                 'rabbitmq': self.lab.control._start_bus}[name]
+        if signals:
+            self.lab.processes.signal(name, signal.SIGSTOP)
+        else:
+            self.lab.processes.stop(name)
+        try:
+            yield
+        finally:
+            if signals:
+                self.lab.processes.signal(name, signal.SIGCONT)
+            else:
+                start()
+
+    # -- steps (see lab.faults.stepping)
+
+    def arm(self, disk, node, label):
+        """Work on a volume is to stay at a step of a node."""
+        self.steps.mkdir(exist_ok=True)
+        (self.steps / (disk.volume + '.reached')).unlink(missing_ok=True)
+        (self.steps / (disk.volume + '.stop')).write_text(
+            '%s %s' % (node.name, label))
+
+    def reached(self, disk):
+        """Whether the work on a volume has come to its step."""
+        return (self.steps / (disk.volume + '.reached')).exists()
+
+    def release(self, disk=None):
+        """Let work on a volume, or on all, go on."""
+        if self.steps.is_dir():
+            for stop in self.steps.glob(
+                    '%s.stop' % (disk.volume if disk else '*')):
+                stop.unlink(missing_ok=True)
+
+    def forget_steps(self, disk):
+        """Remove all notes of the steps of a volume."""
+        self.release(disk)
+        if self.steps.is_dir():
+            for path in self.steps.glob(disk.volume + '.*'):
+                path.unlink(missing_ok=True)
+
+    def taken(self, disk):
+        """The steps that were done for a volume: (node name, label)."""
+        steps = []
+        for path in self.steps.glob(disk.volume + '.node*'):
+            for line in path.read_text().splitlines():
+                when, _space, label = line.partition(' ')
+                steps.append((float(when), path.suffix[1:], label))
+        return [(node, label) for _when, node, label in sorted(steps)]
+
+    # -- another tenant
+
+    def dirty(self, node, mib=96):
+        """Fill blocks of a node's pool with a pattern, and free them."""
+        node.run(
+            'lvcreate -q -y -T -V 1g -n pattern '
+            'cinder-volumes/cinder-volumes-pool && '
+            'yes %s | dd of=/dev/cinder-volumes/pattern bs=1M count=%d '
+            'iflag=fullblock oflag=direct status=none; '
+            'lvremove -q -f cinder-volumes/pattern' % (PATTERN, mib),
+            timeout=120)
+
+    def log_marks(self):
+        """How long the logs are now; for :meth:`log_since`."""
+        return {name: len(node.service_log())
+                for name, node in self.nodes.items()}
+
+    def log_since(self, marks, *words, lines=12):
+        """What the services logged of something, at warning or worse."""
+        logged = []
+        for name, node in self.nodes.items():
+            for line in node.service_log()[marks.get(name, 0):].splitlines():
+                if (' ERROR ' in line or ' WARNING ' in line) and (
+                        not words or any(word in line for word in words)):
+                    logged.append('%s: %s' % (name, line[:400]))
+        return logged[-lines:]

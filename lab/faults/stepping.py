@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a volume service in a node so that it can be stopped at each step.
+
+``python -m lab.faults.stepping DIRECTORY NODE SCALE PROGRAM ARGUMENTS...``
+instead of the program; used in a lab that was brought up with the setting
+``stepping``. The driver itself knows nothing of it: whatever *changes*
+something is wrapped here, at the last place before the kernel, LVM or the
+database.
+
+Each effect that was done is written down, one file for a volume and a node
+below ``<lab>/steps``. A file ``<volume>.stop`` there names a node and a step;
+the work on that volume then stays right there, after the step, for as long
+as the file exists. Everything else of the service goes on. That the place
+was reached is told by ``<volume>.reached``. ``STEP (2)`` is the second time
+that the step is done from now on.
+
+The step ``commit unanswered`` is inside of one: the database has committed
+the move, and when the work goes on, the connection has gone before the answer.
+
+With a SCALE above 1 a volume's GiB is that much smaller on the disks, and
+only there: Cinder knows whole GiBs, and copying them is what takes long.
+"""
+
+import enum
+import importlib
+import os
+import pathlib
+import re
+import sys
+import threading
+import time
+
+UUID = re.compile(
+    '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}')
+#: A node and a step, and at which time to stay there.
+TIMES = re.compile(r'(.*?)(?: \((\d+)\))?')
+#: What an effect is done to, by the name of it.
+KINDS = (('localclone-clone-', 'clone'), ('localclone-meta-', 'metadata'),
+         ('iqn.', 'export'), ('localclone-', 'handle'), ('volume-', 'volume'),
+         ('/dev/sd', 'disk'))
+#: By module and name: all that changes something on the node.
+EFFECTS = {
+    'privileged.lvm': ('create_thin', 'create_thick', 'activate', 'add_tag',
+                       'remove'),
+    'privileged.block': ('read_head', 'zero_head', 'flush',
+                         'disable_discards'),
+    'privileged.iscsi': ('end_session', 'set_recovery_timeout'),
+    'privileged.devicemapper': ('create', 'swap_table', 'remove', 'message',
+                                'replace_suspended'),
+    'privileged.lio': ('export', 'unexport'),
+}
+METHODS = {
+    'records.Records': ('begin', 'advance', 'commit', 'roll_back', 'finish'),
+    'sessions.Sessions': ('attach',),
+}
+
+
+class Steps:
+    """What was done for each volume on this node, and where to stay.
+
+    :param directory: shared by the nodes and the host
+    """
+
+    def __init__(self, directory: pathlib.Path, node: str):
+        self.directory = directory
+        self.node = node
+        self._volumes: dict[str, str] = {}
+
+    def know(self, move):
+        """Whose the shadow and the LVs of a move are."""
+        for text in (move.shadow_id, move.source_lv,
+                     move.destination_lv):
+            for found in UUID.findall(text or ''):
+                self._volumes[found] = move.volume_id
+        return move
+
+    def volume(self, args) -> str | None:
+        for arg in args:
+            found = getattr(arg, 'volume_id', None)
+            if found is None and hasattr(arg, '_name_id'):
+                found = arg.id
+            if found:
+                return found
+            ids = UUID.findall(arg) if isinstance(arg, str) else ()
+            if ids:
+                return self._volumes.get(ids[0], ids[0])
+        return None
+
+    def done(self, volume, label):
+        """Write a step down; stay here if that is asked for."""
+        path = self.directory / ('%s.%s' % (volume, self.node))
+        line = '%.3f %s\n' % (time.time(), label)
+        with open(path, 'a') as log:
+            log.write(line)
+        self._stay(volume, label)
+
+    def about_to(self, volume, label):
+        self._stay(volume, 'before ' + label)
+
+    def _stay(self, volume, label):
+        """:returns: whether the work has stayed here"""
+        stop = self.directory / (volume + '.stop')
+        try:
+            wanted = stop.read_text().strip()
+        except OSError:
+            return False
+        step, times = TIMES.fullmatch(wanted).groups()
+        if step != '%s %s' % (self.node, label):
+            return False
+        if times and int(times) > 1:
+            stop.write_text('%s (%d)' % (step, int(times) - 1))
+            return False
+        (self.directory / (volume + '.reached')).write_text(wanted)
+        while stop.exists():
+            time.sleep(0.1)
+        return True
+
+    def loses_answer(self, volume):
+        """Stay before the answer; whether it is to be lost."""
+        return self._stay(volume, 'commit unanswered')
+
+
+def label_of(name, args, method) -> str:
+    """An effect in words: its name and what it is done to.
+
+    :param method: whether it is one of METHODS; what they are done to needs
+        no telling, but the event does, after the first
+    """
+    if method:
+        events = [arg.value for arg in args if isinstance(arg, enum.Enum)]
+        return '%s: %s' % (name, events[0]) if events and (
+            name != 'begin') else name
+    words = [arg for arg in args if isinstance(arg, str)]
+    if name == 'message':
+        return words[1].split()[0]
+    for word in words:
+        for prefix, kind in KINDS:
+            if prefix in word:
+                return '%s %s' % (name, kind)
+    return name
+
+
+def wrap(steps, name, function, method=False):
+    def stepped(*args, **kwargs):
+        seen = args[1:] if method else args
+        volume, label = steps.volume(seen), label_of(name, seen, method)
+        if volume:
+            steps.about_to(volume, label)
+        result = function(*args, **kwargs)
+        if volume and result is not False:
+            steps.done(volume, label)
+        return result
+    return stepped
+
+
+def lose_answers(steps):
+    """Have the database connection fail when a move was committed.
+
+    The error is the one of the client library, so the driver meets what it
+    would meet: a transaction of which it can't know whether it took effect.
+    """
+    connections, errors, records = [importlib.import_module(name) for name in (
+        'pymysql.connections', 'pymysql.err', 'cinder_localclone.records')]
+    send, swap = connections.Connection.commit, records.Records.commit
+    moving = threading.local()
+
+    def commit(connection):
+        send(connection)
+        volume = getattr(moving, 'volume', None)
+        if volume and steps.loses_answer(volume):
+            connection._force_close()
+            raise errors.OperationalError(
+                2013, 'Lost connection to MySQL server during query')
+
+    def commit_move(self, move, *args, **kwargs):
+        moving.volume = move.volume_id
+        try:
+            return swap(self, move, *args, **kwargs)
+        finally:
+            moving.volume = None
+    connections.Connection.commit = commit
+    records.Records.commit = commit_move
+
+
+def install(steps):
+    """Wrap the driver's effects in this process."""
+    lose_answers(steps)
+    for module, names in EFFECTS.items():
+        found = importlib.import_module('cinder_localclone.' + module)
+        for name in names:
+            setattr(found, name, wrap(steps, name, getattr(found, name)))
+    for where, names in METHODS.items():
+        module, kind = where.split('.')
+        found = getattr(importlib.import_module(
+            'cinder_localclone.' + module), kind)
+        for name in names:
+            setattr(found, name, wrap(
+                steps, name, getattr(found, name), True))
+    reconciler = importlib.import_module(
+        'cinder_localclone.reconcile').Reconciler
+    reconciler._attempt = side_by_side(steps, reconciler._attempt)
+    records = importlib.import_module('cinder_localclone.records')
+    read = records._to_move
+    records._to_move = lambda *rows: steps.know(read(*rows))
+
+
+def side_by_side(steps, attempt):
+    """A look at one volume that stays at a step must not hold up others.
+
+    While any is to stop, each is looked at by a thread of its own, one at a
+    time for each volume.
+    """
+    under_way = set()
+
+    def look(reconciler, volume):
+        try:
+            attempt(reconciler, volume)
+        finally:
+            under_way.discard(volume)
+
+    def attempt_aside(reconciler, volume):
+        if not any(steps.directory.glob('*.stop')):
+            attempt(reconciler, volume)
+        elif volume not in under_way:
+            under_way.add(volume)
+            threading.Thread(target=look, args=(reconciler, volume),
+                             daemon=True).start()
+    return attempt_aside
+
+
+def shrink(scale):
+    """Divide the size of volumes where it becomes one of the kernel's."""
+    tables = importlib.import_module('cinder_localclone.dm.tables')
+    lvm, block = [importlib.import_module(
+        'cinder_localclone.privileged.' + name) for name in ('lvm', 'block')]
+    linear, clone = tables.linear, tables.clone
+    create, identity = lvm.create_thin, block.identity
+    tables.linear = lambda sectors, *args: linear(sectors // scale, *args)
+    tables.clone = lambda sectors, *args: clone(sectors // scale, *args)
+    lvm.create_thin = lambda group, pool, name, size, *args: create(
+        group, pool, name, size // scale, *args)
+
+    def as_asked(path):
+        size, serial = identity(path)
+        return size * scale, serial
+    block.identity = as_asked
+
+
+def main():
+    directory, node, scale, program = sys.argv[1:5]
+    sys.argv = [program] + sys.argv[5:]
+    # In this order: Cinder patches the standard library first of all, and
+    # its drivers can't be imported before its objects are registered.
+    from cinder.cmd import volume
+    from cinder import objects
+    objects.register_all()
+    if int(scale) > 1:
+        shrink(int(scale))
+    install(Steps(pathlib.Path(directory), node))
+    sys.exit(volume.main())
+
+
+if __name__ == '__main__':
+    os.umask(0o022)
+    main()

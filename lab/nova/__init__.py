@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova on a lab: control plane, hypervisors, servers."""

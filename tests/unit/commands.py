@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Privileged commands that are recorded instead of run."""
+
+import shlex
+
+import fixtures
+
+from cinder_localclone import exceptions
+from cinder_localclone import privileged
+from cinder_localclone.privileged import process
+
+
+class Commands(fixtures.Fixture):
+    """Entry points run in this process; what they run is written down.
+
+    ``ran`` has the command lines, ``limits`` their time limits (seconds),
+    ``inputs`` what they read.
+    """
+
+    def _setUp(self):
+        self.ran, self.limits, self.inputs = [], [], []
+        self._answers = []
+        self.useFixture(fixtures.MockPatchObject(
+            privileged.default, 'client_mode', False))
+        self.useFixture(fixtures.MockPatchObject(process, 'run', self._run))
+
+    def answer(self, begin, out='', code=0, err='', times=None):
+        """How commands end whose line begins like this.
+
+        :param times: for how many of them; None: for all
+        """
+        self._answers.append([begin, out, code, err, times])
+
+    def hang(self, begin):
+        """Commands whose line begins like this reach their time limit."""
+        self._answers.append([begin, '', None, '', None])
+
+    def _run(self, *argv, timeout, ok=(0,), stdin=None):
+        line = shlex.join(argv)
+        self.ran.append(line)
+        self.limits.append(timeout)
+        self.inputs.append(stdin)
+        out, code, err = self._answer(line)
+        if code is None:
+            raise exceptions.CommandTimeout(command=line, seconds=timeout)
+        if code not in ok:
+            raise exceptions.CommandFailed(command=line, code=code,
+                                           stderr=err)
+        return out
+
+    def _answer(self, line):
+        for answer in self._answers:
+            begin, out, code, err, times = answer
+            if line.startswith(begin) and times != 0:
+                if times:
+                    answer[4] -= 1
+                return out, code, err
+        return '', 0, ''

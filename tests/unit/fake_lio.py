@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rtslib on a kernel of lists: what the driver uses of it, no more."""
+
+import types
+
+
+class RTSLibError(Exception):
+    pass
+
+
+class Lio:
+    """The kernel's target, and a module to put in the place of rtslib_fb.
+
+    :ivar refuses: the name of the step that the kernel refuses, and how often
+    :ivar steps: all steps that changed something, in order
+    """
+
+    def __init__(self):
+        self.targets, self.stores, self.steps = [], [], []
+        self.refuses = {}
+        lio = self
+
+        class Named:
+            def __setattr__(self, name, value):
+                if not name.startswith('_') and name in self._checked:
+                    lio._step(name if value else 'not ' + name)
+                super().__setattr__(name, value)
+            _checked = ()
+
+        class BlockStorageObject(Named):
+            def __init__(self, name, dev, wwn):
+                lio._step('store')
+                if any(dev == each.udev_path for each in lio.stores):
+                    raise RTSLibError('device is in use')
+                self.name, self.udev_path, self.wwn = name, dev, wwn
+                self.attributes = {}
+                lio.stores.append(self)
+
+            def set_attribute(self, name, value):
+                lio._step(name)
+                self.attributes[name] = value
+
+            @property
+            def attached_luns(self):
+                return (lun for target in lio.targets for tpg in target.tpgs
+                        for lun in tpg.luns if lun.storage_object is self)
+
+            def delete(self):
+                lio._step('delete store')
+                for target in lio.targets:
+                    for tpg in target.tpgs:
+                        tpg.luns = [lun for lun in tpg.luns
+                                    if lun.storage_object is not self]
+                lio.stores.remove(self)
+
+        class Target(Named):
+            def __init__(self, fabric, wwn):
+                lio._step('target')
+                if any(wwn == each.wwn for each in lio.targets):
+                    raise RTSLibError('target exists')
+                self.wwn, self.tpgs = wwn, []
+                lio.targets.append(self)
+
+            def delete(self):
+                lio._step('delete target')
+                lio.targets.remove(self)
+
+        class TPG(Named):
+            _checked = ('enable',)
+
+            def __init__(self, target, tag):
+                lio._step('tpg')
+                self._target = target
+                self.tag, self.luns, self.node_acls = tag, [], []
+                self.portals, self.attributes = [], {}
+                object.__setattr__(self, 'enable', False)
+                target.tpgs.append(self)
+
+            def set_attribute(self, name, value):
+                lio._step(name)
+                self.attributes[name] = value
+
+        class LUN:
+            def __init__(self, tpg, number, storage_object):
+                lio._step('lun')
+                self.number, self.storage_object = number, storage_object
+                tpg.luns.append(self)
+
+        class NodeACL(Named):
+            _checked = ('chap_userid', 'chap_password')
+
+            def __init__(self, tpg, wwn):
+                lio._step('acl')
+                self.node_wwn, self.mapped_luns = wwn, []
+                tpg.node_acls.append(self)
+
+        class MappedLUN:
+            def __init__(self, acl, number, lun, write_protect):
+                lio._step('mapped lun')
+                self.number, self.lun = number, lun
+                self.write_protect = write_protect
+                acl.mapped_luns.append(self)
+
+        class NetworkPortal:
+            def __init__(self, tpg, address, port):
+                lio._step('portal')
+                tpg.portals.append((address, port))
+
+        self.rtslib = types.SimpleNamespace(
+            RTSLibError=RTSLibError, Target=Target, TPG=TPG, LUN=LUN,
+            NodeACL=NodeACL, MappedLUN=MappedLUN,
+            NetworkPortal=NetworkPortal,
+            BlockStorageObject=BlockStorageObject,
+            FabricModule=lambda name: types.SimpleNamespace(
+                targets=(each for each in list(self.targets))),
+            RTSRoot=lambda: types.SimpleNamespace(
+                storage_objects=(each for each in list(self.stores))),
+            tcm=types.SimpleNamespace(bs_cache={}))
+
+    def _step(self, name):
+        if self.refuses.get(name):
+            self.refuses[name] -= 1
+            raise RTSLibError('%s: Invalid argument' % name)
+        self.steps.append(name)

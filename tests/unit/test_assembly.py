@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A service is built from its configuration; its lock, its loops."""
+
+from unittest import mock
+
+from cinder import exception
+from cinder.volume import configuration
+from cinder.volume.drivers import lvm as cinder_lvm
+import ddt
+import fixtures
+from oslo_concurrency import processutils
+from oslo_config import cfg
+import testtools
+from tooz import coordination
+
+from cinder_localclone import assembly
+from cinder_localclone import exceptions
+from cinder_localclone import opts
+
+HOST = 'n1@l'
+#: All that a node needs, as ``dmsetup targets`` says it.
+TARGETS = 'linear           v1.4.0\nclone            v1.0.0\n'
+
+
+class Base(testtools.TestCase):
+
+    def conf(self, **values):
+        conf = configuration.Configuration(
+            cinder_lvm.volume_opts + opts.localclone_opts,
+            config_group=configuration.SHARED_CONF_GROUP)
+        for name, value in values.items():
+            self.addCleanup(cfg.CONF.clear_override, name,
+                            configuration.SHARED_CONF_GROUP)
+            cfg.CONF.set_override(name, value,
+                                  configuration.SHARED_CONF_GROUP)
+        return conf
+
+
+@ddt.ddt
+class GroupTest(Base):
+
+    def open(self, error=None, **values):
+        self.lvm = self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.assembly.brick_lvm.LVM',
+            side_effect=error)).mock
+        return assembly.open_group(self.conf(**values), 'execute')
+
+    @ddt.data(('auto', 'thin'), ('thin', 'thin'), ('default', 'default'))
+    @ddt.unpack
+    def test_type(self, configured, used):
+        group = self.open(lvm_type=configured)
+        self.assertIs(self.lvm.return_value, group)
+        self.assertEqual(used, self.lvm.call_args.kwargs['lvm_type'])
+
+    @ddt.data(('none', None), ('/etc/x', '/etc/x'))
+    @ddt.unpack
+    def test_lvm_configuration(self, configured, used):
+        self.open(lvm_conf_file=configured)
+        self.assertEqual(used, self.lvm.call_args.kwargs['lvm_conf'])
+
+    @ddt.data(exception.VolumeGroupNotFound(vg_name='g'),
+              processutils.ProcessExecutionError(
+                  stderr='Volume group "g" not found'))
+    def test_missing_group_says_what_to_do(self, error):
+        raised = self.assertRaises(
+            exception.VolumeBackendAPIException, self.open, error,
+            volume_group='g')
+        self.assertIn('no volume group "g"', str(raised))
+        self.assertIn('vgcreate', str(raised))
+
+    def test_other_errors_keep_their_reason(self):
+        raised = self.assertRaises(
+            exception.VolumeBackendAPIException, self.open,
+            processutils.ProcessExecutionError(stderr='pool is broken\n'))
+        self.assertIn('pool is broken', str(raised))
+
+
+@ddt.ddt
+class AssembleTest(Base):
+
+    def assemble(self, pool='pool', **values):
+        return assembly.assemble(self.conf(**values), HOST, 'backend', pool)
+
+    def test_from_the_configuration(self):
+        service = self.assemble(
+            volume_group='g', localclone_metadata_group='fast',
+            target_ip_address='192.0.2.1', localclone_region_size=128)
+        self.assertEqual(('g', 'pool', 'fast', HOST), (
+            service.stack.group, service.stack.pool,
+            service.stack.metadata_group, service.stack.host))
+        self.assertEqual(256, service.node.geometry.region_sectors)
+        self.assertIn('192.0.2.1', service.addresses)
+        self.assertIs(service.stack, service.node.stack)
+        self.assertIs(service.node, service.reconciler.node)
+
+    def test_metadata_is_beside_the_volumes_by_default(self):
+        self.assertEqual('g', self.assemble(
+            volume_group='g').stack.metadata_group)
+
+    def test_what_cannot_be_configured(self):
+        self.assertRaises(exception.InvalidConfigurationValue, self.assemble,
+                          localclone_region_size=65)
+
+    @ddt.data(
+        ((), ()), (('targets',), ('CONFIG_DM_CLONE',)),
+        (('zeroes',), ('lvchange -Zy g/pool',)),
+        (('initiator',), ('initiatorname.iscsi',)),
+        (('targets', 'zeroes', 'initiator'),
+         ('CONFIG_DM_CLONE', 'lvchange', 'initiatorname')))
+    @ddt.unpack
+    def test_problems_are_logged_and_told_to_peers(self, lacking, words):
+        service = self.assemble(volume_group='g')
+        targets = TARGETS.replace(
+            'clone ', 'snapshot ' if 'targets' in lacking else 'clone ')
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.assembly.devicemapper.targets',
+            lambda timeout: targets))
+        service.stack.pool_zeroes = lambda: 'zeroes' not in lacking
+        service.node.sessions.initiator = (
+            lambda: '' if 'initiator' in lacking else 'iqn.x')
+        with mock.patch.object(assembly, 'LOG') as log:
+            service.check()
+        self.assertEqual(len(words), len(service.problems))
+        for word, problem in zip(words, service.problems):
+            self.assertIn(word, problem)
+        self.assertEqual(service.problems, [
+            call.args[1] for call in log.error.call_args_list])
+
+    @ddt.data(('pool', 'zero', 0), (None, 'none', 0), (None, 'zero', 1))
+    @ddt.unpack
+    def test_only_thick_volumes_are_cleared(self, pool, how, times):
+        service = self.assemble(pool, volume_group='g', volume_clear=how)
+        with mock.patch.object(
+                assembly.volume_utils, 'clear_volume') as clear:
+            service.node.clear('volume-v', 2)
+        self.assertEqual(times, clear.call_count)
+        if times:
+            self.assertEqual((2048, '/dev/g/volume-v'), clear.call_args.args)
+            self.assertEqual(how, clear.call_args.kwargs['volume_clear'])
+
+
+@ddt.ddt
+class LockTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.coordinator = self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.assembly.coordination.COORDINATOR')).mock
+        self.lock = self.coordinator.get_lock.return_value
+        self.locks = assembly.Lock(HOST, 20)
+
+    def hold(self, name='v'):
+        with self.locks(name):
+            self.lock.release.assert_not_called()
+
+    def test_held_and_released(self):
+        self.hold()
+        self.coordinator.get_lock.assert_called_once_with(
+            'localclone-n1@l-v')
+        self.lock.acquire.assert_called_once_with(blocking=20)
+        self.lock.release.assert_called_once_with()
+
+    def test_released_after_an_error(self):
+        def fail():
+            with self.locks('v'):
+                raise KeyError('x')
+        self.assertRaises(KeyError, fail)
+        self.lock.release.assert_called_once_with()
+
+    @ddt.data(('v', 'Volume v'), ('free-space', 'The free space'))
+    @ddt.unpack
+    def test_says_what_is_held_by_others(self, name, what):
+        for result in ([False], coordination.LockAcquireFailed('x')):
+            self.lock.acquire.side_effect = result
+            error = self.assertRaises(exceptions.Busy, self.hold, name)
+            self.assertIn(what + ' is in use', str(error))
+            self.assertIn('n1@l', str(error))
+        self.lock.release.assert_not_called()
+
+
+class LoopsTest(Base):
+
+    def setUp(self):
+        super().setUp()
+        self.looping = self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.assembly.loopingcall.DynamicLoopingCall')
+        ).mock
+        self.service = mock.Mock()
+        self.reconciler = self.service.reconciler
+
+    def start(self, **values):
+        loops = assembly.start_loops(self.service, self.conf(**values))
+        for call in self.looping.return_value.start.call_args_list:
+            self.assertFalse(call.kwargs['stop_on_exception'])
+        self.assertEqual(len(loops), self.looping.call_count)
+        return [call.args[0] for call in self.looping.call_args_list]
+
+    def test_each_at_its_interval(self):
+        moves, node, wake = self.start(
+            localclone_move_interval=3, localclone_node_interval=60)
+        self.assertEqual((3, 60), (moves(), node()))
+        self.reconciler.converge_moves.assert_called_once_with()
+        self.reconciler.converge_node.assert_called_once_with()
+        self.reconciler.waker.wake.return_value = False
+        self.assertEqual(1, wake())
+
+    def test_copies_can_be_left_to_the_kernel(self):
+        self.assertEqual(2, len(self.start(localclone_wake_interval=0)))
+
+    def test_loops_survive_an_error(self):
+        for error in (exceptions.LocalCloneError(reason='x'), KeyError('x')):
+            self.reconciler.converge_moves.side_effect = error
+            with mock.patch.object(assembly, 'LOG') as log:
+                self.assertEqual(3, self.start(
+                    localclone_move_interval=3)[0]())
+            log.exception.assert_called_once()
+            self.looping.reset_mock()
+
+    def test_copies_are_woken_while_there_are_any(self):
+        sleep = self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.assembly.time.sleep')).mock
+        waker = mock.Mock()
+        waker.wake.side_effect = [True, True, False]
+        assembly.wake_copies(waker, 0.05)
+        self.assertEqual([mock.call(0.05)] * 2, sleep.mock_calls)
+
+    def test_waking_ends_after_a_minute(self):
+        now = self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.assembly.time.monotonic',
+            side_effect=[0, 59, 61])).mock
+        self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.assembly.time.sleep'))
+        assembly.wake_copies(mock.Mock(), 0.05)
+        self.assertEqual(3, now.call_count)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to block devices; sysfs, as far as a directory can be it."""
+
+import os
+import pathlib
+
+import fixtures
+import testtools
+
+from cinder_localclone import exceptions
+from cinder_localclone.privileged import block
+from cinder_localclone.privileged import sysfs
+from tests.unit import commands
+
+VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
+
+
+class CommandsTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.commands = self.useFixture(commands.Commands())
+
+    def assertRan(self, *lines):
+        self.assertEqual(list(lines), self.commands.ran)
+        self.assertEqual([30] * len(lines), self.commands.limits)
+
+    def test_head_is_read_from_the_disk(self):
+        block.read_head('/dev/x', 1 << 20, 30)
+        self.assertRan('dd if=/dev/x of=/dev/null iflag=direct bs=1048576 '
+                       'count=1 status=none')
+
+    def test_other_lengths(self):
+        block.read_head('/dev/x', 4096, 30)
+        block.read_head('/dev/x', 4 << 20, 30)
+        self.assertRan(
+            'dd if=/dev/x of=/dev/null iflag=direct bs=4096 count=1 '
+            'status=none',
+            'dd if=/dev/x of=/dev/null iflag=direct bs=1048576 count=4 '
+            'status=none')
+
+    def test_head_that_cannot_be_read(self):
+        self.commands.answer('dd', code=1, err='Input/output error')
+        self.assertRaises(exceptions.CommandFailed, block.read_head,
+                          '/dev/x', 1 << 20, 30)
+
+    def test_zeros_are_on_the_disk_afterwards(self):
+        block.zero_head('/dev/x', 30)
+        self.assertRan('dd if=/dev/zero of=/dev/x bs=4096 count=1 '
+                       'oflag=direct conv=fsync status=none')
+
+    def test_head_is_zero(self):
+        self.commands.answer('dd', '\0' * 4096)
+        self.assertTrue(block.head_is_zero('/dev/x', 30))
+        self.assertRan('dd if=/dev/x bs=4096 count=1 iflag=direct '
+                       'status=none')
+
+    def test_head_is_not_zero(self):
+        self.commands.answer('dd', '\0' * 4095 + 'x')
+        self.assertFalse(block.head_is_zero('/dev/x', 30))
+
+    def test_flush(self):
+        block.flush('/dev/x', 30)
+        self.assertRan('sync /dev/x')
+
+
+class SysfsTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(commands.Commands())
+        self.root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MockPatchObject(
+            sysfs, 'ROOT', str(self.root)))
+        self.disk = self.root / 'block' / 'sdx'
+        for directory in ('queue', 'device'):
+            (self.disk / directory).mkdir(parents=True)
+        # The driver names devices by links: /dev/mapper/NAME.
+        self.path = str(self.root / 'link')
+        os.symlink('/dev/sdx', self.path)
+
+    def test_identity(self):
+        (self.disk / 'size').write_text('2097152\n')
+        self.assertEqual((1 << 30, ''), block.identity(self.path))
+        (self.disk / 'device' / 'vpd_pg80').write_bytes(
+            b'\0\x80\0\x24' + VOLUME.encode())
+        self.assertEqual((1 << 30, VOLUME), block.identity(self.path))
+
+    def test_size(self):
+        (self.disk / 'size').write_text('8192\n')
+        self.assertEqual(4 << 20, block.size(self.path))
+
+    def test_completed_reads(self):
+        (self.disk / 'stat').write_text('  4711   3  99 1 2 3 4 5 0 6 7\n')
+        self.assertEqual(4711, block.completed_reads(self.path))
+
+    def test_discards_are_disabled(self):
+        limit = self.disk / 'queue' / 'discard_max_bytes'
+        limit.write_text('4294966784')
+        block.disable_discards(self.path)
+        self.assertEqual('0', limit.read_text())
+
+    def test_number(self):
+        self.assertEqual('1:3', block.number('/dev/null'))
+        self.assertEqual('', block.number(str(self.root / 'missing')))

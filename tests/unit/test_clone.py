@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a clone is built, left as it is, loaded anew, or refused."""
+
+import dataclasses
+from unittest import mock
+
+import ddt
+
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from tests.unit import test_stack
+from tests.unit.test_stack import device
+from tests.unit.test_stack import META
+from tests.unit.test_stack import MOVE
+from tests.unit.test_stack import SHADOW
+from tests.unit.test_stack import V1
+
+TABLE = ('0 2097152 clone /dev/fast/%s /dev/g/volume-%s 8:0 128 2 '
+         'no_hydration no_discard_passdown 4 hydration_threshold 32 '
+         'hydration_batch_size 8' % (META, SHADOW))
+CLONE = names.clone(SHADOW)
+DISCARDS = mock.call.block.disable_discards('/dev/mapper/' + CLONE)
+CREATED = [mock.call.devicemapper.create(
+    CLONE, 'LOCALCLONE-' + CLONE, TABLE, 30), DISCARDS]
+REPLACED = [mock.call.devicemapper.replace_suspended(CLONE, TABLE, 30),
+            DISCARDS]
+
+
+@ddt.ddt
+class CloneTest(test_stack.Case):
+    """A clone is left while it is right, and never loaded over a live one."""
+
+    RW = '0 8 clone 8 6/1024 128 0/16384 0 0 0 rw'
+    FAILED = '0 8 clone Fail'
+
+    def setUp(self):
+        super().setUp()
+        self.ran.block.number.return_value = '8:0'
+        self.ran.block.size.return_value = 4 << 20
+        self.ran.block.head_is_zero.return_value = False
+        self.ran.devicemapper.status.return_value = self.RW
+        self.devices()
+
+    def clone(self, source='8:0', opened=0, **more):
+        self.devices(
+            device(names.handle(V1), '253:7', '0 1 linear 253:6 0', opened),
+            device(CLONE, '253:6',
+                   '0 1 clone 253:4 253:5 ' + source, **more))
+
+    def ensure(self, committed=True):
+        return self.stack.ensure_clone(
+            dataclasses.replace(MOVE, committed=committed), '/dev/sda')
+
+    def changes(self):
+        return [call for call in self.ran.mock_calls if call[0].partition(
+            '.')[2] not in ('number', 'size', 'head_is_zero', 'status')]
+
+    def test_new(self):
+        self.assertTrue(self.ensure())
+        self.assertEqual(CREATED, self.changes())
+        self.ran.block.number.assert_called_once_with('/dev/sda')
+
+    @ddt.data(0, 1)
+    def test_one_that_is_right_is_left(self, opened):
+        # Whoever built it may have been killed before it refused discards.
+        self.clone(opened=opened)
+        self.assertFalse(self.ensure())
+        self.assertEqual([DISCARDS], self.changes())
+
+    @ddt.data(0, 1)
+    def test_disk_under_another_number(self, opened):
+        self.clone(source='8:16', opened=opened)
+        self.assertTrue(self.ensure())
+        self.assertEqual(REPLACED, self.changes())
+
+    @ddt.data(0, 1)
+    def test_one_that_was_left_suspended(self, opened):
+        self.clone(opened=opened)
+        handle, clone = self.stack.devices().values()
+        self.devices(handle, dataclasses.replace(clone, suspended=True))
+        self.assertTrue(self.ensure())
+        self.assertEqual(REPLACED, self.changes())
+
+    @ddt.data('', '0 1 error ')
+    def test_one_without_its_table(self, table):
+        self.devices(device(CLONE, '253:6', table))
+        self.assertTrue(self.ensure())
+        self.assertEqual(REPLACED, self.changes())
+
+    def test_failed_one_that_a_guest_uses_is_left(self):
+        # What it wrote, but could not record, would vanish under it.
+        self.ran.devicemapper.status.return_value = self.FAILED
+        self.clone(opened=1)
+        self.assertFalse(self.ensure())
+        self.assertEqual([DISCARDS], self.changes())
+
+    @ddt.data(FAILED, RW.replace(' rw', ' ro'))
+    def test_failed_one_that_nothing_uses_is_loaded_anew(self, status):
+        self.ran.devicemapper.status.return_value = status
+        self.clone()
+        self.assertTrue(self.ensure())
+        self.assertEqual(REPLACED, self.changes())
+
+    def test_failed_one_without_a_handle(self):
+        self.ran.devicemapper.status.return_value = self.FAILED
+        self.devices(device(CLONE, '253:6', '0 1 clone a b 8:0'))
+        self.assertTrue(self.ensure())
+        self.assertEqual(REPLACED, self.changes())
+
+    def test_size_of_metadata(self):
+        self.ensure()
+        self.ran.block.size.assert_called_once_with('/dev/fast/' + META)
+
+    @ddt.data(True, False)
+    def test_no_clone_on_metadata_that_is_too_small(self, there):
+        # A clone whose metadata runs full panics the kernel.
+        if there:
+            self.clone(source='8:16')
+        self.ran.block.size.return_value = (4 << 20) - 4096
+        error = self.assertRaises(exceptions.MetadataTooSmall, self.ensure)
+        self.assertIn(str((4 << 20) - 4096), str(error))
+        self.assertEqual([], self.changes())
+
+    @ddt.data(True, False)
+    def test_no_clone_on_metadata_that_has_become_blank(self, there):
+        # The kernel would take the source for all that there is.
+        if there:
+            self.clone(source='8:16')
+        self.ran.block.head_is_zero.return_value = True
+        self.assertRaises(exceptions.MetadataLost, self.ensure)
+        self.ran.block.head_is_zero.assert_called_once_with(
+            '/dev/fast/' + META, 30)
+        self.assertEqual([], self.changes())
+
+    def test_metadata_is_blank_before_the_commit(self):
+        self.ran.block.head_is_zero.return_value = True
+        self.assertTrue(self.ensure(committed=False))
+        self.assertEqual(CREATED, self.changes())
+
+    def test_status(self):
+        status = self.stack.clone_status(SHADOW)
+        self.assertEqual((0, 16384, 'rw'), (
+            status.hydrated, status.regions, status.mode))
+        self.ran.devicemapper.status.assert_called_once_with(CLONE, 30)
+
+    @ddt.data((RW, True, None), (RW, False, 'disable_hydration'),
+              (RW.replace('0 0 0 rw', '0 1 no_hydration 0 rw'), True,
+               'enable_hydration'),
+              (RW.replace('0 0 0 rw', '0 1 no_hydration 0 rw'), False, None))
+    @ddt.unpack
+    def test_hydration(self, status, enabled, message):
+        self.ran.devicemapper.status.return_value = status
+        self.assertIs(message is not None,
+                      self.stack.set_hydration(SHADOW, enabled))
+        self.assertEqual(
+            [mock.call.devicemapper.message(CLONE, message, 30)]
+            if message else [], self.changes())
+
+    def test_wake(self):
+        self.ran.devicemapper.send.return_value = [names.clone(V1)]
+        self.assertEqual([V1], self.stack.wake_hydration(
+            {SHADOW: 32, V1: 8}))
+        self.ran.devicemapper.send.assert_called_once_with([
+            (CLONE, 'hydration_threshold 32'),
+            (names.clone(V1), 'hydration_threshold 8')])
+
+    def test_completed_reads(self):
+        self.ran.block.completed_reads.return_value = 4711
+        self.assertEqual(4711, self.stack.completed_reads('/dev/sda'))
+        self.ran.block.completed_reads.assert_called_once_with('/dev/sda')

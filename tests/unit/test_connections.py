@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each way to serve a volume, and to end that, in the simulated world."""
+
+import types
+from unittest import mock
+
+import ddt
+import fixtures
+import testtools
+
+from cinder_localclone import connections
+from cinder_localclone import exceptions
+from cinder_localclone import handlers
+from cinder_localclone import names
+from cinder_localclone.state import Event
+from cinder_localclone.state import Phase
+from tests.unit import world as worlds
+
+A, B = 'a@l', 'b@l'
+ON_A, ON_B = {'host': 'a'}, {'host': 'b'}
+ELSEWHERE = {'host': 'x', 'initiator': 'iqn.x'}
+
+
+def attachment(host, instance='vm'):
+    return types.SimpleNamespace(
+        instance_uuid=instance, connection_info=None,
+        connector={'host': host} if host else None)
+
+
+class Base(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.world = worlds.World()
+        self.volume = self.world.create_volume(A)
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
+        self.handle = names.handle(self.volume.id)
+        self.attach('reserved', None)
+        # Closing is not waited for.
+        self.sleep = self.useFixture(
+            fixtures.MockPatch('tenacity.nap.time.sleep')).mock
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.connections.CLOSING', -1))
+
+    def attach(self, status, *hosts):
+        self.volume.status = status
+        self.volume.volume_attachment = [attachment(host) for host in hosts]
+
+    def serve(self, connector, node=None):
+        return (node or self.a).connections.serve(
+            None, self.volume.id, connector)
+
+    def unserve(self, node, connector):
+        node.connections.unserve(None, self.volume.id, connector)
+
+    def move(self):
+        return self.a.node.records.move_of(self.volume.id)
+
+    def is_local(self, properties):
+        self.assertEqual('local', properties['driver_volume_type'])
+        self.assertEqual('/dev/mapper/' + self.handle,
+                         properties['data']['device_path'])
+
+
+@ddt.ddt
+class ServeTest(Base):
+
+    def test_local(self):
+        del self.a.devices[self.handle]
+        self.is_local(self.serve(ON_A))
+        self.assertIn(self.handle, self.a.devices)
+        self.assertIsNone(self.move())
+
+    def test_move(self):
+        self.is_local(self.serve(ON_B))
+        self.assertIs(self.b, self.world.home(self.volume))
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+        self.is_local(self.serve(ON_B, self.b))
+
+    def test_move_to_a_node_that_is_not_ready(self):
+        self.b.problems = ['its kernel has no dm-clone']
+        self.assertRaises(exceptions.NotReady, self.serve, ON_B)
+        self.assertIs(self.a, self.world.home(self.volume))
+        self.assertIsNone(self.move())
+
+    def test_live_move(self):
+        self.attach('in-use', 'a', None)
+        self.a.opened.add(self.handle)
+        self.is_local(self.serve(ON_B))
+        self.assertIs(self.b, self.world.home(self.volume))
+        self.assertIs(Phase.STARTING, self.move().phase)
+
+    @ddt.data((ELSEWHERE, None), (dict(ON_B, initiator='iqn.b'), 'g'))
+    @ddt.unpack
+    def test_remote(self, connector, group):
+        del self.a.devices[self.handle]
+        self.volume.group_id = group
+        properties = self.serve(connector)
+        self.assertEqual('iscsi', properties['driver_volume_type'])
+        self.assertEqual({'target_iqn': connector['initiator'],
+                          'discard': True}, properties['data'])
+        self.assertEqual({(self.volume.id, connector['initiator'])},
+                         self.a.remote)
+        self.assertIs(self.a, self.world.home(self.volume))
+
+    def test_refused_without_an_initiator(self):
+        error = self.assertRaises(exceptions.Refused, self.serve,
+                                  {'host': 'x'})
+        self.assertEqual('REFUSED', error.user_message)
+        self.assertIn('to x', str(error))
+
+    def test_refused_while_another_instance_has_it(self):
+        self.volume.volume_attachment = [
+            attachment('a', 'other'), attachment(None)]
+        error = self.assertRaises(exceptions.Refused, self.serve, ON_B)
+        self.assertEqual('ATTACHED_ELSEWHERE', error.user_message)
+
+    def test_refused_during_a_move(self):
+        self.serve(ON_B)
+        self.attach('in-use', 'b', None)
+        error = self.assertRaises(exceptions.Refused, self.serve, ON_A,
+                                  self.b)
+        self.assertEqual('MOVE_BUSY', error.user_message)
+
+    def test_where_it_does_not_live(self):
+        self.assertRaises(exceptions.StaleMove, self.serve, ON_B, self.b)
+        del self.world.volumes[self.volume.id]
+        self.assertRaises(exceptions.StaleMove, self.serve, ON_A)
+
+    def test_a_node_that_is_down(self):
+        self.b.dead = True
+        self.assertRaises(exceptions.PeerUnreachable, self.serve, ON_B)
+        self.assertIsNone(self.move())
+
+    def test_after_a_move_that_was_interrupted(self):
+        self.a.node.records.begin(
+            self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i')
+        self.is_local(self.serve(ON_A))
+        self.assertIsNone(self.move())
+
+    def test_while_other_work_takes_too_long(self):
+        with self.a.lock(self.volume.id):
+            self.assertRaises(exceptions.Busy, self.serve, ON_A)
+
+
+class UnserveTest(Base):
+
+    def remote(self):
+        for connector in (ELSEWHERE, dict(ELSEWHERE, initiator='iqn.y')):
+            self.serve(connector)
+
+    def live(self):
+        """A live migration: the guest still runs on the source."""
+        self.attach('in-use', 'a', None)
+        self.a.opened.add(self.handle)
+        self.serve(ON_B)
+        self.attach('in-use', 'a', 'b')
+
+    def test_local_leaves_nothing_to_end(self):
+        self.serve(ON_A)
+        before = repr(self.world.snapshot())
+        self.unserve(self.a, ON_A)
+        self.assertEqual(before, repr(self.world.snapshot()))
+
+    def test_committed_move_goes_on(self):
+        self.serve(ON_B)
+        self.unserve(self.b, ON_B)
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+
+    def test_remote_ends_one_connection(self):
+        self.remote()
+        self.unserve(self.a, ELSEWHERE)
+        self.assertEqual({(self.volume.id, 'iqn.y')}, self.a.remote)
+
+    def test_forced_detach_ends_all(self):
+        self.remote()
+        self.unserve(self.a, None)
+        self.assertEqual(set(), self.a.remote)
+
+    def test_forced_detach_decides_nothing_about_a_live_move(self):
+        self.live()
+        for node in (self.a, self.b):
+            self.unserve(node, None)
+        self.assertIs(Phase.STARTING, self.move().phase)
+
+    def test_source_is_left(self):
+        self.live()
+        self.a.opened.clear()
+        self.unserve(self.a, ON_A)
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+
+    def test_source_is_closed_a_moment_later(self):
+        self.live()
+        connections.CLOSING = 10
+        self.sleep.side_effect = lambda seconds: self.a.opened.clear()
+        self.unserve(self.a, ON_A)
+        self.sleep.assert_called_once_with(0.5)
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+
+    def test_source_that_stays_open_is_no_error(self):
+        self.live()
+        self.unserve(self.a, ON_A)
+        self.assertIs(Phase.STARTING, self.move().phase)
+
+    def test_who_does_not_have_to_act_does_nothing(self):
+        self.live()
+        self.a.opened.clear()
+        self.unserve(self.b, ON_A)  # the source has to
+        self.unserve(self.a, ON_B)  # the destination has to
+        self.assertIs(Phase.STARTING, self.move().phase)
+
+    def test_destination_is_left(self):
+        self.live()
+        self.unserve(self.b, ON_B)
+        self.assertIs(self.a, self.world.home(self.volume))
+        self.assertIsNone(self.move())
+        self.assertEqual({}, self.b.devices)
+
+    def test_destination_that_stays_open_is_an_error(self):
+        self.live()
+        self.b.opened.add(self.handle)
+        self.assertRaises(exceptions.SourceBusy, self.unserve, self.b, ON_B)
+        self.assertIs(self.b, self.world.home(self.volume))
+
+
+class HandlersTest(Base):
+
+    def setUp(self):
+        super().setUp()
+        self.service = types.SimpleNamespace(
+            node=self.b.node, backend_name='p', addresses=['192.0.2.2'],
+            initiator='iqn.b', problems=['none'],
+            reconciler=self.b.reconciler, connections=self.b.connections)
+        self.handlers = handlers.Handlers(self.service)
+
+    def test_describe(self):
+        described = self.handlers.describe(None)
+        self.assertLess(1 << 30, described.pop('time'))
+        self.assertEqual({
+            'host': 'b@l#p', 'addresses': ['192.0.2.2'],
+            'initiator': 'iqn.b', 'problems': ['none'],
+            'room': {'volumes': self.b.free, 'metadata': self.b.free,
+                     'shared': False}}, described)
+
+    def prepared(self):
+        self.a.node.records.begin(
+            self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i')
+        self.a.node.exports.offer_source(self.move())
+        self.handlers.prepare(None, self.move().shadow_id, 'n')
+
+    def test_prepare(self):
+        self.prepared()
+        self.assertIn(self.handle, self.b.devices)
+
+    def test_prepare_what_nobody_knows(self):
+        self.assertRaises(exceptions.StaleMove, self.handlers.prepare, None,
+                          'unknown', 'n')
+
+    def test_converge_and_inspect(self):
+        self.serve(ON_B)
+        del self.b.devices[self.handle]
+        self.handlers.converge(None, self.volume.id)
+        report = self.handlers.inspect(None, self.volume.id)
+        self.assertEqual(
+            ['clone ' + names.clone(self.move().shadow_id)],
+            report['handle']['on'])
+
+    def test_repair(self):
+        self.serve(ON_B)
+        del self.b.devices[self.handle]
+        self.assertEqual(
+            ['handle of %s now on its clone' % self.volume.id],
+            self.handlers.repair(None, self.volume.id)[:1])
+
+    def test_connections(self):
+        self.serve(ON_B)
+        self.is_local(self.handlers.initialize_connection(
+            None, self.volume.id, ON_B))
+        self.handlers.terminate_connection(None, self.volume.id, ON_B)
+
+    def test_abort_and_resume(self):
+        for method in (self.handlers.abort, self.handlers.resume):
+            self.assertRaises(exceptions.NotPossible, method, None,
+                              self.volume.id)
+        with mock.patch.object(handlers.operations, 'go_forward') as forward:
+            self.handlers.resume(None, self.volume.id)
+        forward.assert_called_once_with(self.b.reconciler, self.volume.id)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of device-mapper, and in which order."""
+
+import errno
+from unittest import mock
+
+import ddt
+import fixtures
+import testtools
+
+from cinder_localclone.dm import tables
+from cinder_localclone import exceptions
+from cinder_localclone.privileged import devicemapper
+from tests.unit import commands
+
+TABLE = '0 8 linear 253:4 0'
+
+
+class Case(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.commands = self.useFixture(commands.Commands())
+
+    def assertRan(self, *lines):
+        self.assertEqual(list(lines), self.commands.ran)
+        self.assertEqual([30] * len(lines), self.commands.limits)
+
+
+@ddt.ddt
+class SurveyTest(Case):
+    """A device that is removed while dmsetup asks for all of them."""
+
+    def fail(self, text, times=None):
+        self.commands.answer('dmsetup table', code=1, err=text, times=times)
+
+    def test_commands(self):
+        self.commands.answer('dmsetup info', 'info')
+        self.commands.answer('dmsetup table', 'table')
+        self.assertEqual(('info', 'table'), devicemapper.survey(30))
+        self.assertRan('dmsetup info -c --noheadings --separator , -o '
+                       'name,uuid,major,minor,open,attr', 'dmsetup table')
+
+    @ddt.data('table ioctl on x  failed: No such device or address',
+              'Device does not exist.')
+    def test_asked_again(self, text):
+        self.fail(text, times=1)
+        devicemapper.survey(30)
+        self.assertEqual(4, len(self.commands.ran))
+
+    def test_other_failures_stay(self):
+        self.fail('Permission denied')
+        self.assertRaises(exceptions.CommandFailed, devicemapper.survey, 30)
+        self.assertEqual(2, len(self.commands.ran))
+
+    def test_not_without_end(self):
+        self.fail('No such device')
+        self.assertRaises(exceptions.CommandFailed, devicemapper.survey, 30)
+        self.assertEqual(20, len(self.commands.ran))
+
+
+class SwapTableTest(Case):
+    """A handle under a guest is never left suspended."""
+
+    def swap(self):
+        devicemapper.swap_table('h', TABLE, 30)
+
+    def test_load_and_resume(self):
+        self.swap()
+        self.assertRan("dmsetup load h --table '%s'" % TABLE,
+                       'dmsetup resume h')
+
+    def test_a_table_that_is_refused_changes_nothing(self):
+        self.commands.answer('dmsetup load', code=1, err='too small')
+        self.assertRaises(exceptions.CommandFailed, self.swap)
+        self.assertRan("dmsetup load h --table '%s'" % TABLE)
+
+    def undone(self):
+        self.assertRan(
+            "dmsetup load h --table '%s'" % TABLE, 'dmsetup resume h',
+            'dmsetup clear h', 'dmsetup resume h')
+
+    def test_back_on_the_old_table(self):
+        self.commands.answer('dmsetup resume', code=1, err='new', times=1)
+        error = self.assertRaises(exceptions.CommandFailed, self.swap)
+        self.assertIn('new', str(error))
+        self.undone()
+
+    def test_back_although_the_new_one_hangs(self):
+        self.commands.hang('dmsetup resume')
+        self.assertRaises(exceptions.CommandTimeout, self.swap)
+        self.undone()
+
+    def test_the_first_failure_is_the_one_to_hear(self):
+        self.commands.answer('dmsetup load')
+        self.commands.answer('dmsetup resume', code=1, err='new', times=1)
+        self.commands.answer('dmsetup', code=1, err='old')
+        error = self.assertRaises(exceptions.CommandFailed, self.swap)
+        self.assertIn('new', str(error))
+        self.undone()
+
+
+class ReplaceSuspendedTest(Case):
+    """The kernel copies a clone's bitmap at load: a live one goes stale."""
+
+    LINES = ('dmsetup suspend c', "dmsetup load c --table '%s'" % TABLE,
+             'dmsetup resume c')
+
+    def replace(self):
+        devicemapper.replace_suspended('c', TABLE, 30)
+
+    def test_suspended_while_loaded(self):
+        self.replace()
+        self.assertRan(*self.LINES)
+
+    def test_resumed_whatever_fails(self):
+        self.commands.answer('dmsetup load', code=1, err='why')
+        error = self.assertRaises(exceptions.CommandFailed, self.replace)
+        self.assertIn('why', str(error))
+        self.assertRan(*self.LINES)
+
+    def test_resumed_whatever_hangs(self):
+        self.commands.hang('dmsetup load')
+        self.assertRaises(exceptions.CommandTimeout, self.replace)
+        self.assertRan(*self.LINES)
+
+    def test_not_loaded_if_it_cannot_be_suspended(self):
+        self.commands.answer('dmsetup suspend', code=1)
+        self.assertRaises(exceptions.CommandFailed, self.replace)
+        self.assertRan(self.LINES[0])
+
+
+class CommandsTest(Case):
+
+    def test_create(self):
+        devicemapper.create('h', 'LOCALCLONE-h', TABLE, 30)
+        self.assertRan(
+            "dmsetup create h --uuid LOCALCLONE-h --table '%s'" % TABLE)
+
+    def test_remove(self):
+        self.assertTrue(devicemapper.remove('h', 30))
+        self.assertRan('dmsetup remove --retry h')
+
+    def test_what_is_gone_is_removed(self):
+        self.commands.answer('dmsetup remove', code=1,
+                             err='Device h not found: No such device')
+        self.assertFalse(devicemapper.remove('h', 30))
+
+    def test_what_is_in_use_is_not_removed(self):
+        self.commands.answer('dmsetup remove', code=1,
+                             err='Device or resource busy')
+        self.assertRaises(exceptions.CommandFailed, devicemapper.remove,
+                          'h', 30)
+
+    def test_message(self):
+        devicemapper.message('c', 'hydration_threshold 32', 30)
+        self.assertRan('dmsetup message c 0 hydration_threshold 32')
+
+    def test_status_commits_nothing(self):
+        self.commands.answer('dmsetup status', '0 8 clone Fail')
+        self.assertEqual('0 8 clone Fail', devicemapper.status('c', 30))
+        self.assertRan('dmsetup status --noflush c')
+
+    def test_targets_without_modules(self):
+        # They may be built in.
+        self.commands.answer('modprobe', code=1)
+        self.commands.answer('dmsetup targets', 'clone v1.0.0')
+        self.assertEqual('clone v1.0.0', devicemapper.targets(30))
+        self.assertRan('modprobe -q dm-clone', 'modprobe -q dm-thin-pool',
+                       'dmsetup targets')
+
+
+class SendTest(Case):
+
+    def test_messages_without_a_process(self):
+        open_ = self.useFixture(fixtures.MockPatchObject(
+            devicemapper.os, 'open', return_value=77)).mock
+        control = self.useFixture(fixtures.MockPatchObject(
+            devicemapper.os, 'fdopen')).mock.return_value
+        sent = []
+
+        def ioctl(_control, request, data):
+            sent.append((request, bytes(data)))
+            if b'gone' in data:
+                raise OSError(errno.ENXIO, 'No such device or address')
+        self.useFixture(fixtures.MockPatchObject(
+            devicemapper.fcntl, 'ioctl', ioctl))
+        self.assertEqual(['gone'], devicemapper.send(
+            [('gone', 'x 1'), ('here', 'x 2')]))
+        self.assertEqual('/dev/mapper/control', open_.call_args.args[0])
+        self.assertEqual([
+            (tables.MESSAGE_IOCTL, tables.message('gone', 'x 1')),
+            (tables.MESSAGE_IOCTL, tables.message('here', 'x 2'))], sent)
+        self.assertEqual([mock.call.close()], control.mock_calls)
+        self.assertEqual([], self.commands.ran)

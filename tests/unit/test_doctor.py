@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor makes all its checks, whatever is missing."""
+
+import time
+import types
+from unittest import mock
+
+import fixtures
+from oslo_db import exception as db_exception
+import testtools
+
+from cinder_localclone.cmd import backend
+from cinder_localclone.cmd import base
+from cinder_localclone.cmd import checks
+from cinder_localclone.cmd import doctor
+from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
+
+A, B = 'a@l', 'b@l'
+GIB = 1 << 30
+
+
+class DoctorTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.targets = self.patch(
+            'privileged.devicemapper.targets',
+            return_value='clone v1\nthin-pool v1\n')
+        self.run = self.patch(
+            'privileged.process.run', return_value='use_devicesfile=1\n')
+        self.free = self.patch('privileged.lvm.free')
+        self.root = self.patch('cmd.backend.act_as_root')
+        self.patch('cmd.checks.rules', return_value=[])
+        self.useFixture(fixtures.MockPatchObject(
+            doctor.shutil, 'which', side_effect='/sbin/'.__add__))
+        self.useFixture(fixtures.MockPatchObject(
+            doctor.os.path, 'isdir', return_value=True))
+        self.user = self.useFixture(fixtures.MockPatchObject(
+            doctor.os, 'geteuid', return_value=0)).mock
+        self.backend = mock.MagicMock(host=A, conf=types.SimpleNamespace(
+            check=mock.Mock(), **{each.dest: each.default
+                                  for each in backend.SECTION_OPTS}))
+        self.backend.name = 'l'
+        self.backend.settings.rpc_timeout = 60
+        self.backend.nodes.return_value = {A: True, B: True}
+        self.backend.sessions().initiator.return_value = 'iqn.x:y'
+        self.backend.ask.side_effect = lambda *_words: (
+            {'time': time.time(), 'problems': []}, '')
+        self.stack = self.backend.stack.return_value = mock.Mock(
+            group='g', metadata_group='g', pool='g-pool')
+        self.stack.lvs.return_value = {'g-pool': reports.LogicalVolume(
+            'g', 'g-pool', GIB, '', frozenset(), zeroes=True)}
+        self.stack.pool_usage.return_value = 10.0, 10.0
+        self.stack.free_space.return_value = reports.FreeSpace(
+            GIB, GIB, False)
+        self.app = mock.Mock(exit_code=0)
+        self.app.backend.return_value = self.backend
+
+    def patch(self, name, **more):
+        return self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.' + name, **more)).mock
+
+    def rows(self):
+        """All lines but those that are OK, by check."""
+        columns, rows = doctor.Doctor(self.app, None).take_action(None)
+        self.assertEqual(('Check', 'Verdict', 'Details', 'Fix'), columns)
+        self.names = [row[0] for row in rows]
+        self.assertEqual(len(set(self.names)), len(rows))
+        wrong = {row[0]: row for row in rows if row[1] != checks.OK}
+        for row in wrong.values():
+            self.assertTrue(row[2] and row[3], row)
+        self.assertEqual(int(any(row[1] == checks.FAIL for row in rows)),
+                         self.app.exit_code)
+        return wrong
+
+    def test_healthy(self):
+        self.assertEqual({}, self.rows())
+        self.assertEqual('cinder.conf', self.names[0])
+        self.root.assert_called_once_with()
+        self.backend.nodes.assert_called_once_with()
+
+    def test_without_a_configuration(self):
+        self.app.backend.side_effect = base.CommandError('no backend')
+        wrong = self.rows()
+        self.assertEqual({'cinder.conf', 'storage, peers'}, set(wrong))
+        self.assertEqual(checks.FAIL, wrong['cinder.conf'][1])
+        for check in ('commands', 'kernel: dm-clone', 'iSCSI target',
+                      'LVM filter'):
+            self.assertIn(check, self.names)
+
+    def test_value_that_cannot_be(self):
+        self.backend.conf.check.side_effect = ValueError('not a number')
+        self.assertIn('not a number', self.rows()['cinder.conf'][2])
+
+    def test_each_check_by_itself(self):
+        """One that can't be made hides none of the others."""
+        failed = exceptions.CommandFailed(command='c', code=1, stderr='oh\nno')
+        self.targets.side_effect = failed
+        self.backend.sessions().initiator.side_effect = failed
+        self.run.side_effect = FileNotFoundError(2, 'no', 'lvmconfig')
+        self.stack.lvs.side_effect = failed
+        wrong = self.rows()
+        self.assertEqual(
+            {'kernel: device-mapper', 'iSCSI initiator', 'LVM filter',
+             'storage'}, set(wrong))
+        self.assertEqual('lvmconfig is not installed', wrong['LVM filter'][2])
+        for _check, _verdict, details, _fix in wrong.values():
+            self.assertNotIn('\n', details)
+
+    def test_modules(self):
+        doctor.os.path.isdir.side_effect = lambda path: (
+            path != '/sys/module/iscsi_tcp')
+        self.run.side_effect = lambda program, *_words, timeout: (
+            'use_devicesfile=1')
+        self.assertEqual({}, self.rows())
+
+        def run(program, *words, timeout):
+            if program == 'modprobe':
+                raise exceptions.CommandFailed(
+                    command='modprobe', code=1, stderr='')
+            return 'use_devicesfile=1'
+        self.run.side_effect = run
+        self.assertEqual({'kernel: iSCSI initiator'}, set(self.rows()))
+
+    def test_database_that_is_down_is_said_once(self):
+        self.backend.nodes.side_effect = db_exception.DBConnectionError(
+            Exception('refused'))
+        wrong = self.rows()
+        self.assertEqual({'database'}, set(wrong))
+        self.assertIn('refused', wrong['database'][2])
+        self.backend.nodes.assert_called_once_with()
+        self.backend.ask.assert_not_called()
+
+    def test_peers(self):
+        answers = {A: ({'time': time.time(), 'problems': ['no name']}, ''),
+                   B: (None, 'did not answer')}
+        self.backend.ask.side_effect = lambda host, method: answers[host]
+        wrong = self.rows()
+        self.assertEqual(('no name', 'did not answer'),
+                         (wrong[A][2], wrong[B][2]))
+        self.backend.nodes.return_value = {A: True, B: False}
+        self.assertEqual('the service is down', self.rows()[B][2])
+        self.backend.nodes.return_value = {B: True}
+        self.backend.ask.side_effect = RuntimeError('bus')
+        self.assertEqual({'this node', 'peers', B}, set(self.rows()))
+
+    def test_storage(self):
+        self.stack.metadata_group = 'fast'
+        self.free.side_effect = lambda groups, timeout: None
+        self.stack.free_space.return_value = reports.FreeSpace(
+            GIB, 5 << 20, False)
+        self.assertEqual(checks.WARN,
+                         self.rows()['space for move metadata'][1])
+        self.assertIn('volume group fast', self.names)
+        self.stack.free_space.return_value = reports.FreeSpace(GIB, 0, False)
+        self.assertEqual(checks.FAIL,
+                         self.rows()['space for move metadata'][1])
+        self.stack.lvs.return_value = {}
+        self.assertEqual({'thin pool'}, set(self.rows()))
+        self.free.side_effect = exceptions.CommandFailed(
+            command='vgs', code=5, stderr='not found')
+        self.assertEqual({'volume group g', 'volume group fast'},
+                         set(self.rows()))
+
+    def test_thick(self):
+        self.stack.pool = None
+        self.assertEqual({}, self.rows())
+        self.stack.pool_usage.assert_not_called()
+
+    def test_no_initiator_no_configfs(self):
+        self.backend.sessions().initiator.return_value = ''
+        doctor.os.path.isdir.side_effect = lambda path: (
+            path != '/sys/kernel/config')
+        self.assertEqual({'iSCSI initiator', 'iSCSI target'},
+                         set(self.rows()))
+
+    def test_as_another_user(self):
+        self.user.return_value = 1000
+        self.assertEqual({}, self.rows())
+        self.root.assert_not_called()
+        self.assertTrue(self.backend.load_cinder.called)

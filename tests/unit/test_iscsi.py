@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of the iSCSI initiator, and what sysfs has of sessions."""
+
+import builtins
+import errno
+import json
+import os
+import pathlib
+from unittest import mock
+
+import ddt
+import fixtures
+import testtools
+
+from cinder_localclone import exceptions
+from cinder_localclone.privileged import iscsi
+from cinder_localclone.privileged import sysfs
+from tests.unit import commands
+
+IQN = 'iqn.2026-11.org.example:localclone-x'
+OTHER = 'iqn.2026-11.org.example:other'
+PORTAL = '192.0.2.11:3260'
+
+
+class Case(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.commands = self.useFixture(commands.Commands())
+        self.root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MockPatchObject(
+            sysfs, 'ROOT', str(self.root)))
+
+    def session(self, number, target, *disks):
+        """A session on host NUMBER, as sysfs shows it."""
+        device = self.root.joinpath(
+            'devices', 'platform', 'host%d' % number, 'session%d' % number)
+        device.mkdir(parents=True)
+        for lun, disk in enumerate(disks):
+            at = device.joinpath('target%d:0:0' % number, '%d:0:0:%d' % (
+                number, lun))
+            (at / 'block' / disk / 'queue').mkdir(parents=True)
+            (self.root / 'block').mkdir(exist_ok=True)
+            os.symlink(at / 'block' / disk, self.root / 'block' / disk)
+            os.symlink(at, at / 'block' / disk / 'device')
+        entry = self.root / 'class' / 'iscsi_session' / (
+            'session%d' % number)
+        entry.mkdir(parents=True)
+        os.symlink(device, entry / 'device')
+        if target:
+            (entry / 'targetname').write_text(target + '\n')
+        return entry
+
+    def assertRan(self, *lines):
+        self.assertEqual(list(lines), self.commands.ran)
+        self.assertEqual([30] * len(lines), self.commands.limits)
+
+
+class DisksTest(Case):
+
+    def disks(self):
+        return json.loads(iscsi.disks())
+
+    def test_no_session_ever(self):
+        self.assertEqual({}, self.disks())
+
+    def test_by_target(self):
+        self.session(2, IQN, 'sda')
+        self.session(3, OTHER, 'sdb', 'sdc')
+        found = self.disks()
+        self.assertEqual(['/dev/sda'], found[IQN])
+        self.assertEqual(['/dev/sdb', '/dev/sdc'], sorted(found[OTHER]))
+
+    def test_session_without_a_disk(self):
+        self.session(2, IQN)
+        self.assertEqual({IQN: []}, self.disks())
+
+    def test_session_that_has_just_ended(self):
+        self.session(2, None)
+        self.session(3, OTHER, 'sdb')
+        self.assertEqual({OTHER: ['/dev/sdb']}, self.disks())
+
+
+class RecoveryTimeoutTest(Case):
+
+    def test_of_its_session(self):
+        limits = [self.session(number, target, disk) / 'recovery_tmo'
+                  for number, target, disk in ((2, IQN, 'sda'),
+                                               (3, OTHER, 'sdb'))]
+        for limit in limits:
+            limit.write_text('120')
+        iscsi.set_recovery_timeout('/dev/sda', 86400)
+        self.assertEqual(['86400', '120'],
+                         [limit.read_text() for limit in limits])
+
+    def test_other_disks_have_none(self):
+        (self.root / 'devices' / 'virtio0').mkdir(parents=True)
+        (self.root / 'block' / 'vda').mkdir(parents=True)
+        os.symlink(self.root / 'devices' / 'virtio0',
+                   self.root / 'block' / 'vda' / 'device')
+        iscsi.set_recovery_timeout('/dev/vda', 86400)
+
+    def refused(self, code):
+        self.session(2, IQN, 'sda')
+        with mock.patch.object(builtins, 'open',
+                               side_effect=OSError(code, 'refused')):
+            iscsi.set_recovery_timeout('/dev/sda', 86400)
+
+    def test_session_that_is_down(self):
+        self.refused(errno.EBUSY)
+
+    def test_other_errors_stay(self):
+        self.assertRaises(OSError, self.refused, errno.EACCES)
+
+
+@ddt.ddt
+class CommandsTest(Case):
+
+    LOGOUT = 'iscsiadm -m node -T %s --logout' % IQN
+    DELETE = 'iscsiadm -m node -T %s -o delete' % IQN
+
+    def test_logged_out_and_forgotten(self):
+        iscsi.end_session(IQN, 30)
+        self.assertRan(self.LOGOUT, self.DELETE)
+
+    def test_no_session_and_no_record(self):
+        self.commands.answer('iscsiadm', code=21)
+        iscsi.end_session(IQN, 30)
+        self.assertRan(self.LOGOUT, self.DELETE)
+
+    @ddt.data(1, 8, 15)
+    def test_logout_that_fails(self, code):
+        self.commands.answer('iscsiadm', code=code)
+        self.assertRaises(exceptions.CommandFailed, iscsi.end_session, IQN,
+                          30)
+        self.assertRan(self.LOGOUT)
+
+    def test_known_portal(self):
+        self.commands.answer('iscsiadm -m node', '%s,1 %s\n' % (PORTAL, IQN))
+        self.assertEqual(PORTAL, iscsi.known_portal(IQN, 30))
+        self.assertEqual('', iscsi.known_portal(OTHER, 30))
+        self.assertEqual('iscsiadm -m node', self.commands.ran[0])
+
+    def test_no_records_at_all(self):
+        self.commands.answer('iscsiadm', code=21)
+        self.assertEqual('', iscsi.known_portal(IQN, 30))
+        self.assertRan('iscsiadm -m node')
+
+    def test_record(self):
+        iscsi.record_target(IQN, PORTAL, 30)
+        record = 'iscsiadm -m node -T %s -p %s ' % (IQN, PORTAL)
+        self.assertRan(
+            record + '--interface default --op new',
+            record + '--op update -n '
+            'node.session.initial_login_retry_max -v 0')
+
+    @ddt.data(0, 15)
+    def test_login_and_scan(self, code):
+        self.session(2, OTHER)
+        self.session(7, IQN)
+        self.commands.answer('iscsiadm', code=code)
+        iscsi.login(IQN, 30)
+        self.assertRan('iscsiadm -m node -T %s --login' % IQN,
+                       'tee /sys/class/scsi_host/host7/scan')
+        self.assertEqual([None, b'0 0 0'], self.commands.inputs)
+
+    def test_login_that_is_refused(self):
+        self.commands.answer('iscsiadm', code=24, err='authorization')
+        self.assertRaises(exceptions.CommandFailed, iscsi.login, IQN, 30)
+        self.assertEqual(1, len(self.commands.ran))

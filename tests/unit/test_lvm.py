@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of LVM."""
+
+import testtools
+
+from cinder_localclone import exceptions
+from cinder_localclone.privileged import lvm
+from tests.unit import commands
+
+JSON = '--reportformat json --units b --nosuffix '
+EXISTS = '  Logical Volume "v" already exists in volume group "g"'
+
+
+class LvmTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.commands = self.useFixture(commands.Commands())
+
+    def assertRan(self, *lines):
+        self.assertEqual(list(lines), self.commands.ran)
+        self.assertEqual([30] * len(lines), self.commands.limits)
+
+    def test_reports(self):
+        self.commands.answer('lvs', 'lvs report')
+        self.commands.answer('vgs', 'vgs report')
+        self.assertEqual('lvs report', lvm.volumes(['g', 'h'], 30))
+        self.assertEqual('vgs report', lvm.free(['g'], 30))
+        self.assertRan(
+            'lvs ' + JSON + '-o vg_name,lv_name,lv_size,lv_attr,lv_tags,'
+            'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,'
+            'zero g h',
+            'vgs ' + JSON + '-o vg_name,vg_size,vg_free g')
+
+    def thin(self):
+        return lvm.create_thin('g', 'p', 'v', 1 << 30, ['a', 'b=c'], 30)
+
+    def thick(self):
+        return lvm.create_thick('g', 'v', 4 << 20, ['a'], 30)
+
+    def test_create(self):
+        self.assertTrue(self.thin())
+        self.assertTrue(self.thick())
+        self.assertRan(
+            'lvcreate --yes --wipesignatures n -V 1073741824b -T g/p -n v '
+            '--addtag a --addtag b=c',
+            'lvcreate --yes --wipesignatures n --zero n -L 4194304b -n v '
+            '--addtag a g')
+
+    def test_what_exists_is_left(self):
+        self.commands.answer('lvcreate', code=5, err=EXISTS)
+        self.assertFalse(self.thin())
+        self.assertFalse(self.thick())
+
+    def test_no_space(self):
+        self.commands.answer('lvcreate', code=5, err='insufficient space')
+        self.assertRaises(exceptions.CommandFailed, self.thin)
+        self.assertRaises(exceptions.CommandFailed, self.thick)
+
+    def test_each_disk_is_flushed(self):
+        self.commands.answer('vgs', '  /dev/sda \n [unknown]\n  /dev/sdb\n')
+        lvm.flush_pvs(['g', 'h'], 30)
+        self.assertRan('vgs --noheadings -o pv_name g h', 'sync /dev/sda',
+                       'sync /dev/sdb')
+
+    def test_activate_and_tag(self):
+        lvm.activate('g', 'v', 30)
+        lvm.add_tag('g', 'v', 'localclone.ready', 30)
+        self.assertRan('lvchange -ay -K g/v',
+                       'lvchange --addtag localclone.ready g/v')
+
+    def test_remove(self):
+        self.assertTrue(lvm.remove('g', 'v', 30))
+        self.assertRan("lvremove --force --config 'activation { "
+                       "retry_deactivation = 1 }' g/v")
+
+    def test_what_is_gone_is_removed(self):
+        self.commands.answer('lvremove', code=5, err='  Failed to find '
+                             'logical volume "g/v"')
+        self.assertFalse(lvm.remove('g', 'v', 30))
+
+    def test_what_is_in_use_is_not_removed(self):
+        self.commands.answer('lvremove', code=5, err='contains a filesystem '
+                             'in use')
+        self.assertRaises(exceptions.CommandFailed, lvm.remove, 'g', 'v', 30)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What owners and operators read: frozen ids, and a text for each error."""
+
+import hashlib
+
+import ddt
+import oslo_messaging
+import testtools
+
+from cinder_localclone import exceptions
+from cinder_localclone import messages
+from cinder_localclone import peer
+
+#: Ids are stored in Cinder's database, and so is their meaning: a text may
+#: be corrected (and its digest here), but never say something else.
+FROZEN = {
+    'LC00': ('FAILED', '951c85'),
+    'LC01': ('REFUSED', '762bb2'),
+    'LC02': ('PEER_UNREACHABLE', 'cfbd0c'),
+    'LC03': ('NO_FREE_SPACE', 'bf331c'),
+    'LC04': ('NOT_READY', '017b9e'),
+    'LC05': ('SOURCE_BUSY', '9c4866'),
+    'LC06': ('WRONG_SOURCE', 'd9d1fd'),
+    'LC07': ('MOVE_BUSY', 'cd8f56'),
+    'LC08': ('DATA_MISSING', '96a639'),
+    'LC09': ('TIMEOUT', '109ed3'),
+    'LC10': ('ATTACHED_ELSEWHERE', 'b52ef1'),
+    'LC11': ('HOME_UNREACHABLE', 'a28e4a'),
+    'LC12': ('SOURCE_UNREACHABLE', '3808d0'),
+    'LC13': ('METADATA_TOO_SMALL', 'a391a1'),
+    'LC14': ('METADATA_LOST', '26e096'),
+    'LC15': ('CLONE_FAILED', '54f520'),
+    'LC16': ('DESTINATION_WRITTEN', '950a5b'),
+}
+#: What the errors tell the owner, where it is not that the volume could not
+#: be connected.
+TOLD = {
+    'CloneFailed': 'LC15', 'Busy': 'LC07', 'CommandTimeout': 'LC09',
+    'DestinationWritten': 'LC16', 'InvalidTransition': 'LC07',
+    'LoginFailed': 'LC12', 'MetadataLost': 'LC14',
+    'MetadataTooSmall': 'LC13', 'MissingData': 'LC08',
+    'NoFreeSpace': 'LC03', 'NotReady': 'LC04', 'PeerUnreachable': 'LC02',
+    'Refused': 'LC01', 'SourceBusy': 'LC05', 'SourceUnreachable': 'LC12',
+    'StaleMove': 'LC07', 'WrongSource': 'LC06',
+}
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
+class MessagesTest(testtools.TestCase):
+
+    def test_ids_keep_their_meaning(self):
+        self.assertEqual(FROZEN, {
+            number: (key, digest(text))
+            for key, (number, text) in messages.DETAILS.items()})
+
+    def test_what_each_error_tells_the_owner(self):
+        for name, kind in vars(exceptions).items():
+            if name in TOLD:
+                self.assertEqual(
+                    TOLD[name], messages.DETAILS[kind.user_message][0], name)
+        self.assertTrue(set(TOLD) <= set(vars(exceptions)))
+
+
+@ddt.ddt
+class ErrorsTest(testtools.TestCase):
+
+    @ddt.data(
+        (exceptions.InvalidToken, dict(token='t', reason='r'),
+         'move record of volume v can', 'move record can'),
+        (exceptions.InvalidTransition,
+         dict(phase='p', event='e', committed='not committed'),
+         'The move of volume v is in', 'The move is in'),
+        (exceptions.WrongSource, dict(iqn='i', device='d', reason='r'),
+         'the source of the move of volume v:', 'the source of the move:'))
+    @ddt.unpack
+    def test_volume_is_named_where_it_is_known(
+            self, kind, more, named, unnamed):
+        self.assertIn(named, str(kind(volume='v', **more)))
+        self.assertIn(unnamed, str(kind(**more)))
+
+    def test_base_says_the_reason(self):
+        self.assertEqual('oh', str(exceptions.LocalCloneError(reason='oh')))
+        self.assertEqual('oh', str(exceptions.LocalCloneError('oh')))
+
+    def test_peer_that_is_down_was_not_asked(self):
+        error = exceptions.PeerUnreachable(
+            host='n1@l', method='heartbeat', seconds='service_down_time')
+        self.assertIn('n1@l is down', str(error))
+        self.assertNotIn('did not answer', str(error))
+
+    @ddt.data(('prepare', 'PEER_UNREACHABLE'),
+              ('heartbeat', 'PEER_UNREACHABLE'),
+              ('initialize_connection', 'HOME_UNREACHABLE'),
+              ('terminate_connection', 'HOME_UNREACHABLE'))
+    @ddt.unpack
+    def test_owner_reads_which_host_does_not_answer(self, method, key):
+        self.assertEqual(key, exceptions.PeerUnreachable(
+            host='h', method=method, seconds=1).user_message)
+
+    def test_lock(self):
+        self.assertIn('Volume v is in use by another request on h', str(
+            exceptions.Busy(what='Volume v', host='h', seconds=1)))
+
+    @ddt.data('PeerUnreachable', 'Busy', 'InvalidToken', 'Refused')
+    def test_text_of_a_peers_error_is_kept(self, name):
+        error = peer._as_own(oslo_messaging.RemoteError(name, 'as it was'))
+        self.assertEqual((name, 'as it was'),
+                         (type(error).__name__, str(error)))

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the privileged daemon can be asked for."""
+
+import importlib
+import inspect
+import pkgutil
+
+import ddt
+import testtools
+
+from cinder_localclone import privileged
+
+#: Each is a door into a process with root's capabilities: there are these,
+#: and with another one comes the question who may ask what through it.
+ENTRY_POINTS = {
+    'block': {'completed_reads', 'disable_discards', 'flush', 'head_is_zero',
+              'identity', 'number', 'read_head', 'size', 'zero_head'},
+    'devicemapper': {'create', 'message', 'remove', 'replace_suspended',
+                     'send', 'status', 'survey', 'swap_table', 'targets'},
+    'iscsi': {'disks', 'end_session', 'known_portal', 'login',
+              'record_target', 'set_recovery_timeout'},
+    'lio': {'export', 'exports', 'unexport'},
+    'lvm': {'activate', 'add_tag', 'create_thick', 'create_thin',
+            'flush_pvs', 'free', 'remove', 'volumes'},
+    'process': set(),
+    'sysfs': set(),
+}
+
+
+def entry_points(module):
+    module = importlib.import_module('cinder_localclone.privileged.' + module)
+    return {name: value.args[0] for name, value in vars(module).items()
+            if privileged.default.is_entrypoint(value)}
+
+
+@ddt.ddt
+class EntryPointsTest(testtools.TestCase):
+
+    def test_modules(self):
+        self.assertEqual(set(ENTRY_POINTS), {
+            each.name for each in pkgutil.iter_modules(privileged.__path__)})
+
+    @ddt.data(*ENTRY_POINTS)
+    def test_entry_points(self, module):
+        self.assertEqual(ENTRY_POINTS[module], set(entry_points(module)))
+
+    @ddt.data(*ENTRY_POINTS)
+    def test_found_by_name_typed_and_described(self, module):
+        for name, function in entry_points(module).items():
+            self.assertEqual(
+                ('cinder_localclone.privileged.' + module, name),
+                (function.__module__, function.__name__))
+            signature = inspect.signature(function)
+            for each in (signature.return_annotation, *(
+                    parameter.annotation
+                    for parameter in signature.parameters.values())):
+                self.assertIsNot(inspect.Signature.empty, each, name)
+            self.assertTrue(function.__doc__, name)

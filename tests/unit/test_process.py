@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands, run for real."""
+
+import os
+import time
+from unittest import mock
+
+from eventlet import patcher
+import fixtures
+import testtools
+
+from cinder_localclone import exceptions
+from cinder_localclone.privileged import process
+
+
+def shell(script, **kwargs):
+    return process.run('sh', '-c', script, **dict({'timeout': 30}, **kwargs))
+
+
+class ProcessTest(testtools.TestCase):
+    """As in the privileged daemon, which eventlet does not patch."""
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.privileged.process.subprocess',
+            patcher.original('subprocess')))
+
+
+class RunTest(ProcessTest):
+
+    def test_output_and_input(self):
+        self.assertEqual('out\n', shell('echo out; echo err >&2'))
+        self.assertEqual('given', shell('cat', stdin=b'given'))
+        self.assertEqual('', shell('cat'))  # does not wait for input
+        self.assertEqual('\ufffd', shell(r'printf "\377"'))
+
+    def test_messages_are_in_english(self):
+        with mock.patch.dict(os.environ, LC_ALL='de_DE.UTF-8', KEPT='kept'):
+            self.assertEqual('C 1 kept\n', shell(
+                'echo $LC_ALL $LVM_SUPPRESS_FD_WARNINGS $KEPT'))
+
+    def test_failure(self):
+        error = self.assertRaises(
+            exceptions.CommandFailed, shell, 'echo no such thing >&2; exit 5')
+        self.assertIn('no such thing', str(error))
+        self.assertIn('exit code 5', str(error))
+        self.assertIn('sh -c', str(error))
+
+    def test_other_exit_codes_that_are_no_failure(self):
+        self.assertEqual('x\n', shell('echo x; exit 21', ok=(0, 21)))
+        self.assertRaises(exceptions.CommandFailed, shell, 'exit 15',
+                          ok=(0, 21))
+
+    def test_end_of_a_long_message(self):
+        error = self.assertRaises(
+            exceptions.CommandFailed, shell,
+            'yes x | head -n 9999 >&2; echo why >&2; exit 1')
+        self.assertIn('why', str(error))
+        self.assertLess(len(str(error)), 700)
+
+
+class TimeLimitTest(ProcessTest):
+
+    def test_all_that_the_command_started_is_killed(self):
+        pids = os.path.join(self.useFixture(fixtures.TempDir()).path, 'pids')
+        began = time.monotonic()
+        error = self.assertRaises(
+            exceptions.CommandTimeout, shell,
+            'sleep 60 & echo $$ $! > %s; wait' % pids, timeout=0.5)
+        self.assertLess(time.monotonic() - began, 20)
+        self.assertIn('0.5 s', str(error))
+        with open(pids) as file:
+            for pid in file.read().split():
+                self.assertTrue(_ends(int(pid)), pid)
+
+    def test_what_cannot_be_killed_is_left_behind(self):
+        hangs = mock.Mock(pid=4711)
+        hangs.communicate.side_effect = (
+            process.subprocess.TimeoutExpired('dd', 7))
+        with mock.patch.object(process.subprocess, 'Popen',
+                               return_value=hangs), \
+                mock.patch.object(process.os, 'killpg') as kill:
+            self.assertRaises(exceptions.CommandTimeout, process.run, 'dd',
+                              timeout=7)
+        kill.assert_called_once_with(4711, process.signal.SIGKILL)
+        self.assertEqual([mock.call(None, timeout=7), mock.call(timeout=1)],
+                         hangs.communicate.mock_calls)
+
+
+class RunUnlessTest(ProcessTest):
+
+    def run_unless(self, done):
+        return process.run_unless(
+            done, 'sh', '-c', 'echo it is there >&2; exit 5', timeout=9)
+
+    def test_done_before(self):
+        self.assertFalse(self.run_unless('is there'))
+
+    def test_failed_for_another_reason(self):
+        self.assertRaises(exceptions.CommandFailed, self.run_unless,
+                          'is not there')
+
+    def test_done_now(self):
+        self.assertTrue(process.run_unless('x', 'true', timeout=9))
+
+    def test_time_limit(self):
+        self.assertRaises(exceptions.CommandTimeout, process.run_unless,
+                          'x', 'sleep', '60', timeout=0.2)
+
+
+def _ends(pid):
+    """Whether a process ends; a zombie that nobody waits for has."""
+    for _attempt in range(100):
+        try:
+            with open('/proc/%d/stat' % pid) as stat:
+                if stat.read().rpartition(')')[2].split()[0] == 'Z':
+                    return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.05)
+    return False

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal of an operator's repair."""
+
+import dataclasses
+from unittest import mock
+
+import testtools
+
+from cinder_localclone import exceptions
+from cinder_localclone import repair
+from cinder_localclone import state
+
+V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
+MOVE = state.Move(
+    V1, SHADOW, state.Token(state.Phase.MIGRATING, 'n',
+                            state.Geometry(128, 32, 8)), True, 'a@l', 'b@l',
+    'volume-' + V1, 'volume-' + SHADOW, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    stack: object
+    exports: object
+    records: object
+    sessions: object
+
+
+class RepairTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.node = Node(*(mock.Mock() for _field in range(4)))
+
+    def repair(self, *steps):
+        """What the journal says of steps: functions of the node."""
+        def reconciler(node):
+            def converge(volume_id):
+                self.assertEqual(V1, volume_id)
+                for step in steps:
+                    step(node)
+            return mock.Mock(converge=converge)
+        return repair.repair(self.node, reconciler, V1)
+
+    def test_what_was_done_in_order(self):
+        self.node.records.finish.return_value = None
+        self.node.exports.offer_source.return_value = True
+        self.assertEqual([
+            'handle of v now on LV lv',
+            'background copy of move s enabled: True',
+            'exported the source of ' + V1,
+            'move of %s: all regions local and flushed' % V1,
+            'move of %s has ended' % V1],
+            self.repair(
+                lambda node: node.stack.ensure_handle_on_lv('v', 'lv', 1),
+                lambda node: node.stack.set_hydration('s', True),
+                lambda node: node.exports.offer_source(MOVE),
+                lambda node: node.records.advance(
+                    MOVE, state.Event.HYDRATED),
+                lambda node: node.records.finish(
+                    MOVE, state.Event.SOURCE_REMOVED)))
+
+    def test_what_was_right_already_is_not_told(self):
+        self.node.stack.create_lv.return_value = False
+        self.node.exports.withdraw_strays.return_value = []
+        self.assertEqual([], self.repair(
+            lambda node: node.stack.create_lv('lv', 1, 'v'),
+            lambda node: node.stack.survey(),
+            lambda node: node.exports.withdraw_strays(None),
+            lambda node: node.sessions.attach(MOVE)))
+        self.node.sessions.attach.assert_called_once_with(MOVE)
+
+    def test_effects_answer_as_ever(self):
+        self.node.records.advance.return_value = 'after'
+
+        def step(node):
+            self.assertEqual('after', node.records.advance(
+                MOVE, state.Event.HYDRATED))
+        self.repair(step)
+
+    def test_every_description_fits_its_effect(self):
+        for name, text in repair.DESCRIPTIONS.items():
+            self.assertTrue(text.format(MOVE, state.Event.HYDRATED), name)
+
+    def fail(self, error):
+        def step(_node):
+            raise error
+        return self.repair(lambda node: node.stack.remove_lv('lv'), step)
+
+    def test_what_is_in_the_way(self):
+        done, blocked = self.fail(exceptions.PeerUnreachable(
+            host='a@l', method='m', seconds=1))
+        self.assertEqual('removed LV lv', done)
+        self.assertTrue(blocked.startswith(repair.IN_THE_WAY))
+        self.assertIn('a@l', blocked)
+
+    def test_other_errors_are_the_callers(self):
+        self.assertRaises(KeyError, self.fail, KeyError('x'))

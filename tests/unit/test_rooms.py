@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of the rooms: what may import what, and how large they may be."""
+
+import ast
+import pathlib
+import tomllib
+
+import testtools
+
+ROOT = pathlib.Path(__file__).parents[2]
+PACKAGE = 'cinder_localclone'
+#: Imports point down this list, never up. A package without modules of its
+#: own here is one room; what is in it may import each other.
+ORDER = (
+    'cmd',
+    'driver', 'handlers', 'assembly', 'connections',
+    'operations', 'deletion', 'reconcile',
+    'moves.source', 'moves.destination', 'moves.completion',
+    'moves.removal', 'moves.checks', 'moves.flow', 'moves',
+    'restore', 'repair', 'inspection', 'wake', 'directory',
+    'sessions', 'export', 'stack', 'peer', 'records', 'privileged',
+    'iscsi_target', 'opts', 'messages', 'version',
+    'node', 'ports', 'hydration', 'decision', 'survey', 'lvm', 'dm',
+    'names', 'state', 'exceptions',
+)
+#: These are values and functions of values: they import each other, what is
+#: listed here of the standard library, and nothing else, so nothing that
+#: acts; except for exceptions, whose base is Cinder's.
+PURE = ('node', 'ports', 'hydration', 'decision', 'survey', 'lvm', 'dm',
+        'names', 'state', 'exceptions')
+HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'hashlib',
+            'json', 're', 'struct', 'types', 'typing'}
+#: Lines of a module, at most.
+LIMIT = 400
+
+
+def modules(directory):
+    """(name within the directory, path) of all modules in it."""
+    for path in sorted((ROOT / directory).rglob('*.py')):
+        parts = path.relative_to(ROOT / directory).with_suffix('').parts
+        yield '.'.join(part for part in parts if part != '__init__'), path
+
+
+def imports(path):
+    """Full names of all that a module imports, within functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ('%s.%s' % (node.module, alias.name)
+                        for alias in node.names)
+
+
+def room(name):
+    """The entry of ORDER that has a module, or something in one."""
+    return max((entry for entry in ORDER if (name + '.').startswith(
+        entry + '.')), key=len, default=None)
+
+
+MODULES = {name: path for name, path in modules(PACKAGE) if name}
+
+
+def own_imports(name):
+    """The modules of the package, and what is in them, that one imports."""
+    prefix = PACKAGE + '.'
+    return [imported.removeprefix(prefix) for imported in imports(
+        MODULES[name]) if imported.startswith(prefix)]
+
+
+class RoomsTest(testtools.TestCase):
+
+    def test_every_module_has_its_place(self):
+        self.assertEqual([], [name for name in MODULES if not room(name)])
+        self.assertEqual(set(ORDER), {room(name) for name in MODULES})
+
+    def test_imports_point_down(self):
+        self.assertEqual([], [
+            '%s imports %s' % (name, other) for name in MODULES
+            for other in own_imports(name)
+            if room(other) != room(name)
+            and ORDER.index(room(other)) < ORDER.index(room(name))])
+
+    def test_pure_rooms_import_nothing_that_acts(self):
+        for name in MODULES:
+            if room(name) in PURE:
+                foreign = {each.partition('.')[0] for each in imports(
+                    MODULES[name])} - HARMLESS - {PACKAGE}
+                self.assertEqual(
+                    {'cinder'} if name == 'exceptions' else set(), foreign)
+                self.assertLessEqual(
+                    {room(other) for other in own_imports(name)}, set(PURE))
+
+    def test_pure_rooms_are_typed_strictly(self):
+        config = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+        strict, = config['tool']['mypy']['overrides']
+        self.assertLessEqual(
+            {PACKAGE + '.' + name for name in MODULES if room(name) in PURE},
+            set(strict['module']))
+
+    def test_no_module_is_too_large(self):
+        self.assertEqual([], [
+            str(path) for top in (PACKAGE, 'lab')
+            for _name, path in modules(top)
+            if len(path.read_text().splitlines()) > LIMIT])

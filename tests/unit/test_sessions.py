@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions with the sources of moves: made, verified, ended."""
+
+import dataclasses
+import json
+from unittest import mock
+
+import ddt
+import fixtures
+from os_brick import exception as brick
+import tenacity
+import testtools
+
+from cinder_localclone import exceptions
+from cinder_localclone import sessions
+from cinder_localclone import state
+
+V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
+IQN = 'iqn.2026-11.org.example:localclone-' + SHADOW
+PORTAL = '192.0.2.11:3260'
+GIB = 1 << 30
+MOVE = state.Move(
+    V1, SHADOW, state.Token(state.Phase.MIGRATING, 'n',
+                            state.Geometry(128, 32, 8)), False, 'a@l', 'b@l',
+    'volume-' + V1, 'volume-' + SHADOW, 1,
+    location='%s,1 %s 0' % (PORTAL, IQN), auth='CHAP user secret')
+SET_TIMEOUT = mock.call.iscsi.set_recovery_timeout('/dev/sda', 86400)
+
+
+class Case(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.called = mock.Mock()
+        for what in ('iscsi', 'block'):
+            self.useFixture(fixtures.MockPatchObject(
+                sessions, what, getattr(self.called, what)))
+        self.useFixture(fixtures.MockPatchObject(
+            sessions.socket, 'create_connection', self.called.connect))
+        self.useFixture(fixtures.MockPatch(
+            'cinder.volume.volume_utils.brick_get_connector',
+            self.called.connector))
+        self.brick = self.called.connector.return_value
+        self.brick.connect_volume.return_value = {'path': '/dev/sda'}
+        self.called.block.identity.return_value = GIB, V1
+        self.disks()
+        self.sessions = sessions.Sessions(30, 86400)
+
+    def disks(self, *answers):
+        """What sessions have, each time it is asked for; then no more."""
+        answers = iter(answers)
+        self.called.iscsi.disks.side_effect = lambda: json.dumps(
+            next(answers, {}))
+
+    def names(self):
+        """What was called to any effect, in order."""
+        return [name.rpartition('.')[2] for name, _args, _kwargs
+                in self.called.mock_calls
+                if name not in ('iscsi.disks', 'connect().close',
+                                'connector')]
+
+    def portal_is_silent(self):
+        self.called.connect.side_effect = TimeoutError('timed out')
+
+    WRONG = ((GIB, ''), (GIB, SHADOW), (GIB - 512, V1), (GIB + 512, V1),
+             (0, V1))
+
+
+@ddt.ddt
+class AttachTest(Case):
+
+    def attach(self):
+        return self.sessions.attach(MOVE)
+
+    def test_recorded_before_it_is_logged_in(self):
+        self.assertEqual('/dev/sda', self.attach())
+        self.assertEqual(['connect', 'record_target', 'connect_volume',
+                          'identity', 'set_recovery_timeout'], self.names())
+        self.called.connect.assert_called_once_with(
+            ('192.0.2.11', 3260), sessions.PORTAL_TIMEOUT)
+        self.called.iscsi.record_target.assert_called_once_with(
+            IQN, PORTAL, 30)
+        self.called.connector.assert_called_once_with('ISCSI')
+        self.assertEqual({
+            'target_portal': PORTAL, 'target_iqn': IQN, 'target_lun': 0,
+            'target_discovered': False, 'auth_method': 'CHAP',
+            'auth_username': 'user', 'auth_password': 'secret'},
+            self.brick.connect_volume.call_args.args[0])
+        self.called.block.identity.assert_called_once_with('/dev/sda')
+        self.assertIn(SET_TIMEOUT, self.called.mock_calls)
+
+    def test_address_of_version_6(self):
+        self.sessions.attach(dataclasses.replace(
+            MOVE, location='[2001:db8::1]:3260,1 %s 0' % IQN))
+        self.assertEqual(('2001:db8::1', 3260),
+                         self.called.connect.call_args.args[0])
+
+    def test_session_that_exists_is_used_and_verified(self):
+        self.disks({IQN: ['/dev/sda'], 'iqn.other': ['/dev/sdb']})
+        self.assertEqual('/dev/sda', self.attach())
+        self.assertEqual(['identity', 'set_recovery_timeout'], self.names())
+        self.assertIn(SET_TIMEOUT, self.called.mock_calls)
+
+    def test_session_without_a_disk_is_none(self):
+        self.disks({IQN: []})
+        self.attach()
+        self.assertIn('connect_volume', self.names())
+
+    def test_silent_portal(self):
+        self.portal_is_silent()
+        error = self.assertRaises(exceptions.SourceUnreachable, self.attach)
+        self.assertIn('timed out', str(error))
+        self.assertIn(PORTAL, str(error))
+        self.assertEqual(['connect'], self.names())
+
+    def test_login_that_fails(self):
+        self.brick.connect_volume.side_effect = brick.VolumeDeviceNotFound(
+            device='x')
+        error = self.assertRaises(exceptions.LoginFailed, self.attach)
+        self.assertIn(IQN, str(error))
+        self.assertIn(PORTAL, str(error))
+        self.assertNotIn('identity', self.names())
+
+    @ddt.data(*Case.WRONG)
+    def test_another_disk_is_logged_out(self, identity):
+        self.called.block.identity.return_value = identity
+        for there in ({}, {IQN: ['/dev/sda']}):
+            self.disks(there)
+            self.called.iscsi.end_session.reset_mock()
+            error = self.assertRaises(exceptions.WrongSource, self.attach)
+            self.assertIn('/dev/sda', str(error))
+            self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
+        self.assertNotIn('set_recovery_timeout', self.names())
+
+
+@ddt.ddt
+class LoginFromRecordsTest(Case):
+    """At boot: neither the database nor its secrets are there."""
+
+    def setUp(self):
+        super().setUp()
+        self.called.iscsi.known_portal.return_value = PORTAL
+        self.useFixture(fixtures.MockPatchObject(
+            sessions.tenacity, 'wait_fixed',
+            lambda _seconds: tenacity.wait_none()))
+        self.move = dataclasses.replace(
+            MOVE, location='local %s 0' % IQN, auth=None)
+
+    def login(self):
+        return self.sessions.login_from_records(self.move)
+
+    def test_disk_that_takes_its_time(self):
+        self.disks({}, {}, {IQN: []}, {IQN: ['/dev/sda']})
+        self.assertEqual('/dev/sda', self.login())
+        self.assertEqual(['known_portal', 'connect', 'login', 'identity',
+                          'set_recovery_timeout'], self.names())
+        self.called.iscsi.known_portal.assert_called_once_with(IQN, 30)
+        self.called.iscsi.login.assert_called_once_with(IQN, 30)
+        self.assertIn(SET_TIMEOUT, self.called.mock_calls)
+
+    def test_session_that_exists(self):
+        self.disks({IQN: ['/dev/sda']})
+        self.assertEqual('/dev/sda', self.login())
+        self.assertEqual(['identity', 'set_recovery_timeout'], self.names())
+
+    def test_unknown_source(self):
+        self.called.iscsi.known_portal.return_value = ''
+        error = self.assertRaises(exceptions.NotPossible, self.login)
+        self.assertIn(IQN, str(error))
+        self.assertEqual(['known_portal'], self.names())
+
+    def test_silent_portal(self):
+        self.portal_is_silent()
+        self.assertRaises(exceptions.SourceUnreachable, self.login)
+        self.assertEqual(['known_portal', 'connect'], self.names())
+
+    def test_disk_that_never_appears(self):
+        self.useFixture(fixtures.MockPatchObject(
+            sessions, 'DISK_TIMEOUT', 0.05))
+        error = self.assertRaises(exceptions.LoginFailed, self.login)
+        self.assertIn('no disk appeared', str(error))
+        self.assertNotIn('identity', self.names())
+
+    @ddt.data(*Case.WRONG)
+    def test_another_disk(self, identity):
+        self.called.block.identity.return_value = identity
+        for disks in (({},) * 2 + ({IQN: ['/dev/sda']},),
+                      ({IQN: ['/dev/sda']},)):
+            self.disks(*disks)
+            self.assertRaises(exceptions.WrongSource, self.login)
+        self.assertNotIn('set_recovery_timeout', self.names())
+
+
+class OthersTest(Case):
+
+    def test_disk(self):
+        self.disks({IQN: ['/dev/sda']}, {'iqn.other': ['/dev/sdb']},
+                   {IQN: []})
+        self.assertEqual(['/dev/sda', None, None], [
+            self.sessions.disk(MOVE) for _time in range(3)])
+
+    def test_detach(self):
+        self.sessions.detach(MOVE)
+        self.assertEqual([mock.call.iscsi.end_session(IQN, 30)],
+                         self.called.mock_calls)
+
+    def test_initiator(self):
+        properties = self.brick.get_connector_properties
+        properties.return_value = {'initiator': 'iqn.this', 'host': 'h'}
+        self.assertEqual('iqn.this', self.sessions.initiator())
+        properties.assert_called_once_with(
+            '', multipath=False, enforce_multipath=False)
+        for unknown in ({'initiator': None}, {}):
+            properties.return_value = unknown
+            self.assertEqual('', self.sessions.initiator())

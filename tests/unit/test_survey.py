@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a survey says of handles and what they are on."""
+
+import ddt
+import testtools
+
+from cinder_localclone.dm import tables
+from cinder_localclone.lvm import reports
+from cinder_localclone import names
+from cinder_localclone import survey
+
+V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
+META = names.metadata_lv(SHADOW)
+
+
+def lv(name, number, group='g'):
+    return reports.LogicalVolume(group, name, 1, number, frozenset())
+
+
+def device(name, number, table, suspended=False):
+    return tables.Device(name, names.device_uuid(name), number, 0, suspended,
+                         table)
+
+
+def by_name(*things):
+    return {each.name: each for each in things}
+
+
+@ddt.ddt
+class SurveyTest(testtools.TestCase):
+
+    def present(self, below, number='253:5', **more):
+        return survey.Survey(by_name(lv('v', number), lv(META, '253:4')), (
+            by_name(device(names.handle(V1), '253:7',
+                           '0 1 linear %s 0' % below, **more),
+                    device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))))
+
+    @ddt.data(('253:5', True, False), ('253:6', False, True),
+              ('253:4', False, False), ('8:0', False, False))
+    @ddt.unpack
+    def test_handle(self, below, on_lv, on_clone):
+        present = self.present(below)
+        self.assertIs(on_lv, present.handle_is_on_lv(V1, 'v'))
+        self.assertIs(on_clone, present.handle_is_on_clone(V1, SHADOW))
+
+    @ddt.data('253:5', '253:6')
+    def test_suspended_handle_is_on_nothing(self, below):
+        present = self.present(below, suspended=True)
+        self.assertFalse(present.handle_is_on_lv(V1, 'v'))
+        self.assertFalse(present.handle_is_on_clone(V1, SHADOW))
+
+    def test_missing_things(self):
+        self.assertFalse(self.present('253:5', '').handle_is_on_lv(V1, 'v'))
+        present = self.present('253:5')
+        self.assertFalse(present.handle_is_on_lv(V1, 'w'))
+        self.assertFalse(present.handle_is_on_lv(SHADOW, 'v'))
+        self.assertFalse(present.handle_is_on_clone(V1, V1))
+        self.assertFalse(present.handle_is_on_clone(SHADOW, SHADOW))
+
+    def test_by_id(self):
+        present = self.present('253:5')
+        self.assertEqual('253:7', present.handle(V1).number)
+        self.assertEqual('253:6', present.clone(SHADOW).number)
+        self.assertEqual('253:4', present.metadata(SHADOW).number)
+        self.assertEqual((None,) * 3, (
+            present.handle(SHADOW), present.clone(V1), present.metadata(V1)))
+
+    def test_handles_of_another_backend_are_not_ours(self):
+        lvs = by_name(lv('a', '253:1'), lv('b', '253:2'),
+                      lv('c', '253:3', 'other'), lv('d', ''))
+        v1, v2, v3, v4 = ('%08d-0000-4000-8000-000000000000' % n
+                          for n in range(1, 5))
+        present = survey.Survey(lvs, by_name(
+            device(names.clone(SHADOW), '253:6', '0 1 clone 253:9 253:2 8:0'),
+            device(names.handle(v1), '253:10', '0 1 linear 253:1 0'),
+            device(names.handle(v2), '253:11', '0 1 linear 253:6 0'),
+            device(names.handle(v3), '253:12', '0 1 linear 253:3 0'),
+            device(names.handle(v4), '253:13', '0 1 linear 253:7 0'),
+            device('localclone-other', '253:14', '0 1 linear 253:1 0')))
+        self.assertEqual({v1, v2}, present.volumes_above('g'))
+        self.assertEqual({v1}, present.volumes_above('g', 'a'))
