@@ -111,6 +111,10 @@ def cinder_control(venv, state, debug=False) -> str:
         'osapi_volume_extension': [
             'cinder.api.contrib.standard_extensions',
             'cinder_localclone.messages.load']})
+    # For volumes of encrypted types, which nothing has to decrypt.
+    sections['key_manager'] = {
+        'backend': 'cinder.keymgr.conf_key_mgr.ConfKeyManager',
+        'fixed_key': '0' * 64}
     return ini(sections)
 
 

@@ -167,12 +167,12 @@ class LabTest(testtools.TestCase):
             'dd if=%s bs=1M count=%d iflag=direct status=none | sha256sum'
             % (attached.path, mib), timeout=300).stdout
 
-    def moving_volume(self, mib=96):
+    def moving_volume(self, mib=96, volume_type='localclone'):
         """A volume with data, attached on node2 and still being copied.
 
         The copy is held back, so that what a test does falls into it.
         """
-        volume = self.volume()
+        volume = self.volume(volume_type=volume_type)
         attached = self.instance.attach(volume, self.n1)
         expected = self.fill(attached, mib)
         attached.detach()

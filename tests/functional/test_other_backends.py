@@ -64,5 +64,30 @@ class OtherBackendsTest(base.LabTest):
         self.demo.delete('/volumes/' + volume).raise_for_status()
         look.wait_deleted(self.lab)
 
+    def test_migration_of_a_volume_that_moves(self):
+        volume, attached, expected = self.moving_volume(
+            volume_type='anywhere')
+        attached.detach()
+        for force in (False, True):
+            row = self.migrate(volume, STOCK, force_host_copy=force)
+            self.assertEqual('error', row['migration_status'])
+            self.assertIn('try again when that has ended', self.told(volume))
+            self.assertEqual(1, len(look.shadows(self.lab)))
+        self.brake()
+        look.wait_moved(self.lab, volume)
+        self.assertEqual([[volume]], self.rows())
+        self.assertEqual([], look.volume_lvs(self.n1))
+        row = self.migrate(volume, STOCK)
+        self.assertEqual('success', row['migration_status'])
+        process.wait_for('what was copied to go',
+                         lambda: self.rows() == [[volume]], 60)
+        self.assertEqual([], look.leftovers(self.n2, volume))
+        self.assertEqual([], look.volume_lvs(self.n2))
+        attached = self.instance.attach(volume, self.n1)
+        self.assertEqual(expected, self.checksum(attached))
+        attached.detach()
+        self.demo.delete('/volumes/' + volume).raise_for_status()
+        look.wait_deleted(self.lab)
+
     def rows(self):
         return look.sql(self.lab, 'SELECT id FROM volumes WHERE deleted = 0')

@@ -106,6 +106,30 @@ class RefusalTest(base.LabTest):
         self.assertIn('cannot be connected', told)
         self.assert_untouched(volume)
 
+    def test_encrypted_type(self):
+        admin = self.lab.cinder()
+        kind = admin.post('/types', json={'volume_type': {
+            'name': 'secret', 'extra_specs': {
+                'volume_backend_name': 'localclone'}}},
+        ).raise_for_status().json()['volume_type']['id']
+        self.addCleanup(admin.delete, '/types/' + kind)
+        admin.post('/types/%s/encryption' % kind, json={'encryption': {
+            'provider': 'luks', 'cipher': 'aes-xts-plain64', 'key_size': 256,
+            'control_location': 'front-end'}}).raise_for_status()
+        volume = self.demo.post('/volumes', json={'volume': {
+            'size': 1, 'volume_type': kind}},
+        ).raise_for_status().json()['volume']['id']
+        instances.wait_status(self.demo, volume, 'error')
+        self.assertIn('does not offer encrypted volumes', [
+            message['user_message'] for message in self.demo.get(
+                '/messages').json()['messages']
+            if message['resource_uuid'] == volume][-1])
+        for node in (self.n1, self.n2):
+            self.assertEqual([], look.volume_lvs(node))
+            self.assertEqual([], look.leftovers(node, volume))
+        self.demo.delete('/volumes/' + volume).raise_for_status()
+        look.wait_deleted(self.lab)
+
     def test_second_instance(self):
         volume = self.volume()
         attached = self.instance.attach(volume, self.n1)
