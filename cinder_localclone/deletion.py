@@ -35,14 +35,16 @@ def delete(node: nodes.Node, context: ports.Context,
             node.exports.withdraw_volume(volume_id, None)
             if checks.users(node, volume_id):
                 raise exception.VolumeIsBusy(volume_name=volume.name)
-        if move is None or not move.committed:
-            if move:
-                node.exports.withdraw_source(move)
+        remains = node.records.remains_of(volume.id)
+        if move is None:
+            # A move that failed may have left its export of the handle.
+            for each in remains:
+                node.exports.withdraw_source(each)
             for volume_id in handles:
                 node.stack.remove_handle(volume_id)
             removal.remove_volume_lv(node, volume.name, volume.size)
-            return
-        removal.tear_down(node, move)
-        if move.phase is not Phase.RELEASING:
-            move = node.records.advance(move, Event.VOLUME_DELETED)
-    node.peers.converge_soon(context, move.source, volume.id)
+        else:
+            removal.tear_down(node, move)
+            remains.append(node.records.advance(move, Event.VOLUME_DELETED))
+    for each in remains:
+        node.peers.converge_soon(context, each.cleanup_node, volume.id)

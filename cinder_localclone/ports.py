@@ -44,7 +44,10 @@ class Records(typing.Protocol):
         """All visible volumes whose home is a service host."""
 
     def move_of(self, volume_id: str) -> state.Move | None:
-        """The move of a volume, or of a volume that was deleted."""
+        """The move of a volume that is not over, if it has one."""
+
+    def remains_of(self, volume_id: str) -> list[state.Move]:
+        """The moves of a volume that are over but for a clean-up."""
 
     def get_move(self, shadow_id: str) -> state.Move | None:
         """The move with this shadow."""
@@ -53,7 +56,11 @@ class Records(typing.Protocol):
         """Whether there is such a move, readable or not."""
 
     def moves_of(self, host: str) -> list[state.Move]:
-        """All moves from or to a service host."""
+        """All moves from or to a service host, remains among them.
+
+        Remains are those to be cleaned up there, and those of volumes that
+        are there now.
+        """
 
     def begin(self, volume: Volume, host: str, event: state.Event,
               geometry: state.Geometry, locate: Callable[[str], str],

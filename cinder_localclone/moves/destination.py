@@ -6,7 +6,7 @@ from taskflow.patterns import linear_flow
 from cinder_localclone import exceptions
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import flow
-from cinder_localclone.moves import removal
+from cinder_localclone.moves import remains
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
@@ -92,6 +92,8 @@ def build(node: nodes.Node, move: state.Move, create: bool) -> str:
 def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:
     """The destination's part of a move, asked for by the source.
 
+    What earlier moves of the volume have left here goes first.
+
     :param nonce: of the move's token, which tells two moves apart
     :raises StaleMove: if the record is not, or no longer, that of the
         caller: a late or repeated request builds nothing
@@ -103,6 +105,8 @@ def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:
                                   state.Phase.MIGRATING)):
         raise exceptions.StaleMove(
             volume=move.volume_id if move else 'with shadow ' + shadow_id)
+    for earlier in remains.here(node, move.volume_id):
+        remains.take_down(node, earlier)
     build(node, move, create=True)
 
 
@@ -122,7 +126,7 @@ def roll_back_live(node: nodes.Node, context: ports.Context,
     if written:
         raise exceptions.DestinationWritten(
             volume=move.volume_id, host=node.host, regions=written)
-    finish_roll_back(node, node.records.roll_back(move))
+    remains.take_down(node, node.records.roll_back(move))
     node.peers.converge_soon(context, move.source, move.volume_id)
 
 
@@ -141,13 +145,3 @@ def written_regions(node: nodes.Node, move: state.Move) -> int:
         raise exceptions.CloneFailed(volume=move.volume_id,
                                      host=node.host, mode=status.mode)
     return status.hydrated
-
-
-def finish_roll_back(node: nodes.Node, move: state.Move) -> None:
-    """Remove what a move that is rolling back has here; it ends with that.
-
-    :raises InvalidTransition: if the volume lives here
-    """
-    move.token.after(state.Event.DESTINATION_REMOVED, move.committed)
-    removal.tear_down(node, move)
-    node.records.finish(move, state.Event.DESTINATION_REMOVED)

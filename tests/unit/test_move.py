@@ -14,6 +14,7 @@ import testtools
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone.state import Event
@@ -290,7 +291,7 @@ class MoveTest(Base):
         wrong = dataclasses.replace(moving, token=dataclasses.replace(
             moving.token, phase=Phase.ROLLING_BACK))
         self.assertRaises(exceptions.InvalidTransition,
-                          destination.finish_roll_back,
+                          remains.take_down,
                           world.nodes[B].node, wrong)
         self.assertIn(volume.name, world.nodes[B].lvs)
 

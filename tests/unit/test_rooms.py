@@ -16,7 +16,7 @@ ORDER = (
     'driver', 'handlers', 'assembly', 'connections',
     'operations', 'deletion', 'reconcile',
     'moves.source', 'moves.destination', 'moves.completion',
-    'moves.removal', 'moves.checks', 'moves.flow', 'moves',
+    'moves.remains', 'moves.removal', 'moves.checks', 'moves.flow', 'moves',
     'restore', 'repair', 'inspection', 'wake', 'directory',
     'sessions', 'export', 'stack', 'peer', 'records', 'privileged',
     'iscsi_target', 'opts', 'messages', 'version',
