@@ -250,11 +250,13 @@ class RemainsTest(Base):
     def test_one_that_fails_does_not_stop_the_rest(self):
         world, volume, expected = self.begin()
         self.fail_to_prepare(world, volume)
-        self.fail_to_prepare(world, volume)
         b = world.nodes[B]
         b.gone = b.dead = False
-        first, second = self.remains(world, volume)
-        b.lvs.setdefault(first.destination_lv, ['x'] * 4)
+        records = world.nodes[A].node.records
+        records.advance(records.begin(
+            volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i'), Event.FAILED)
+        first, _second = self.remains(world, volume)
         remove_lv = b.node.stack._inner.remove_lv
 
         def fails(name):
@@ -364,15 +366,20 @@ class StopTest(Base):
         self.check(world, volume, expected)
         return world
 
-    @ddt.data(*(
-        (faults, *case) for faults in test_move.ONE for case in (
-            ('failed', C, False, False), ('failed', C, True, False),
-            ('complete', C, False, False), ('complete', C, True, False),
-            # To the node that comes back, with its clean-up still due.
-            ('failed', B, False, True), ('failed', B, True, True),
-            ('complete', A, False, True), ('complete', A, True, True),
-            # It comes back while the second move goes elsewhere.
-            ('failed', C, False, True), ('complete', C, False, True))))
+    ONWARDS = (
+        ('failed', C, False, False), ('failed', C, True, False),
+        ('complete', C, False, False), ('complete', C, True, False))
+    #: To the node that comes back, with its clean-up still due.
+    BACK = (
+        ('failed', B, False, True), ('failed', B, True, True),
+        ('complete', A, False, True), ('complete', A, True, True))
+    #: It comes back while the second move goes elsewhere.
+    BESIDE = (('failed', C, False, True), ('complete', C, False, True))
+
+    @ddt.data(
+        *((('cut',), *case) for case in (*ONWARDS, *BACK, *BESIDE)),
+        *((('kill',), *case) for case in BACK),
+        *((('cut both',), *case) for case in BESIDE))
     @ddt.unpack
     def test_stop_at_every_moment(self, faults, first, target, live, back):
         self.stop_everywhere(lambda stops: self.second(
