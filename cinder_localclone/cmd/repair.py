@@ -35,10 +35,12 @@ class Repair(base.Command):
         rows, clean = [], True
         for volume_id in [one] if one else self._all(backend, alive):
             volume, move = backend.volume(volume_id)
-            for host in backends.hosts_of(volume, move):
+            remains = backend.records.remains_of(volume_id)
+            for host in backends.hosts_of(volume, move, remains):
                 if one or alive.get(host):
                     said, complete = self._on_node(
-                        backend, host, volume_id, volume, move, dry_run)
+                        backend, host, volume_id, volume, move, remains,
+                        dry_run)
                 else:
                     said, complete = ['not asked: its service is down'], False
                 rows += [(volume_id, host, text) for text in said]
@@ -54,7 +56,7 @@ class Repair(base.Command):
         return sorted(volumes)
 
     @staticmethod
-    def _on_node(backend, host, volume_id, volume, move, dry_run):
+    def _on_node(backend, host, volume_id, volume, move, remains, dry_run):
         """What was done, or differs, on one node; whether that is all."""
         answer, problem = backend.ask(
             host, 'inspect' if dry_run else 'repair', volume_id)
@@ -64,5 +66,6 @@ class Repair(base.Command):
             return answer, not any(
                 text.startswith(repair.IN_THE_WAY) for text in answer)
         wrong = inspection.differences(
-            answer, move, backends.home_of(volume), backends.lv_of(volume))
+            answer, move, backends.home_of(volume), backends.lv_of(volume),
+            remains)
         return ['differs: ' + each for each in wrong], not wrong

@@ -462,10 +462,14 @@ class BackendTest(testtools.TestCase):
     def test_volume(self):
         found, records = self.connected()
         records.volume.return_value = records.move_of.return_value = None
+        records.remains_of.return_value = []
         error = self.assertRaises(base.CommandError, found.volume, 'v')
         self.assertIn('There is no volume v', str(error))
         records.move_of.return_value = 'move'
         self.assertEqual((None, 'move'), found.volume('v'))
+        records.move_of.return_value = None
+        records.remains_of.return_value = ['move']
+        self.assertEqual((None, None), found.volume('v'))
 
     def test_of_a_volume(self):
         volume = types.SimpleNamespace(name='lv', host='a@l#pool')
@@ -476,6 +480,9 @@ class BackendTest(testtools.TestCase):
             backend.lv_of(None), backend.home_of(None)))
         self.assertEqual(['a@l'], backend.hosts_of(volume, None))
         self.assertEqual(['b@l'], backend.hosts_of(volume, move))
+        over = types.SimpleNamespace(cleanup_node='c@l')
+        self.assertEqual(['a@l', 'c@l'],
+                         backend.hosts_of(volume, None, [over]))
 
 
 class InWordsTest(testtools.TestCase):

@@ -102,7 +102,7 @@ class _Backend:
     context = None
     peers = _Peers()
     records = types.SimpleNamespace(
-        moves=lambda: list(MOVES.values()))
+        moves=lambda: list(MOVES.values()), remains_of=lambda volume_id: [])
     settings = types.SimpleNamespace(
         named='/etc/cinder/cinder.conf', rpc_timeout=60)
     conf = types.SimpleNamespace(check=lambda: None, **{
