@@ -83,6 +83,16 @@ class Records(typing.Protocol):
         """Remove the attachment of a live migration that was refused."""
 
 
+class OperatorRecords(Records, typing.Protocol):
+    """What forgetting a node changes besides."""
+
+    def give_up(self, volume: Volume, heir: str) -> None:
+        """A volume whose data is lost gets another home, to be deleted."""
+
+    def forget_service(self, host: str) -> bool:
+        """A volume service is not expected any more."""
+
+
 class Stack(typing.Protocol):
     """The block stack of this node; see :mod:`cinder_localclone.stack`."""
 

@@ -17,8 +17,8 @@ from cinder_localclone import exceptions
 from cinder_localclone import opts
 
 if typing.TYPE_CHECKING:
+    import cinder_localclone.operator_records
     import cinder_localclone.peer
-    import cinder_localclone.records
     import cinder_localclone.sessions
     import cinder_localclone.stack
     import cinder_localclone.state
@@ -191,11 +191,11 @@ class Backend:
         return peer.Client(TIMEOUT)
 
     @property
-    def records(self) -> 'cinder_localclone.records.Records':
+    def records(self) -> 'cinder_localclone.operator_records.OperatorRecords':
         """Cinder's database."""
         self.load_cinder()
-        from cinder_localclone import records
-        return records.Records()
+        from cinder_localclone import operator_records
+        return operator_records.OperatorRecords()
 
     def nodes(self) -> dict[str, bool]:
         """Service hosts of this backend and whether they are alive."""

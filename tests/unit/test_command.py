@@ -437,7 +437,8 @@ class BackendTest(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(found, 'load_cinder'))
         self.useFixture(fixtures.MockPatch('cinder.rpc.init'))
         return found, self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.records.Records')).mock.return_value
+            'cinder_localclone.operator_records.OperatorRecords')
+        ).mock.return_value
 
     def test_nodes(self):
         found, records = self.connected()

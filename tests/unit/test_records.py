@@ -11,6 +11,7 @@ from cinder.tests.unit import utils
 import ddt
 
 from cinder_localclone import exceptions
+from cinder_localclone import operator_records
 from cinder_localclone import records
 from cinder_localclone import state
 from cinder_localclone.state import Event
@@ -28,7 +29,7 @@ class RecordsTest(test.TestCase):
         # Cinder's own deprecations, which its fixture shows.
         warnings.simplefilter('ignore', DeprecationWarning)
         self.context = context.get_admin_context()
-        self.records = records.Records()
+        self.records = operator_records.OperatorRecords()
         self.volume = utils.create_volume(
             self.context, host=A + '#p', size=1, status='in-use',
             volume_type_id=None)
@@ -139,6 +140,36 @@ class RecordsTest(test.TestCase):
         volume.save()
         self.records.finish(drained, Event.SOURCE_REMOVED)
         self.assertEqual(after, self.reload().migration_status)
+
+    def test_a_volume_that_is_lost_gets_another_home(self):
+        utils.create_service(self.context, {
+            'host': 'c@l', 'binary': 'cinder-volume', 'topic': 't',
+            'availability_zone': 'zone'})
+        volume = self.reload()
+        self.records.give_up(volume, 'c@l#p')
+        after = self.reload()
+        self.assertEqual(('c@l#p', 'error', 'zone', volume.name), (
+            after.host, after.status, after.availability_zone, after.name))
+        self.assertEqual([after.id], [
+            each.id for each in self.records.volumes_of('c@l')])
+        self.assertRaises(exceptions.StaleMove, self.records.give_up,
+                          volume, 'd@l#p')
+        self.assertEqual('c@l#p', self.reload().host)
+
+    def test_a_volume_that_has_moved_is_not_given_up(self):
+        before = self.reload()
+        self.records.commit(self.begin())
+        self.assertRaises(exceptions.StaleMove, self.records.give_up,
+                          before, 'c@l#p')
+        self.assertEqual(B + '#p', self.reload().host)
+
+    def test_a_service_is_forgotten(self):
+        utils.create_service(self.context, {
+            'host': B, 'binary': 'cinder-volume', 'topic': 't'})
+        self.assertIn(B, self.records.services())
+        self.assertTrue(self.records.forget_service(B))
+        self.assertNotIn(B, self.records.services())
+        self.assertFalse(self.records.forget_service(B))
 
     def test_begin_at_a_stale_home(self):
         stale = self.reload()

@@ -612,6 +612,12 @@ class SimRecords:
         return {host: not node.dead
                 for host, node in self.world.nodes.items()}
 
+    def give_up(self, volume, heir):
+        volume.host, volume.status = heir, 'error'
+
+    def forget_service(self, host):
+        return True
+
     def finish(self, move, event):
         self._check(move)
         move.token.after(event, move.committed)
