@@ -89,7 +89,8 @@ class StateTest(testtools.TestCase):
                             committed, 'a', 'b', 'x', 'y', 1)
         self.assertEqual(
             'preparing' if not committed and phase in (
-                P.MIGRATING, P.STARTING) else phase.value, moving.display_phase)
+                P.MIGRATING, P.STARTING) else phase.value,
+            moving.display_phase)
 
     def test_secret_is_not_shown(self):
         moving = state.Move('v', 's', state.Token(P.MIGRATING, 'n',
