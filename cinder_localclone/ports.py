@@ -131,6 +131,9 @@ class Stack(typing.Protocol):
     def ensure_clone(self, move: state.Move, source: str) -> bool:
         """The clone is there, over LV, metadata LV and the source's disk."""
 
+    def ensure_clone_alone(self, move: state.Move) -> bool:
+        """The clone is there, without its source if it has to be built."""
+
     def set_hydration(self, shadow_id: str, enabled: bool) -> bool:
         """Let the kernel copy, or stop it."""
 

@@ -157,14 +157,20 @@ class Reconciler:
         if volume is None or volume.status == 'deleting':
             return  # delete_volume removes it
         if move.phase in (Phase.STARTING, Phase.MIGRATING):
-            disk = destination.build(self.node, move, create=False)
-            self._serve_again(volume)
-            if move.phase is Phase.STARTING:
-                self.node.stack.set_hydration(move.shadow_id, False)
-                self._roll_back_if_dropped(move, volume)
-                return
-            if not self._is_copied(move, disk):
-                return
+            try:
+                disk = destination.build(self.node, move, create=False)
+            except (exceptions.SourceUnreachable, exceptions.LoginFailed):
+                if move.phase is Phase.STARTING or (
+                        not destination.is_complete_alone(self.node, move)):
+                    raise
+            else:
+                self._serve_again(volume)
+                if move.phase is Phase.STARTING:
+                    self.node.stack.set_hydration(move.shadow_id, False)
+                    self._roll_back_if_dropped(move, volume)
+                    return
+                if not self._is_copied(move, disk):
+                    return
         completion.complete(self.node, move)
         self._copies.pop(move.shadow_id, None)
         LOG.info('Volume %(volume)s is fully copied to this node; the source '

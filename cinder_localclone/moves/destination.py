@@ -89,6 +89,22 @@ def build(node: nodes.Node, move: state.Move, create: bool) -> str:
         Handle(node)), move=move)['disk']
 
 
+def is_complete_alone(node: nodes.Node, move: state.Move) -> bool:
+    """Whether all is local of a move whose source cannot be reached.
+
+    Then the source is not needed any more, and the handle is on the clone.
+    Otherwise nobody gets to read the clone.
+
+    :raises MissingData: if an LV is gone
+    """
+    Allocate(node, create=False).execute(move)
+    node.stack.ensure_clone_alone(move)
+    if not node.stack.clone_status(move.shadow_id).finished:
+        return False
+    Handle(node).execute(move)
+    return True
+
+
 def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:
     """The destination's part of a move, asked for by the source.
 

@@ -365,6 +365,59 @@ class MoveTest(Base):
         self.assertEqual('new', node.lvs[volume.name][1])
         self.assertIn(moving.source_lv, world.nodes[A].lvs)
 
+    def rebooted(self, hydrated):
+        """The new home is up again, its source is not."""
+        world, volume, expected = self.begin()
+        world.nodes[A].move(volume, B)
+        node = world.nodes[B]
+        node.reconciler.converge(volume.id)
+        node.write(volume.id, 1, 'new')
+        expected[1] = 'new'
+        if hydrated:
+            node.hydrate()
+        world.nodes[A].gone = True
+        for each in (world.nodes[A], node):
+            each.stop(power=True)
+        world.reconcile()
+        return world, volume, expected, node
+
+    def test_a_copy_that_is_whole_completes_without_its_source(self):
+        world, volume, expected, node = self.rebooted(True)
+        for region, value in enumerate(expected):
+            self.assertEqual(value, node.read(volume.id, region))
+        self.assertEqual(Phase.RELEASING,
+                         next(iter(world.shadows.values())).phase)
+        self.assertEqual([volume.name], list(node.lvs))
+        world.nodes[A].gone = False
+        world.settle()
+        self.check(world, volume, expected)
+
+    def test_a_copy_that_is_not_whole_waits_for_its_source(self):
+        world, volume, expected, node = self.rebooted(False)
+        self.assertNotIn(names.handle(volume.id), node.devices)
+        self.assertRaises(exceptions.SourceUnreachable,
+                          node.reconciler.converge, volume.id)
+        self.assertEqual(Phase.MIGRATING,
+                         next(iter(world.shadows.values())).phase)
+        world.nodes[A].gone = False
+        world.settle()
+        self.check(world, volume, expected)
+
+    def test_a_whole_live_move_is_not_completed_before_its_detach(self):
+        world, volume, _expected = self.begin()
+        world.nodes[A].opened.add(names.handle(volume.id))
+        world.nodes[A].move(volume, B, live=True)
+        node = world.nodes[B]
+        for region in range(worlds.REGIONS):
+            node.write(volume.id, region, 'new')
+        world.nodes[A].gone = True
+        for each in (world.nodes[A], node):
+            each.stop(power=True)
+        world.reconcile()
+        self.assertEqual(Phase.STARTING,
+                         next(iter(world.shadows.values())).phase)
+        self.assertNotIn(names.handle(volume.id), node.devices)
+
     def test_lost_record_never_cuts_over(self):
         world = worlds.World()
         volume = world.create_volume(A)

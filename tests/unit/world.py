@@ -359,6 +359,11 @@ class SimStack:
             'metadata': names.metadata_lv(move.shadow_id),
             'hydrating': False})
 
+    def ensure_clone_alone(self, move):
+        if names.clone(move.shadow_id) in self.node.devices:
+            return False
+        return self.ensure_clone(move, None)
+
     def wake_hydration(self, thresholds):
         return [shadow_id for shadow_id in thresholds
                 if names.clone(shadow_id) not in self.node.devices]
