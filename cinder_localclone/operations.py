@@ -57,6 +57,33 @@ def go_forward(reconciler: reconcile.Reconciler, volume_id: str) -> None:
             reconciler.converge_locked(volume_id)
 
 
+def open_without_source(reconciler: reconcile.Reconciler,
+                        volume_id: str) -> None:
+    """Give out what is local of a copy whose source cannot be reached.
+
+    What is not local gives an error. Once the source can be reached, the
+    clone gets it back and the copy goes on.
+
+    :raises NotPossible: if nothing is being copied, not to this node, or
+        with its source
+    :raises MissingData: if an LV is gone
+    """
+    node = reconciler.node
+    with node.lock(volume_id):
+        move = _move(reconciler, volume_id)
+        if not (move and move.committed and move.phase is Phase.MIGRATING):
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='it is not being copied.')
+        _check_here(reconciler, move, move.destination)
+        try:
+            destination.build(node, move, create=False)
+        except (exceptions.SourceUnreachable, exceptions.LoginFailed):
+            destination.open_alone(node, move)
+        else:
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='its source can be reached.')
+
+
 def _move(reconciler: reconcile.Reconciler, volume_id: str
           ) -> state.Move | None:
     """The move; None if one that is over waits for a clean-up."""

@@ -2,6 +2,7 @@
 """What the operator's command changes in Cinder's database besides."""
 
 from cinder.common import constants
+from cinder import context as cinder_context
 from cinder import exception as cinder_exception
 from cinder import objects
 
@@ -23,7 +24,7 @@ class OperatorRecords(records.Records):
         :raises StaleMove: if the volume is not where it was read any more
         """
         with records.main_context_manager.writer.using(
-                records.admin()) as session:
+                cinder_context.get_admin_context()) as session:
             row = self._row(session, volume.id, lock=True)
             if (row is None or row.host != volume.host
                     or row.name_id != volume.name_id):
@@ -44,7 +45,8 @@ class OperatorRecords(records.Records):
         """
         try:
             objects.Service.get_by_args(
-                records.admin(), host, constants.VOLUME_BINARY).destroy()
+                cinder_context.get_admin_context(), host,
+                constants.VOLUME_BINARY).destroy()
         except cinder_exception.ServiceNotFound:
             return False
         return True

@@ -28,7 +28,7 @@ LOG = logging.getLogger(__name__)
 
 TOPIC = 'cinder-localclone'
 NAMESPACE = 'localclone'
-VERSION = '1.1'
+VERSION = '1.2'
 #: How often sending is tried again while the bus is away. By default that
 #: goes on until it is back, whatever the time limit of a call.
 RESENDS = 2
@@ -76,6 +76,7 @@ METHODS = {
     'repair': Method('repair', '1.1'),
     'abort': Method('abort', '1.1'),
     'resume': Method('resume', '1.1'),
+    'open_without_source': Method('open_without_source', '1.2'),
 }
 
 

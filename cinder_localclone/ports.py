@@ -271,3 +271,7 @@ class OperatorPeers(Peers, typing.Protocol):
 
     def resume(self, context: Context, host: str, volume_id: str) -> None:
         """Let a move go on that an attachment holds back."""
+
+    def open_without_source(self, context: Context, host: str,
+                            volume_id: str) -> None:
+        """Give out what is local of a copy whose source is lost."""

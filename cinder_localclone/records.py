@@ -48,8 +48,7 @@ SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
            'provider_geometry')
 
 
-def admin() -> ports.Context:
-    """A context that may do everything."""
+def _admin() -> ports.Context:
     return cinder_context.get_admin_context()
 
 
@@ -93,14 +92,14 @@ class Records:
     def volume(self, volume_id: str) -> ports.Volume | None:
         """A volume with its attachments; None if it is gone."""
         try:
-            return objects.Volume.get_by_id(admin(), volume_id)
+            return objects.Volume.get_by_id(_admin(), volume_id)
         except cinder_exception.VolumeNotFound:
             return None
 
     def volumes_of(self, host: str) -> list[ports.Volume]:
         """All visible volumes whose home is a service host."""
         return [volume for volume in objects.VolumeList.get_all_by_host(
-            admin(), host) if not is_shadow(volume)]
+            _admin(), host) if not is_shadow(volume)]
 
     def move_of(self, volume_id: str) -> state.Move | None:
         """The move of a volume that is not over: there is one at most.
@@ -121,14 +120,14 @@ class Records:
                 if move.is_over]
 
     def _moves_of_volume(self, volume_id: str) -> list[state.Move]:
-        with main_context_manager.reader.using(admin()) as session:
+        with main_context_manager.reader.using(_admin()) as session:
             row = self._row(session, volume_id)
             return [_to_move(shadow, row) for shadow in
                     self._shadows(session, volume_id)]
 
     def is_move(self, shadow_id: str) -> bool:
         """Whether there is such a move, readable or not."""
-        with main_context_manager.reader.using(admin()) as session:
+        with main_context_manager.reader.using(_admin()) as session:
             return bool(self._shadow_query(session).filter_by(
                 id=shadow_id).count())
 
@@ -137,7 +136,7 @@ class Records:
 
         :raises InvalidToken: if its record cannot be read
         """
-        with main_context_manager.reader.using(admin()) as session:
+        with main_context_manager.reader.using(_admin()) as session:
             shadow = self._shadow_query(session).filter_by(
                 id=shadow_id).first()
             if shadow is None:
@@ -157,7 +156,7 @@ class Records:
     def moves(self) -> list[state.Move]:
         """All moves there are that can be read."""
         moves = []
-        with main_context_manager.reader.using(admin()) as session:
+        with main_context_manager.reader.using(_admin()) as session:
             for shadow in self._shadow_query(session).all():
                 try:
                     moves.append(_to_move(shadow, self._row(
@@ -172,7 +171,7 @@ class Records:
     def services(self) -> dict[str, bool]:
         """All volume services: host and whether it is alive."""
         services = objects.ServiceList.get_all(
-            admin(), {'binary': constants.VOLUME_BINARY})
+            _admin(), {'binary': constants.VOLUME_BINARY})
         return {service.host: bool(service.is_up) for service in services}
 
     # -- changing
@@ -195,7 +194,7 @@ class Records:
         shadow_id = str(uuid.uuid4())
         token = state.Token(state.Phase.ABSENT, secrets.token_hex(6),
                             geometry).after(event, committed=False)
-        with main_context_manager.writer.using(admin()) as session:
+        with main_context_manager.writer.using(_admin()) as session:
             row = self._row(session, volume.id, lock=True)
             busy = any(not _to_move(shadow, row).is_over for shadow in
                        self._shadows(session, volume.id))
@@ -230,7 +229,7 @@ class Records:
         :raises StaleMove: if another service was first
         """
         token = move.token.after(event, move.committed)
-        with main_context_manager.writer.using(admin()) as session:
+        with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
             shadow.replication_driver_data = str(token)
             session.flush()
@@ -242,7 +241,7 @@ class Records:
         :returns: the committed move
         :raises StaleMove: if either row is not as the move says
         """
-        with main_context_manager.writer.using(admin()) as session:
+        with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
             if (move.committed or volume is None
                     or _service(volume.host) != move.source):
@@ -259,7 +258,7 @@ class Records:
         """
         token = move.token.after(
             state.Event.DESTINATION_DETACHED, move.committed)
-        with main_context_manager.writer.using(admin()) as session:
+        with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
             if (volume is None
                     or _service(volume.host) != move.destination):
@@ -334,7 +333,7 @@ class Records:
         :raises StaleMove: if another service was first
         """
         move.token.after(event, move.committed)
-        with main_context_manager.writer.using(admin()) as session:
+        with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
             now = timeutils.utcnow()
             shadow.update({

@@ -25,12 +25,18 @@ class Repair(base.Command):
                             help='its id; default: all volumes')
         parser.add_argument('--dry-run', action='store_true',
                             help='only say what differs from the records')
+        parser.add_argument(
+            '--without-source', action='store_true',
+            help='give out what is local of a copy whose source is lost')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
         backend = self.app.backend()
         one, dry_run = parsed_args.volume, parsed_args.dry_run
+        if parsed_args.without_source:
+            return ('Volume', 'Where', 'What'), [
+                self._without_source(backend, one, dry_run)]
         alive = {} if one else backend.nodes()
         rows, clean = [], True
         for volume_id in [one] if one else self._all(backend, alive):
@@ -47,6 +53,22 @@ class Repair(base.Command):
                 clean = clean and complete
         self.app.exit_code = int(not clean)
         return ('Volume', 'Where', 'What'), rows
+
+    @staticmethod
+    def _without_source(backend, volume_id, dry_run):
+        """Have the destination of one volume give out what it has."""
+        if not volume_id or dry_run:
+            raise base.CommandError(
+                '--without-source needs a volume, and does what it says: '
+                'nothing was changed.')
+        _volume, move = backend.volume(volume_id)
+        if move is None:
+            raise base.CommandError('Volume %s is not moving. Nothing was '
+                                    'changed.' % volume_id)
+        backend.peers.open_without_source(
+            backend.context, move.destination, volume_id)
+        return (volume_id, move.destination, 'what is local can be read; '
+                'the rest gives errors')
 
     @staticmethod
     def _all(backend, hosts):

@@ -105,6 +105,17 @@ def is_complete_alone(node: nodes.Node, move: state.Move) -> bool:
     return True
 
 
+def open_alone(node: nodes.Node, move: state.Move) -> None:
+    """The handle, on a clone of which some may not be readable.
+
+    :raises MissingData: if an LV is gone
+    """
+    Allocate(node, create=False).execute(move)
+    node.stack.ensure_clone_alone(move)
+    node.stack.ensure_handle_on_clone(
+        move.volume_id, move.shadow_id, move.size_bytes)
+
+
 def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:
     """The destination's part of a move, asked for by the source.
 

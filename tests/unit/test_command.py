@@ -286,6 +286,23 @@ class ExitCodeTest(testtools.TestCase):
             [tuple(row.values()) for row in json.loads(out)])
         self.backend.ask.assert_called_once_with('a@l', 'repair', 'v')
 
+    def test_repair_without_source(self):
+        move = types.SimpleNamespace(destination='b@l')
+        self.backend.volume.return_value = None, move
+        code, out, _err = self.run_command(
+            'repair', '--json', '--without-source', 'v')
+        self.assertEqual((0, 'b@l'), (code, json.loads(out)[0]['Where']))
+        call = self.backend.peers.open_without_source
+        call.assert_called_once_with(self.backend.context, 'b@l', 'v')
+        for words in ([], ['--dry-run', 'v']):
+            self.assertEqual(1, self.run_command(
+                'repair', '--without-source', *words)[0])
+        self.backend.volume.return_value = None, None
+        code, _out, err = self.run_command('repair', '--without-source', 'v')
+        self.assertEqual(1, code)
+        self.assertIn('not moving', err)
+        call.assert_called_once()
+
     def test_a_node_that_does_not_answer(self):
         there = types.SimpleNamespace(
             id='v', name='volume-v', host='a@l#p', status='available',

@@ -17,6 +17,7 @@ from cinder_localclone.moves import destination
 from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
 from cinder_localclone import names
+from cinder_localclone import operations
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import world as worlds
@@ -402,6 +403,38 @@ class MoveTest(Base):
         world.nodes[A].gone = False
         world.settle()
         self.check(world, volume, expected)
+
+    def test_what_is_local_of_a_copy_whose_source_is_lost(self):
+        world, volume, expected, node = self.rebooted(False)
+        operations.open_without_source(node.reconciler, volume.id)
+        self.assertEqual('new', node.read(volume.id, 1))
+        self.assertRaises(IOError, node.read, volume.id, 0)
+        node.write(volume.id, 2, 'more')
+        expected[2] = 'more'
+        world.reconcile()  # it stays as it is
+        self.assertEqual('more', node.read(volume.id, 2))
+        self.assertFalse(node.devices[names.clone(
+            next(iter(world.shadows)))]['hydrating'])
+        world.nodes[A].gone = False
+        world.settle()
+        self.check(world, volume, expected)
+
+    def test_what_needs_no_such_opening(self):
+        world, volume, _expected = self.begin()
+
+        def refused(words, host=B):
+            error = self.assertRaises(
+                exceptions.NotPossible, operations.open_without_source,
+                world.nodes[host].reconciler, volume.id)
+            self.assertIn(words, str(error))
+        refused('no move')
+        world.nodes[A].move(volume, B)
+        refused('on b@l', A)
+        refused('can be reached')
+        world.nodes[B].hydrate()
+        moving = next(iter(world.shadows.values()))
+        world.nodes[B].node.records.advance(moving, Event.HYDRATED)
+        refused('not being copied')
 
     def test_a_whole_live_move_is_not_completed_before_its_detach(self):
         world, volume, _expected = self.begin()
