@@ -33,7 +33,7 @@ class Mutant:
     :param path: of the module, relative to the package
     :param where: the qualified name of the function; or of the constant
     :param root: the outermost function, whose code is exchanged, as
-        (qualified name, first line); None for a constant
+        (qualified name, first line, last line); None for a constant
     :param lines: first and last line of the statement, or of its head
     """
 
@@ -41,7 +41,7 @@ class Mutant:
     path: str
     where: str
     operator: str
-    root: tuple[str, int] | None
+    root: tuple[str, int, int] | None
     lines: tuple[int, int]
     source: operators.Source = dataclasses.field(repr=False)
     edit: tuple[int, int, str]
@@ -111,7 +111,7 @@ class _Walk:
             elif isinstance(node, _FUNCTIONS):
                 first = min(each.lineno for each in (
                     node, *node.decorator_list))
-                root = (prefix + node.name, first)
+                root = (prefix + node.name, first, node.end_lineno)
                 yield from self._function(node, root[0], root)
             elif not prefix and targets(node) and pure(node.value):
                 yield from self._node(

@@ -31,8 +31,7 @@ class Functions:
         for each in gc.get_objects():
             if isinstance(each, types.FunctionType) and (
                     each.__code__.co_filename.startswith(directory)):
-                self._found[each.__code__.co_filename,
-                            _key(each.__code__)].append(each)
+                self._found[each.__code__.co_filename].append(each)
 
     def bring_in(self, mutant):
         """Make this interpreter run a mutant.
@@ -46,52 +45,48 @@ class Functions:
         if not mutant.root:
             _set_constant(mutant, module, self._package)
             return
-        functions = self._found[module.__file__, mutant.root]
-        code = _code(compile(_with_class_cell(mutant), module.__file__,
-                             'exec'), mutant.root)
-        if not functions or code is None:
+        name, first, last = mutant.root
+        # Those within it, too: a decorator has left its own behind.
+        functions = [
+            (each.__code__.co_qualname, each)
+            for each in self._found[module.__file__]
+            if first <= each.__code__.co_firstlineno <= last
+            and '<lambda>' not in each.__code__.co_qualname]
+        tree = ast.parse(mutant.text)
+        _keep_free_variables(tree, '', {
+            within: each.__code__.co_freevars for within, each in functions})
+        (code,) = [each for each in _codes(compile(
+            ast.fix_missing_locations(tree), module.__file__, 'exec'))
+            if (each.co_qualname, each.co_firstlineno) == (name, first)]
+        codes = {each.co_qualname: each for each in (code, *_codes(code))}
+        if name not in dict(functions):
             raise LookupError('there is no function %s' % mutant.where)
-        for function in functions:
-            function.__code__ = code
+        for within, each in functions:
+            each.__code__ = codes[within]
 
 
-def _key(code):
-    return code.co_qualname, code.co_firstlineno
-
-
-def _code(within, key):
+def _codes(within):
     for each in within.co_consts:
         if isinstance(each, types.CodeType):
-            found = each if _key(each) == key else _code(each, key)
-            if found:
-                return found
-    return None
+            yield each
+            yield from _codes(each)
 
 
-def _with_class_cell(mutant):
-    """The mutant's tree; what used ``super()`` has the cell of its class.
+def _keep_free_variables(node, prefix, names):
+    """Code can be exchanged only for code with the same free variables.
 
-    Code can be exchanged only for code with the same free variables.
+    ``__class__`` is one, where ``super()`` is called.
     """
-    tree = ast.parse(mutant.text)
-    if 'super(' in mutant.source.raw.decode():
-        for function in ast.walk(tree):
-            if _used_super(function, mutant):
-                function.body += ast.parse('if False: __class__').body
-        ast.fix_missing_locations(tree)
-    return tree
-
-
-def _used_super(function, mutant):
-    if not isinstance(function, ast.FunctionDef) or (
-            function.name != mutant.root[0].rpartition('.')[2]):
-        return False
-    return any(
-        isinstance(each, ast.Name) and each.id == 'super'
-        for original in ast.walk(mutant.source.tree)
-        if isinstance(original, ast.FunctionDef)
-        and original.lineno == function.lineno
-        for each in ast.walk(original))
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef):
+            _keep_free_variables(child, prefix + child.name + '.', names)
+        elif isinstance(child, ast.FunctionDef):
+            name = prefix + child.name
+            _keep_free_variables(child, name + '.<locals>.', names)
+            child.body += ast.parse(''.join(
+                'if False: %s\n' % each for each in names.get(name, ()))).body
+        else:
+            _keep_free_variables(child, prefix, names)
 
 
 def _set_constant(mutant, module, package):

@@ -119,6 +119,14 @@ class Thing(Base):
     def double(self):
         return 2 * LIMIT
 
+    @property
+    def half(self):
+        return self._half
+
+    @half.setter
+    def half(self, value):
+        self._half = value
+
     @staticmethod
     def outer(number: int = 5) -> int:
         """Another."""
@@ -252,6 +260,18 @@ class SwapTest(PackageTest):
         self.bring_in('compare', 'plain')
         self.assertTrue(before(7))
         self.assertIs(before, self.thing.plain)
+
+    def test_what_a_decorator_has_left_behind(self):
+        before = self.thing.plain
+        self.bring_in('change-return', 'decorated.wrapped')
+        self.assertIsNone(before(1))
+
+    def test_one_of_two_functions_of_a_name(self):
+        thing = self.thing.Thing()
+        self.bring_in('drop-store', 'Thing.half')
+        thing.half = 7
+        self.assertEqual((2 * 3, 'own'), (thing.double, thing.own))
+        self.assertRaises(AttributeError, getattr, thing, 'half')
 
     def test_method_that_uses_super(self):
         self.bring_in('drop-call', 'Thing.__init__')
