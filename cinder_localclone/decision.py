@@ -42,7 +42,7 @@ class Request:
     :param connector_host: the connecting host's name
     :param initiator: the connecting host's iSCSI name, if it has one
     :param attachments: all attachments, the connecting one included
-    :param move: the volume's move, if one is under way
+    :param move: the volume's move, if it has one that is not over
     :param pinned: why the volume must stay where it is, if it must
     :param by_cinder: whether Cinder's own migration or retype has it
     """

@@ -66,14 +66,15 @@ def _locked(node: nodes.Node, volume_id: str) -> Iterator[None]:
 
 
 def _move(node: nodes.Node, volume: ports.Volume) -> state.Move | None:
-    """The move that has a volume's data.
+    """The move that has a volume's data, if it is not over.
 
     Cinder's own migration of an attached volume gives what it has copied,
     and with it the move, to the row of another volume, which it then
     deletes.
     """
-    return (node.records.move_of(volume.id)
+    move = (node.records.move_of(volume.id)
             or node.records.get_move(volume.name_id))
+    return None if move and move.is_over else move
 
 
 def _remove(node: nodes.Node, context: ports.Context,
@@ -89,14 +90,16 @@ def _remove(node: nodes.Node, context: ports.Context,
         node.exports.withdraw_volume(volume_id, None)
         if checks.users(node, volume_id):
             raise exception.VolumeIsBusy(volume_name=volume.name)
-    if move is None or not move.committed:
-        if move:
-            node.exports.withdraw_source(move)
+    remains = node.records.remains_of(volume.id)
+    if move is None:
+        # A move that failed may have left its export of the handle.
+        for each in remains:
+            node.exports.withdraw_source(each)
         for volume_id in handles:
             node.stack.remove_handle(volume_id)
         removal.remove_volume_lv(node, volume.name, volume.size)
-        return
-    removal.tear_down(node, move)
-    if move.phase is not Phase.RELEASING:
-        move = node.records.advance(move, Event.VOLUME_DELETED)
-    node.peers.converge_soon(context, move.source, move.volume_id)
+    else:
+        removal.tear_down(node, move)
+        remains.append(node.records.advance(move, Event.VOLUME_DELETED))
+    for each in remains:
+        node.peers.converge_soon(context, each.cleanup_node, each.volume_id)

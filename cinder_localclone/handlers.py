@@ -101,3 +101,8 @@ class Handlers:
     def resume(self, context: ports.Context, volume_id: str) -> None:
         """See :func:`cinder_localclone.operations.go_forward`."""
         operations.go_forward(self._service.reconciler, volume_id)
+
+    def open_without_source(self, context: ports.Context, volume_id: str
+                            ) -> None:
+        """See :func:`cinder_localclone.operations.open_without_source`."""
+        operations.open_without_source(self._service.reconciler, volume_id)

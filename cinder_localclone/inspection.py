@@ -6,6 +6,7 @@ Plain values that travel between nodes, for the operator's command.
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
 import itertools
 from typing import Any
@@ -70,6 +71,8 @@ def inspect(node: nodes.Node, volume_id: str,
               move.destination_lv} if move else set()
     if volume is not None:
         wanted.add(volume.name)
+    for left in node.records.remains_of(volume_id):
+        wanted |= _lvs_of_remains(left, node.host)
     report: Report = {
         'host': node.host, 'clone': None, 'session': None, 'progress': None,
         'handle': _handle(present, volume_id),
@@ -101,15 +104,34 @@ def _handle(present: survey.Survey, volume_id: str) -> Handle | None:
             'on': [below.get(number, number) for number in device.uses()]}
 
 
+def _lvs_of_remains(move: state.Move, host: str) -> set[str]:
+    """What a node has to remove, now that a move is over."""
+    if move.cleanup_node != host:
+        return set()
+    return {move.cleanup_lv, names.metadata_lv(move.shadow_id)}
+
+
 def differences(report: Report, move: state.Move | None,
-                home: str | None, lv: str | None) -> list[str]:
+                home: str | None, lv: str | None,
+                remains: Sequence[state.Move] = ()) -> list[str]:
     """Where a node is not as the record says, in words. Pure.
 
     :param report: what :func:`inspect` returned there
     :param home: service host of the volume's home; None: it was deleted
     :param lv: name of the LV with the volume's data
+    :param remains: the volume's moves that are over but for a clean-up
     """
-    return [*_suspended(report), *_by_role(report, move, home, lv)]
+    return [*_suspended(report), *_by_role(report, move, home, lv),
+            *_not_removed(report, remains)]
+
+
+def _not_removed(report: Report, remains: Sequence[state.Move]
+                 ) -> Iterator[str]:
+    for move in remains:
+        left = _lvs_of_remains(move, report['host']) & _lv_names(report)
+        if left:
+            yield 'what a move that is over has left is still there: ' + (
+                ', '.join(sorted(left)))
 
 
 def _by_role(report: Report, move: state.Move | None, home: str | None,
@@ -166,12 +188,8 @@ def _incomplete_below_clone(report: Report,
 
 
 def _as_source(report: Report, move: state.Move) -> Iterator[str]:
-    if move.phase is not Phase.RELEASING:
-        yield from _not_on_lv(report, move.source_lv)
-    elif report['handle'] or move.source_lv in _lv_names(report):
-        yield 'the source is still there'
-    if move.committed and move.phase in state.READS_SOURCE and (
-            not report['served'][0]):
+    yield from _not_on_lv(report, move.source_lv)
+    if move.committed and not report['served'][0]:
         yield 'the source is not exported'
 
 

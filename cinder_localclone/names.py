@@ -54,6 +54,11 @@ def clone_path(shadow_id: str) -> str:
     return '/dev/mapper/' + clone(shadow_id)
 
 
+def absent_source(shadow_id: str) -> str:
+    """The device that stands for a move's source which cannot be reached."""
+    return 'localclone-absent-%s' % shadow_id
+
+
 def metadata_lv(shadow_id: str) -> str:
     """The LV that remembers which regions of a move are local."""
     return 'localclone-meta-%s' % shadow_id

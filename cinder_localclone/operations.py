@@ -22,7 +22,7 @@ def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
     node = reconciler.node
     with node.lock(volume_id):
         move = _move(reconciler, volume_id)
-        if move.phase is Phase.ROLLING_BACK:
+        if move is None:
             reconciler.converge_locked(volume_id)
         elif not move.committed:
             _check_here(reconciler, move, move.source)
@@ -50,16 +50,46 @@ def go_forward(reconciler: reconcile.Reconciler, volume_id: str) -> None:
     node = reconciler.node
     with node.lock(volume_id):
         move = _move(reconciler, volume_id)
-        if move.committed and move.phase is Phase.STARTING:
+        if move and move.committed and move.phase is Phase.STARTING:
             _check_here(reconciler, move, move.source)
             source.source_released(node, reconciler.context, move)
         else:
             reconciler.converge_locked(volume_id)
 
 
-def _move(reconciler: reconcile.Reconciler, volume_id: str) -> state.Move:
-    move = reconciler.node.records.move_of(volume_id)
-    if move is None:
+def open_without_source(reconciler: reconcile.Reconciler,
+                        volume_id: str) -> None:
+    """Give out what is local of a copy whose source cannot be reached.
+
+    What is not local gives an error. Once the source can be reached, the
+    clone gets it back and the copy goes on.
+
+    :raises NotPossible: if nothing is being copied, not to this node, or
+        with its source
+    :raises MissingData: if an LV is gone
+    """
+    node = reconciler.node
+    with node.lock(volume_id):
+        move = _move(reconciler, volume_id)
+        if not (move and move.committed and move.phase is Phase.MIGRATING):
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='it is not being copied.')
+        _check_here(reconciler, move, move.destination)
+        try:
+            destination.build(node, move, create=False)
+        except (exceptions.SourceUnreachable, exceptions.LoginFailed):
+            destination.open_alone(node, move)
+        else:
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='its source can be reached.')
+
+
+def _move(reconciler: reconcile.Reconciler, volume_id: str
+          ) -> state.Move | None:
+    """The move; None if one that is over waits for a clean-up."""
+    records = reconciler.node.records
+    move = records.move_of(volume_id)
+    if move is None and not records.remains_of(volume_id):
         raise exceptions.NotPossible(volume=volume_id,
                                      reason='it has no move.')
     return move

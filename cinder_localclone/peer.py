@@ -78,6 +78,7 @@ METHODS = {
     'repair': Method('repair', '1.1'),
     'abort': Method('abort', '1.1'),
     'resume': Method('resume', '1.1'),
+    'open_without_source': Method('open_without_source', '1.2'),
 }
 
 

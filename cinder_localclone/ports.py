@@ -45,7 +45,10 @@ class Records(typing.Protocol):
         """All visible volumes whose home is a service host."""
 
     def move_of(self, volume_id: str) -> state.Move | None:
-        """The move of a volume, or of a volume that was deleted."""
+        """The move of a volume that is not over, if it has one."""
+
+    def remains_of(self, volume_id: str) -> list[state.Move]:
+        """The moves of a volume that are over but for a clean-up."""
 
     def get_move(self, shadow_id: str) -> state.Move | None:
         """The move with this shadow."""
@@ -54,7 +57,11 @@ class Records(typing.Protocol):
         """Whether there is such a move, readable or not."""
 
     def moves_of(self, host: str) -> list[state.Move]:
-        """All moves from or to a service host."""
+        """All moves from or to a service host, remains among them.
+
+        Remains are those to be cleaned up there, and those of volumes that
+        are there now.
+        """
 
     def begin(self, volume: Volume, host: str, event: state.Event,
               geometry: state.Geometry, locate: Callable[[str], str],
@@ -75,6 +82,16 @@ class Records(typing.Protocol):
 
     def drop_live_attachment(self, volume_id: str, host: str | None) -> None:
         """Remove the attachment of a live migration that was refused."""
+
+
+class OperatorRecords(Records, typing.Protocol):
+    """What forgetting a node changes besides."""
+
+    def give_up(self, volume: Volume, heir: str) -> None:
+        """A volume whose data is lost gets another home, to be deleted."""
+
+    def forget_service(self, host: str) -> bool:
+        """A volume service is not expected any more."""
 
 
 class Stack(typing.Protocol):
@@ -114,6 +131,9 @@ class Stack(typing.Protocol):
 
     def ensure_clone(self, move: state.Move, source: str) -> bool:
         """The clone is there, over LV, metadata LV and the source's disk."""
+
+    def ensure_clone_alone(self, move: state.Move) -> bool:
+        """The clone is there, without its source if it has to be built."""
 
     def set_hydration(self, shadow_id: str, enabled: bool) -> bool:
         """Let the kernel copy, or stop it."""
@@ -262,3 +282,7 @@ class OperatorPeers(Peers, typing.Protocol):
 
     def resume(self, context: Context, host: str, volume_id: str) -> None:
         """Let a move go on that an attachment holds back."""
+
+    def open_without_source(self, context: Context, host: str,
+                            volume_id: str) -> None:
+        """Give out what is local of a copy whose source is lost."""

@@ -19,6 +19,7 @@ from cinder_localclone import hydration
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import completion
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
@@ -66,6 +67,7 @@ class Reconciler:
         :raises LocalCloneError: if a step failed; the next run tries again
         """
         volume = self.node.records.volume(volume_id)
+        failure = self._clean_up(volume_id, volume)
         move = self.node.records.move_of(volume_id)
         if move is None:
             self._at_rest(volume_id, volume)
@@ -73,11 +75,46 @@ class Reconciler:
             self._as_destination(move, volume)
         elif self.node.host == move.source:
             self._as_source(move, volume)
+        if failure:
+            raise failure
+
+    def _clean_up(self, volume_id: str, volume: ports.Volume | None
+                  ) -> exceptions.LocalCloneError | None:
+        """Take down what moves that are over have left; nobody waits for it.
+
+        :returns: the first error, which must not stop what follows
+        """
+        failure = None
+        for move in self.node.records.remains_of(volume_id):
+            if move.cleanup_node == self.node.host:
+                try:
+                    remains.take_down(self.node, move)
+                except exceptions.LocalCloneError as exc:
+                    failure = failure or exc
+                else:
+                    self._tell_of_end(move)
+            elif volume is not None and self._is_home(volume):
+                self.node.peers.converge_soon(
+                    self.context, move.cleanup_node, volume_id)
+        return failure
+
+    def _tell_of_end(self, move: state.Move) -> None:
+        if move.committed:
+            LOG.info('A move of volume %s from this node has ended: the '
+                     'source on this node was removed.', move.volume_id)
+            return
+        LOG.info('The failed move of volume %s was rolled back: all that '
+                 'it had on this node was removed.', move.volume_id)
+        if move.source:  # it may export the source still
+            self.node.peers.converge_soon(
+                self.context, move.source, move.volume_id)
 
     def _at_rest(self, volume_id: str, volume: ports.Volume | None) -> None:
         if volume is None or not self._is_home(volume):
             self._remove_stray_handle(volume_id)
             return
+        if volume.status == 'deleting':
+            return  # delete_volume removes it
         self.node.exports.withdraw_strays(self.node.records.is_move)
         if self.node.stack.survey().metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
@@ -131,35 +168,30 @@ class Reconciler:
 
     def _as_destination(self, move: state.Move,
                         volume: ports.Volume | None) -> None:
-        if move.phase is Phase.ROLLING_BACK:
-            destination.finish_roll_back(self.node, move)
-            LOG.info('The failed move of volume %s was rolled back: all that '
-                     'it had on this node was removed.', move.volume_id)
-            if move.source:
-                self.node.peers.converge_soon(
-                    self.context, move.source, move.volume_id)
-            return
         if not move.committed:
             return  # the source decides
         if volume is None or volume.status == 'deleting':
             return  # delete_volume removes it
         if move.phase in (Phase.STARTING, Phase.MIGRATING):
-            disk = destination.build(self.node, move, create=False)
-            self.settle_exports(volume, move)
-            if move.phase is Phase.STARTING:
-                self.node.stack.set_hydration(move.shadow_id, False)
-                self._roll_back_if_dropped(move, volume)
-                return
-            if not self._is_copied(move, disk):
-                return
-        if move.phase is not Phase.RELEASING:
-            move = completion.complete(self.node, move)
-            self._copies.pop(move.shadow_id, None)
-            LOG.info('Volume %(volume)s is fully copied to this node; the '
-                     'source on %(source)s can go.',
-                     {'volume': move.volume_id, 'source': move.source})
-        self.node.stack.ensure_handle_on_lv(
-            move.volume_id, move.destination_lv, move.size_bytes)
+            try:
+                disk = destination.build(self.node, move, create=False)
+            except (exceptions.SourceUnreachable, exceptions.LoginFailed):
+                if move.phase is Phase.STARTING or (
+                        not destination.is_complete_alone(self.node, move)):
+                    raise
+            else:
+                self.settle_exports(volume, move)
+                if move.phase is Phase.STARTING:
+                    self.node.stack.set_hydration(move.shadow_id, False)
+                    self._roll_back_if_dropped(move, volume)
+                    return
+                if not self._is_copied(move, disk):
+                    return
+        completion.complete(self.node, move)
+        self._copies.pop(move.shadow_id, None)
+        LOG.info('Volume %(volume)s is fully copied to this node; the source '
+                 'on %(source)s can go.',
+                 {'volume': move.volume_id, 'source': move.source})
         self.node.peers.converge_soon(
             self.context, move.source, move.volume_id)
 
@@ -200,13 +232,6 @@ class Reconciler:
 
     def _as_source(self, move: state.Move,
                    volume: ports.Volume | None) -> None:
-        if move.phase is Phase.RELEASING:
-            completion.release(self.node, move)
-            LOG.info('The move of volume %(volume)s to %(host)s is complete: '
-                     'the source on this node was removed.',
-                     {'volume': move.volume_id,
-                      'host': move.destination})
-            return
         self.node.stack.ensure_handle_on_lv(
             move.volume_id, move.source_lv, move.size_bytes)
         if move.committed:
@@ -215,13 +240,10 @@ class Reconciler:
                 self.settle_exports(volume, move)
             if move.phase is Phase.STARTING and volume is not None:
                 self._release_if_detached(move, volume)
-        elif move.phase in READS_SOURCE:
+        else:
             # Only this service moves its volumes, under the lock that is
             # held here: whoever began this move did not live to end it.
             source.abandon(self.node, self.context, move)
-        else:
-            self.node.peers.converge_soon(
-                self.context, move.destination, move.volume_id)
 
     # -- live moves whose detach call was lost
 
@@ -260,8 +282,13 @@ class Reconciler:
 
     def converge_moves(self) -> None:
         """Take the next step of every move from or to this node."""
-        for move in self.node.records.moves_of(self.node.host):
-            self._attempt(move.volume_id)
+        for volume_id in self._by_volume(
+                self.node.records.moves_of(self.node.host)):
+            self._attempt(volume_id)
+
+    @staticmethod
+    def _by_volume(moves: Iterable[state.Move]) -> dict[str, state.Move]:
+        return {move.volume_id: move for move in moves}
 
     def converge_node(self, moves: bool = True) -> None:
         """Converge everything on this node.
@@ -269,8 +296,11 @@ class Reconciler:
         :param moves: whether to converge volumes that are moving, too,
             which may have to wait for peers
         """
-        moving = {move.volume_id: move for move in
-                  self.node.records.moves_of(self.node.host)}
+        recorded = self.node.records.moves_of(self.node.host)
+        moving = self._by_volume(
+            move for move in recorded if not move.is_over)
+        # Of what is over a volume at home here needs nothing.
+        waiting = self._by_volume(recorded)
         home = {volume.id: volume for volume in
                 self.node.records.volumes_of(self.node.host)}
         survey = self.node.stack.survey()
@@ -284,11 +314,11 @@ class Reconciler:
                         volume, remote().get(volume_id, set()))):
                 self._attempt(volume_id)
         handles = survey.volumes_above(self.node.stack.group)
-        for stray in handles - set(home) - set(moving):
+        for stray in handles - set(home) - set(waiting):
             self._attempt(stray)
         self._withdraw_strays(moving.values())
         if moves:
-            for volume_id in moving:
+            for volume_id in waiting:
                 self._attempt(volume_id)
 
     def _exports_differ(self, volume: ports.Volume, remote: set[str]

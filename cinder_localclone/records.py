@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only room that touches Cinder's database.
+"""Moves and volumes in Cinder's database; no other room touches it.
+
+:mod:`.operator_records` adds what only the operator's command changes.
 
 A move is recorded in a *shadow*: a hidden volume row in status
 ``maintenance`` whose ``migration_status`` is ``target:<volume id>``, as in
@@ -103,16 +105,28 @@ class Records:
             _admin(), host) if not is_shadow(volume)]
 
     def move_of(self, volume_id: str) -> state.Move | None:
-        """The move of a volume, or of a volume that was deleted.
+        """The move of a volume that is not over: there is one at most.
 
-        :raises InvalidToken: if its record cannot be read
+        :raises InvalidToken: if a record of the volume cannot be read
         """
+        return next((move for move in self._moves_of_volume(volume_id)
+                     if not move.is_over), None)
+
+    def remains_of(self, volume_id: str) -> list[state.Move]:
+        """The moves of a volume that are over but for a clean-up.
+
+        The volume may be at rest, moving again, or deleted.
+
+        :raises InvalidToken: if a record of the volume cannot be read
+        """
+        return [move for move in self._moves_of_volume(volume_id)
+                if move.is_over]
+
+    def _moves_of_volume(self, volume_id: str) -> list[state.Move]:
         with main_context_manager.reader.using(_admin()) as session:
-            shadow = self._shadow_query(session).filter_by(
-                migration_status=_target(volume_id)).first()
-            if shadow is None:
-                return None
-            return _to_move(shadow, self._row(session, volume_id))
+            row = self._row(session, volume_id)
+            return [_to_move(shadow, row) for shadow in
+                    self._shadows(session, volume_id)]
 
     def is_move(self, shadow_id: str) -> bool:
         """Whether there is such a move, readable or not."""
@@ -134,7 +148,11 @@ class Records:
                 session, shadow.migration_status.partition(':')[2]))
 
     def moves_of(self, host: str) -> list[state.Move]:
-        """All moves from or to a service host."""
+        """All moves from or to a service host, remains among them.
+
+        Remains are those to be cleaned up there, and those of volumes that
+        are there now.
+        """
         return [each for each in self.moves()
                 if host in (each.source, each.destination)]
 
@@ -172,20 +190,21 @@ class Records:
         :param auth: the export's one-time credentials
         :param initiator: who may log in to the export
         :raises StaleMove: if the volume is not at the home it was read
-            with any more, has a move, or is migrated by Cinder itself
+            with any more, has a move that is not over, or is migrated by
+            Cinder itself
+        :raises InvalidToken: if a record of the volume cannot be read
         """
         shadow_id = str(uuid.uuid4())
         token = state.Token(state.Phase.ABSENT, secrets.token_hex(6),
                             geometry).after(event, committed=False)
         with main_context_manager.writer.using(_admin()) as session:
             row = self._row(session, volume.id, lock=True)
-            busy = self._shadow_query(session).filter_by(
-                migration_status=_target(volume.id)).count()
+            busy = any(not _to_move(shadow, row).is_over for shadow in
+                       self._shadows(session, volume.id))
             if (row is None or busy or row.host != volume.host
                     or is_migrated_by_cinder(row)):
                 raise exceptions.StaleMove(volume=volume.id)
-            service = session.query(models.Service).filter_by(
-                host=_service(host), deleted=False).first()
+            service = self._service_row(session, host)
             shadow = models.Volume(
                 id=shadow_id, user_id=row.user_id, project_id=row.project_id,
                 size=row.size, host=host, status='maintenance',
@@ -310,7 +329,8 @@ class Records:
         """Forget a move: its shadow goes.
 
         In the same transaction the volume's migration status becomes
-        ``success``, unless the move was rolled back.
+        ``success``, unless the move was rolled back, or Cinder itself
+        migrates the volume by now.
 
         :raises InvalidTransition: if the move does not end with this event
         :raises StaleMove: if another service was first
@@ -323,8 +343,19 @@ class Records:
                 'status': 'deleted', 'migration_status': 'deleting',
                 'provider_auth': None, 'deleted': True,
                 'deleted_at': now, 'updated_at': now})
-            if event is state.Event.SOURCE_REMOVED and volume is not None:
+            if (event is state.Event.SOURCE_REMOVED and volume is not None
+                    and not is_migrated_by_cinder(volume)):
                 volume.migration_status = 'success'
+
+    def _shadows(self, session: Session, volume_id: str) -> list[Row]:
+        return self._shadow_query(session).filter_by(
+            migration_status=_target(volume_id)).all()
+
+    @staticmethod
+    def _service_row(session: Session, host: str) -> Row | None:
+        return session.query(models.Service).filter_by(
+            host=_service(host), binary=constants.VOLUME_BINARY,
+            deleted=False).first()
 
     @staticmethod
     def _shadow_query(session: Session) -> typing.Any:
@@ -346,7 +377,7 @@ class Records:
 def is_migrated_by_cinder(volume: ports.Volume) -> bool:
     """Whether Cinder's own migration has a volume, as either end."""
     return volume.migration_status not in (
-        None, 'none', 'success', 'error') and not is_shadow(volume)
+        None, '', 'none', 'success', 'error') and not is_shadow(volume)
 
 
 def is_encrypted(volume: ports.Volume) -> bool:

@@ -236,6 +236,25 @@ class Stack:
         self._disable_discards(move)
         return True
 
+    def ensure_clone_alone(self, move: state.Move) -> bool:
+        """The clone over LV and metadata LV, if there is none.
+
+        Its source cannot be reached: what is not local can't be read. Once
+        it can, :meth:`ensure_clone` loads the clone anew.
+
+        :raises MetadataTooSmall: as ensure_clone
+        :raises MetadataLost: as ensure_clone
+        """
+        devices = self.devices()
+        if names.clone(move.shadow_id) in devices:
+            return False
+        absent = names.absent_source(move.shadow_id)
+        if absent not in devices:
+            devicemapper.create(
+                absent, names.device_uuid(absent),
+                tables.error(move.size_bytes // state.SECTOR), self.timeout)
+        return self.ensure_clone(move, '/dev/mapper/' + absent)
+
     def _may_stay(self, move: state.Move, clone: tables.Device, source: str,
                   handle: tables.Device | None) -> bool:
         """Whether a clone is to be left as it is.
@@ -300,7 +319,9 @@ class Stack:
 
         :raises CommandFailed: if something uses it
         """
-        return self._remove_device(names.clone(shadow_id))
+        removed = self._remove_device(names.clone(shadow_id))
+        self._remove_device(names.absent_source(shadow_id))
+        return removed
 
     # -- the handle
 

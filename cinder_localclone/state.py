@@ -73,6 +73,8 @@ TRANSITIONS = types.MappingProxyType({
 #: Phases in which the destination may read from the source.
 READS_SOURCE = frozenset(
     (Phase.STARTING, Phase.MIGRATING, Phase.COMPLETING))
+#: Phases in which one node has to remove its part, and nothing else is left.
+OVER = frozenset((Phase.RELEASING, Phase.ROLLING_BACK))
 
 
 def next_phase(phase: Phase, event: Event, committed: bool) -> Phase:
@@ -166,6 +168,10 @@ class Token:
 class Move:
     """One move as the database tells it.
 
+    One that is over but for a clean-up is named *remains*. It pins nothing:
+    the volume may have moved on, so its other end may not be that of the
+    move any more.
+
     Hosts are volume service hosts without the pool (``node1@localclone``);
     LV names are those of the volume's data on either side. Of a volume that
     was deleted only the shadow's end is known; the other host is ''.
@@ -191,6 +197,24 @@ class Move:
     def phase(self) -> Phase:
         """How far it is."""
         return self.token.phase
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left of it but a clean-up."""
+        return self.phase in OVER
+
+    @property
+    def cleanup_node(self) -> str:
+        """The host that has to remove its part once the move is over.
+
+        That of the shadow's own row, wherever the volume is by then.
+        """
+        return self.source if self.committed else self.destination
+
+    @property
+    def cleanup_lv(self) -> str:
+        """The LV that is removed there."""
+        return self.source_lv if self.committed else self.destination_lv
 
     @property
     def display_phase(self) -> str:

@@ -5,6 +5,7 @@ Imports are where they are needed: Cinder's database layer and the message bus
 take seconds on a small machine, and a restore at boot needs neither.
 """
 
+from collections.abc import Iterable
 import os
 import socket
 import typing
@@ -16,8 +17,8 @@ from cinder_localclone import exceptions
 from cinder_localclone import opts
 
 if typing.TYPE_CHECKING:
+    import cinder_localclone.operator_records
     import cinder_localclone.peer
-    import cinder_localclone.records
     import cinder_localclone.sessions
     import cinder_localclone.stack
     import cinder_localclone.state
@@ -190,11 +191,11 @@ class Backend:
         return peer.Client(TIMEOUT)
 
     @property
-    def records(self) -> 'cinder_localclone.records.Records':
+    def records(self) -> 'cinder_localclone.operator_records.OperatorRecords':
         """Cinder's database."""
         self.load_cinder()
-        from cinder_localclone import records
-        return records.Records()
+        from cinder_localclone import operator_records
+        return operator_records.OperatorRecords()
 
     def nodes(self) -> dict[str, bool]:
         """Service hosts of this backend and whether they are alive."""
@@ -213,13 +214,14 @@ class Backend:
 
     def volume(self, volume_id: str) -> tuple[
             typing.Any, 'cinder_localclone.state.Move | None']:
-        """A volume and its move; either may be None.
+        """A volume and its move that is not over; either may be None.
 
-        :raises CommandError: if both are
+        :raises CommandError: if both are, and nothing is left of it either
         """
         volume = self.records.volume(volume_id)
         move = self.records.move_of(volume_id)
-        if volume is None and move is None:
+        if volume is None and move is None and (
+                not self.records.remains_of(volume_id)):
             raise base.CommandError('There is no volume %s.' % volume_id)
         return volume, move
 
@@ -245,8 +247,13 @@ def home_of(volume: typing.Any) -> str | None:
     return volume.host.partition('#')[0] if volume is not None else None
 
 
-def hosts_of(volume: typing.Any, move: 'cinder_localclone.state.Move | None'
+def hosts_of(volume: typing.Any, move: 'cinder_localclone.state.Move | None',
+             remains: 'Iterable[cinder_localclone.state.Move]' = ()
              ) -> list[str]:
-    """The service hosts that have to do with a volume."""
+    """The service hosts that have to do with a volume.
+
+    :param remains: its moves that are over but for a clean-up
+    """
     hosts = {move.destination, move.source} if move else {home_of(volume)}
+    hosts |= {each.cleanup_node for each in remains}
     return sorted(host for host in hosts if host)

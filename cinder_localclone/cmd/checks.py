@@ -15,6 +15,7 @@ import typing
 
 from cinder_localclone import exceptions
 from cinder_localclone import opts
+from cinder_localclone import state
 
 OK, WARN, FAIL = 'OK', 'WARN', 'FAIL'
 
@@ -285,6 +286,40 @@ def services(backend: str, host: str, nodes: Mapping[str, bool]
             'peers', WARN, 'no other node has a backend section "%s"'
             % backend, 'give the section the same name on all nodes'))
     return findings
+
+
+def waiting(backend: str, moves: Iterable[state.Move],
+            nodes: Mapping[str, bool]) -> list[Finding]:
+    """Moves that need a node whose volume service is down, or is no more.
+
+    :param nodes: all of this backend and whether they are alive
+    """
+    needed: dict[str, list[state.Move]] = {}
+    for move in moves:
+        for host in ({move.cleanup_node} if move.is_over
+                     else {move.source, move.destination}):
+            if host.partition('@')[2] == backend and not nodes.get(host):
+                needed.setdefault(host, []).append(move)
+    return [Finding(
+        'moves and ' + host, WARN, ', '.join(
+            '%d %s' % (count, what) for count, what in (
+                (sum(move.is_over for move in moves), 'to be cleaned up '
+                 'there'),
+                (sum(not move.is_over for move in moves), 'under way'))
+            if count), 'start it; if it will never come back: '
+        'cinder-localclone forget ' + host)
+        for host, moves in sorted(needed.items())]
+
+
+def unknown_volumes(lvs: Iterable[str]) -> list[Finding]:
+    """LVs of volumes that no record names; nothing removes them.
+
+    :param lvs: their names
+    """
+    return [Finding(
+        'LV ' + name, WARN, 'no volume and no move has it: its volume was '
+        'forgotten, or restored from an older database',
+        'save what is needed; lvremove it') for name in sorted(lvs)]
 
 
 def peer(host: str, alive: bool, answer: dict | None, problem: str,

@@ -3,6 +3,7 @@
 
 import argparse
 from collections.abc import Callable
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -14,6 +15,7 @@ from cinder_localclone.cmd import base
 from cinder_localclone.cmd import checks
 from cinder_localclone.cmd.checks import Finding
 from cinder_localclone import exceptions
+from cinder_localclone import names
 
 #: Seconds for a command where no configuration says otherwise.
 TIMEOUT = 30
@@ -102,7 +104,29 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
     findings = checks.services(backend.name, backend.host, nodes)
     for host, alive in nodes.items():
         findings += examine(host, _peer, backend, host, alive)
-    return findings
+    findings += checks.waiting(backend.name, backend.records.moves(), nodes)
+    return findings + examine('volumes', lambda: checks.unknown_volumes(
+        _unknown_lvs(backend)))
+
+
+def _unknown_lvs(backend):
+    """LVs that are tagged as a volume's here and that no record names."""
+    volumes = {}
+    with contextlib.suppress(exceptions.LocalCloneError):  # said by others
+        volumes = {name: names.facts(lv.tags).get('volume')
+                   for name, lv in backend.stack().lvs().items()}
+    records = backend.records
+    known = {volume.name for volume in records.volumes_of(backend.host)}
+    for move in records.moves_of(backend.host):
+        known |= {move.source_lv, move.destination_lv,
+                  names.metadata_lv(move.shadow_id)}
+    for name, volume_id in volumes.items():
+        if volume_id and name not in known:
+            try:
+                records.move_of(volume_id)
+            except exceptions.InvalidToken:
+                continue  # it may name anything
+            yield name
 
 
 def _peer(backend, host, alive):

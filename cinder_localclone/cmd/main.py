@@ -22,6 +22,7 @@ USAGE, INTERRUPTED = 2, 130
 COMMANDS = {
     'abort': 'settle:Abort',
     'doctor': 'doctor:Doctor',
+    'forget': 'forget:Forget',
     'moves': 'moves:Moves',
     'repair': 'repair:Repair',
     'restore': 'restore:Restore',

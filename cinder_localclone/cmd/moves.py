@@ -12,9 +12,13 @@ COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
            'MiB/s', 'Seconds left', 'Remark')
 
 
-def progress(backend: backends.Backend) -> list[dict]:
-    """One dictionary for each move, as it is at this moment."""
-    return [_row(backend, each) for each in backend.records.moves()]
+def progress(backend: backends.Backend, over: bool = True) -> list[dict]:
+    """One dictionary for each move, as it is at this moment.
+
+    :param over: those, too, that are over but for a clean-up
+    """
+    return [_row(backend, each) for each in backend.records.moves()
+            if over or not each.is_over]
 
 
 def _row(backend, move):
@@ -23,6 +27,8 @@ def _row(backend, move):
         move.volume_id, move.source, move.destination,
         move.display_phase, move.size_gib)))
     row['Remark'] = ''
+    if move.is_over:
+        row['Remark'] = 'cleaning up on ' + move.cleanup_node
     if not move.committed or not move.destination:
         return row
     if move.phase in (state.Phase.COMPLETING, state.Phase.RELEASING):
@@ -64,7 +70,7 @@ def watch(backend: backends.Backend, seconds: float | None) -> None:
             console=console.Console(stderr=True)) as shown:
         tasks = {}
         while deadline is None or time.monotonic() < deadline:
-            rows = progress(backend)
+            rows = progress(backend, over=False)
             for row in rows:
                 key = row['Volume']
                 if key not in tasks:

@@ -25,26 +25,50 @@ class Repair(base.Command):
                             help='its id; default: all volumes')
         parser.add_argument('--dry-run', action='store_true',
                             help='only say what differs from the records')
+        parser.add_argument(
+            '--without-source', action='store_true',
+            help='give out what is local of a copy whose source is lost')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The rows of the table."""
         backend = self.app.backend()
         one, dry_run = parsed_args.volume, parsed_args.dry_run
+        if parsed_args.without_source:
+            return ('Volume', 'Where', 'What'), [
+                self._without_source(backend, one, dry_run)]
         alive = {} if one else backend.nodes()
         rows, clean = [], True
         for volume_id in [one] if one else self._all(backend, alive):
             volume, move = backend.volume(volume_id)
-            for host in backends.hosts_of(volume, move):
+            remains = backend.records.remains_of(volume_id)
+            for host in backends.hosts_of(volume, move, remains):
                 if one or alive.get(host):
                     said, complete = self._on_node(
-                        backend, host, volume_id, volume, move, dry_run)
+                        backend, host, volume_id, volume, move, remains,
+                        dry_run)
                 else:
                     said, complete = ['not asked: its service is down'], False
                 rows += [(volume_id, host, text) for text in said]
                 clean = clean and complete
         self.app.exit_code = int(not clean)
         return ('Volume', 'Where', 'What'), rows
+
+    @staticmethod
+    def _without_source(backend, volume_id, dry_run):
+        """Have the destination of one volume give out what it has."""
+        if not volume_id or dry_run:
+            raise base.CommandError(
+                '--without-source needs a volume, and does what it says: '
+                'nothing was changed.')
+        _volume, move = backend.volume(volume_id)
+        if move is None:
+            raise base.CommandError('Volume %s is not moving. Nothing was '
+                                    'changed.' % volume_id)
+        backend.peers.open_without_source(
+            backend.context, move.destination, volume_id)
+        return (volume_id, move.destination, 'what is local can be read; '
+                'the rest gives errors')
 
     @staticmethod
     def _all(backend, hosts):
@@ -54,7 +78,7 @@ class Repair(base.Command):
         return sorted(volumes)
 
     @staticmethod
-    def _on_node(backend, host, volume_id, volume, move, dry_run):
+    def _on_node(backend, host, volume_id, volume, move, remains, dry_run):
         """What was done, or differs, on one node; whether that is all."""
         answer, problem = backend.ask(
             host, 'inspect' if dry_run else 'repair', volume_id)
@@ -64,5 +88,6 @@ class Repair(base.Command):
             return answer, not any(
                 text.startswith(repair.IN_THE_WAY) for text in answer)
         wrong = inspection.differences(
-            answer, move, backends.home_of(volume), backends.lv_of(volume))
+            answer, move, backends.home_of(volume), backends.lv_of(volume),
+            remains)
         return ['differs: ' + each for each in wrong], not wrong

@@ -21,13 +21,15 @@ class Show(base.VolumeCommand):
         """The rows of the table."""
         backend = self.app.backend()
         volume, move = backend.volume(parsed_args.volume)
-        rows = [('record', *pair) for pair in _records(volume, move)]
+        remains = backend.records.remains_of(parsed_args.volume)
+        rows = [('record', *pair)
+                for pair in _records(volume, move, remains)]
         clean = True
         for host in backend.nodes():
             answer, problem = backend.ask(host, 'inspect', parsed_args.volume)
             wrong = [problem] if answer is None else inspection.differences(
                 answer, move, backends.home_of(volume),
-                backends.lv_of(volume))
+                backends.lv_of(volume), remains)
             rows += [(host, *pair) for pair in _on_node(answer)]
             rows += [(host, 'DIFFERENCE', each) for each in wrong]
             clean = clean and not wrong
@@ -35,7 +37,7 @@ class Show(base.VolumeCommand):
         return ('Where', 'What', 'Value'), rows
 
 
-def _records(volume, move) -> Pairs:
+def _records(volume, move, remains) -> Pairs:
     if volume is not None:
         yield 'status', volume.status
         yield 'home', volume.host
@@ -52,6 +54,9 @@ def _records(volume, move) -> Pairs:
         yield 'from', '%s, LV %s' % (move.source, move.source_lv)
         yield 'to', '%s, LV %s' % (move.destination, move.destination_lv)
         yield 'shadow', move.shadow_id
+    for each in remains:
+        yield each.display_phase, 'cleaning up on %s, LV %s' % (
+            each.cleanup_node, each.cleanup_lv)
 
 
 def _on_node(answer) -> Pairs:

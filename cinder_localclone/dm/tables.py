@@ -25,6 +25,11 @@ def linear(sectors: int, device: str) -> str:
     return '0 %d linear %s 0' % (sectors, device)
 
 
+def error(sectors: int) -> str:
+    """What fails each read and write."""
+    return '0 %d error' % sectors
+
+
 def clone(sectors: int, metadata: str, destination: str, source: str,
           geometry: state.Geometry) -> str:
     """A clone, not hydrating yet.

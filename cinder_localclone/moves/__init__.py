@@ -12,8 +12,10 @@
     first time and rebuilds it after a power cut; only the first time may it
     create anything. And the way back, before anything was written there.
 :mod:`.completion`
-    When everything is local: cut over to the LV, then remove the clone, then
-    the source.
+    When everything is local: cut over to the LV, then remove the clone.
+:mod:`.remains`
+    When the move is over: remove the source, or what a move that failed has
+    at its destination.
 
 Shared by these: :mod:`.removal`, :mod:`.checks` and :mod:`.flow`.
 """

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a move: cut over to the LV, then remove the source."""
+"""The end of a copy: cut over to the LV; the source may go."""
 
 from taskflow.patterns import linear_flow
 
 from cinder_localclone.moves import flow
-from cinder_localclone.moves import removal
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import state
@@ -52,11 +51,3 @@ def complete(node: nodes.Node, move: state.Move) -> state.Move:
     return flow.run(linear_flow.Flow('complete').add(
         MarkHydrated(node), CutOver(node), RemoveClone(node)),
         move=move)['releasing']
-
-
-def release(node: nodes.Node, move: state.Move) -> None:
-    """At the source: remove what has been drained; the move ends here."""
-    node.exports.withdraw_source(move)
-    node.stack.remove_handle(move.volume_id)
-    removal.remove_volume_lv(node, move.source_lv, move.size_gib)
-    node.records.finish(move, state.Event.SOURCE_REMOVED)

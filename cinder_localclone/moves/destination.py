@@ -6,7 +6,7 @@ from taskflow.patterns import linear_flow
 from cinder_localclone import exceptions
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import flow
-from cinder_localclone.moves import removal
+from cinder_localclone.moves import remains
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
@@ -89,8 +89,37 @@ def build(node: nodes.Node, move: state.Move, create: bool) -> str:
         Handle(node)), move=move)['disk']
 
 
+def is_complete_alone(node: nodes.Node, move: state.Move) -> bool:
+    """Whether all is local of a move whose source cannot be reached.
+
+    Then the source is not needed any more, and the handle is on the clone.
+    Otherwise nobody gets to read the clone.
+
+    :raises MissingData: if an LV is gone
+    """
+    Allocate(node, create=False).execute(move)
+    node.stack.ensure_clone_alone(move)
+    if not node.stack.clone_status(move.shadow_id).finished:
+        return False
+    Handle(node).execute(move)
+    return True
+
+
+def open_alone(node: nodes.Node, move: state.Move) -> None:
+    """The handle, on a clone of which some may not be readable.
+
+    :raises MissingData: if an LV is gone
+    """
+    Allocate(node, create=False).execute(move)
+    node.stack.ensure_clone_alone(move)
+    node.stack.ensure_handle_on_clone(
+        move.volume_id, move.shadow_id, move.size_bytes)
+
+
 def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:
     """The destination's part of a move, asked for by the source.
+
+    What earlier moves of the volume have left here goes first.
 
     :param nonce: of the move's token, which tells two moves apart
     :raises StaleMove: if the record is not, or no longer, that of the
@@ -103,6 +132,8 @@ def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:
                                   state.Phase.MIGRATING)):
         raise exceptions.StaleMove(
             volume=move.volume_id if move else 'with shadow ' + shadow_id)
+    for earlier in remains.here(node, move.volume_id):
+        remains.take_down(node, earlier)
     build(node, move, create=True)
 
 
@@ -122,7 +153,7 @@ def roll_back_live(node: nodes.Node, context: ports.Context,
     if written:
         raise exceptions.DestinationWritten(
             volume=move.volume_id, host=node.host, regions=written)
-    finish_roll_back(node, node.records.roll_back(move))
+    remains.take_down(node, node.records.roll_back(move))
     node.peers.converge_soon(context, move.source, move.volume_id)
 
 
@@ -141,13 +172,3 @@ def written_regions(node: nodes.Node, move: state.Move) -> int:
         raise exceptions.CloneFailed(volume=move.volume_id,
                                      host=node.host, mode=status.mode)
     return status.hydrated
-
-
-def finish_roll_back(node: nodes.Node, move: state.Move) -> None:
-    """Remove what a move that is rolling back has here; it ends with that.
-
-    :raises InvalidTransition: if the volume lives here
-    """
-    move.token.after(state.Event.DESTINATION_REMOVED, move.committed)
-    removal.tear_down(node, move)
-    node.records.finish(move, state.Event.DESTINATION_REMOVED)

@@ -13,10 +13,26 @@ def tear_down(node: nodes.Node, move: state.Move) -> None:
     withdrawn would keep the handle open for ever.
     """
     node.sessions.detach(move)
-    node.stack.remove_handle(move.volume_id)
+    remove_handle(node, move, move.destination_lv)
     node.stack.remove_clone(move.shadow_id)
     node.stack.remove_lv(names.metadata_lv(move.shadow_id))
     remove_volume_lv(node, move.destination_lv, move.size_gib)
+
+
+def remove_handle(node: nodes.Node, move: state.Move, lv: str) -> None:
+    """Remove the volume's handle if it is on what a move has here.
+
+    One that is on anything else is that of a later move, or of the volume
+    at rest.
+
+    :param lv: the LV that the move has here
+    """
+    present = node.stack.survey()
+    own = {body.number for body in (
+        present.clone(move.shadow_id), present.lvs.get(lv)) if body}
+    handle = present.handle(move.volume_id)
+    if handle and own.issuperset(handle.uses()):
+        node.stack.remove_handle(move.volume_id)
 
 
 def remove_volume_lv(node: nodes.Node, lv: str, size_gib: int) -> None:

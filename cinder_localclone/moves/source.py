@@ -164,8 +164,8 @@ def abandon(node: nodes.Node, context: ports.Context,
             move: state.Move) -> None:
     """Give up a move that is not committed.
 
-    The source is itself again at once; the destination removes what it has,
-    now if it answers, else when it checks the next time. Only then the
+    The volume is free at once; the destination removes what it has, now if
+    it answers, else when it checks the next time. Only then the
     export goes: a destination that is late with its login to a target that
     is gone would wait for minutes, and all other logins of its node with it.
     """
@@ -189,8 +189,7 @@ def abandon_interrupted(node: nodes.Node, context: ports.Context,
     caller holds: so nobody is at work on a move that is found here.
     """
     move = node.records.move_of(volume_id)
-    if (move and not move.committed and move.source == node.host
-            and move.phase is not state.Phase.ROLLING_BACK):
+    if move and not move.committed and move.source == node.host:
         abandon(node, context, move)
 
 

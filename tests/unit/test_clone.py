@@ -107,6 +107,31 @@ class CloneTest(test_stack.Case):
         self.assertTrue(self.ensure())
         self.assertEqual(REPLACED, self.changes())
 
+    ABSENT = 'localclone-absent-' + SHADOW
+
+    @ddt.data(True, False)
+    def test_without_its_source(self, left):
+        """Over a device that fails each read of what is not local."""
+        if left:
+            self.devices(device(self.ABSENT, '253:9', '0 1 error '))
+        self.assertTrue(self.stack.ensure_clone_alone(MOVE))
+        self.assertEqual(([] if left else [mock.call.devicemapper.create(
+            self.ABSENT, 'LOCALCLONE-' + self.ABSENT, '0 2097152 error', 30)])
+            + CREATED, self.changes())
+        self.ran.block.number.assert_called_once_with(
+            '/dev/mapper/' + self.ABSENT)
+
+    def test_without_its_source_one_that_is_there_is_left(self):
+        self.clone(source='8:16')
+        self.assertFalse(self.stack.ensure_clone_alone(MOVE))
+        self.assertEqual([], self.changes())
+
+    def test_without_its_source_the_metadata_counts(self):
+        self.ran.block.head_is_zero.return_value = True
+        self.assertRaises(
+            exceptions.MetadataLost, self.stack.ensure_clone_alone,
+            dataclasses.replace(MOVE, committed=True))
+
     def test_size_of_metadata(self):
         self.ensure()
         self.ran.block.size.assert_called_once_with('/dev/fast/' + META)

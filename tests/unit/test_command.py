@@ -286,6 +286,23 @@ class ExitCodeTest(testtools.TestCase):
             [tuple(row.values()) for row in json.loads(out)])
         self.backend.ask.assert_called_once_with('a@l', 'repair', 'v')
 
+    def test_repair_without_source(self):
+        move = types.SimpleNamespace(destination='b@l')
+        self.backend.volume.return_value = None, move
+        code, out, _err = self.run_command(
+            'repair', '--json', '--without-source', 'v')
+        self.assertEqual((0, 'b@l'), (code, json.loads(out)[0]['Where']))
+        call = self.backend.peers.open_without_source
+        call.assert_called_once_with(self.backend.context, 'b@l', 'v')
+        for words in ([], ['--dry-run', 'v']):
+            self.assertEqual(1, self.run_command(
+                'repair', '--without-source', *words)[0])
+        self.backend.volume.return_value = None, None
+        code, _out, err = self.run_command('repair', '--without-source', 'v')
+        self.assertEqual(1, code)
+        self.assertIn('not moving', err)
+        call.assert_called_once()
+
     def test_a_node_that_does_not_answer(self):
         there = types.SimpleNamespace(
             id='v', name='volume-v', host='a@l#p', status='available',
@@ -437,7 +454,8 @@ class BackendTest(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(found, 'load_cinder'))
         self.useFixture(fixtures.MockPatch('cinder.rpc.init'))
         return found, self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.records.Records')).mock.return_value
+            'cinder_localclone.operator_records.OperatorRecords')
+        ).mock.return_value
 
     def test_nodes(self):
         found, records = self.connected()
@@ -462,10 +480,14 @@ class BackendTest(testtools.TestCase):
     def test_volume(self):
         found, records = self.connected()
         records.volume.return_value = records.move_of.return_value = None
+        records.remains_of.return_value = []
         error = self.assertRaises(base.CommandError, found.volume, 'v')
         self.assertIn('There is no volume v', str(error))
         records.move_of.return_value = 'move'
         self.assertEqual((None, 'move'), found.volume('v'))
+        records.move_of.return_value = None
+        records.remains_of.return_value = ['move']
+        self.assertEqual((None, None), found.volume('v'))
 
     def test_of_a_volume(self):
         volume = types.SimpleNamespace(name='lv', host='a@l#pool')
@@ -476,6 +498,9 @@ class BackendTest(testtools.TestCase):
             backend.lv_of(None), backend.home_of(None)))
         self.assertEqual(['a@l'], backend.hosts_of(volume, None))
         self.assertEqual(['b@l'], backend.hosts_of(volume, move))
+        over = types.SimpleNamespace(cleanup_node='c@l')
+        self.assertEqual(['a@l', 'c@l'],
+                         backend.hosts_of(volume, None, [over]))
 
 
 class InWordsTest(testtools.TestCase):

@@ -32,6 +32,7 @@ class DeletionTest(testtools.TestCase):
         return found
 
     def delete(self, node=None):
+        self.volume.status = 'deleting'
         deletion.delete((node or self.a).node, None, self.stale)
 
     def test_at_rest(self):
@@ -55,6 +56,7 @@ class DeletionTest(testtools.TestCase):
                 self.a.move(self.volume, B)
             with locked(name):
                 yield
+        self.volume.status = 'deleting'
         deletion.delete(dataclasses.replace(self.a.node, lock=lock), None,
                         self.stale)
         self.assertIs(Phase.RELEASING, self.shadow().phase)
@@ -84,5 +86,6 @@ class DeletionTest(testtools.TestCase):
             exceptions.StaleMove, handlers.Handlers(service).delete, None,
             self.volume.id)
         service.node = self.b.node
+        self.volume.status = 'deleting'
         handlers.Handlers(service).delete(None, self.volume.id)
         self.assertIs(Phase.RELEASING, self.shadow().phase)

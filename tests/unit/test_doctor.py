@@ -15,6 +15,9 @@ from cinder_localclone.cmd import checks
 from cinder_localclone.cmd import doctor
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
+from cinder_localclone import names
+from cinder_localclone import state
+from cinder_localclone.state import Phase
 
 A, B = 'a@l', 'b@l'
 GIB = 1 << 30
@@ -174,6 +177,43 @@ class DoctorTest(testtools.TestCase):
             path != '/sys/kernel/config')
         self.assertEqual({'iSCSI initiator', 'iSCSI target'},
                          set(self.rows()))
+
+    def test_moves_that_need_a_node_that_is_gone(self):
+        def move(phase, committed, source, destination):
+            return state.Move(
+                'v', 's', state.Token(phase, 'n', None), committed, source,
+                destination, 'x', 'y', 1)
+        self.backend.records.moves.return_value = [
+            move(Phase.ROLLING_BACK, False, A, 'c@l'),
+            move(Phase.RELEASING, True, 'c@l', 'd@l'),
+            move(Phase.MIGRATING, True, 'c@l', A),
+            move(Phase.RELEASING, True, A, 'c@l'),
+            move(Phase.MIGRATING, True, 'e@other', 'f@other')]
+        wrong = self.rows()
+        self.assertEqual({'moves and c@l'}, set(wrong))
+        self.assertEqual(('2 to be cleaned up there, 1 under way'),
+                         wrong['moves and c@l'][2])
+        self.assertIn('forget c@l', wrong['moves and c@l'][3])
+
+    def test_volumes_that_no_record_names(self):
+        self.stack.lvs.return_value.update({
+            name: reports.LogicalVolume(
+                'g', name, GIB, '', frozenset(names.tags(volume=volume)))
+            for name, volume in (
+                ('home', 'v1'), ('from', 'v2'), ('to', 'v3'), ('lost', 'v4'),
+                ('unreadable', 'v5'))})
+        records = self.backend.records
+        records.volumes_of.side_effect = {
+            A: [types.SimpleNamespace(name='home')]}.get
+        move = state.Move('v2', 's', state.Token(
+            Phase.MIGRATING, 'n', None), True, A, B, 'from', 'to', 1)
+        records.moves_of.side_effect = {A: [move]}.get
+
+        def move_of(volume_id):
+            if volume_id == 'v5':
+                raise exceptions.InvalidToken(token='t', reason='r')
+        records.move_of.side_effect = move_of
+        self.assertEqual({'LV lost'}, set(self.rows()))
 
     def test_as_another_user(self):
         self.user.return_value = 1000

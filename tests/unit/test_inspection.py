@@ -41,9 +41,10 @@ def device(name, number, table, **more):
 class InspectTest(testtools.TestCase):
 
     def inspect(self, moving, lvs=(), devices=(), volume=True,
-                progress=PROGRESS):
+                progress=PROGRESS, remains=()):
         self.node = mock.Mock(host=B)
         self.node.records.move_of.return_value = moving
+        self.node.records.remains_of.return_value = list(remains)
         self.node.records.volume.return_value = (
             types.SimpleNamespace(name=NEW) if volume else None)
         self.node.stack.survey.return_value = survey.Survey(
@@ -98,6 +99,18 @@ class InspectTest(testtools.TestCase):
         self.assertEqual([(OLD, False)], [
             (each['name'], each['active']) for each in found['lvs']])
 
+    def test_what_is_to_be_removed_here(self):
+        there = [lv(OLD, '253:5'), lv(NEW, '253:6'), lv(META, '')]
+        for committed, left in ((True, []), (False, [META, NEW])):
+            over = move(Phase.RELEASING if committed
+                        else Phase.ROLLING_BACK, committed)
+            found = self.inspect(None, there, volume=False, remains=[over])
+            self.assertEqual(left, [each['name'] for each in found['lvs']])
+            wrong = inspection.differences(found, None, A, OLD, [over])
+            self.assertEqual(bool(left), bool(wrong))
+            for each in wrong:
+                self.assertIn('still there: %s, %s' % (META, NEW), each)
+
     def test_nothing(self):
         found = self.inspect(None, volume=False)
         self.assertEqual((None, [], None, None), (
@@ -122,10 +135,13 @@ class RoleTest(testtools.TestCase):
     """Which role a node has, told by what it lacks."""
 
     def wrong(self, host, moving, home, lv='x'):
+        over = [moving] if moving and moving.is_over else []
+        if over:
+            lv = NEW if moving.committed else OLD
         return inspection.differences({
             'host': host, 'handle': None, 'lvs': [], 'clone': None,
             'session': None, 'progress': None, 'served': (False, False)},
-            moving, home, lv)
+            None if over else moving, home, lv, over)
 
     COPYING = ['the handle is on nothing, not on the clone',
                'the clone is missing',

@@ -14,8 +14,10 @@ import testtools
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
 from cinder_localclone import names
+from cinder_localclone import operations
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import world as worlds
@@ -290,7 +292,7 @@ class MoveTest(Base):
         wrong = dataclasses.replace(moving, token=dataclasses.replace(
             moving.token, phase=Phase.ROLLING_BACK))
         self.assertRaises(exceptions.InvalidTransition,
-                          destination.finish_roll_back,
+                          remains.take_down,
                           world.nodes[B].node, wrong)
         self.assertIn(volume.name, world.nodes[B].lvs)
 
@@ -363,6 +365,91 @@ class MoveTest(Base):
                           volume.id)
         self.assertEqual('new', node.lvs[volume.name][1])
         self.assertIn(moving.source_lv, world.nodes[A].lvs)
+
+    def rebooted(self, hydrated):
+        """The new home is up again, its source is not."""
+        world, volume, expected = self.begin()
+        world.nodes[A].move(volume, B)
+        node = world.nodes[B]
+        node.reconciler.converge(volume.id)
+        node.write(volume.id, 1, 'new')
+        expected[1] = 'new'
+        if hydrated:
+            node.hydrate()
+        world.nodes[A].gone = True
+        for each in (world.nodes[A], node):
+            each.stop(power=True)
+        world.reconcile()
+        return world, volume, expected, node
+
+    def test_a_copy_that_is_whole_completes_without_its_source(self):
+        world, volume, expected, node = self.rebooted(True)
+        for region, value in enumerate(expected):
+            self.assertEqual(value, node.read(volume.id, region))
+        self.assertEqual(Phase.RELEASING,
+                         next(iter(world.shadows.values())).phase)
+        self.assertEqual([volume.name], list(node.lvs))
+        world.nodes[A].gone = False
+        world.settle()
+        self.check(world, volume, expected)
+
+    def test_a_copy_that_is_not_whole_waits_for_its_source(self):
+        world, volume, expected, node = self.rebooted(False)
+        self.assertNotIn(names.handle(volume.id), node.devices)
+        self.assertRaises(exceptions.SourceUnreachable,
+                          node.reconciler.converge, volume.id)
+        self.assertEqual(Phase.MIGRATING,
+                         next(iter(world.shadows.values())).phase)
+        world.nodes[A].gone = False
+        world.settle()
+        self.check(world, volume, expected)
+
+    def test_what_is_local_of_a_copy_whose_source_is_lost(self):
+        world, volume, expected, node = self.rebooted(False)
+        operations.open_without_source(node.reconciler, volume.id)
+        self.assertEqual('new', node.read(volume.id, 1))
+        self.assertRaises(IOError, node.read, volume.id, 0)
+        node.write(volume.id, 2, 'more')
+        expected[2] = 'more'
+        world.reconcile()  # it stays as it is
+        self.assertEqual('more', node.read(volume.id, 2))
+        self.assertFalse(node.devices[names.clone(
+            next(iter(world.shadows)))]['hydrating'])
+        world.nodes[A].gone = False
+        world.settle()
+        self.check(world, volume, expected)
+
+    def test_what_needs_no_such_opening(self):
+        world, volume, _expected = self.begin()
+
+        def refused(words, host=B):
+            error = self.assertRaises(
+                exceptions.NotPossible, operations.open_without_source,
+                world.nodes[host].reconciler, volume.id)
+            self.assertIn(words, str(error))
+        refused('no move')
+        world.nodes[A].move(volume, B)
+        refused('on b@l', A)
+        refused('can be reached')
+        world.nodes[B].hydrate()
+        moving = next(iter(world.shadows.values()))
+        world.nodes[B].node.records.advance(moving, Event.HYDRATED)
+        refused('not being copied')
+
+    def test_a_whole_live_move_is_not_completed_before_its_detach(self):
+        world, volume, _expected = self.begin()
+        world.nodes[A].opened.add(names.handle(volume.id))
+        world.nodes[A].move(volume, B, live=True)
+        node = world.nodes[B]
+        for region in range(worlds.REGIONS):
+            node.write(volume.id, region, 'new')
+        world.nodes[A].gone = True
+        for each in (world.nodes[A], node):
+            each.stop(power=True)
+        world.reconcile()
+        self.assertEqual(Phase.STARTING,
+                         next(iter(world.shadows.values())).phase)
+        self.assertNotIn(names.handle(volume.id), node.devices)
 
     def test_lost_record_never_cuts_over(self):
         world = worlds.World()

@@ -209,7 +209,10 @@ class DifferencesTest(testtools.TestCase):
     @ddt.data(*DIFFERENCES)
     @ddt.unpack
     def test_differences(self, _what, found, move, words):
-        wrong = inspection.differences(found, move, A, 'x')
+        if move and move.is_over:
+            wrong = inspection.differences(found, None, B, NEW, [move])
+        else:
+            wrong = inspection.differences(found, move, A, 'x')
         if words is None:
             self.assertEqual([], wrong)
         else:
@@ -414,15 +417,22 @@ class MovesTest(testtools.TestCase):
         self.assertIn('waits', row['Remark'])
 
     def test_being_removed(self):
-        self.assertEqual(100.0, self.row(
-            moving(Phase.RELEASING), None)['Percent'])
+        row = self.row(moving(Phase.RELEASING), None)
+        self.assertEqual((100.0, 'cleaning up on ' + A),
+                         (row['Percent'], row['Remark']))
+
+    def test_watch_does_not_wait_for_a_clean_up(self):
+        backend = mock.MagicMock()
+        backend.records.moves.return_value = [moving(Phase.RELEASING)]
+        self.assertEqual([], moves.progress(backend, over=False))
 
     def test_preparing(self):
         for phase in (Phase.STARTING, Phase.MIGRATING):
             row = self.row(moving(phase, committed=False), None)
             self.assertEqual(('preparing', ''), (row['Phase'], row['Remark']))
-        self.assertEqual('rolling-back', self.row(
-            moving(Phase.ROLLING_BACK, committed=False), None)['Phase'])
+        row = self.row(moving(Phase.ROLLING_BACK, committed=False), None)
+        self.assertEqual(('rolling-back', 'cleaning up on ' + B),
+                         (row['Phase'], row['Remark']))
 
     def test_which_node_abort_and_resume_ask(self):
         starting, early = moving(Phase.STARTING), moving(

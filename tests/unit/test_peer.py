@@ -155,6 +155,7 @@ class TableTest(testtools.TestCase):
             'repair': ('1.1', ('volume_id',)),
             'abort': ('1.1', ('volume_id',)),
             'resume': ('1.1', ('volume_id',)),
+            'open_without_source': ('1.2', ('volume_id',)),
         }, {method.name: (method.since, tuple(
             protocol()[name].parameters)[3:])
             for name, method in peer.METHODS.items()})
@@ -193,7 +194,7 @@ class BusTest(testtools.TestCase):
 
     @ddt.data('describe', 'prepare', 'converge', 'initialize_connection',
               'terminate_connection', 'delete', 'inspect', 'repair', 'abort',
-              'resume')
+              'resume', 'open_without_source')
     def test_a_call_arrives(self, name):
         arguments = {
             key: key + '!' for key in

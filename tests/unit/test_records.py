@@ -8,8 +8,10 @@ from cinder import objects
 from cinder.tests.unit import fake_constants as fake
 from cinder.tests.unit import test
 from cinder.tests.unit import utils
+import ddt
 
 from cinder_localclone import exceptions
+from cinder_localclone import operator_records
 from cinder_localclone import records
 from cinder_localclone import state
 from cinder_localclone.state import Event
@@ -19,6 +21,7 @@ GEOMETRY = state.Geometry(128, 32, 8)
 A, B = 'a@l', 'b@l'
 
 
+@ddt.ddt
 class RecordsTest(test.TestCase):
 
     def setUp(self):
@@ -26,14 +29,14 @@ class RecordsTest(test.TestCase):
         # Cinder's own deprecations, which its fixture shows.
         warnings.simplefilter('ignore', DeprecationWarning)
         self.context = context.get_admin_context()
-        self.records = records.Records()
+        self.records = operator_records.OperatorRecords()
         self.volume = utils.create_volume(
             self.context, host=A + '#p', size=1, status='in-use',
             volume_type_id=None)
 
-    def begin(self, event=Event.LIVE_MOVE_BEGUN):
+    def begin(self, event=Event.LIVE_MOVE_BEGUN, host=B):
         return self.records.begin(
-            self.records.volume(self.volume.id), B + '#p', event, GEOMETRY,
+            self.records.volume(self.volume.id), host + '#p', event, GEOMETRY,
             lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i')
 
     def reload(self):
@@ -59,6 +62,114 @@ class RecordsTest(test.TestCase):
     def test_one_move_at_a_time(self):
         self.begin()
         self.assertRaises(exceptions.StaleMove, self.begin)
+
+    def drain(self, move):
+        for event in (Event.SOURCE_DETACHED, Event.HYDRATED, Event.DRAINED):
+            move = self.records.advance(move, event)
+        return move
+
+    def test_begin_beside_remains(self):
+        failed = self.records.advance(self.begin(), Event.FAILED)
+        self.assertIsNone(self.records.move_of(self.volume.id))
+        self.assertEqual([failed], self.records.remains_of(self.volume.id))
+        drained = self.drain(self.records.commit(self.begin()))
+        current = self.begin(host='c@l')
+        self.assertEqual(current, self.records.move_of(self.volume.id))
+        self.assertRaises(exceptions.StaleMove, self.begin)
+        left = {move.shadow_id: move for move in
+                self.records.remains_of(self.volume.id)}
+        self.assertEqual({failed.shadow_id, drained.shadow_id}, set(left))
+        self.assertEqual([(B, failed.destination_lv), (A, drained.source_lv)],
+                         [(left[each.shadow_id].cleanup_node,
+                           left[each.shadow_id].cleanup_lv)
+                          for each in (failed, drained)])
+
+    def test_remains_are_as_they_were_once_the_volume_has_moved_on(self):
+        failed = self.records.advance(self.begin(), Event.FAILED)
+        drained = self.drain(self.records.commit(self.begin()))
+        last = self.records.commit(self.begin(host='c@l'))
+        self.assertEqual('c@l', last.destination)
+        for before in (failed, drained):
+            after = self.records.get_move(before.shadow_id)
+            for same in ('token', 'committed', 'cleanup_node', 'cleanup_lv',
+                         'location', 'auth', 'initiator'):
+                self.assertEqual(getattr(before, same), getattr(after, same))
+        # Each node learns of what it has to clean up, the home of all.
+        self.assertEqual({drained.shadow_id}, {
+            move.shadow_id for move in self.records.moves_of(A)})
+        self.assertEqual({failed.shadow_id, last.shadow_id}, {
+            move.shadow_id for move in self.records.moves_of(B)})
+        self.assertEqual(3, len(self.records.moves_of('c@l')))
+
+    def test_remains_end_while_a_later_move_goes_on(self):
+        failed = self.records.advance(self.begin(), Event.FAILED)
+        drained = self.drain(self.records.commit(self.begin()))
+        current = self.records.commit(self.begin(host='c@l'))
+        volume = self.reload()
+        for shadow_id, event in (
+                (failed.shadow_id, Event.DESTINATION_REMOVED),
+                (drained.shadow_id, Event.SOURCE_REMOVED)):
+            self.records.finish(self.records.get_move(shadow_id), event)
+        self.assertEqual([], self.records.remains_of(self.volume.id))
+        self.assertEqual(current, self.records.move_of(self.volume.id))
+        for column in ('host', 'name'):
+            self.assertEqual(getattr(volume, column),
+                             getattr(self.reload(), column))
+
+    def test_remains_of_a_volume_that_was_deleted(self):
+        drained = self.drain(self.records.commit(self.begin()))
+        self.volume.destroy()
+        self.assertIsNone(self.records.move_of(self.volume.id))
+        left, = self.records.remains_of(self.volume.id)
+        self.assertEqual((A, drained.source_lv),
+                         (left.cleanup_node, left.cleanup_lv))
+        self.records.finish(left, Event.SOURCE_REMOVED)
+        self.assertEqual([], self.records.moves())
+
+    @ddt.data(
+        (None, 'success'), ('', 'success'), ('none', 'success'),
+        ('success', 'success'), ('error', 'success'),
+        ('starting', 'starting'), ('migrating', 'migrating'),
+        ('completing', 'completing'), ('deleting', 'deleting'),
+        ('target:' + fake.UUID2, 'target:' + fake.UUID2))
+    @ddt.unpack
+    def test_finish_leaves_what_cinder_migrates_alone(self, before, after):
+        drained = self.drain(self.records.commit(self.begin()))
+        volume = self.reload()
+        volume.migration_status = before
+        volume.save()
+        self.records.finish(drained, Event.SOURCE_REMOVED)
+        self.assertEqual(after, self.reload().migration_status)
+
+    def test_a_volume_that_is_lost_gets_another_home(self):
+        utils.create_service(self.context, {
+            'host': 'c@l', 'binary': 'cinder-volume', 'topic': 't',
+            'availability_zone': 'zone'})
+        volume = self.reload()
+        self.records.give_up(volume, 'c@l#p')
+        after = self.reload()
+        self.assertEqual(('c@l#p', 'error', 'zone', volume.name), (
+            after.host, after.status, after.availability_zone, after.name))
+        self.assertEqual([after.id], [
+            each.id for each in self.records.volumes_of('c@l')])
+        self.assertRaises(exceptions.StaleMove, self.records.give_up,
+                          volume, 'd@l#p')
+        self.assertEqual('c@l#p', self.reload().host)
+
+    def test_a_volume_that_has_moved_is_not_given_up(self):
+        before = self.reload()
+        self.records.commit(self.begin())
+        self.assertRaises(exceptions.StaleMove, self.records.give_up,
+                          before, 'c@l#p')
+        self.assertEqual(B + '#p', self.reload().host)
+
+    def test_a_service_is_forgotten(self):
+        utils.create_service(self.context, {
+            'host': B, 'binary': 'cinder-volume', 'topic': 't'})
+        self.assertIn(B, self.records.services())
+        self.assertTrue(self.records.forget_service(B))
+        self.assertNotIn(B, self.records.services())
+        self.assertFalse(self.records.forget_service(B))
 
     def test_begin_at_a_stale_home(self):
         stale = self.reload()
@@ -135,8 +246,13 @@ class RecordsTest(test.TestCase):
         other = self.begin()
         self.assertEqual([other], self.records.moves_of(A))
         self.assertTrue(self.records.is_move(moving.shadow_id))
-        self.assertRaises(exceptions.InvalidToken, self.records.move_of,
-                          moving.volume_id)
+        for look in (self.records.move_of, self.records.remains_of):
+            self.assertRaises(exceptions.InvalidToken, look,
+                              moving.volume_id)
+        self.assertRaises(
+            exceptions.InvalidToken, self.records.begin,
+            self.records.volume(moving.volume_id), B + '#p',
+            Event.MOVE_BEGUN, GEOMETRY, lambda shadow: 'x', 'CHAP u s', 'i')
 
     def test_roll_back_restores_the_identities(self):
         before = self.reload()

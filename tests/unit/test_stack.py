@@ -232,7 +232,8 @@ class HandleTest(Case):
         self.assertIs(there, self.stack.remove_clone(SHADOW))
         self.assertEqual([
             mock.call.devicemapper.remove(names.handle(V1), 30),
-            mock.call.devicemapper.remove(names.clone(SHADOW), 30)],
+            mock.call.devicemapper.remove(names.clone(SHADOW), 30),
+            mock.call.devicemapper.remove(names.absent_source(SHADOW), 30)],
             self.ran.mock_calls)
 
     def test_data(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two simulated nodes that can stop dead before or after any effect.
+"""Simulated nodes that can stop dead before or after any effect.
 
 Stack, records, exports, sessions and peers stand behind the interfaces of the
 real ones; the flows, the reconciler and the state machine are the real code.
@@ -51,9 +51,10 @@ class World:
     :param stop_at: numbers of the moments at which the acting node stops
     :param faults: how, in turn: a service is killed ('kill'), a node ('cut')
         or both nodes ('cut both') lose power
+    :param hosts: the nodes
     """
 
-    def __init__(self, stop_at=(), faults=('cut',)):
+    def __init__(self, stop_at=(), faults=('cut',), hosts=('a@l', 'b@l')):
         self.stop_at = stop_at
         self.faults = faults
         self.moment = 0
@@ -61,7 +62,7 @@ class World:
         self.trace = []
         self.volumes = {}
         self.shadows = {}
-        self.nodes = {host: SimNode(self, host) for host in ('a@l', 'b@l')}
+        self.nodes = {host: SimNode(self, host) for host in hosts}
 
     def tick(self, node, what):
         """One moment at which the acting node may stop.
@@ -106,24 +107,28 @@ class World:
             self.reconcile()
             for node in self.nodes.values():
                 node.hydrate()
-            if repr(self.snapshot()) == before and not any(
-                    node.dead for node in self.nodes.values()):
+            if repr(self.snapshot()) == before and not self.stopped():
                 return
         raise AssertionError('never settled: %s' % before)
 
+    def stopped(self):
+        """Whether a node is down that comes back."""
+        return any(node.dead and not node.gone
+                   for node in self.nodes.values())
+
     def recover(self):
-        """Restart what stopped, until both nodes have been reconciled."""
+        """Restart what stopped, until all nodes have been reconciled."""
         for _round in range(6):
-            alive = not any(node.dead for node in self.nodes.values())
+            alive = not self.stopped()
             self.reconcile()
-            if alive and not any(n.dead for n in self.nodes.values()):
+            if alive and not self.stopped():
                 return
         raise AssertionError('never recovered')
 
     def reconcile(self):
         """Once on each node; one that stopped starts again."""
         for node in self.nodes.values():
-            node.dead = False
+            node.dead = node.gone
             with contextlib.suppress(Stopped):
                 node.reconciler.converge_node()
 
@@ -156,6 +161,7 @@ class SimNode:
     broken: bool = False  # its disk refuses what the kernel copies
     clones: str = 'rw'  # the mode of its clones
     dead: bool = False
+    gone: bool = False  # for good, until a test says otherwise
 
     def __post_init__(self) -> None:  # annotated: mypy checks the rooms
         self.sim_stack = acting(self, SimStack(self))
@@ -232,7 +238,7 @@ class SimNode:
     def _from_source(self, clone, region):
         if clone['shadow'] not in self.sessions:
             raise IOError('the source is gone')
-        other = next(n for n in self.world.nodes.values() if n is not self)
+        other = self.world.nodes[self.sessions[clone['shadow']]]
         volume_id = other.exports.get(clone['shadow'])
         if volume_id is None:
             raise IOError('the source is not exported')
@@ -257,6 +263,7 @@ class _Acting:
 
     _READS = ('survey', 'lvs', 'devices', 'free_space', 'clone_status',
               'volume', 'volumes_of', 'get_move', 'move_of', 'moves_of',
+              'remains_of',
               'source_location', 'serving', 'offered', 'completed_reads',
               'remote', 'portal', 'withdraw_volume', 'withdraw_unnamed',
               'is_move', 'services')
@@ -308,8 +315,9 @@ class SimStack:
             users = sum(d.get('below') == name
                         for d in self.node.devices.values())
             volume_id = names.volume_of_handle(name)
-            users += sum(v == volume_id for v in self.node.exports.values())
-            users += sum(v == volume_id for v, _who in self.node.remote)
+            # All exports of a device share one backstore.
+            users += volume_id in self.node.exports.values() or any(
+                v == volume_id for v, _who in self.node.remote)
             users += name in self.node.opened
             devices[name] = tables.Device(
                 name, names.device_uuid(name), name, users, False,
@@ -341,6 +349,9 @@ class SimStack:
         for device in self.node.devices.values():
             assert name not in (device.get('below'), device.get('lv'),
                                 device.get('metadata')), 'LV is in use'
+        for volume in self.node.world.volumes.values():
+            assert name != volume.name or volume.status == 'deleting', (
+                'LV has the volume')
         return self.node.lvs.pop(name, None) is not None
 
     def create_metadata(self, move):
@@ -352,6 +363,11 @@ class SimStack:
             'shadow': move.shadow_id, 'lv': move.destination_lv,
             'metadata': names.metadata_lv(move.shadow_id),
             'hydrating': False})
+
+    def ensure_clone_alone(self, move):
+        if names.clone(move.shadow_id) in self.node.devices:
+            return False
+        return self.ensure_clone(move, None)
 
     def wake_hydration(self, thresholds):
         return [shadow_id for shadow_id in thresholds
@@ -465,7 +481,7 @@ class SimSessions:
         other = self.node.world.nodes[move.source]
         if move.shadow_id not in other.exports:
             raise exceptions.SourceUnreachable(portal='p', reason='r')
-        self.node.sessions[move.shadow_id] = True
+        self.node.sessions[move.shadow_id] = move.source
         return move.shadow_id
 
     def detach(self, move):
@@ -530,14 +546,16 @@ class SimRecords:
         return self.world.volumes.get(volume_id)
 
     def _all(self):
-        """Once a volume is deleted, nothing says where it was."""
+        """The end that the shadow is not at is where the volume is now."""
         for move in self.world.shadows.values():
-            if move.volume_id in self.world.volumes:
-                yield move
-            elif move.committed:
-                yield dataclasses.replace(move, destination='')
+            volume = self.world.volumes.get(move.volume_id)
+            home = volume.host.partition('#')[0] if volume else ''
+            if move.committed:
+                yield dataclasses.replace(move, destination=home)
             else:
-                yield dataclasses.replace(move, source='')
+                yield dataclasses.replace(
+                    move, source=home,
+                    source_lv=volume.name if volume else '')
 
     def volumes_of(self, host):
         return [v for v in self.world.volumes.values()
@@ -551,8 +569,12 @@ class SimRecords:
                     None)
 
     def move_of(self, volume_id):
-        return next((t for t in self._all() if t.volume_id == volume_id),
-                    None)
+        return next((t for t in self._all() if t.volume_id == volume_id
+                     and not t.is_over), None)
+
+    def remains_of(self, volume_id):
+        return [t for t in self._all()
+                if t.volume_id == volume_id and t.is_over]
 
     def moves_of(self, host):
         return [t for t in self._all() if host in (t.source, t.destination)]
@@ -613,6 +635,12 @@ class SimRecords:
     def services(self):
         return {host: not node.dead
                 for host, node in self.world.nodes.items()}
+
+    def give_up(self, volume, heir):
+        volume.host, volume.status = heir, 'error'
+
+    def forget_service(self, host):
+        return True
 
     def finish(self, move, event):
         self._check(move)

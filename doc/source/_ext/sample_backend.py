@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A made-up backend of two nodes, for the operator's command to run on.
 
-MOVING and STARTING in its words stand for the ids of two volumes.
+MOVING and STARTING in its words stand for the ids of two volumes. A third
+node, node3, is gone; only ``forget`` is told of it.
 """
 
 import contextlib
@@ -32,18 +33,24 @@ MOVING, STARTING, QUIET, SHADOW, OTHER_SHADOW, SERVER = (
     '%s-5b1e-4f0a-9c3d-71f2a86e04b5' % begin for begin in (
         '1c7e09a4', '6fd2b83e', 'a40b5c17', 'd93e6f02', 'e8a1c75b',
         '27b64d90'))
-NODE1, NODE2 = 'node1@localclone', 'node2@localclone'
+NODE1, NODE2, NODE3 = ('node%d@localclone' % n for n in (1, 2, 3))
 
 
-def _move(volume, shadow, phase):
+def _move(volume, shadow, phase, source=NODE1):
     return state.Move(
         volume, shadow, state.Token(phase, 'n', state.Geometry(128, 32, 8)),
-        True, NODE1, NODE2, 'volume-' + volume, 'volume-' + shadow, 20)
+        True, source, NODE2, 'volume-' + volume, 'volume-' + shadow, 20)
 
 
 MOVES = {each.volume_id: each for each in (
     _move(MOVING, SHADOW, state.Phase.MIGRATING),
     _move(STARTING, OTHER_SHADOW, state.Phase.STARTING))}
+
+#: What a node that is gone is named by.
+MOVES_OF = {NODE3: [
+    _move(MOVING, SHADOW, state.Phase.MIGRATING, NODE3),
+    _move(STARTING, OTHER_SHADOW, state.Phase.RELEASING, NODE3)]}
+VOLUMES_OF = {NODE3: [types.SimpleNamespace(id=QUIET, status='available')]}
 
 
 def _lv(name, size=20 * GIB):
@@ -89,9 +96,11 @@ class _Peers:
             moving = MOVES[arguments[0]]
             return [] if host == NODE2 else [
                 repair.DESCRIPTIONS['offer_source'].format(moving)]
-        return {'time': time.time(), 'problems': [] if host == NODE1 else [
+        problems = [] if host == NODE1 else [
             'its kernel has no dm-clone (CONFIG_DM_CLONE), or the module is '
-            'missing']}
+            'missing']
+        return {'host': host + '#localclone', 'time': time.time(),
+                'problems': problems}
 
 
 class _Backend:
@@ -102,7 +111,9 @@ class _Backend:
     context = None
     peers = _Peers()
     records = types.SimpleNamespace(
-        moves=lambda: list(MOVES.values()))
+        moves=lambda: list(MOVES.values()), remains_of=lambda volume_id: [],
+        moves_of=lambda host: MOVES_OF.get(host, []),
+        volumes_of=lambda host: VOLUMES_OF.get(host, []))
     settings = types.SimpleNamespace(
         named='/etc/cinder/cinder.conf', rpc_timeout=60)
     conf = types.SimpleNamespace(check=lambda: None, **{

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the operator's command changes in Cinder's database besides."""
+
+from cinder.common import constants
+from cinder import context as cinder_context
+from cinder import exception as cinder_exception
+from cinder import objects
+
+from cinder_localclone import exceptions
+from cinder_localclone import ports
+from cinder_localclone import records
+
+
+class OperatorRecords(records.Records):
+    """The records; and what is needed to forget a node."""
+
+    def give_up(self, volume: ports.Volume, heir: str) -> None:
+        """A volume whose data is lost with its node gets another home.
+
+        Its status is "error" from then on; its owner can delete it there.
+        Attachments are left to Nova.
+
+        :param heir: the new home with its pool
+        :raises StaleMove: if the volume is not where it was read any more
+        """
+        with records.main_context_manager.writer.using(
+                cinder_context.get_admin_context()) as session:
+            row = self._row(session, volume.id, lock=True)
+            if (row is None or row.host != volume.host
+                    or row.name_id != volume.name_id):
+                raise exceptions.StaleMove(volume=volume.id)
+            service = self._service_row(session, heir)
+            row.host, row.cluster_name = heir, None
+            row.status = 'error'
+            if service:
+                row.service_uuid = service.uuid
+                row.availability_zone = service.availability_zone
+
+    def forget_service(self, host: str) -> bool:
+        """A volume service is not expected any more, until it starts again.
+
+        As ``cinder-manage service remove`` does.
+
+        :returns: whether there was one
+        """
+        try:
+            objects.Service.get_by_args(
+                cinder_context.get_admin_context(), host,
+                constants.VOLUME_BINARY).destroy()
+        except cinder_exception.ServiceNotFound:
+            return False
+        return True

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node that never comes back is forgotten: volumes, moves, clean-ups."""
+
+import contextlib
+import io
+import json
+from unittest import mock
+
+import fixtures
+
+from cinder_localclone.cmd import main
+from cinder_localclone import deletion
+from cinder_localclone import exceptions
+from cinder_localclone import forgetting
+from cinder_localclone import names
+from cinder_localclone.state import Event
+from cinder_localclone.state import Phase
+from tests.unit import test_remains
+from tests.unit import world as worlds
+
+A, B, C = test_remains.A, test_remains.B, test_remains.C
+
+
+class ForgettingTest(test_remains.Base):
+
+    def plan(self, world, host, percent=None):
+        """What is said of the node: the only step."""
+        return forgetting.plan(world.nodes[C].node.records._inner, host,
+                               C + '#p', lambda move: percent)
+
+    def forget(self, world, host):
+        self.lose(world.nodes[host])
+        steps = self.plan(world, host)
+        for step in steps:
+            if step.act:
+                step.act()
+        return steps
+
+    def check_forgotten(self, world, host):
+        """Nothing in the records names the node; it is not missed."""
+        self.assertEqual([], self.plan(world, host))
+        world.settle()
+
+    def test_nothing_names_it(self):
+        world, _volume, _expected = self.begin()
+        self.assertEqual([], self.plan(world, B))
+
+    def test_remains(self):
+        world, volume, expected = self.begin()
+        self.fail_to_prepare(world, volume)
+        self.complete(world, volume, A, C)
+        for host in (A, B):
+            step, = self.forget(world, host)
+            self.assertEqual(forgetting.NOTHING, step.lost)
+            self.check_forgotten(world, host)
+        self.assertEqual({}, world.shadows)
+        self.verify(world, volume, expected)
+        self.assertEqual('success', volume.migration_status)
+        # What they had is theirs: it is not removed once they are back.
+        for node in world.nodes.values():
+            node.gone = node.dead = False
+        world.settle()
+        self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
+        self.assertEqual({}, world.nodes[A].devices)
+        self.verify(world, volume, expected)
+
+    def test_destination_that_is_not_committed(self):
+        world, volume, expected = self.begin()
+        world.nodes[A].node.records.begin(
+            volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i')
+        step, = self.forget(world, B)
+        self.assertEqual(forgetting.NOTHING, step.lost)
+        self.check_forgotten(world, B)
+        self.check(world, volume, expected)
+
+    def test_source_that_is_not_committed(self):
+        """The volume is lost; the destination cleans up by itself."""
+        world, volume, _expected = self.begin()
+        prepare = worlds.SimRecords.commit
+
+        def dies(rows, move):
+            self.lose(world.nodes[A])
+            raise worlds.Stopped(world.nodes[A])
+        with mock.patch.object(worlds.SimRecords, 'commit', dies):
+            self.assertRaises(worlds.Stopped, world.nodes[A].move, volume, B)
+        self.assertIs(prepare, worlds.SimRecords.commit)
+        self.forget(world, A)
+        self.check_forgotten(world, A)
+        self.assertEqual(({}, {}), (world.nodes[B].lvs, world.shadows))
+        self.check_lost(world, volume)
+
+    def check_lost(self, world, volume):
+        """It can be deleted where it has been put."""
+        self.assertEqual((C + '#p', 'error'), (volume.host, volume.status))
+        volume.status = 'deleting'
+        deletion.delete(world.nodes[C].node, None, volume)
+        del world.volumes[volume.id]
+        world.settle()
+        self.assertEqual({}, world.shadows)
+        for node in world.nodes.values():
+            if not node.gone:
+                self.assertEqual([{}] * 4, [
+                    node.lvs, node.devices, node.exports, node.sessions])
+
+    def test_home(self):
+        world, volume, _expected = self.begin()
+        step, = self.forget(world, A)
+        self.assertEqual('all of it', step.lost)
+        self.check_forgotten(world, A)
+        self.check_lost(world, volume)
+
+    def test_home_that_a_volume_had_come_to(self):
+        """Its source is kept until the volume is deleted, and goes then."""
+        world, volume, _expected = self.begin()
+        world.nodes[A].move(volume, B)
+        step, = self.forget(world, B)
+        self.assertIn('volume-%s on %s' % (volume.id, A), step.lost)
+        self.check_forgotten(world, B)
+        self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
+        self.check_lost(world, volume)
+
+    def test_source_of_a_copy(self):
+        world, volume, _expected = self.begin()
+        world.nodes[A].move(volume, B)
+        world.nodes[B].write(volume.id, 1, 'new')
+        self.lose(world.nodes[A])
+        step, = self.plan(world, A, 25.0)
+        self.assertIn('75.0 %', step.lost)
+        step, = self.plan(world, A)
+        self.assertIn('unknown', step.lost)
+        self.assertIsNone(step.act)
+        step, = self.plan(world, A, 100.0)
+        self.assertEqual(forgetting.NOTHING, step.lost)
+        self.assertEqual('new', world.nodes[B].read(volume.id, 1))
+        # Deleted, it leaves a clean-up that nobody will do.
+        volume.status = 'deleting'
+        deletion.delete(world.nodes[B].node, None, volume)
+        del world.volumes[volume.id]
+        self.forget(world, A)
+        self.check_forgotten(world, A)
+        self.assertEqual({}, world.shadows)
+
+    def live(self):
+        world, volume, expected = self.begin()
+        handle = names.handle(volume.id)
+        world.nodes[A].opened.add(handle)
+        self.attach(world, volume, B, live=True)
+        self.assertIs(Phase.STARTING, self.move(world, volume).phase)
+        return world, volume, expected, handle
+
+    def test_destination_of_a_live_migration(self):
+        world, volume, expected, handle = self.live()
+        step, = self.forget(world, B)
+        self.assertIn('written there', step.lost)
+        self.assertEqual(A, world.home(volume).host)
+        self.check_forgotten(world, B)
+        self.write(world, volume, expected, 1, 'new')
+        self.attach(world, volume, C, live=True)
+        world.nodes[A].opened.discard(handle)
+        world.settle()
+        self.verify(world, volume, expected)
+
+    def test_source_of_a_live_migration(self):
+        world, volume, expected, _handle = self.live()
+        self.forget(world, A)
+        self.assertIs(Phase.MIGRATING, self.move(world, volume).phase)
+        self.assertEqual(B, world.home(volume).host)
+
+    def test_what_has_changed_meanwhile(self):
+        world, volume, expected = self.begin()
+        self.fail_to_prepare(world, volume)
+        step, = self.plan(world, B)
+        self.bring_back(world)
+        self.assertRaises(exceptions.StaleMove, step.act)
+        self.check(world, volume, expected)
+
+
+class CommandTest(test_remains.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.world, self.volume, self.expected = self.begin()
+        self.backend = mock.MagicMock(host=C)
+        self.backend.records = self.world.nodes[C].node.records._inner
+        self.backend.nodes.return_value = {A: True, B: False, C: True}
+        self.backend.ask.return_value = {'host': C + '#p'}, ''
+        self.useFixture(fixtures.MockPatchObject(
+            main.LocalClone, 'backend', return_value=self.backend))
+        self.services = self.useFixture(fixtures.MockPatchObject(
+            worlds.SimRecords, 'forget_service', return_value=True)).mock
+
+    def run_command(self, *words):
+        with contextlib.redirect_stdout(io.StringIO()) as out, \
+                contextlib.redirect_stderr(io.StringIO()) as err:
+            code = main.main(['--json', 'forget', *words])
+        return code, (json.loads(out.getvalue()) if out.getvalue()
+                      else err.getvalue())
+
+    def test_first_it_says_what_is_lost(self):
+        self.fail_to_prepare(self.world, self.volume)
+        before = dict(self.world.shadows)
+        code, rows = self.run_command(B)
+        self.assertEqual((1, [self.volume.id, '']), (
+            code, [row['Volume'] for row in rows]))
+        self.assertEqual('nothing', rows[0]['Lost'])
+        self.assertEqual(before, self.world.shadows)
+        self.services.assert_not_called()
+
+    def test_then_it_does_so(self):
+        self.fail_to_prepare(self.world, self.volume)
+        code, rows = self.run_command(B, '--yes')
+        self.assertEqual((0, {}), (code, self.world.shadows))
+        self.services.assert_called_once_with(B)
+        self.assertEqual(['not waited for any more',
+                          'the volume service is forgotten'],
+                         [row['What'] for row in rows])
+        self.services.return_value = False
+        self.assertEqual((0, []), self.run_command(B, '--yes'))
+
+    def test_one_that_fails_keeps_the_service(self):
+        other = self.world.create_volume(B)
+        self.fail_to_prepare(self.world, self.volume)
+        with mock.patch.object(
+                worlds.SimRecords, 'finish',
+                side_effect=exceptions.StaleMove(volume='v')):
+            code, rows = self.run_command(B, '--yes')
+        self.assertEqual((1, 2, C + '#p'), (code, len(rows), other.host))
+        self.assertIn('failed: ', rows[0]['What'])
+        self.services.assert_not_called()
+
+    def test_refused(self):
+        for host, words in ((A, 'is up'), ('d@l', 'Nothing names'),):
+            code, said = self.run_command(host, '--yes')
+            self.assertEqual(1, code)
+            self.assertIn(words, said)
+        self.backend.nodes.return_value[C] = False
+        self.assertIn('this node', self.run_command(C, '--yes')[1])
+        self.backend.ask.return_value = None, 'did not answer'
+        self.assertIn('did not answer', self.run_command(B, '--yes')[1])
+        self.assertEqual(A, self.world.home(self.volume).host)
+        self.services.assert_not_called()
