@@ -72,6 +72,9 @@ class OtherBackendsTest(base.LabTest):
             row = self.migrate(volume, STOCK, force_host_copy=force)
             self.assertEqual('error', row['migration_status'])
             self.assertIn('try again when that has ended', self.told(volume))
+            # The move goes on; what Cinder had begun goes.
+            process.wait_for('Cinder\'s new volume to go',
+                             lambda: len(self.rows()) == 2, 60)
             self.assertEqual(1, len(look.shadows(self.lab)))
         self.brake()
         look.wait_moved(self.lab, volume)
