@@ -47,7 +47,8 @@ class Service:
     :param stack: the node's, with what only the scheduler asks
     :param addresses: at which connectors of this node may name it
     :param initiator: this node's iSCSI initiator name; '' if it has none
-    :param problems: why this node can't be the destination of a move
+    :param problems: why this node can't be the destination of a move, as
+        the service found it when it started
     """
 
     backend_name: str
@@ -64,9 +65,24 @@ class Service:
         # Asking os-brick takes seconds: once, not in every move.
         self.initiator = self.node.sessions.initiator()
         self.problems = self._find_problems()
-        for problem in self.problems:
+        for problem in self.problems + self._pool_problems():
             LOG.error('This node can\'t be the destination of a move: '
                       '%s. Run "cinder-localclone doctor".', problem)
+
+    def current_problems(self) -> list[str]:
+        """Why this node can't be the destination of a move at this moment.
+
+        What only a restart of the service changes is not looked at again.
+        """
+        return self.problems + self._pool_problems()
+
+    def troubles(self) -> list[str]:
+        """What an operator has to see to, but keeps no move from here."""
+        try:
+            problem = self.node.exports.problem()
+        except exceptions.LocalCloneError as exc:
+            problem = 'its iSCSI target can\'t be looked at: %s' % exc
+        return [problem] if problem else []
 
     def _find_problems(self) -> list[str]:
         problems = []
@@ -75,14 +91,17 @@ class Service:
                    for line in targets.splitlines()):
             problems.append('its kernel has no dm-clone '
                             '(CONFIG_DM_CLONE), or the module is missing')
-        if self.stack.pool and not self.stack.pool_zeroes():
-            problems.append(
-                'its thin pool does not zero new blocks (lvchange -Zy %s/%s)'
-                % (self.stack.group, self.stack.pool))
         if not self.initiator:
             problems.append('it has no iSCSI initiator name '
                             '(/etc/iscsi/initiatorname.iscsi)')
         return problems
+
+    def _pool_problems(self) -> list[str]:
+        if self.stack.pool and not self.stack.pool_zeroes():
+            return ['its thin pool does not zero new blocks '
+                    '(lvchange -Zy %s/%s)' % (
+                        self.stack.group, self.stack.pool)]
+        return []
 
 
 def open_group(conf: Configuration, execute: Callable[..., typing.Any]

@@ -17,6 +17,7 @@ from cinder_localclone import directory as directories
 from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import ports
@@ -123,10 +124,10 @@ class Connections:
         """
         with self._node.lock(volume_id):
             if connector is None:
-                self._node.exports.withdraw_volume(volume_id, None)
+                removal.stop_serving(self._node, volume_id, None)
             elif connector.get('initiator'):
-                self._node.exports.withdraw_volume(
-                    volume_id, connector['initiator'])
+                removal.stop_serving(self._node, volume_id,
+                                     connector['initiator'])
             move = self._node.records.move_of(volume_id)
             if not (connector and move and _is_live(move)):
                 return

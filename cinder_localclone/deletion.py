@@ -32,7 +32,7 @@ def delete(node: nodes.Node, context: ports.Context,
         handles = sorted({volume.id} | node.stack.survey().volumes_above(
             node.stack.group, volume.name))
         for volume_id in handles:
-            node.exports.withdraw_volume(volume_id, None)
+            removal.stop_serving(node, volume_id, None)
             if checks.users(node, volume_id):
                 raise exception.VolumeIsBusy(volume_name=volume.name)
         if move is None or not move.committed:

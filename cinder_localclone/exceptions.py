@@ -246,5 +246,15 @@ class TargetTimeout(CommandTimeout):
 
     message = _('The iSCSI target of this node could not be changed within '
                 '%(seconds)s s: this change, or one before it, hangs in the '
-                'kernel, where it cannot be killed. Until it ends, this node '
-                'can neither begin nor end exports. See its kernel log.')
+                'kernel, where it cannot be killed. What is not exported is '
+                'not touched by it. See its kernel log.')
+
+
+class TargetHangs(TargetTimeout):
+    """The same, known from an earlier change: this one was not begun."""
+
+    message = _('The iSCSI target of this node was not changed: %(target)s '
+                'hangs in the kernel since %(since)s, where it cannot be '
+                'killed. It can be changed again when that has ended: a '
+                'device that it waits for has to answer, or to fail. See '
+                'its kernel log.')

@@ -34,7 +34,8 @@ class Handlers:
 
         :returns: host (with pool), addresses, iSCSI initiator name, room
             (fields of reports.FreeSpace, bytes), problems (texts; none:
-            ready), time (seconds since the epoch, by this node's clock)
+            ready), troubles (texts: what keeps no move from it), time
+            (seconds since the epoch, by this node's clock)
         """
         service = self._service
         return {
@@ -42,7 +43,8 @@ class Handlers:
             'addresses': service.addresses,
             'initiator': service.initiator,
             'room': dataclasses.asdict(service.node.stack.free_space()),
-            'problems': service.problems,
+            'problems': service.current_problems(),
+            'troubles': service.troubles(),
             'time': time.time(),
         }
 

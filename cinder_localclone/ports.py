@@ -176,6 +176,9 @@ class Exports(typing.Protocol):
     def offered(self) -> set[str]:
         """The names of all targets that this node serves."""
 
+    def problem(self) -> str:
+        """Why the target of this node can't be changed; '' if it can."""
+
     def served_to_others(self) -> set[str]:
         """The volumes that are served to hosts without this backend."""
 
@@ -191,6 +194,9 @@ class Sessions(typing.Protocol):
 
     def detach(self, move: state.Move) -> None:
         """Log out, whatever still uses the disk."""
+
+    def end_if_down(self, move: state.Move) -> bool:
+        """Log out if the source does not answer; whether it was so."""
 
     def disk(self, move: state.Move) -> str | None:
         """The path of a move's source disk if a session has it."""

@@ -278,9 +278,13 @@ class Reconciler:
         wanted = {move.shadow_id for move in moves
                   if move.source == self.node.host
                   and move.phase in READS_SOURCE}
-        self.node.exports.withdraw_strays(
-            lambda shadow_id: shadow_id in wanted
-            or self.node.records.is_move(shadow_id))
+        try:
+            self.node.exports.withdraw_strays(
+                lambda shadow_id: shadow_id in wanted
+                or self.node.records.is_move(shadow_id))
+        except exceptions.LocalCloneError as exc:
+            LOG.error('Looking for exports of moves that are over failed, '
+                      'will retry: %s', exc)
 
     def _attempt(self, volume_id: str) -> None:
         """One volume that fails never stops the others."""

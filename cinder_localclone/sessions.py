@@ -117,6 +117,18 @@ class Sessions:
         iscsi.set_recovery_timeout(path, self.source_timeout)
         return path
 
+    def end_if_down(self, move: state.Move) -> bool:
+        """Log out of a source that does not answer: what waits for it fails.
+
+        The next :meth:`attach` that reaches it logs in again.
+
+        :returns: whether it was so
+        """
+        if not iscsi.is_down(move.source_iqn):
+            return False
+        self.detach(move)
+        return True
+
     def detach(self, move: state.Move) -> None:
         """Log out, whatever still uses the disk; nothing on it is dirty."""
         iscsi.end_session(move.source_iqn, self.command_timeout)

@@ -6,6 +6,7 @@ CommandTimeout.
 """
 
 from collections.abc import Iterator
+import contextlib
 import errno
 import json
 import os
@@ -82,6 +83,19 @@ def end_session(iqn: str, timeout: float) -> None:
                 timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
     process.run('iscsiadm', '-m', 'node', '-T', iqn, '-o', 'delete',
                 timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
+
+
+@privileged.entrypoint
+def is_down(iqn: str) -> bool:
+    """Whether there is a session with a target, which does not answer."""
+    states = []
+    for target, device in _sessions():
+        if target == iqn:
+            with contextlib.suppress(OSError):  # it has just ended
+                with open(sysfs.iscsi_session(
+                        os.path.basename(device), 'state')) as state:
+                    states.append(state.read().strip())
+    return bool(states) and 'LOGGED_IN' not in states
 
 
 @privileged.entrypoint

@@ -106,7 +106,7 @@ class AssembleTest(Base):
         (('zeroes',), ('lvchange -Zy g/pool',)),
         (('initiator',), ('initiatorname.iscsi',)),
         (('targets', 'zeroes', 'initiator'),
-         ('CONFIG_DM_CLONE', 'lvchange', 'initiatorname')))
+         ('CONFIG_DM_CLONE', 'initiatorname', 'lvchange')))
     @ddt.unpack
     def test_problems_are_logged_and_told_to_peers(self, lacking, words):
         service = self.assemble(volume_group='g')
@@ -120,11 +120,29 @@ class AssembleTest(Base):
             lambda: '' if 'initiator' in lacking else 'iqn.x')
         with mock.patch.object(assembly, 'LOG') as log:
             service.check()
-        self.assertEqual(len(words), len(service.problems))
-        for word, problem in zip(words, service.problems):
+        problems = service.current_problems()
+        self.assertEqual(len(words), len(problems))
+        for word, problem in zip(words, problems):
             self.assertIn(word, problem)
-        self.assertEqual(service.problems, [
+        self.assertEqual(problems, [
             call.args[1] for call in log.error.call_args_list])
+
+    def test_a_pool_that_was_changed_is_noticed_at_once(self):
+        service = self.assemble(volume_group='g')
+        for zeroes, problems in ((True, 0), (False, 1), (True, 0)):
+            service.stack.pool_zeroes = lambda zeroes=zeroes: zeroes
+            self.assertEqual(problems, len(service.current_problems()))
+
+    def test_a_target_that_hangs_is_told(self):
+        service = self.assemble()
+        service.node.exports.problem = lambda: ''
+        self.assertEqual([], service.troubles())
+        service.node.exports.problem = lambda: 'iqn.x hangs'
+        self.assertEqual(['iqn.x hangs'], service.troubles())
+        service.node.exports.problem = mock.Mock(
+            side_effect=exceptions.CommandFailed(
+                command='cat', code=1, stderr='why'))
+        self.assertIn('why', service.troubles()[0])
 
     @ddt.data(('pool', 'zero', 0), (None, 'none', 0), (None, 'zero', 1))
     @ddt.unpack

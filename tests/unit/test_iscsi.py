@@ -81,6 +81,19 @@ class DisksTest(Case):
         self.assertEqual({OTHER: ['/dev/sdb']}, self.disks())
 
 
+class DownTest(Case):
+
+    def test_states(self):
+        self.assertFalse(iscsi.is_down(IQN))
+        (self.session(3, OTHER) / 'state').write_text('FAILED\n')
+        state = self.session(2, IQN, 'sda') / 'state'
+        self.assertFalse(iscsi.is_down(IQN))  # it has just ended
+        for text, down in (('LOGGED_IN\n', False), ('FAILED\n', True),
+                           ('FREE\n', True)):
+            state.write_text(text)
+            self.assertIs(down, iscsi.is_down(IQN))
+
+
 class RecoveryTimeoutTest(Case):
 
     def test_of_its_session(self):

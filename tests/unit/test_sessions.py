@@ -204,6 +204,13 @@ class OthersTest(Case):
         self.assertEqual([mock.call.iscsi.end_session(IQN, 30)],
                          self.called.mock_calls)
 
+    def test_end_if_down(self):
+        for down in (True, False):
+            self.called.iscsi.is_down.return_value = down
+            self.assertIs(down, self.sessions.end_if_down(MOVE))
+        self.called.iscsi.is_down.assert_called_with(IQN)
+        self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
+
     def test_initiator(self):
         properties = self.brick.get_connector_properties
         properties.return_value = {'initiator': 'iqn.this', 'host': 'h'}

@@ -254,7 +254,8 @@ class _Acting:
     _LOOKS = ('survey', 'lvs', 'devices', 'free_space', 'clone_status',
               'volume', 'volumes_of', 'get_move', 'move_of', 'moves_of',
               'source_location', 'serving', 'offered', 'completed_reads',
-              'served_to_others', 'withdraw_volume', 'is_move', 'services')
+              'served_to_others', 'withdraw_volume', 'is_move', 'services',
+              'problem')
 
     def __init__(self, node, inner):
         self._node = node
@@ -432,8 +433,21 @@ class SimExports:
     def withdraw_volume(self, volume_id, initiator):
         gone = {each for each in self.node.remote if each[0] == volume_id
                 and initiator in (None, each[1])}
+        if gone and self._waits(volume_id):
+            raise exceptions.TargetTimeout(seconds=20)
         self.node.remote -= gone
         return bool(gone)
+
+    def problem(self):
+        return ''
+
+    def _waits(self, volume_id):
+        """An initiator reads what only a source has that does not answer."""
+        below = self.node.devices[names.handle(volume_id)]['below']
+        shadow_id = self.node.devices.get(below, {}).get('shadow')
+        move = self.node.node.records.get_move(shadow_id)
+        return (shadow_id in self.node.sessions and move
+                and self.node.world.nodes[move.source].dead)
 
 
 class SimSessions:
@@ -452,6 +466,13 @@ class SimSessions:
             raise exceptions.SourceUnreachable(portal='p', reason='r')
         self.node.sessions[moving.shadow_id] = True
         return moving.shadow_id
+
+    def end_if_down(self, moving):
+        down = (moving.shadow_id in self.node.sessions and
+                self.node.world.nodes[moving.source].dead)
+        if down:
+            self.detach(moving)
+        return down
 
     def detach(self, moving):
         self.node.sessions.pop(moving.shadow_id, None)
