@@ -167,7 +167,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
                                    conf.localclone_source_timeout),
         peers=peers, geometry=geometry,
         lock=Lock(host, conf.localclone_lock_timeout),
-        is_at=directory.is_at, clear=clearing(conf, pool))
+        is_at=directory.is_at, clear=clearing(conf, stack))
     reconciler = reconcile.Reconciler(
         node, cinder_context.get_admin_context())
     return Service(
@@ -212,7 +212,7 @@ class Lock:
             lock.release()
 
 
-def clearing(conf: Configuration, pool: str | None
+def clearing(conf: Configuration, stack: stacks.Stack
              ) -> Callable[[str, int], None]:
     """How an LV is overwritten before it is removed.
 
@@ -222,10 +222,12 @@ def clearing(conf: Configuration, pool: str | None
     :returns: ``clear(lv_name, size_gib)``
     """
     def clear(lv: str, size_gib: int) -> None:
-        if pool or conf.volume_clear == 'none':
+        if stack.pool or conf.volume_clear == 'none':
             return
+        # After a reboot it may not be active: what is written to a path
+        # without a device becomes a file.
         volume_utils.clear_volume(
-            size_gib * 1024, names.lv_path(conf.volume_group, lv),
+            size_gib * 1024, stack.device_of(lv),
             volume_clear=conf.volume_clear,
             volume_clear_size=conf.volume_clear_size,
             volume_clear_ionice=conf.volume_clear_ionice)

@@ -112,6 +112,16 @@ class NoFreeSpace(LocalCloneError):
     user_message = 'NO_FREE_SPACE'
 
 
+class PoolDoesNotZero(LocalCloneError):
+    """New volumes of a thin pool would have the bytes of deleted ones."""
+
+    message = _('Thin pool %(pool)s on %(host)s does not zero blocks before '
+                'it hands them out: the volume would show the data of '
+                'deleted ones. Nothing was created. Run "lvchange -Zy '
+                '%(pool)s" there.')
+    user_message = 'NOT_READY'
+
+
 class NotReady(LocalCloneError):
     """The destination of a move lacks something."""
 
@@ -166,6 +176,15 @@ class MissingData(LocalCloneError):
     message = _('%(what)s of volume %(volume)s is missing on %(host)s. It '
                 'was not created again, because it would be empty. See '
                 '"Losing a disk" in the administration guide.')
+    user_message = 'DATA_MISSING'
+
+
+class WrongDevice(LocalCloneError):
+    """A path does not lead to the device that it names."""
+
+    message = _('%(path)s does not lead to the device of that name but to '
+                '%(found)s. Nothing was changed. See what has made it so '
+                '("ls -l %(path)s", "dmsetup info -c").')
     user_message = 'DATA_MISSING'
 
 

@@ -96,14 +96,7 @@ class Stack:
         lvs = self.lvs()
         group = reports.parse_groups(
             lvm.free([self.group], self.timeout))[self.group]
-        total, free = group.size, group.free
-        volumes = [lv for lv in lvs.values() if lv.group == self.group
-                   and lv.thin == bool(self.pool)]
-        if self.pool:
-            pool = lvs[self.pool]
-            total, free = pool.size, pool.size - pool.allocated
-        return reports.Capacity(total, free, sum(lv.size for lv in volumes),
-                                len(volumes))
+        return reports.capacity(lvs, self.group, group, self.pool)
 
     def pool_usage(self) -> tuple[float, float]:
         """Percent of the thin pool's data and metadata in use; 0 if none."""
@@ -112,7 +105,8 @@ class Stack:
 
     def pool_zeroes(self) -> bool:
         """Whether the thin pool zeroes blocks before it hands them out."""
-        return self.pool is not None and self.lvs()[self.pool].zeroes
+        pool = self.lvs().get(self.pool or '')
+        return pool is not None and pool.zeroes
 
     def clone_status(self, shadow_id: str) -> tables.CloneStatus:
         """The state of a move's clone, without committing its metadata.
@@ -135,7 +129,12 @@ class Stack:
 
         It is tagged with the volume's id, for :mod:`.restore`. Once this
         returns, the LV and all that was created before outlive a power cut.
+
+        :raises PoolDoesNotZero: if it would show what others have deleted
         """
+        if self.pool and not self.pool_zeroes():
+            raise exceptions.PoolDoesNotZero(
+                pool='%s/%s' % (self.group, self.pool), host=self.host)
         tags = names.tags(volume=volume_id)
         if self.pool:
             created = lvm.create_thin(self.group, self.pool, name, size_bytes,
@@ -154,6 +153,21 @@ class Stack:
         """
         lv = self.lvs().get(name)
         return lv is not None and self._activate(lv)
+
+    def device_of(self, name: str) -> str:
+        """The path of an LV of a volume, which is active afterwards.
+
+        :raises WrongDevice: if the path does not lead to the LV: whoever
+            writes there would write into a file, or to another
+        """
+        self.activate(name)
+        lv = self.lvs().get(name)
+        path = names.lv_path(self.group, name)
+        number = block.number(path)
+        if lv is None or not number or number != lv.number:
+            raise exceptions.WrongDevice(
+                path=path, found=number or 'nothing')
+        return path
 
     def _activate(self, lv: reports.LogicalVolume) -> bool:
         if lv.number:
@@ -300,7 +314,7 @@ class Stack:
 
         :raises CommandFailed: if something uses it
         """
-        return self._remove_device(names.clone(shadow_id))
+        return devicemapper.remove(names.clone(shadow_id), self.timeout)
 
     # -- the handle
 
@@ -315,7 +329,7 @@ class Stack:
         """
         present = self.survey()
         if present.handle_is_on_lv(volume_id, lv):
-            return False
+            return self._mend_path(volume_id)
         if lv not in present.lvs:
             raise exceptions.MissingData(
                 what='Logical volume %s' % lv, volume=volume_id,
@@ -335,7 +349,7 @@ class Stack:
         """
         present = survey.Survey({}, self.devices())
         if present.handle_is_on_clone(volume_id, shadow_id):
-            return False
+            return self._mend_path(volume_id)
         return self._ensure_handle(
             present.devices, volume_id, names.clone_path(shadow_id),
             size_bytes)
@@ -349,26 +363,31 @@ class Stack:
         else:
             devicemapper.create(name, names.device_uuid(name), table,
                                 self.timeout)
+        self._mend_path(volume_id)
         return True
+
+    @staticmethod
+    def _mend_path(volume_id: str) -> bool:
+        """Whoever opens the handle's path gets the handle."""
+        return devicemapper.mend_path(names.handle(volume_id))
 
     def remove_handle(self, volume_id: str) -> bool:
         """Remove the handle of a volume; its data stay.
 
         :raises CommandFailed: if something has it open
         """
-        return self._remove_device(names.handle(volume_id))
-
-    def _remove_device(self, name: str) -> bool:
-        return devicemapper.remove(name, self.timeout)
+        return devicemapper.remove(names.handle(volume_id), self.timeout)
 
     # -- data
 
     def read_head(self, volume_id: str) -> None:
         """Prove that a handle can be read, in a child with a time limit."""
+        self._mend_path(volume_id)
         block.read_head(names.handle_path(volume_id), HEAD, self.timeout)
 
     def flush_handle(self, volume_id: str) -> None:
         """Everything written so far is on stable storage afterwards."""
+        self._mend_path(volume_id)
         block.flush(names.handle_path(volume_id), self.timeout)
 
     def flush_lv(self, lv: str) -> None:

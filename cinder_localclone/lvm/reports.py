@@ -6,6 +6,7 @@ Formats: lvs(8), vgs(8) and lvmreport(7) with ``--reportformat json --units b
 bytes.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import json
 import typing
@@ -84,6 +85,22 @@ class Capacity:
     free: int
     provisioned: int
     volumes: int
+
+
+def capacity(lvs: Mapping[str, LogicalVolume], name: str, group: Group,
+             pool: str | None) -> Capacity:
+    """What the scheduler is told of a backend.
+
+    :param name: of the volume group with its volumes
+    :param pool: its thin pool; None for thick volumes
+    """
+    volumes = [lv for lv in lvs.values() if lv.group == name
+               and lv.thin == bool(pool)]
+    total, free = group.size, group.free
+    if pool:
+        total, free = lvs[pool].size, lvs[pool].size - lvs[pool].allocated
+    return Capacity(total, free, sum(lv.size for lv in volumes),
+                    len(volumes))
 
 
 def parse_volumes(text: str) -> dict[str, LogicalVolume]:

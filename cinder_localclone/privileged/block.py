@@ -98,9 +98,5 @@ def disable_discards(path: str) -> None:
 
 @privileged.entrypoint
 def number(path: str) -> str:
-    """The ``major:minor`` of a device, '' if there is none at the path."""
-    try:
-        device = os.stat(path).st_rdev
-    except FileNotFoundError:
-        return ''
-    return '%d:%d' % (os.major(device), os.minor(device))
+    """The ``major:minor`` of a block device, '' if the path leads to none."""
+    return sysfs.number(path)

@@ -18,6 +18,7 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
+from cinder_localclone.privileged import sysfs
 
 
 def _device_vanished(exc: BaseException) -> bool:
@@ -44,6 +45,31 @@ def create(name: str, uuid: str, table: str, timeout: float) -> None:
     """Create a device with its first table, and activate it."""
     process.run('dmsetup', 'create', name, '--uuid', uuid, '--table', table,
                 timeout=timeout)
+
+
+@privileged.entrypoint
+def mend_path(name: str) -> bool:
+    """See that a device's path leads to this very device.
+
+    Others may turn the link elsewhere (os-brick's encryptors do), and udev,
+    which made it, does not look again.
+
+    :returns: False if it did
+    :raises WrongDevice: if there is no such device
+    """
+    path = '/dev/mapper/' + name
+    if sysfs.mapped_name(path) == name:
+        return False
+    device = sysfs.mapped_device(name)
+    if not device:
+        raise exceptions.WrongDevice(path=path, found='nothing')
+    # "dmsetup mknodes" leaves a link that dangles as it is.
+    new = '/dev/mapper/.%s.new' % name
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)
+    os.symlink('../' + device, new)
+    os.rename(new, path)
+    return True
 
 
 @privileged.entrypoint

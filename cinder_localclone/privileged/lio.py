@@ -174,8 +174,12 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     :param initiator: iSCSI name of the only one that may log in
     :param user: CHAP user name, as ``password``
     :returns: whether it was (re)created
+    :raises WrongDevice: if the path leads to another device
     """
     import rtslib_fb
+    found = sysfs.mapped_name(device)
+    if found != os.path.basename(device):
+        raise exceptions.WrongDevice(path=device, found=found or 'another')
     target = _target(rtslib_fb, iqn)
     store = _storage_object(rtslib_fb, name)
     if store and (store.udev_path != device or store.wwn != serial):

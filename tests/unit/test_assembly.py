@@ -150,11 +150,22 @@ class AssembleTest(Base):
         service = self.assemble(pool, volume_group='g', volume_clear=how)
         with mock.patch.object(
                 assembly.volume_utils, 'clear_volume') as clear:
+            service.stack.device_of = lambda lv: '/dev/g/' + lv
             service.node.clear('volume-v', 2)
         self.assertEqual(times, clear.call_count)
         if times:
             self.assertEqual((2048, '/dev/g/volume-v'), clear.call_args.args)
             self.assertEqual(how, clear.call_args.kwargs['volume_clear'])
+
+    def test_what_has_no_device_is_not_cleared(self):
+        service = self.assemble(None)
+        service.stack.device_of = mock.Mock(
+            side_effect=exceptions.WrongDevice(path='p', found='nothing'))
+        with mock.patch.object(
+                assembly.volume_utils, 'clear_volume') as clear:
+            self.assertRaises(exceptions.WrongDevice, service.node.clear,
+                              'volume-v', 2)
+        clear.assert_not_called()
 
 
 @ddt.ddt

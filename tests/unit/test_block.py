@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+from unittest import mock
 
 import fixtures
 import testtools
@@ -101,5 +102,22 @@ class SysfsTest(testtools.TestCase):
         self.assertEqual('0', limit.read_text())
 
     def test_number(self):
-        self.assertEqual('1:3', block.number('/dev/null'))
         self.assertEqual('', block.number(str(self.root / 'missing')))
+        self.assertEqual('', block.number('/dev/null'))  # no block device
+        self.assertEqual('', block.number(str(self.disk)))
+        with mock.patch.object(sysfs.os, 'stat') as stat:
+            stat.return_value.st_mode = 0o060660
+            stat.return_value.st_rdev = os.makedev(253, 7)
+            self.assertEqual('253:7', block.number('/dev/x'))
+
+    def test_names_of_mapped_devices(self):
+        for number, name in ((7, 'localclone-x'), (8, 'crypt-x')):
+            for at in ('block/dm-%d', 'dev/block/253:%d'):
+                at = self.root / (at % number) / 'dm'
+                at.mkdir(parents=True)
+                (at / 'name').write_text(name + '\n')
+        self.assertEqual('dm-8', sysfs.mapped_device('crypt-x'))
+        self.assertEqual('', sysfs.mapped_device('crypt'))
+        for number, name in (('253:8', 'crypt-x'), ('253:9', ''), ('', '')):
+            with mock.patch.object(sysfs, 'number', lambda path: number):
+                self.assertEqual(name, sysfs.mapped_name('/dev/x'))

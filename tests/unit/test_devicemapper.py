@@ -130,6 +130,43 @@ class ReplaceSuspendedTest(Case):
         self.assertRan(self.LINES[0])
 
 
+class PathTest(Case):
+    """The path of a handle leads to the handle, whoever has turned it."""
+
+    def setUp(self):
+        super().setUp()
+        self.mapped = self.useFixture(fixtures.MockPatchObject(
+            devicemapper.sysfs, 'mapped_name')).mock
+        self.device = self.useFixture(fixtures.MockPatchObject(
+            devicemapper.sysfs, 'mapped_device', return_value='dm-7')).mock
+        self.os = self.useFixture(fixtures.MockPatchObject(
+            devicemapper, 'os')).mock
+
+    def test_right(self):
+        self.mapped.return_value = 'localclone-x'
+        self.assertFalse(devicemapper.mend_path('localclone-x'))
+        self.mapped.assert_called_once_with('/dev/mapper/localclone-x')
+        self.assertEqual([], self.os.mock_calls)
+
+    def test_turned_elsewhere_or_dangling(self):
+        for found in ('crypt-x', ''):
+            self.mapped.return_value = found
+            self.os.reset_mock()
+            self.assertTrue(devicemapper.mend_path('localclone-x'))
+            new = '/dev/mapper/.localclone-x.new'
+            self.assertEqual([
+                mock.call.unlink(new), mock.call.symlink('../dm-7', new),
+                mock.call.rename(new, '/dev/mapper/localclone-x')],
+                self.os.mock_calls)
+            self.os.unlink.side_effect = FileNotFoundError
+
+    def test_no_such_device(self):
+        self.mapped.return_value = self.device.return_value = ''
+        self.assertRaises(exceptions.WrongDevice, devicemapper.mend_path,
+                          'localclone-x')
+        self.assertEqual([], self.os.mock_calls)
+
+
 class CommandsTest(Case):
 
     def test_create(self):

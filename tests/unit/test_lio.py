@@ -48,6 +48,8 @@ class Case(testtools.TestCase):
             sysfs, 'ROOT', str(self.root)))
         self.useFixture(fixtures.MockPatchObject(
             configfs, 'ROOT', str(self.root / 'target')))
+        self.useFixture(fixtures.MockPatchObject(
+            sysfs, 'mapped_name', os.path.basename))
         for device in ('localclone-x', 'another'):
             self.discards(1 << 24, device)
         self.lio = fake_lio.Lio()
@@ -117,6 +119,13 @@ class ExportTest(Case):
         self.discards(1 << 24)
         self.lio.refuses['emulate_tpu'] = 9
         self.assertFalse(export())
+
+    @ddt.data('', 'crypt-x')
+    def test_a_link_that_was_turned_elsewhere_is_not_served(self, found):
+        with mock.patch.object(sysfs, 'mapped_name', lambda path: found):
+            error = self.assertRaises(exceptions.WrongDevice, export)
+        self.assertIn(DEVICE, str(error))
+        self.assertEqual(([], []), (self.lio.targets, self.lio.stores))
 
     def test_a_directory_without_a_store_is_in_the_way(self):
         core = self.root / 'target' / 'core'
