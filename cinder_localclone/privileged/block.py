@@ -8,8 +8,6 @@ Time limits are in seconds. What runs a command raises CommandFailed or
 CommandTimeout.
 """
 
-import os
-
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
@@ -51,14 +49,15 @@ def flush(path: str, timeout: float) -> None:
 def identity(path: str) -> tuple[int, str]:
     """What a SCSI disk says it is, from sysfs, without reading it.
 
-    :returns: size in bytes, unit serial number ('' if it names none)
+    :returns: size in bytes, unit serial number; 0 and '' if it does not say,
+        as while it is being scanned, or has just gone
     """
-    serial = ''
-    page = sysfs.of_disk(path, 'device', 'vpd_pg80')
-    if os.path.exists(page):
-        with open(page, 'rb') as data:
-            serial = parse_serial(data.read())
-    return _size(path), serial
+    try:
+        size = _size(path)
+        with open(sysfs.of_disk(path, 'device', 'vpd_pg80'), 'rb') as page:
+            return size, parse_serial(page.read())
+    except OSError:
+        return 0, ''
 
 
 def parse_serial(page: bytes) -> str:

@@ -66,6 +66,31 @@ def set_recovery_timeout(path: str, seconds: int) -> None:
                 raise
 
 
+@privileged.entrypoint
+def bring_back(path: str) -> bool:
+    """A disk that the kernel has set offline works again.
+
+    It does that to a disk that did not answer to its error handling, and
+    never undoes it: all I/O fails at once, also when the disk answers again.
+    The kernel refuses it (EINVAL) of a disk whose session is down; the next
+    look tries again.
+
+    :returns: whether it was offline and is no more
+    """
+    where = sysfs.of_disk(path, 'device', 'state')
+    try:
+        with open(where) as state:
+            if state.read().strip() != 'offline':
+                return False
+        with open(where, 'w') as state:
+            state.write('running')
+    except OSError as exc:
+        if exc.errno not in (errno.EINVAL, errno.ENOENT):
+            raise
+        return False
+    return True
+
+
 def parse_session(device: str) -> str | None:
     """The iSCSI session that a disk's place in sysfs names, if one."""
     match = re.search(r'/(session\d+)/', device)
@@ -77,10 +102,16 @@ def end_session(iqn: str, timeout: float) -> None:
     """Log out of a target and forget it, whatever still uses its disk.
 
     The way out of a hang: I/O that waits for a dead source fails within a
-    second. A target that the records do not know is done already.
+    second. What iscsiadm finds neither a record nor a session of may have
+    one nevertheless, in sysfs; else it is done already.
     """
     process.run('iscsiadm', '-m', 'node', '-T', iqn, '--logout',
                 timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
+    for target, device in _sessions():
+        if target == iqn:
+            number = os.path.basename(device).removeprefix('session')
+            process.run('iscsiadm', '-m', 'session', '-r', number, '-u',
+                        timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
     process.run('iscsiadm', '-m', 'node', '-T', iqn, '-o', 'delete',
                 timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
 

@@ -81,8 +81,9 @@ class SysfsTest(testtools.TestCase):
         os.symlink('/dev/sdx', self.path)
 
     def test_identity(self):
+        self.assertEqual((0, ''), block.identity(self.path))
         (self.disk / 'size').write_text('2097152\n')
-        self.assertEqual((1 << 30, ''), block.identity(self.path))
+        self.assertEqual((0, ''), block.identity(self.path))
         (self.disk / 'device' / 'vpd_pg80').write_bytes(
             b'\0\x80\0\x24' + VOLUME.encode())
         self.assertEqual((1 << 30, VOLUME), block.identity(self.path))

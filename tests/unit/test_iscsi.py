@@ -94,6 +94,46 @@ class DownTest(Case):
             self.assertIs(down, iscsi.is_down(IQN))
 
 
+@ddt.ddt
+class BringBackTest(Case):
+
+    def state(self, text):
+        self.session(2, IQN, 'sda')
+        path = self.root / 'block' / 'sda' / 'device' / 'state'
+        path.write_text(text + '\n')
+        return path
+
+    def test_offline(self):
+        path = self.state('offline')
+        self.assertTrue(iscsi.bring_back('/dev/sda'))
+        self.assertEqual('running', path.read_text())
+
+    @ddt.data('running', 'blocked', 'transport-offline', 'deleted')
+    def test_other_states_are_left(self, text):
+        path = self.state(text)
+        self.assertFalse(iscsi.bring_back('/dev/sda'))
+        self.assertEqual(text + '\n', path.read_text())
+
+    def test_disk_that_has_gone(self):
+        self.assertFalse(iscsi.bring_back('/dev/sda'))
+
+    @ddt.data((errno.EINVAL, True), (errno.EACCES, False))
+    @ddt.unpack
+    def test_refused(self, code, later):
+        self.state('offline')
+        real = open
+
+        def open_(path, mode='r'):
+            if mode == 'w':
+                raise OSError(code, 'refused')
+            return real(path, mode)
+        with mock.patch.object(builtins, 'open', open_):
+            if later:
+                self.assertFalse(iscsi.bring_back('/dev/sda'))
+            else:
+                self.assertRaises(OSError, iscsi.bring_back, '/dev/sda')
+
+
 class RecoveryTimeoutTest(Case):
 
     def test_of_its_session(self):
@@ -140,6 +180,14 @@ class CommandsTest(Case):
         self.commands.answer('iscsiadm', code=21)
         iscsi.end_session(IQN, 30)
         self.assertRan(self.LOGOUT, self.DELETE)
+
+    def test_session_that_iscsiadm_does_not_find(self):
+        self.session(2, OTHER)
+        self.session(17, IQN, 'sda')
+        self.commands.answer('iscsiadm -m node', code=21)
+        iscsi.end_session(IQN, 30)
+        self.assertRan(self.LOGOUT, 'iscsiadm -m session -r 17 -u',
+                       self.DELETE)
 
     @ddt.data(1, 8, 15)
     def test_logout_that_fails(self, code):
