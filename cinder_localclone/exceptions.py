@@ -179,6 +179,13 @@ class MissingData(LocalCloneError):
     user_message = 'DATA_MISSING'
 
 
+class Foreign(LocalCloneError):
+    """The privileged layer was asked to change what is not the driver's."""
+
+    message = _('"%(name)s" is not one of the driver\'s own names. Nothing '
+                'was done. This is a defect of the driver.')
+
+
 class WrongDevice(LocalCloneError):
     """A path does not lead to the device that it names."""
 

@@ -219,9 +219,12 @@ def _unused() -> set[str]:
 
 
 def _attempt(iqn: str, store: str) -> bool:
-    """Withdraw what is served in vain; whether that was possible."""
+    """Withdraw what is served in vain; whether that was possible.
+
+    :param store: of the driver's, to be removed as well
+    """
     try:
-        lio.unexport(iqn, store)
+        lio.unexport(iqn, store if names.volume_of_handle(store) else '')
     except exceptions.LocalCloneError as exc:
         LOG.error('%(what)s is exported in vain and could not be withdrawn; '
                   'the next periodic check tries again: %(error)s',

@@ -8,6 +8,9 @@ Time limits are in seconds. What runs a command raises CommandFailed or
 CommandTimeout.
 """
 
+import os
+
+from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
@@ -26,7 +29,8 @@ def read_head(path: str, length: int, timeout: float) -> None:
 
 @privileged.entrypoint
 def zero_head(path: str, timeout: float) -> None:
-    """Write zeros over the first 4 KiB and flush them."""
+    """Write zeros over the first 4 KiB of move metadata and flush them."""
+    privileged.require(names.shadow_of_metadata(os.path.basename(path)), path)
     process.run('dd', 'if=/dev/zero', 'of=' + path, 'bs=4096', 'count=1',
                 'oflag=direct', 'conv=fsync', 'status=none', timeout=timeout)
 
@@ -89,7 +93,8 @@ def completed_reads(path: str) -> int:
 
 @privileged.entrypoint
 def disable_discards(path: str) -> None:
-    """Make a device refuse discards, and so all that is stacked on it."""
+    """Make a clone refuse discards, and so all that is stacked on it."""
+    privileged.require(names.shadow_of_clone(os.path.basename(path)), path)
     with open(sysfs.of_disk(path, 'queue', 'discard_max_bytes'),
               'w') as limit:
         limit.write('0')

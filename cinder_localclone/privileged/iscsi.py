@@ -12,6 +12,7 @@ import json
 import os
 import re
 
+from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
@@ -26,10 +27,10 @@ def disks() -> str:
     paths: dict[str, list[str]] = {}
     for target, device in _sessions():
         paths[target] = []
-        for root, names, _files in os.walk(device):
+        for root, found, _files in os.walk(device):
             if os.path.basename(root) == 'block':
-                paths[target] += ['/dev/' + name for name in names]
-                names.clear()
+                paths[target] += ['/dev/' + name for name in found]
+                found.clear()
     return json.dumps(paths)
 
 
@@ -83,7 +84,7 @@ def bring_back(path: str) -> bool:
             if state.read().strip() != 'offline':
                 return False
         with open(where, 'w') as state:
-            state.write('running')
+            state.write('running\n')  # EINVAL without the end of line
     except OSError as exc:
         if exc.errno not in (errno.EINVAL, errno.ENOENT):
             raise
@@ -105,6 +106,7 @@ def end_session(iqn: str, timeout: float) -> None:
     second. What iscsiadm finds neither a record nor a session of may have
     one nevertheless, in sysfs; else it is done already.
     """
+    privileged.require(names.is_iqn(iqn), iqn)
     process.run('iscsiadm', '-m', 'node', '-T', iqn, '--logout',
                 timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
     for target, device in _sessions():
@@ -154,6 +156,7 @@ def record_target(iqn: str, portal: str, timeout: float) -> None:
     (node.session.initial_login_retry_max), and os-brick, which tries three
     times, keeps all other connections of the node waiting meanwhile.
     """
+    privileged.require(names.is_iqn(iqn), iqn)
     record = ('iscsiadm', '-m', 'node', '-T', iqn, '-p', portal)
     process.run(*record, '--interface', 'default', '--op', 'new',
                 timeout=timeout)
@@ -169,6 +172,7 @@ def login(iqn: str, timeout: float) -> None:
     os-brick records that sessions are scanned by hand, so that only the
     disks that it asks for appear; of a move's target there is one.
     """
+    privileged.require(names.is_iqn(iqn), iqn)
     process.run('iscsiadm', '-m', 'node', '-T', iqn, '--login',
                 timeout=timeout, ok=(_OK, _SESSION_EXISTS))
     for target, device in _sessions():

@@ -25,6 +25,7 @@ import typing
 import tenacity
 
 from cinder_localclone import exceptions
+from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import configfs
 from cinder_localclone.privileged import sysfs
@@ -177,6 +178,8 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     :raises WrongDevice: if the path leads to another device
     """
     import rtslib_fb
+    privileged.require(names.is_iqn(iqn), iqn)
+    privileged.require(names.volume_of_handle(name), name)
     found = sysfs.mapped_name(device)
     if found != os.path.basename(device):
         raise exceptions.WrongDevice(path=device, found=found or 'another')
@@ -255,7 +258,11 @@ def _remove(target: typing.Any, store: typing.Any) -> bool:
 def unexport(iqn: str, name: str) -> bool:
     """Stop serving; returns whether there was anything to stop.
 
-    :param name: of the backstore, removed with its last target
+    :param iqn: '' for the backstore alone
+    :param name: of the backstore, removed with its last target; '' if there
+        is none
     """
     import rtslib_fb
+    privileged.require(not iqn or names.is_iqn(iqn), iqn)
+    privileged.require(not name or names.volume_of_handle(name), name)
     return _remove(_target(rtslib_fb, iqn), _storage_object(rtslib_fb, name))

@@ -46,9 +46,16 @@ class CommandsTest(testtools.TestCase):
                           '/dev/x', 1 << 20, 30)
 
     def test_zeros_are_on_the_disk_afterwards(self):
-        block.zero_head('/dev/x', 30)
-        self.assertRan('dd if=/dev/zero of=/dev/x bs=4096 count=1 '
-                       'oflag=direct conv=fsync status=none')
+        path = '/dev/g/localclone-meta-' + VOLUME
+        block.zero_head(path, 30)
+        self.assertRan('dd if=/dev/zero of=%s bs=4096 count=1 '
+                       'oflag=direct conv=fsync status=none' % path)
+
+    def test_only_metadata_is_zeroed(self):
+        for name in ('volume-' + VOLUME, 'localclone-' + VOLUME, 'root'):
+            self.assertRaises(exceptions.Foreign, block.zero_head,
+                              '/dev/g/' + name, 30)
+        self.assertRan()
 
     def test_head_is_zero(self):
         self.commands.answer('dd', '\0' * 4096)
@@ -99,8 +106,12 @@ class SysfsTest(testtools.TestCase):
     def test_discards_are_disabled(self):
         limit = self.disk / 'queue' / 'discard_max_bytes'
         limit.write_text('4294966784')
-        block.disable_discards(self.path)
+        path = str(self.root / ('localclone-clone-' + VOLUME))
+        os.symlink('/dev/sdx', path)
+        block.disable_discards(path)
         self.assertEqual('0', limit.read_text())
+        self.assertRaises(exceptions.Foreign, block.disable_discards,
+                          self.path)
 
     def test_number(self):
         self.assertEqual('', block.number(str(self.root / 'missing')))

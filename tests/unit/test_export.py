@@ -188,16 +188,19 @@ class ServedTest(testtools.TestCase):
     def test_sources_of_moves_that_are_over(self):
         over = 'iqn.x:localclone-' + VOLUME
         self.serve((SOURCE, ['/dev/mapper/' + HANDLE]),
-                   (over, ['/dev/mapper/localclone-y']), (REMOTE, []))
+                   (over, [names.handle_path(SHADOW)]), (REMOTE, []))
         self.assertEqual([VOLUME], self.exports.withdraw_strays(
             lambda shadow_id: shadow_id == SHADOW))
-        self.lio.unexport.assert_called_once_with(over, 'localclone-y')
+        self.lio.unexport.assert_called_once_with(
+            over, names.handle(SHADOW))
 
     def test_stray_without_its_disk(self):
-        self.serve((SOURCE, []))
-        self.assertEqual([SHADOW], self.exports.withdraw_strays(
-            lambda shadow_id: False))
-        self.lio.unexport.assert_called_once_with(SOURCE, '')
+        for devices in ([], ['/dev/g/stranger']):
+            self.lio.unexport.reset_mock()
+            self.serve((SOURCE, devices))
+            self.assertEqual([SHADOW], self.exports.withdraw_strays(
+                lambda shadow_id: False))
+            self.lio.unexport.assert_called_once_with(SOURCE, '')
 
 
 class ServedAgainTest(testtools.TestCase):

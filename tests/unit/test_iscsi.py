@@ -17,7 +17,8 @@ from cinder_localclone.privileged import iscsi
 from cinder_localclone.privileged import sysfs
 from tests.unit import commands
 
-IQN = 'iqn.2026-11.org.example:localclone-x'
+IQN = ('iqn.2026-11.org.example:localclone-'
+       '00000001-0000-4000-8000-000000000000')
 OTHER = 'iqn.2026-11.org.example:other'
 PORTAL = '192.0.2.11:3260'
 
@@ -106,7 +107,7 @@ class BringBackTest(Case):
     def test_offline(self):
         path = self.state('offline')
         self.assertTrue(iscsi.bring_back('/dev/sda'))
-        self.assertEqual('running', path.read_text())
+        self.assertEqual('running\n', path.read_text())
 
     @ddt.data('running', 'blocked', 'transport-offline', 'deleted')
     def test_other_states_are_left(self, text):
@@ -195,6 +196,13 @@ class CommandsTest(Case):
         self.assertRaises(exceptions.CommandFailed, iscsi.end_session, IQN,
                           30)
         self.assertRan(self.LOGOUT)
+
+    @ddt.data(OTHER, IQN + 'x', '')
+    def test_sessions_of_others(self, iqn):
+        for act, more in ((iscsi.end_session, ()), (iscsi.login, ()),
+                          (iscsi.record_target, (PORTAL,))):
+            self.assertRaises(exceptions.Foreign, act, iqn, *more, 30)
+        self.assertRan()
 
     def test_known_portal(self):
         self.commands.answer('iscsiadm -m node', '%s,1 %s\n' % (PORTAL, IQN))

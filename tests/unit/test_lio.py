@@ -20,10 +20,13 @@ from cinder_localclone.privileged import lio
 from cinder_localclone.privileged import sysfs
 from tests.unit import fake_lio
 
-IQN, OTHER_IQN = 'iqn.x:first', 'iqn.x:second'
+V1, V2 = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
+IQN = 'iqn.x:localclone-' + V2
+OTHER_IQN, THIRD = ('iqn.x:volume-%s-%08d' % (V1, n) for n in (2, 3))
+STORE, ANOTHER = ('localclone-' + each for each in (V1, V2))
 HOST = 'iqn.2026-11.org.example:host'
-DEVICE = '/dev/mapper/localclone-x'
-ASKED = {'iqn': IQN, 'name': 'localclone-x', 'device': DEVICE,
+DEVICE = '/dev/mapper/' + STORE
+ASKED = {'iqn': IQN, 'name': STORE, 'device': DEVICE,
          'serial': 'serial', 'readonly': True, 'address': '192.0.2.11',
          'port': 3260, 'initiator': HOST, 'user': 'user',
          'password': 'secret'}
@@ -50,18 +53,35 @@ class Case(testtools.TestCase):
             configfs, 'ROOT', str(self.root / 'target')))
         self.useFixture(fixtures.MockPatchObject(
             sysfs, 'mapped_name', os.path.basename))
-        for device in ('localclone-x', 'another'):
+        for device in (STORE, ANOTHER):
             self.discards(1 << 24, device)
         self.lio = fake_lio.Lio()
         patch = mock.patch.dict(sys.modules, rtslib_fb=self.lio.rtslib)
         patch.start()
         self.addCleanup(patch.stop)
 
-    def discards(self, most, device='localclone-x'):
+    def discards(self, most, device=STORE):
         """What a device takes: bytes."""
         queue = self.root / 'block' / device / 'queue'
         queue.mkdir(parents=True, exist_ok=True)
         (queue / 'discard_max_bytes').write_text('%d\n' % most)
+
+
+@ddt.ddt
+class ForeignTest(Case):
+    """Nothing but the driver's own can be asked for."""
+
+    @ddt.data({'iqn': 'iqn.x:other'}, {'name': 'other'}, {'name': ''},
+              {'name': STORE + 'x'}, {'iqn': IQN + 'x'})
+    def test_exports(self, changes):
+        self.assertRaises(exceptions.Foreign, export, **changes)
+        self.assertEqual([], self.lio.steps)
+
+    @ddt.data(('iqn.x:other', STORE), (IQN, 'other'))
+    @ddt.unpack
+    def test_unexports(self, iqn, name):
+        self.assertRaises(exceptions.Foreign, lio.unexport, iqn, name)
+        self.assertEqual([], self.lio.steps)
 
 
 @ddt.ddt
@@ -79,7 +99,7 @@ class ExportTest(Case):
             acl.node_wwn, acl.chap_userid, acl.chap_password))
         self.assertEqual([('192.0.2.11', 3260)], tpg.portals)
         store, = self.lio.stores
-        self.assertEqual(('localclone-x', DEVICE, 'serial'), (
+        self.assertEqual((STORE, DEVICE, 'serial'), (
             store.name, store.udev_path, store.wwn))
         self.assertEqual([(0, store)], [
             (lun.number, lun.storage_object) for lun in tpg.luns])
@@ -173,7 +193,7 @@ class ExportTest(Case):
         self.assertEqual((True, 1, 1), (
             tpg.enable, len(tpg.luns), len(tpg.node_acls)))
 
-    @ddt.data({'device': '/dev/mapper/another'}, {'serial': 'another'})
+    @ddt.data({'device': '/dev/mapper/' + ANOTHER}, {'serial': 'another'})
     def test_store_of_another_device_is_replaced(self, changes):
         export(**changes)
         wrong = self.lio.stores[0]
@@ -233,33 +253,33 @@ class UnexportTest(Case):
         del self.lio.steps[:]
 
     def test_what_another_target_serves_stays(self):
-        self.assertTrue(lio.unexport(IQN, 'localclone-x'))
+        self.assertTrue(lio.unexport(IQN, STORE))
         self.assertEqual([OTHER_IQN], [each.wwn for each in self.targets])
         self.assertEqual(1, len(self.stores))
-        self.assertTrue(lio.unexport(OTHER_IQN, 'localclone-x'))
+        self.assertTrue(lio.unexport(OTHER_IQN, STORE))
         self.assertEqual(([], []), (self.targets, self.stores))
 
     def test_nobody_is_served_any_more_when_it_goes(self):
         tpg = self.targets[0].tpgs[0]
-        lio.unexport(IQN, 'localclone-x')
+        lio.unexport(IQN, STORE)
         self.assertFalse(tpg.enable)
         self.assertEqual(['not enable', 'delete target'], self.lio.steps)
 
     def test_what_others_removed_is_not_remembered(self):
         # Else rtslib says that what is gone exists, as long as it runs.
         self.lio.rtslib.tcm.bs_cache['gone'] = 1
-        lio.unexport(IQN, 'localclone-x')
+        lio.unexport(IQN, STORE)
         self.assertEqual({}, self.lio.rtslib.tcm.bs_cache)
 
     def test_nothing_to_withdraw(self):
-        self.assertFalse(lio.unexport('iqn.x:third', 'localclone-x'))
+        self.assertFalse(lio.unexport(THIRD, STORE))
         self.assertEqual(2, len(self.targets))
-        self.assertFalse(lio.unexport('iqn.x:third', 'other'))
+        self.assertFalse(lio.unexport(THIRD, ANOTHER))
         self.assertEqual([], self.lio.steps)
 
     def test_an_unused_backstore_goes(self):
         del self.targets[:]
-        self.assertTrue(lio.unexport('iqn.x:third', 'localclone-x'))
+        self.assertTrue(lio.unexport(THIRD, STORE))
         self.assertEqual([], self.stores)
 
 
@@ -289,7 +309,7 @@ class TimeLimitTest(Case):
         object.__setattr__(target, 'delete', delete)
 
     def unexport(self, iqn=IQN):
-        return lio.unexport(iqn, 'localclone-x')
+        return lio.unexport(iqn, STORE)
 
     def test_hangs(self):
         error = self.assertRaises(exceptions.TargetTimeout, self.unexport)
@@ -309,8 +329,8 @@ class TimeLimitTest(Case):
 
     def test_others_can_be_changed(self):
         self.assertRaises(exceptions.TargetTimeout, self.unexport)
-        self.assertTrue(export(iqn='iqn.x:third'))
-        self.assertTrue(lio.unexport('iqn.x:third', 'localclone-x'))
+        self.assertTrue(export(iqn=THIRD))
+        self.assertTrue(lio.unexport(THIRD, STORE))
 
     def test_it_comes_back_by_itself(self):
         self.assertRaises(exceptions.TargetTimeout, self.unexport)
@@ -326,15 +346,16 @@ class TimeLimitTest(Case):
     def test_not_without_end(self):
         """A kernel in which each change hangs gets no more of them."""
         for number in range(lio.MOST_HANGING):
-            iqn = 'iqn.x:%d' % number
+            iqn = 'iqn.x:volume-%s-1000000%d' % (V1, number)
             export(iqn=iqn)
             self.hang(self.lio.targets[-1])
         for number in range(lio.MOST_HANGING):
             self.assertRaises(exceptions.TargetTimeout, self.unexport,
-                              'iqn.x:%d' % number)
+                              'iqn.x:volume-%s-1000000%d' % (V1, number))
         error = self.assertRaises(exceptions.TargetHangs, export,
-                                  iqn='iqn.x:new')
-        self.assertIn('iqn.x:0, iqn.x:1, iqn.x:2', str(error))
+                                  iqn=THIRD)
+        self.assertIn('-10000000, iqn', str(error))
+        self.assertIn('-10000002 hangs', str(error))
 
     def test_what_waits_meanwhile_has_its_turn(self):
         self.useFixture(fixtures.MockPatchObject(lio, 'TIMEOUT', 1))
@@ -346,5 +367,5 @@ class TimeLimitTest(Case):
                 break
             time.sleep(0.01)
         time.sleep(0.3)
-        self.assertTrue(export(iqn='iqn.x:third'))
+        self.assertTrue(export(iqn=THIRD))
         first.join()
