@@ -20,6 +20,8 @@ LOG = logging.getLogger(__name__)
 #: Seconds for a peer's portal to accept a connection. iscsiadm itself would
 #: retry a login for two minutes.
 PORTAL_TIMEOUT = 4
+#: Seconds for a disk that was offline to be scanned.
+SCAN_TIMEOUT = 5
 #: Seconds for a disk to appear after a login.
 DISK_TIMEOUT = 10
 
@@ -92,7 +94,7 @@ class Sessions:
 
     def _look_after(self, path: str) -> None:
         iscsi.set_recovery_timeout(path, self.source_timeout)
-        if iscsi.bring_back(path):
+        if iscsi.bring_back(path, SCAN_TIMEOUT):
             LOG.warning('The kernel had set %s, a source, offline; it is '
                         'used again.', path)
 

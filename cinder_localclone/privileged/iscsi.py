@@ -12,6 +12,7 @@ import json
 import os
 import re
 
+from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
@@ -68,7 +69,7 @@ def set_recovery_timeout(path: str, seconds: int) -> None:
 
 
 @privileged.entrypoint
-def bring_back(path: str) -> bool:
+def bring_back(path: str, timeout: float) -> bool:
     """A disk that the kernel has set offline works again.
 
     It does that to a disk that did not answer to its error handling, and
@@ -76,20 +77,27 @@ def bring_back(path: str) -> bool:
     The kernel refuses it (EINVAL) of a disk whose session is down; the next
     look tries again.
 
+    :param timeout: seconds. Once the disk works, the kernel scans it, behind
+        all that is being read from it (more than 20 s on a slow link); that
+        need not be waited for
     :returns: whether it was offline and is no more
     """
-    where = sysfs.of_disk(path, 'device', 'state')
-    try:
-        with open(where) as state:
-            if state.read().strip() != 'offline':
-                return False
-        with open(where, 'w') as state:
-            state.write('running\n')  # EINVAL without the end of line
-    except OSError as exc:
-        if exc.errno not in (errno.EINVAL, errno.ENOENT):
-            raise
+    if _state(path) != 'offline':
         return False
-    return True
+    try:
+        process.run('tee', sysfs.of_disk(path, 'device', 'state'),
+                    stdin=b'running\n', timeout=timeout, ok=(0, 1))
+    except exceptions.CommandTimeout:
+        pass
+    return _state(path) != 'offline'
+
+
+def _state(path: str) -> str:
+    try:
+        with open(sysfs.of_disk(path, 'device', 'state')) as state:
+            return state.read().strip()
+    except OSError:
+        return ''  # it has just gone
 
 
 def parse_session(device: str) -> str | None:

@@ -156,7 +156,8 @@ class AttachTest(Case):
         with mock.patch.object(sessions, 'LOG') as log:
             self.disks({IQN: ['/dev/sda']})
             self.attach()
-        self.called.iscsi.bring_back.assert_called_once_with('/dev/sda')
+        self.called.iscsi.bring_back.assert_called_once_with(
+            '/dev/sda', sessions.SCAN_TIMEOUT)
         self.assertEqual(was, log.warning.called)
 
 
