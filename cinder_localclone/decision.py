@@ -33,7 +33,7 @@ class Attachment:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """All that a decision looks at.
+    """All that a decision depends on.
 
     :param status: the volume's status
     :param home: service host of the volume's home
@@ -82,7 +82,7 @@ NOVA_STATUSES = frozenset(('reserved', 'attaching', 'in-use'))
 def decide(request: Request) -> Decision:
     """Decide how a connection is served.
 
-    Live migration is told from attachments alone, never from the status: a
+    Live migration is recognised by attachments alone, never from the status: a
     second attachment of the same instance while another, on another host,
     has a connector.
     """

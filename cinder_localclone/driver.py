@@ -110,7 +110,8 @@ class LocalCloneDriver(driver.VolumeDriver):
         if records.is_shadow(volume):
             move = node.records.get_move(volume.id)
             if move is None:
-                raise exceptions.StaleMove(volume='of ' + volume.id)
+                raise exceptions.StaleMove(
+                    volume='with shadow ' + volume.id)
             destination.prepare(node, volume.id, move.token.nonce)
             return
         if records.is_migrated_by_cinder(volume):

@@ -133,8 +133,8 @@ class NotReady(LocalCloneError):
 class SourceBusy(LocalCloneError):
     """Something on the source still uses the volume."""
 
-    message = _('Volume %(volume)s is still open on %(host)s (%(device)s has '
-                '%(count)s users). Close it there first. Nothing was '
+    message = _('Volume %(volume)s is still open on %(host)s (open count of '
+                '%(device)s: %(count)s). Close it there first. Nothing was '
                 'changed.')
     user_message = 'SOURCE_BUSY'
 

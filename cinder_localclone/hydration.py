@@ -9,7 +9,7 @@ from cinder_localclone import state
 
 #: Samples over which the rate is taken.
 WINDOW = 12
-#: Seconds in which nothing becomes local before a copy counts as in vain,
+#: Seconds in which nothing becomes local before a copy counts as stuck,
 #: and the same for each later try.
 PATIENCE, PATIENCE_AGAIN = 10, 2
 #: Seconds before the next try: the first time, and as they double, at most.
@@ -65,7 +65,7 @@ class Meter:
 
 
 class Brake:
-    """Stops a copy that is repeated in vain.
+    """Stops a copy that is repeated without progress.
 
     The kernel tries regions whose copy has failed again at once, without end
     (drivers/md/dm-clone-target.c), which takes processor and link from all

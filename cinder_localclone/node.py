@@ -38,7 +38,7 @@ class Node:
     clear: Callable[[str, int], None]
 
     def allocation_lock(self) -> contextlib.AbstractContextManager[None]:
-        """Held from the look at this node's free space until it is taken.
+        """Held from the check of this node's free space until it is taken.
 
         :raises Busy: if that takes too long
         """

@@ -17,7 +17,7 @@ def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
     :raises NotPossible: if there is no way back, or not from here
     :raises SourceBusy: if the volume is open at the destination
     :raises DestinationWritten: if it was written there
-    :raises CloneFailed: if that cannot be told
+    :raises CloneFailed: if that is unknown
     """
     node = reconciler.node
     with node.lock(volume_id):
@@ -33,7 +33,7 @@ def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
         else:
             raise exceptions.NotPossible(
                 volume=volume_id, reason='the volume is at %s already, with '
-                'all that was written since; its move can only go forward '
+                'all that was written since: its move only goes forward '
                 '(it is %s).' % (move.destination, move.display_phase))
 
 

@@ -153,7 +153,7 @@ def _as_own(remote: messaging.RemoteError) -> Exception:
     """An error of ours that a peer raised, as itself again.
 
     Only its class and its text have come over the bus. So what the owner of
-    the volume is told of it has to be the class's.
+    the volume reads must depend on the class alone.
     """
     kind = getattr(exceptions, remote.exc_type or '', None)
     if inspect.isclass(kind) and issubclass(

@@ -112,7 +112,7 @@ class Stack(typing.Protocol):
         """Create the metadata LV of a move and zero its head, once."""
 
     def ensure_clone(self, move: state.Move, source: str) -> bool:
-        """The clone stands over LV, metadata LV and the source's disk."""
+        """The clone is there, over LV, metadata LV and the source's disk."""
 
     def set_hydration(self, shadow_id: str, enabled: bool) -> bool:
         """Let the kernel copy, or stop it."""

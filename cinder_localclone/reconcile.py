@@ -92,7 +92,7 @@ class Reconciler:
         self._serve_again(volume)
 
     def _serve_again(self, volume: ports.Volume) -> None:
-        """To hosts that have the volume over iSCSI; after a reboot, anew."""
+        """To hosts that have the volume over iSCSI: a reboot ends exports."""
         for initiator, properties in _remote_connections(volume):
             if self.node.exports.offer_again(volume.id, initiator,
                                              properties):
@@ -148,9 +148,10 @@ class Reconciler:
             self.context, move.source, move.volume_id)
 
     def _is_copied(self, move: state.Move, disk: str) -> bool:
-        """Let the kernel copy, unless it does so in vain; whether it is done.
+        """Let the kernel copy, unless that makes no progress.
 
         :param disk: path of the source's disk
+        :returns: whether all is copied
         """
         status = self.node.stack.clone_status(move.shadow_id)
         progress = self._copies.setdefault(
@@ -312,7 +313,7 @@ def _remote_connections(volume: ports.Volume
 
 
 def _is_idle(volume: ports.Volume) -> bool:
-    """Nothing is attached and nothing is about to be: served in vain.
+    """Nothing is attached and nothing is about to be: no export is used.
 
     What attaches a volume changes its status first; Cinder's own migration
     says so elsewhere.

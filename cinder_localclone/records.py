@@ -4,8 +4,8 @@
 A move is recorded in a *shadow*: a hidden volume row in status
 ``maintenance`` whose ``migration_status`` is ``target:<volume id>``, as in
 Cinder's own migration, so that the volume itself stays a first-class volume.
-Until commit the shadow stands for the copy that is built on the destination,
-afterwards for the source that is being drained: commit swaps the two rows'
+Until commit the shadow is the copy that is built on the destination,
+afterwards the source that is being drained: commit swaps the two rows'
 backing names and hosts in one transaction. The phase is in the shadow's
 ``replication_driver_data``, which the swap leaves alone and which is only
 ever changed by compare-and-swap.

@@ -19,7 +19,7 @@ SECTOR = 512
 
 
 class Phase(str, enum.Enum):
-    """Where a move stands."""
+    """How far a move is."""
 
     #: There is no move.
     ABSENT = 'absent'
@@ -27,7 +27,7 @@ class Phase(str, enum.Enum):
     STARTING = 'starting'
     #: The clone is being built or, once committed, hydrated.
     MIGRATING = 'migrating'
-    #: All regions are local and flushed; the destination lets go.
+    #: All regions are local and flushed; the destination removes its clone.
     COMPLETING = 'completing'
     #: The destination uses nothing of the source; the source may be removed.
     RELEASING = 'releasing'
@@ -189,7 +189,7 @@ class Move:
 
     @property
     def phase(self) -> Phase:
-        """Where it stands."""
+        """How far it is."""
         return self.token.phase
 
     @property

@@ -78,8 +78,8 @@ class Handle(flow.Step):
 def build(node: nodes.Node, move: state.Move, create: bool) -> str:
     """Build the destination's stack, hydration as it is.
 
-    :param create: whether LVs may be created. Never after commit: made anew
-        they would be empty, and what the guest wrote forgotten.
+    :param create: whether LVs may be created. Never after commit:
+        new ones would be empty, and what the guest wrote forgotten.
     :returns: path of the source's disk
     :raises MissingData: if an LV that may not be created is gone
     :raises LocalCloneError: if the source or a command fails
@@ -102,7 +102,7 @@ def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:
             or move.phase not in (state.Phase.STARTING,
                                   state.Phase.MIGRATING)):
         raise exceptions.StaleMove(
-            volume=move.volume_id if move else 'of ' + shadow_id)
+            volume=move.volume_id if move else 'with shadow ' + shadow_id)
     build(node, move, create=True)
 
 
@@ -115,7 +115,7 @@ def roll_back_live(node: nodes.Node, context: ports.Context,
 
     :raises SourceBusy: if something has the handle open here
     :raises DestinationWritten: if anything was written here
-    :raises CloneFailed: if that cannot be told
+    :raises CloneFailed: if that is unknown
     """
     checks.check_closed(node, move.volume_id)
     written = written_regions(node, move)

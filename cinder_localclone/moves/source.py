@@ -83,7 +83,7 @@ class Record(flow.Step):
         if isinstance(result, state.Move):
             try:
                 abandon(self._node, context, result)
-            except Exception:  # why the move has failed must be heard
+            except Exception:  # must not hide why the move has failed
                 LOG.exception(
                     'The failed move of volume %s could not be rolled back '
                     'now; the next periodic check does it.',

@@ -14,11 +14,12 @@ from lab import Lab
 
 
 #: Of the driver, so that tests wait less: more is copied beside a guest that
-#: writes, and transfers are looked at more often. What must be seen while a
+#: writes, and moves are checked more often. What must be seen while a
 #: volume moves is held back by its link (:meth:`LabTest.brake`), which copies
 #: at the same speed with any options.
 QUICK = {'localclone_hydration_batch': 64,
-         'localclone_hydration_threshold': 256, 'localclone_interval': 2}
+         'localclone_hydration_threshold': 256,
+         'localclone_move_interval': 2}
 
 
 def _say(text):
@@ -97,11 +98,11 @@ class LabTest(testtools.TestCase):
         self.instance = instances.Instance(self.lab)
         self.addCleanup(self.mend)
 
-    def wait_two_looks(self):
-        """What the looks at transfers have not done by then, they don't."""
-        options = dict({'localclone_interval': 5},
+    def wait_two_checks(self):
+        """What the periodic checks have not done by then, they don't."""
+        options = dict({'localclone_move_interval': 5},
                        **self.lab.settings['options'])
-        time.sleep(2 * float(options['localclone_interval']) + 1)
+        time.sleep(2 * float(options['localclone_move_interval']) + 1)
 
     def mend(self):
         """Leave the lab as it was found, whatever a test did to it."""

@@ -26,16 +26,23 @@ BEGUN = '.begun'
 LATER = ('pymysql', 'oslo_messaging._drivers.impl_rabbit')
 
 
-def serve(path, module):
-    """Import a program; run its main() in a child for each that asks."""
-    program = importlib.import_module(module)
+def load(module):
+    """Import a program; the operator's command with all that it may need."""
     if module == MODULE:
-        package = sys.modules[module.partition('.')[0]]
-        for found in pkgutil.walk_packages(
+        # Cinder's drivers cannot be imported before.
+        importlib.import_module('cinder.objects').register_all()
+        package = importlib.import_module(module.partition('.')[0])
+        for each in pkgutil.walk_packages(
                 package.__path__, package.__name__ + '.'):
-            importlib.import_module(found.name)
+            importlib.import_module(each.name)
         for name in LATER:
             importlib.import_module(name)
+    return importlib.import_module(module)
+
+
+def serve(path, module):
+    """Run a program's main() in a child for each that asks."""
+    program = load(module)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(path + '.new')
     listener.listen()

@@ -46,7 +46,7 @@ class LiveMoveTest(Base):
         volume, source, destination, writer, _expected = (
             self.migrating_volume())
         self.assert_reads_the_newest(source, destination)
-        self.wait_two_looks()
+        self.wait_two_checks()
         self.assertEqual(0, self.hydrated())
         source.stop_writing(writer)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))
@@ -100,7 +100,7 @@ class LiveMoveTest(Base):
             '/attachments').json()['attachments']
             if each['id'] != source.id]
         self.assertEqual('node2', instances.home(self.lab, volume))
-        self.wait_two_looks()
+        self.wait_two_checks()
         self.assertEqual(0, self.hydrated())
         self.assertEqual(1, len(look.shadows(self.lab)))
         self.instance.nova.delete('/attachments/' + late).raise_for_status()
@@ -138,10 +138,11 @@ class LiveMoveTest(Base):
         volume, source, destination, writer, expected = (
             self.migrating_volume())
         source.detach('in-use')  # though the guest still writes there
-        self.wait_two_looks()
+        self.wait_two_checks()
         self.assertEqual(0, self.hydrated())
-        self.assertIn('hydration_waits', self.n1.service_log().replace(
-            'Hydration of volume %s waits' % volume, 'hydration_waits'))
+        self.assertIn('copying_waits', self.n1.service_log().replace(
+            'Volume %s was detached here, but copying it' % volume,
+            'copying_waits'))
         source.stop_writing(writer)
         self.assert_moved(volume, destination, expected)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))
@@ -222,7 +223,7 @@ class LiveMoveTest(Base):
         self.act(volume, 'os-reset_status', status='available',
                  attach_status='detached').raise_for_status()
         self.demo.delete('/volumes/' + volume).raise_for_status()
-        self.wait_two_looks()
+        self.wait_two_checks()
         instances.wait_status(self.demo, volume, 'available')
         self.assertEqual(shadows, look.shadows(self.lab))
         self.assertEqual(0, self.hydrated())

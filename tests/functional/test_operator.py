@@ -48,7 +48,12 @@ class OperatorTest(test_live_move.Base):
     def test_while_a_volume_moves(self):
         volume, attached, expected = self.moving_volume()
         self.brake('15mbit')
-        row, = self.command(self.n1, 'moves', '--json')
+
+        def begun():
+            row, = self.command(self.n1, 'moves', '--json')
+            return row['Percent'] and row
+        row = process.wait_for('the first part to be copied', begun, 60,
+                               every=1)
         self.assertEqual(
             (volume, 'node1@localclone', 'node2@localclone', 'migrating'),
             (row['Volume'], row['From'], row['To'], row['Phase']))

@@ -120,7 +120,7 @@ class LiveMoveTest(test_move.Base):
         m.begin()
         m.write(1, 'late')       # the source's last word
         self.assertEqual('late', m.b.read(m.id, 1))
-        m.world.look()
+        m.world.reconcile()
         self.assertFalse(any(
             device.get('hydrating') for device in m.b.devices.values()))
         m.switch()
@@ -216,7 +216,7 @@ class LiveMoveTest(test_move.Base):
         m.volume.volume_attachment = [attachment(A)]
         self.assertRaises(exceptions.CloneFailed, operations.abort,
                           m.b.reconciler, m.id)
-        m.world.look()
+        m.world.reconcile()
         self.assertEqual(B, m.world.home(m.volume).host)
         self.assertEqual('new', m.b.read(m.id, 2))
 

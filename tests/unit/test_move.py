@@ -213,7 +213,7 @@ class MoveTest(Base):
 
         def look(seconds):
             now.return_value += seconds
-            world.look()
+            world.reconcile()
             seen = (clone['hydrating'], node.reconciler.waker.wake(),
                     node.reconciler.progress(shadow_id).pause)
             node.hydrate()

@@ -201,6 +201,12 @@ class BusTest(testtools.TestCase):
             {}, 'n2@l', *arguments.values()))
         handler.assert_called_once_with({}, **arguments)
 
+    def test_a_busy_node_is_no_news_to_itself(self):
+        self.handlers.converge.side_effect = exceptions.Busy(
+            what='Volume v', host='n2@l', seconds=1)
+        self.assertRaises(messaging.ExpectedException,
+                          peer.Endpoint(self.handlers).converge, {}, 'v')
+
     def test_arguments_are_checked_before_they_are_sent(self):
         self.assertRaises(TypeError, self.client.prepare, {}, 'n2@l', 's')
         self.assertRaises(AttributeError, getattr, self.client, 'destroy')

@@ -93,3 +93,18 @@ class PreloadedTest(testtools.TestCase):
         self.wait(lambda: pid.exists() and pid.read_text())
         asking.send_signal(signal.SIGKILL)
         self.wait(lambda: not os.path.exists('/proc/' + pid.read_text()))
+
+
+class LoadTest(testtools.TestCase):
+
+    def test_the_command_is_loaded_and_nothing_runs(self):
+        """In a process of its own: other tests have imported it all."""
+        self.assertEqual('1 True', subprocess.check_output(
+            [sys.executable, '-W', 'ignore', '-c',
+             'import threading\n'
+             'from eventlet import patcher\n'
+             'from tests.functional import preloaded\n'
+             'program = preloaded.load(preloaded.MODULE)\n'
+             'assert not patcher.is_monkey_patched("socket")\n'
+             'print(threading.active_count(), callable(program.main))'],
+            text=True, cwd=pathlib.Path(__file__).parents[2]).strip())

@@ -80,7 +80,9 @@ class AtRestTest(Base):
     def test_a_stray_handle_goes_unless_it_is_open(self):
         self.volume.host = B + '#p'
         self.a.opened.add(self.handle)
-        self.converge()
+        with mock.patch.object(reconcile, 'LOG') as log:
+            self.converge()
+        self.assertEqual([], log.mock_calls)
         self.assertIn(self.handle, self.a.devices)
         self.a.opened.clear()
         self.converge()

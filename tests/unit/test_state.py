@@ -88,8 +88,9 @@ class StateTest(testtools.TestCase):
         moving = state.Move('v', 's', state.Token(phase, 'n', GEOMETRY),
                             committed, 'a', 'b', 'x', 'y', 1)
         self.assertEqual(
-            'preparing' if phase is P.MIGRATING and not committed
-            else phase.value, moving.display_phase)
+            'preparing' if not committed and phase in (
+                P.MIGRATING, P.STARTING) else phase.value,
+            moving.display_phase)
 
     def test_secret_is_not_shown(self):
         moving = state.Move('v', 's', state.Token(P.MIGRATING, 'n',

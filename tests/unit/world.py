@@ -99,10 +99,10 @@ class World:
         return self.nodes[volume.host.partition('#')[0]]
 
     def settle(self):
-        """Restart what stopped and look, until nothing changes."""
+        """Restart what stopped and reconcile, until nothing changes."""
         for _round in range(12):
             before = repr(self.snapshot())
-            self.look()
+            self.reconcile()
             for node in self.nodes.values():
                 node.hydrate()
             if repr(self.snapshot()) == before and not any(
@@ -111,16 +111,16 @@ class World:
         raise AssertionError('never settled: %s' % before)
 
     def recover(self):
-        """Restart what stopped and look, until both nodes have looked."""
+        """Restart what stopped, until both nodes have been reconciled."""
         for _round in range(6):
             alive = not any(node.dead for node in self.nodes.values())
-            self.look()
+            self.reconcile()
             if alive and not any(n.dead for n in self.nodes.values()):
                 return
         raise AssertionError('never recovered')
 
-    def look(self):
-        """One look on each node; one that stopped starts again."""
+    def reconcile(self):
+        """Once on each node; one that stopped starts again."""
         for node in self.nodes.values():
             node.dead = False
             with contextlib.suppress(Stopped):
@@ -251,7 +251,7 @@ class SimNode:
 class _Acting:
     """Lets a node stop before and after each effect of an object."""
 
-    _LOOKS = ('survey', 'lvs', 'devices', 'free_space', 'clone_status',
+    _READS = ('survey', 'lvs', 'devices', 'free_space', 'clone_status',
               'volume', 'volumes_of', 'get_move', 'move_of', 'moves_of',
               'source_location', 'serving', 'offered', 'completed_reads',
               'served_to_others', 'withdraw_volume', 'is_move', 'services',
@@ -264,7 +264,7 @@ class _Acting:
     def __getattr__(self, name):
         call = getattr(self._inner, name)
         self._node.check_alive()
-        if name in self._LOOKS or not callable(call):
+        if name in self._READS or not callable(call):
             return call
 
         def acting(*args, **kwargs):
@@ -299,7 +299,7 @@ class SimStack:
                 for name in self.node.lvs}
 
     def devices(self):
-        found = {}
+        devices = {}
         for name, device in self.node.devices.items():
             users = sum(d.get('below') == name
                         for d in self.node.devices.values())
@@ -307,12 +307,12 @@ class SimStack:
             users += sum(v == volume_id for v in self.node.exports.values())
             users += sum(v == volume_id for v, _who in self.node.remote)
             users += name in self.node.opened
-            found[name] = tables.Device(
+            devices[name] = tables.Device(
                 name, names.device_uuid(name), name, users, False,
                 '0 1 linear %s 0' % device['below'] if 'below' in device
                 else '0 1 clone %s %s %s' % (
                     device['metadata'], device['lv'], device['shadow']))
-        return found
+        return devices
 
     def free_space(self):
         return reports.FreeSpace(self.node.free, self.node.free, False)
@@ -339,14 +339,14 @@ class SimStack:
                                 device.get('metadata')), 'LV is in use'
         return self.node.lvs.pop(name, None) is not None
 
-    def create_metadata(self, moving):
-        self.node.lvs.setdefault(names.metadata_lv(moving.shadow_id),
+    def create_metadata(self, move):
+        self.node.lvs.setdefault(names.metadata_lv(move.shadow_id),
                                  {'local': set()})
 
-    def ensure_clone(self, moving, source):
-        self.node.devices.setdefault(names.clone(moving.shadow_id), {
-            'shadow': moving.shadow_id, 'lv': moving.destination_lv,
-            'metadata': names.metadata_lv(moving.shadow_id),
+    def ensure_clone(self, move, source):
+        self.node.devices.setdefault(names.clone(move.shadow_id), {
+            'shadow': move.shadow_id, 'lv': move.destination_lv,
+            'metadata': names.metadata_lv(move.shadow_id),
             'hydrating': False})
 
     def wake_hydration(self, thresholds):
@@ -401,12 +401,12 @@ class SimExports:
     def source_location(self, shadow_id):
         return shadow_id
 
-    def offer_source(self, moving):
-        assert names.handle(moving.volume_id) in self.node.devices
-        self.node.exports[moving.shadow_id] = moving.volume_id
+    def offer_source(self, move):
+        assert names.handle(move.volume_id) in self.node.devices
+        self.node.exports[move.shadow_id] = move.volume_id
 
-    def withdraw_source(self, moving):
-        return self.node.exports.pop(moving.shadow_id, None) is not None
+    def withdraw_source(self, move):
+        return self.node.exports.pop(move.shadow_id, None) is not None
 
     def withdraw_strays(self, wanted):
         for shadow_id in [s for s in self.node.exports if not wanted(s)]:
@@ -457,25 +457,25 @@ class SimSessions:
     def initiator(self):
         return 'iqn.' + self.node.host
 
-    def disk(self, moving):
-        return self.node.sessions.get(moving.shadow_id) and moving.shadow_id
+    def disk(self, move):
+        return self.node.sessions.get(move.shadow_id) and move.shadow_id
 
-    def attach(self, moving):
-        other = self.node.world.nodes[moving.source]
-        if moving.shadow_id not in other.exports:
+    def attach(self, move):
+        other = self.node.world.nodes[move.source]
+        if move.shadow_id not in other.exports:
             raise exceptions.SourceUnreachable(portal='p', reason='r')
-        self.node.sessions[moving.shadow_id] = True
-        return moving.shadow_id
+        self.node.sessions[move.shadow_id] = True
+        return move.shadow_id
 
-    def end_if_down(self, moving):
-        down = (moving.shadow_id in self.node.sessions and
-                self.node.world.nodes[moving.source].dead)
+    def end_if_down(self, move):
+        down = (move.shadow_id in self.node.sessions and
+                self.node.world.nodes[move.source].dead)
         if down:
-            self.detach(moving)
+            self.detach(move)
         return down
 
-    def detach(self, moving):
-        self.node.sessions.pop(moving.shadow_id, None)
+    def detach(self, move):
+        self.node.sessions.pop(move.shadow_id, None)
 
 
 class SimPeers:
@@ -502,8 +502,8 @@ class SimPeers:
 
     def prepare(self, context, host, shadow_id, nonce):
         def call(other):
-            found = other.node.records.get_move(shadow_id)
-            with other.lock(found.volume_id):
+            move = other.node.records.get_move(shadow_id)
+            with other.lock(move.volume_id):
                 destination.prepare(other.node, shadow_id, nonce)
         self._call(host, call)
 
@@ -511,7 +511,7 @@ class SimPeers:
         self._call(host, lambda other: other.reconciler.converge(volume_id))
 
     def converge_soon(self, context, host, volume_id):
-        """Lost: the periodic look has to do it."""
+        """Lost: periodic reconciliation has to do it."""
 
     def initialize_connection(self, context, host, volume_id, connector):
         return self._call(host, lambda other: other.connections.serve(
@@ -533,13 +533,13 @@ class SimRecords:
 
     def _all(self):
         """Once a volume is deleted, nothing says where it was."""
-        for found in self.world.shadows.values():
-            if found.volume_id in self.world.volumes:
-                yield found
-            elif found.committed:
-                yield dataclasses.replace(found, destination='')
+        for move in self.world.shadows.values():
+            if move.volume_id in self.world.volumes:
+                yield move
+            elif move.committed:
+                yield dataclasses.replace(move, destination='')
             else:
-                yield dataclasses.replace(found, source='')
+                yield dataclasses.replace(move, source='')
 
     def volumes_of(self, host):
         return [v for v in self.world.volumes.values()
@@ -572,39 +572,39 @@ class SimRecords:
             auth, initiator)
         return self.world.shadows[shadow]
 
-    def _check(self, moving):
-        found = self.world.shadows.get(moving.shadow_id)
-        if found is None or (found.token, found.committed) != (
-                moving.token, moving.committed):
-            raise exceptions.StaleMove(volume=moving.volume_id)
+    def _check(self, move):
+        recorded = self.world.shadows.get(move.shadow_id)
+        if recorded is None or (recorded.token, recorded.committed) != (
+                move.token, move.committed):
+            raise exceptions.StaleMove(volume=move.volume_id)
 
-    def advance(self, moving, event):
-        self._check(moving)
+    def advance(self, move, event):
+        self._check(move)
         after = dataclasses.replace(
-            moving, token=moving.token.after(event, moving.committed))
-        self.world.shadows[moving.shadow_id] = after
+            move, token=move.token.after(event, move.committed))
+        self.world.shadows[move.shadow_id] = after
         return after
 
-    def commit(self, moving):
-        self._check(moving)
-        volume = self.world.volumes[moving.volume_id]
-        volume.name_id = moving.shadow_id
-        volume.name = moving.destination_lv
-        volume.host = moving.destination + '#p'
-        after = dataclasses.replace(moving, committed=True)
-        self.world.shadows[moving.shadow_id] = after
+    def commit(self, move):
+        self._check(move)
+        volume = self.world.volumes[move.volume_id]
+        volume.name_id = move.shadow_id
+        volume.name = move.destination_lv
+        volume.host = move.destination + '#p'
+        after = dataclasses.replace(move, committed=True)
+        self.world.shadows[move.shadow_id] = after
         return after
 
-    def roll_back(self, moving):
-        self._check(moving)
-        token = moving.token.after(state.Event.DESTINATION_DETACHED,
-                                   moving.committed)
-        volume = self.world.volumes[moving.volume_id]
-        volume.name = moving.source_lv
+    def roll_back(self, move):
+        self._check(move)
+        token = move.token.after(state.Event.DESTINATION_DETACHED,
+                                 move.committed)
+        volume = self.world.volumes[move.volume_id]
+        volume.name = move.source_lv
         volume.name_id = volume.name[-36:]
-        volume.host = moving.source + '#p'
-        after = dataclasses.replace(moving, token=token, committed=False)
-        self.world.shadows[moving.shadow_id] = after
+        volume.host = move.source + '#p'
+        after = dataclasses.replace(move, token=token, committed=False)
+        self.world.shadows[move.shadow_id] = after
         return after
 
     def drop_live_attachment(self, volume_id, host):
@@ -616,13 +616,13 @@ class SimRecords:
         return {host: not node.dead
                 for host, node in self.world.nodes.items()}
 
-    def finish(self, moving, event):
-        self._check(moving)
-        moving.token.after(event, moving.committed)
-        del self.world.shadows[moving.shadow_id]
+    def finish(self, move, event):
+        self._check(move)
+        move.token.after(event, move.committed)
+        del self.world.shadows[move.shadow_id]
         if (event is state.Event.SOURCE_REMOVED
-                and moving.volume_id in self.world.volumes):
-            self.world.volumes[moving.volume_id].migration_status = 'success'
+                and move.volume_id in self.world.volumes):
+            self.world.volumes[move.volume_id].migration_status = 'success'
 
 
 def remembered(look):
@@ -630,14 +630,14 @@ def remembered(look):
 
     TaskFlow takes three for each step that it makes, and most of the time.
     """
-    found = {}
+    answers = {}
 
     def cached(method, *args, **kwargs):
         key = (type(method.__self__), method.__name__, args,
                tuple(kwargs.items()))
-        if key not in found:
-            found[key] = look(method, *args, **kwargs)
-        return found[key]
+        if key not in answers:
+            answers[key] = look(method, *args, **kwargs)
+        return answers[key]
     return cached
 
 

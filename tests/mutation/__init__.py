@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutation testing of the data path: would a test notice if a line changed?
+
+``operators``
+    What is changed in a piece of code.
+``mutants``
+    All changes of a module, with names that stay.
+``swap``
+    One change brought into a running interpreter.
+``runs``
+    The tests: which of them execute what, and whether one notices.
+``__main__``
+    ``make mutations``.
+
+Cinder is imported once. Each mutant is a fork of that process in which one
+function has other code, and only the tests that execute the changed statement
+are run, the quickest first, until one fails.
+"""
+
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE = 'cinder_localclone'
+
+#: What is mutated: whatever changes a volume, or decides that it is changed.
+DATA_PATH = (
+    'moves/*.py', 'reconcile.py', 'records.py', 'stack.py', 'export.py',
+    'sessions.py', 'state.py', 'decision.py', 'connections.py',
+    'deletion.py', 'operations.py', 'survey.py', 'restore.py',
+    'privileged/*.py')
+
+#: Mutants that no test can notice, each with the reason.
+EQUIVALENT = pathlib.Path(__file__).parent / 'equivalent.yaml'
+
+
+def modules():
+    """The files of the data path, relative to the package.
+
+    :raises LookupError: if there is nothing where it says
+    """
+    found = []
+    for pattern in DATA_PATH:
+        paths = sorted((ROOT / PACKAGE).glob(pattern))
+        if not paths:
+            raise LookupError('the data path has no %s (any more)' % pattern)
+        found += [str(path.relative_to(ROOT / PACKAGE)) for path in paths]
+    return found
