@@ -47,7 +47,8 @@ class Service:
     :param stack: the node's, with what only the scheduler asks
     :param addresses: at which connectors of this node may name it
     :param initiator: this node's iSCSI initiator name; '' if it has none
-    :param problems: why this node can't be the destination of a move
+    :param problems: why this node can't be the destination of a move, as
+        the service found it when it started
     """
 
     backend_name: str
@@ -64,7 +65,7 @@ class Service:
         # Asking os-brick takes seconds: once, not in every move.
         self.initiator = self.node.sessions.initiator()
         self.problems = self._find_problems()
-        for problem in self.problems:
+        for problem in self.problems + self._pool_problems():
             LOG.error('This node can\'t be the destination of a move: '
                       '%s. Run "cinder-localclone doctor".', problem)
 
@@ -80,6 +81,21 @@ class Service:
             return str(exc)
         return ''
 
+    def current_problems(self) -> list[str]:
+        """Why this node can't be the destination of a move at this moment.
+
+        What only a restart of the service changes is not looked at again.
+        """
+        return self.problems + self._pool_problems()
+
+    def troubles(self) -> list[str]:
+        """What an operator has to see to, but keeps no move from here."""
+        try:
+            problem = self.node.exports.problem()
+        except exceptions.LocalCloneError as exc:
+            problem = 'its iSCSI target can\'t be looked at: %s' % exc
+        return [problem] if problem else []
+
     def _find_problems(self) -> list[str]:
         problems = []
         targets = devicemapper.targets(self.stack.timeout)
@@ -87,14 +103,17 @@ class Service:
                    for line in targets.splitlines()):
             problems.append('its kernel has no dm-clone '
                             '(CONFIG_DM_CLONE), or the module is missing')
-        if self.stack.pool and not self.stack.pool_zeroes():
-            problems.append(
-                'its thin pool does not zero new blocks (lvchange -Zy %s/%s)'
-                % (self.stack.group, self.stack.pool))
         if not self.initiator:
             problems.append('it has no iSCSI initiator name '
                             '(/etc/iscsi/initiatorname.iscsi)')
         return problems
+
+    def _pool_problems(self) -> list[str]:
+        if self.stack.pool and not self.stack.pool_zeroes():
+            return ['its thin pool does not zero new blocks '
+                    '(lvchange -Zy %s/%s)' % (
+                        self.stack.group, self.stack.pool)]
+        return []
 
 
 def open_group(conf: Configuration, execute: Callable[..., typing.Any]
@@ -160,7 +179,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
                                    conf.localclone_source_timeout),
         peers=peers, geometry=geometry,
         lock=Lock(host, conf.localclone_lock_timeout),
-        is_at=directory.is_at, clear=clearing(conf, pool))
+        is_at=directory.is_at, clear=clearing(conf, stack))
     reconciler = reconcile.Reconciler(
         node, cinder_context.get_admin_context())
     return Service(
@@ -205,7 +224,7 @@ class Lock:
             lock.release()
 
 
-def clearing(conf: Configuration, pool: str | None
+def clearing(conf: Configuration, stack: stacks.Stack
              ) -> Callable[[str, int], None]:
     """How an LV is overwritten before it is removed.
 
@@ -215,10 +234,12 @@ def clearing(conf: Configuration, pool: str | None
     :returns: ``clear(lv_name, size_gib)``
     """
     def clear(lv: str, size_gib: int) -> None:
-        if pool or conf.volume_clear == 'none':
+        if stack.pool or conf.volume_clear == 'none':
             return
+        # After a reboot it may not be active: what is written to a path
+        # without a device becomes a file.
         volume_utils.clear_volume(
-            size_gib * 1024, names.lv_path(conf.volume_group, lv),
+            size_gib * 1024, stack.device_of(lv),
             volume_clear=conf.volume_clear,
             volume_clear_size=conf.volume_clear_size,
             volume_clear_ionice=conf.volume_clear_ionice)

@@ -17,6 +17,7 @@ from cinder_localclone import directory as directories
 from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import ports
@@ -67,7 +68,7 @@ class Connections:
                          'volume': volume_id, 'host': connector.get('host'),
                          'decision': choice})
             if choice.verdict is decision.Verdict.LOCAL:
-                self._reconciler.converge_locked(volume_id)
+                self._reconciler.converge_present(volume_id)
                 return _local_connection(volume_id)
             if choice.verdict is decision.Verdict.REMOTE:
                 return self._remote_connection(volume_id, connector)
@@ -117,7 +118,7 @@ class Connections:
 
     def _remote_connection(self, volume_id: str, connector: ports.Connector
                            ) -> dict[str, typing.Any]:
-        self._reconciler.converge_locked(volume_id)
+        self._reconciler.converge_present(volume_id)
         properties = self._node.exports.offer_volume(
             volume_id, connector['initiator'], iscsi_target.new_credentials())
         return {'driver_volume_type': 'iscsi',
@@ -142,10 +143,10 @@ class Connections:
         """
         with self._node.lock(volume_id):
             if connector is None:
-                self._node.exports.withdraw_volume(volume_id, None)
+                removal.stop_serving(self._node, volume_id, None)
             elif connector.get('initiator'):
-                self._node.exports.withdraw_volume(
-                    volume_id, connector['initiator'])
+                removal.stop_serving(self._node, volume_id,
+                                     connector['initiator'])
             move = self._node.records.move_of(volume_id)
             if not (connector and move and _is_live(move)):
                 return

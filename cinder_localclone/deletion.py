@@ -87,10 +87,10 @@ def _remove(node: nodes.Node, context: ports.Context,
     handles = sorted({volume.id} | node.stack.survey().volumes_above(
         node.stack.group, volume.name))
     for volume_id in handles:
-        node.exports.withdraw_volume(volume_id, None)
+        removal.stop_serving(node, volume_id, None)
         if checks.users(node, volume_id):
             raise exception.VolumeIsBusy(volume_name=volume.name)
-    remains = node.records.remains_of(volume.id)
+    remains = node.records.remains_of(move.volume_id if move else volume.id)
     if move is None:
         # A move that failed may have left its export of the handle.
         for each in remains:

@@ -121,6 +121,16 @@ class NoFreeSpace(LocalCloneError):
     user_message = 'NO_FREE_SPACE'
 
 
+class PoolDoesNotZero(LocalCloneError):
+    """New volumes of a thin pool would have the bytes of deleted ones."""
+
+    message = _('Thin pool %(pool)s on %(host)s does not zero blocks before '
+                'it hands them out: the volume would show the data of '
+                'deleted ones. Nothing was created. Run "lvchange -Zy '
+                '%(pool)s" there.')
+    user_message = 'NOT_READY'
+
+
 class NotReady(LocalCloneError):
     """The destination of a move lacks something."""
 
@@ -175,6 +185,22 @@ class MissingData(LocalCloneError):
     message = _('%(what)s of volume %(volume)s is missing on %(host)s. It '
                 'was not created again, because it would be empty. See '
                 '"Losing a disk" in the administration guide.')
+    user_message = 'DATA_MISSING'
+
+
+class Foreign(LocalCloneError):
+    """The privileged layer was asked to change what is not the driver's."""
+
+    message = _('"%(name)s" is not one of the driver\'s own names. Nothing '
+                'was done. This is a defect of the driver.')
+
+
+class WrongDevice(LocalCloneError):
+    """A path does not lead to the device that it names."""
+
+    message = _('%(path)s does not lead to the device of that name but to '
+                '%(found)s. Nothing was changed. See what has made it so '
+                '("ls -l %(path)s", "dmsetup info -c").')
     user_message = 'DATA_MISSING'
 
 
@@ -255,5 +281,15 @@ class TargetTimeout(CommandTimeout):
 
     message = _('The iSCSI target of this node could not be changed within '
                 '%(seconds)s s: this change, or one before it, hangs in the '
-                'kernel, where it cannot be killed. Until it ends, this node '
-                'can neither begin nor end exports. See its kernel log.')
+                'kernel, where it cannot be killed. What is not exported is '
+                'not touched by it. See its kernel log.')
+
+
+class TargetHangs(TargetTimeout):
+    """The same, known from an earlier change: this one was not begun."""
+
+    message = _('The iSCSI target of this node was not changed: %(target)s '
+                'hangs in the kernel since %(since)s, where it cannot be '
+                'killed. It can be changed again when that has ended: a '
+                'device that it waits for has to answer, or to fail. See '
+                'its kernel log.')

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this node serves, each handle to one initiator with CHAP.
 
-Everything here may raise ExportFailed, or TargetTimeout if the kernel's
-target hangs.
+What there is is looked up without the kernel's target, which is only called
+when there is something to change: then it may raise ExportFailed, or
+TargetTimeout if the target hangs.
 """
 
 from collections.abc import Callable
@@ -11,17 +12,24 @@ import json
 import time
 from typing import Any
 
+from oslo_log import log as logging
+
 from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
 from cinder_localclone import names
+from cinder_localclone.privileged import configfs
 from cinder_localclone.privileged import lio
 from cinder_localclone import state
+
+LOG = logging.getLogger(__name__)
 
 #: Seconds after which a connection that was ended, but is still attached by
 #: Cinder's records, counts as one again.
 ENDING = 600
 #: Seconds within which Cinder records what it was offered.
 OFFERING = 600
+#: Seconds for a target to show that no change hangs in it.
+PROBE_TIMEOUT = 2
 
 
 class Exports:
@@ -40,6 +48,8 @@ class Exports:
         self.portal = iscsi_target.portal(address, port)
         #: iSCSI names of what was offered: when, monotonic seconds
         self._offered: dict[str, float] = {}
+        #: Backstores that nothing served at the last look.
+        self._unused: set[str] = set()
         #: (volume id, initiator or None for all): when, monotonic seconds
         self._ended: dict[tuple[str, str | None], float] = {}
 
@@ -83,8 +93,16 @@ class Exports:
         device = names.handle_path(volume_id)
         iqns = [target['iqn'] for target in self._targets()
                 if device in target['devices']]
-        return bool(iqns), any(
-            not names.shadow_of_move_iqn(self.prefix, iqn) for iqn in iqns)
+        others = any(not names.shadow_of_move_iqn(self.prefix, iqn)
+                     for iqn in iqns)
+        return (bool(iqns) or names.backstore(device) in _unused()), others
+
+    def problem(self) -> str:
+        """Why this node's target can't be changed; '' if it can."""
+        hanging = configfs.hanging(self.prefix, PROBE_TIMEOUT)
+        return hanging and (
+            'its iSCSI target hangs: a change of %s waits for a device that '
+            'does not answer' % ', '.join(hanging)) or ''
 
     def offer_volume(self, volume_id: str, initiator: str,
                      auth: str) -> dict[str, Any]:
@@ -172,17 +190,23 @@ class Exports:
         :returns: whether it was served
         """
         self._note_ended(volume_id, initiator)
+        iqns = self.offered()
         if initiator:
-            return self._unexport(
-                names.remote_iqn(self.prefix, volume_id, initiator),
-                volume_id)
-        return any([self._unexport(target['iqn'], volume_id)
-                    for target in self._targets()
-                    if volume_id == names.volume_of_remote_iqn(
-                        self.prefix, target['iqn'])])
+            iqns &= {names.remote_iqn(self.prefix, volume_id, initiator)}
+        else:
+            iqns = {iqn for iqn in iqns if volume_id ==
+                    names.volume_of_remote_iqn(self.prefix, iqn)}
+        name = names.backstore(names.handle_path(volume_id))
+        return any([lio.unexport(iqn, name) for iqn in sorted(iqns)]
+                   or [name in _unused() and lio.unexport('', name)])
 
     def withdraw_strays(self, wanted: Callable[[str], bool]) -> list[str]:
         """Stop serving the sources of moves that are over.
+
+        And what a process left that was killed while it made or removed an
+        export: backstores that nothing serves, seen twice, because another
+        service's may be just being made. One failure, which is logged, stops
+        neither the others nor what the caller wants.
 
         :param wanted: ``wanted(shadow_id)``: whether it is still a move
         :returns: the shadow ids that were served in vain
@@ -191,13 +215,18 @@ class Exports:
         for target in self._targets():
             shadow_id = names.shadow_of_move_iqn(self.prefix, target['iqn'])
             if shadow_id and not wanted(shadow_id):
-                for device in target['devices'] or ['']:
-                    lio.unexport(target['iqn'], names.backstore(device))
-                strays.append(shadow_id)
+                gone = [_attempt(target['iqn'], names.backstore(device))
+                        for device in target['devices'] or ['']]
+                strays += [shadow_id] * all(gone)
+        unused = _unused()
+        for name in sorted(unused & self._unused):
+            _attempt('', name)
+        self._unused = unused
         return strays
 
     def _targets(self) -> list[dict[str, Any]]:
-        targets: list[dict[str, Any]] = json.loads(lio.exports(self.prefix))
+        targets: list[dict[str, Any]] = json.loads(
+            configfs.exports(self.prefix))
         return targets
 
     def _export(self, iqn: str, volume_id: str, readonly: bool,
@@ -209,5 +238,26 @@ class Exports:
             self.address, self.port, initiator, user, password)
 
     def _unexport(self, iqn: str, volume_id: str) -> bool:
-        return lio.unexport(
-            iqn, names.backstore(names.handle_path(volume_id)))
+        name = names.backstore(names.handle_path(volume_id))
+        if iqn not in self.offered() and name not in _unused():
+            return False
+        return lio.unexport(iqn, name)
+
+
+def _unused() -> set[str]:
+    return set(json.loads(configfs.unused_backstores()))
+
+
+def _attempt(iqn: str, store: str) -> bool:
+    """Withdraw what is served in vain; whether that was possible.
+
+    :param store: of the driver's, to be removed as well
+    """
+    try:
+        lio.unexport(iqn, store if names.volume_of_handle(store) else '')
+    except exceptions.LocalCloneError as exc:
+        LOG.error('%(what)s is exported in vain and could not be withdrawn; '
+                  'the next periodic check tries again: %(error)s',
+                  {'what': iqn or store, 'error': exc})
+        return False
+    return True

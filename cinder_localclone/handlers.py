@@ -37,7 +37,8 @@ class Handlers:
 
         :returns: host (with pool), addresses, iSCSI initiator name, room
             (fields of reports.FreeSpace, bytes), problems (texts; none:
-            ready), time (seconds since the epoch, by this node's clock)
+            ready), troubles (texts: what keeps no move from it), time
+            (seconds since the epoch, by this node's clock)
         """
         service = self._service
         outage = service.outage()
@@ -48,7 +49,8 @@ class Handlers:
             'addresses': service.addresses,
             'initiator': service.initiator,
             'room': dataclasses.asdict(room),
-            'problems': [outage] if outage else service.problems,
+            'problems': [outage] if outage else service.current_problems(),
+            'troubles': service.troubles(),
             'time': time.time(),
         }
 

@@ -10,9 +10,11 @@ import hashlib
 import re
 
 _UUID = r'[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
-_HANDLE = re.compile('localclone-(%s)$' % _UUID)
-_CLONE = re.compile('localclone-clone-(%s)$' % _UUID)
-_METADATA = re.compile('localclone-meta-(%s)$' % _UUID)
+_HANDLE = re.compile('localclone-(%s)' % _UUID)
+_CLONE = re.compile('localclone-clone-(%s)' % _UUID)
+_METADATA = re.compile('localclone-meta-(%s)' % _UUID)
+_EXPORT = re.compile(r'\S*(localclone-%s|volume-%s-[0-9a-f]{8})' % (
+    _UUID, _UUID))
 
 #: LVM tag of a metadata LV whose first block was zeroed. dm-clone trusts
 #: whatever it finds there, so this must happen once and never again.
@@ -90,7 +92,7 @@ def shadow_of_metadata(name: str) -> str | None:
 
 
 def _id_in(pattern: re.Pattern[str], name: str) -> str | None:
-    match = pattern.match(name)
+    match = pattern.fullmatch(name)
     return match.group(1) if match else None
 
 
@@ -102,7 +104,7 @@ def move_iqn(prefix: str, shadow_id: str) -> str:
 def shadow_of_move_iqn(prefix: str, iqn: str) -> str | None:
     """The shadow id in the name of a move's export, if it is one."""
     return _id_in(
-        re.compile(re.escape(prefix) + 'localclone-(%s)$' % _UUID), iqn)
+        re.compile(re.escape(prefix) + 'localclone-(%s)' % _UUID), iqn)
 
 
 def remote_iqn(prefix: str, volume_id: str, initiator: str) -> str:
@@ -114,7 +116,17 @@ def remote_iqn(prefix: str, volume_id: str, initiator: str) -> str:
 def volume_of_remote_iqn(prefix: str, iqn: str) -> str | None:
     """The volume id in the name of a remote export, if it is one."""
     return _id_in(re.compile(
-        re.escape(prefix) + 'volume-(%s)-[0-9a-f]{8}$' % _UUID), iqn)
+        re.escape(prefix) + 'volume-(%s)-[0-9a-f]{8}' % _UUID), iqn)
+
+
+def is_device(name: str) -> bool:
+    """Whether a device-mapper device of this name can be the driver's own."""
+    return bool(volume_of_handle(name) or shadow_of_clone(name))
+
+
+def is_iqn(iqn: str) -> bool:
+    """Whether a target of this name can be the driver's own, by any prefix."""
+    return bool(_EXPORT.fullmatch(iqn))
 
 
 def backstore(device: str) -> str:

@@ -204,6 +204,9 @@ class Exports(typing.Protocol):
                          at_once: bool = False) -> bool:
         """Stop serving what no attachment names, unless it is new."""
 
+    def problem(self) -> str:
+        """Why the target of this node can't be changed; '' if it can."""
+
 
 class Sessions(typing.Protocol):
     """What this node attaches from its peers."""
@@ -216,6 +219,9 @@ class Sessions(typing.Protocol):
 
     def detach(self, move: state.Move) -> None:
         """Log out, whatever still uses the disk."""
+
+    def end_if_down(self, move: state.Move) -> bool:
+        """Log out if the source does not answer; whether it was so."""
 
     def disk(self, move: state.Move) -> str | None:
         """The path of a move's source disk if a session has it."""

@@ -5,7 +5,7 @@ The same code runs at start-up, periodically, after each call of a peer and
 for an operator's repair. Nothing here depends on how far an earlier run got.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 import contextlib
 import functools
 
@@ -66,8 +66,19 @@ class Reconciler:
 
         :raises LocalCloneError: if a step failed; the next run tries again
         """
+        failure = self._clean_up(volume_id)
+        self.converge_present(volume_id)
+        if failure:
+            raise failure
+
+    def converge_present(self, volume_id: str) -> None:
+        """The same without what earlier moves have left behind.
+
+        What that lacks keeps nobody from using the volume.
+
+        :raises LocalCloneError: if a step failed; the next run tries again
+        """
         volume = self.node.records.volume(volume_id)
-        failure = self._clean_up(volume_id, volume)
         move = self.node.records.move_of(volume_id)
         if move is None:
             self._at_rest(volume_id, volume)
@@ -75,21 +86,19 @@ class Reconciler:
             self._as_destination(move, volume)
         elif self.node.host == move.source:
             self._as_source(move, volume)
-        if failure:
-            raise failure
 
-    def _clean_up(self, volume_id: str, volume: ports.Volume | None
-                  ) -> exceptions.LocalCloneError | None:
+    def _clean_up(self, volume_id: str) -> Exception | None:
         """Take down what moves that are over have left; nobody waits for it.
 
         :returns: the first error, which must not stop what follows
         """
-        failure = None
+        failure: Exception | None = None
+        volume = self.node.records.volume(volume_id)
         for move in self.node.records.remains_of(volume_id):
             if move.cleanup_node == self.node.host:
                 try:
                     remains.take_down(self.node, move)
-                except exceptions.LocalCloneError as exc:
+                except Exception as exc:
                     failure = failure or exc
                 else:
                     self._tell_of_end(move)
@@ -115,7 +124,7 @@ class Reconciler:
             return
         if volume.status == 'deleting':
             return  # delete_volume removes it
-        self.node.exports.withdraw_strays(self.node.records.is_move)
+        self._withdraw_unwanted(self.node.records.is_move)
         if self.node.stack.survey().metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
             raise exceptions.MissingData(
@@ -336,9 +345,17 @@ class Reconciler:
         wanted = {move.shadow_id for move in moves
                   if move.source == self.node.host
                   and move.phase in READS_SOURCE}
-        self.node.exports.withdraw_strays(
+        self._withdraw_unwanted(
             lambda shadow_id: shadow_id in wanted
             or self.node.records.is_move(shadow_id))
+
+    def _withdraw_unwanted(self, wanted: Callable[[str], bool]) -> None:
+        """Trouble with the target stops nothing that is not exported."""
+        try:
+            self.node.exports.withdraw_strays(wanted)
+        except exceptions.LocalCloneError as exc:
+            LOG.error('Looking for exports of moves that are over failed, '
+                      'will retry: %s', exc)
 
     def _attempt(self, volume_id: str) -> None:
         """One volume that fails never stops the others."""

@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 from os_brick import exception as brick
+from oslo_log import log as logging
 import tenacity
 
 from cinder_localclone import exceptions
@@ -14,9 +15,13 @@ from cinder_localclone.privileged import block
 from cinder_localclone.privileged import iscsi
 from cinder_localclone import state
 
+LOG = logging.getLogger(__name__)
+
 #: Seconds for a peer's portal to accept a connection. iscsiadm itself would
 #: retry a login for two minutes.
 PORTAL_TIMEOUT = 4
+#: Seconds for a disk that was offline to be scanned.
+SCAN_TIMEOUT = 5
 #: Seconds for a disk to appear after a login.
 DISK_TIMEOUT = 10
 
@@ -56,27 +61,42 @@ class Sessions:
         A session that exists is used, but verified as well.
 
         :returns: path of the disk
-        :raises WrongSource: if its size or serial number differs; it is
-            logged out again
+        :raises WrongSource: if its size or serial number differs; what this
+            call has logged in to is logged out again
         :raises SourceUnreachable: if its portal does not answer
-        :raises LoginFailed: if no disk appears
+        :raises LoginFailed: if no disk appears, or it does not say yet what
+            it is
         """
         properties = iscsi_target.connection_properties(
             move.location or '', move.auth or '')
         path = self.disk(move)
-        if path is None:
-            _check_portal(properties['target_portal'])
-            iscsi.record_target(
-                properties['target_iqn'], properties['target_portal'],
-                self.command_timeout)
-            path = self._connect(properties)
+        if path:
+            _verify(move, path)
+        else:
+            path = self._log_in(move, properties)
+        self._look_after(path)
+        return path
+
+    def _log_in(self, move: state.Move, properties: dict[str, Any]) -> str:
+        _check_portal(properties['target_portal'])
+        iscsi.record_target(
+            properties['target_iqn'], properties['target_portal'],
+            self.command_timeout)
+        path = self._connect(properties)
         try:
             _verify(move, path)
         except exceptions.WrongSource:
+            # Nothing uses it yet. A session that was there before has a
+            # guest above it.
             self.detach(move)
             raise
-        iscsi.set_recovery_timeout(path, self.source_timeout)
         return path
+
+    def _look_after(self, path: str) -> None:
+        iscsi.set_recovery_timeout(path, self.source_timeout)
+        if iscsi.bring_back(path, SCAN_TIMEOUT):
+            LOG.warning('The kernel had set %s, a source, offline; it is '
+                        'used again.', path)
 
     @staticmethod
     def _connect(properties: dict[str, Any]) -> str:
@@ -114,8 +134,20 @@ class Sessions:
                     iqn=iqn, portal=portal, reason='no disk appeared within '
                     '%d s.' % DISK_TIMEOUT)
         _verify(move, path)
-        iscsi.set_recovery_timeout(path, self.source_timeout)
+        self._look_after(path)
         return path
+
+    def end_if_down(self, move: state.Move) -> bool:
+        """Log out of a source that does not answer: what waits for it fails.
+
+        The next :meth:`attach` that reaches it logs in again.
+
+        :returns: whether it was so
+        """
+        if not iscsi.is_down(move.source_iqn):
+            return False
+        self.detach(move)
+        return True
 
     def detach(self, move: state.Move) -> None:
         """Log out, whatever still uses the disk; nothing on it is dirty."""
@@ -147,8 +179,16 @@ def _check_portal(portal: str) -> None:
 
 
 def _verify(move: state.Move, path: str) -> None:
-    """:raises WrongSource: if the disk is not that of the move's source"""
+    """Compare what a disk says of itself with the move's source.
+
+    :raises WrongSource: if it is another disk
+    :raises LoginFailed: if it does not say; asked again, it may
+    """
     size, serial = block.identity(path)
+    if not (size and serial):
+        raise exceptions.LoginFailed(
+            iqn=move.source_iqn, portal=path, reason='it does not say its '
+            'size and serial number (yet)')
     reason = ''
     if serial != move.volume_id:
         reason = 'serial number "%s" instead of "%s"' % (

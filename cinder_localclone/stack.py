@@ -15,7 +15,6 @@ Everything here may raise CommandFailed or CommandTimeout.
 """
 
 from collections.abc import Mapping
-import dataclasses
 import socket
 
 from cinder_localclone.dm import tables
@@ -66,44 +65,24 @@ class Stack:
     def devices(self) -> dict[str, tables.Device]:
         """The driver's own device-mapper devices, by name."""
         info, table = devicemapper.survey(self.timeout)
-        live = tables.parse_tables(table)
-        return {
-            name: dataclasses.replace(device, table=live.get(name, ''))
-            for name, device in tables.parse_info(info).items()
-            if device.uuid.startswith(names.device_uuid(''))}
+        return tables.parse_devices(info, table, names.device_uuid(''))
 
     def free_space(self) -> reports.FreeSpace:
-        """What this node can take in.
-
-        A copy fills all of its volume, so volumes still on their way here
-        count with what they have not yet filled.
-        """
+        """What this node can take in."""
         groups = reports.parse_groups(lvm.free(self._groups, self.timeout))
         metadata = groups[self.metadata_group].free
         if not self.pool:
             return reports.FreeSpace(groups[self.group].free, metadata,
                                      self.group == self.metadata_group)
-        lvs = self.lvs()
-        pool = lvs[self.pool]
-        arriving = {names.shadow_of_metadata(name) for name in lvs} - {None}
-        unfilled = sum(lv.size - lv.allocated for lv in lvs.values()
-                       if lv.thin and lv.name[-36:] in arriving)
-        return reports.FreeSpace(pool.size - pool.allocated - unfilled,
-                                 metadata, False)
+        return reports.FreeSpace(
+            reports.free_in_pool(self.lvs(), self.pool), metadata, False)
 
     def capacity(self) -> reports.Capacity:
         """What the scheduler is told."""
         lvs = self.lvs()
         group = reports.parse_groups(
             lvm.free([self.group], self.timeout))[self.group]
-        total, free = group.size, group.free
-        volumes = [lv for lv in lvs.values() if lv.group == self.group
-                   and lv.thin == bool(self.pool)]
-        if self.pool:
-            pool = lvs[self.pool]
-            total, free = pool.size, pool.size - pool.allocated
-        return reports.Capacity(total, free, sum(lv.size for lv in volumes),
-                                len(volumes))
+        return reports.capacity(lvs, self.group, group, self.pool)
 
     def pool_usage(self) -> tuple[float, float]:
         """Percent of the thin pool's data and metadata in use; 0 if none."""
@@ -112,7 +91,8 @@ class Stack:
 
     def pool_zeroes(self) -> bool:
         """Whether the thin pool zeroes blocks before it hands them out."""
-        return self.pool is not None and self.lvs()[self.pool].zeroes
+        pool = self.lvs().get(self.pool or '')
+        return pool is not None and pool.zeroes
 
     def clone_status(self, shadow_id: str) -> tables.CloneStatus:
         """The state of a move's clone, without committing its metadata.
@@ -135,14 +115,15 @@ class Stack:
 
         It is tagged with the volume's id, for :mod:`.restore`. Once this
         returns, the LV and all that was created before outlive a power cut.
+
+        :raises PoolDoesNotZero: if it would show what others have deleted
         """
-        tags = names.tags(volume=volume_id)
-        if self.pool:
-            created = lvm.create_thin(self.group, self.pool, name, size_bytes,
-                                      tags, self.timeout)
-        else:
-            created = lvm.create_thick(self.group, name, size_bytes, tags,
-                                       self.timeout)
+        if self.pool and not self.pool_zeroes():
+            raise exceptions.PoolDoesNotZero(
+                pool='%s/%s' % (self.group, self.pool), host=self.host)
+        what = name, size_bytes, names.tags(volume=volume_id), self.timeout
+        created = (lvm.create_thin(self.group, self.pool, *what) if self.pool
+                   else lvm.create_thick(self.group, *what))
         if created:
             lvm.flush_pvs(self._groups, self.timeout)
         return created
@@ -154,6 +135,21 @@ class Stack:
         """
         lv = self.lvs().get(name)
         return lv is not None and self._activate(lv)
+
+    def device_of(self, name: str) -> str:
+        """The path of an LV of a volume, which is active afterwards.
+
+        :raises WrongDevice: if the path does not lead to the LV: whoever
+            writes there would write into a file, or to another
+        """
+        self.activate(name)
+        lv = self.lvs().get(name)
+        path = names.lv_path(self.group, name)
+        number = block.number(path)
+        if lv is None or not number or number != lv.number:
+            raise exceptions.WrongDevice(
+                path=path, found=number or 'nothing')
+        return path
 
     def _activate(self, lv: reports.LogicalVolume) -> bool:
         if lv.number:
@@ -319,8 +315,8 @@ class Stack:
 
         :raises CommandFailed: if something uses it
         """
-        removed = self._remove_device(names.clone(shadow_id))
-        self._remove_device(names.absent_source(shadow_id))
+        removed = devicemapper.remove(names.clone(shadow_id), self.timeout)
+        devicemapper.remove(names.absent_source(shadow_id), self.timeout)
         return removed
 
     # -- the handle
@@ -336,7 +332,7 @@ class Stack:
         """
         present = self.survey()
         if present.handle_is_on_lv(volume_id, lv):
-            return False
+            return self._mend_path(volume_id)
         if lv not in present.lvs:
             raise exceptions.MissingData(
                 what='Logical volume %s' % lv, volume=volume_id,
@@ -356,7 +352,7 @@ class Stack:
         """
         present = survey.Survey({}, self.devices())
         if present.handle_is_on_clone(volume_id, shadow_id):
-            return False
+            return self._mend_path(volume_id)
         return self._ensure_handle(
             present.devices, volume_id, names.clone_path(shadow_id),
             size_bytes)
@@ -370,26 +366,31 @@ class Stack:
         else:
             devicemapper.create(name, names.device_uuid(name), table,
                                 self.timeout)
+        self._mend_path(volume_id)
         return True
+
+    @staticmethod
+    def _mend_path(volume_id: str) -> bool:
+        """Whoever opens the handle's path gets the handle."""
+        return devicemapper.mend_path(names.handle(volume_id))
 
     def remove_handle(self, volume_id: str) -> bool:
         """Remove the handle of a volume; its data stay.
 
         :raises CommandFailed: if something has it open
         """
-        return self._remove_device(names.handle(volume_id))
-
-    def _remove_device(self, name: str) -> bool:
-        return devicemapper.remove(name, self.timeout)
+        return devicemapper.remove(names.handle(volume_id), self.timeout)
 
     # -- data
 
     def read_head(self, volume_id: str) -> None:
         """Prove that a handle can be read, in a child with a time limit."""
+        self._mend_path(volume_id)
         block.read_head(names.handle_path(volume_id), HEAD, self.timeout)
 
     def flush_handle(self, volume_id: str) -> None:
         """Everything written so far is on stable storage afterwards."""
+        self._mend_path(volume_id)
         block.flush(names.handle_path(volume_id), self.timeout)
 
     def flush_lv(self, lv: str) -> None:

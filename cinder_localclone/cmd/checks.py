@@ -126,12 +126,28 @@ def initiator(name: str) -> list[Finding]:
         '> /etc/iscsi/initiatorname.iscsi; systemctl restart iscsid')]
 
 
-def configfs(mounted: bool) -> list[Finding]:
-    """Whether this node can serve a volume."""
-    return [Finding('iSCSI target', OK) if mounted else Finding(
-        'iSCSI target', FAIL, 'configfs is not mounted',
-        'modprobe -a configfs iscsi_target_mod; '
-        'mount -t configfs none /sys/kernel/config')]
+def iscsi_target(mounted: bool, hanging: Callable[[], list[str]]
+                 ) -> list[Finding]:
+    """Whether this node can serve a volume, and stop serving it.
+
+    :param mounted: whether configfs is
+    :param hanging: asks for the targets that a change hangs in
+    """
+    check = 'iSCSI target'
+    if not mounted:
+        return [Finding(
+            check, FAIL, 'configfs is not mounted',
+            'modprobe -a configfs iscsi_target_mod; '
+            'mount -t configfs none /sys/kernel/config')]
+    found = hanging()
+    if found:
+        return [Finding(
+            check, FAIL, 'a change hangs in the kernel: ' + ', '.join(found),
+            'see dmesg for the device that its commands wait for; if that is '
+            'the source of a move on a node that is down: start that node, or '
+            'iscsiadm -m node -T IQN --logout (reads of what is not copied '
+            'fail then). What was waiting goes on by itself')]
+    return [Finding(check, OK)]
 
 
 def rules(directories: Iterable[str]) -> list[Finding]:
@@ -338,6 +354,8 @@ def peer(host: str, alive: bool, answer: dict | None, problem: str,
             'transport_url')]
     return ([Finding(host, FAIL, each, 'fix it there; restart its '
                      'cinder-volume') for each in answer['problems']]
+            + [Finding(host, FAIL, each, 'run "cinder-localclone doctor" '
+                       'there') for each in answer.get('troubles', ())]
             or [Finding(host, OK, 'ready')]) + clock(
                 host, answer['time'], before, after)
 

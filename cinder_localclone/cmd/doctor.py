@@ -19,6 +19,8 @@ from cinder_localclone import names
 
 #: Seconds for a command where no configuration says otherwise.
 TIMEOUT = 30
+#: Seconds for a target to show that no change hangs in it.
+PROBE_TIMEOUT = 2
 #: What fixes a check that could not be made, where the error does not say.
 FIXES = {
     'cinder.conf': 'pass --config-file, or correct the file',
@@ -39,6 +41,7 @@ def examine(name: str, check: Callable, *arguments) -> list[Finding]:
 
 def node_checks(backend: backends.Backend | None) -> list[Finding]:
     """What this node needs, whether or not it has a backend yet."""
+    from cinder_localclone.privileged import configfs
     from cinder_localclone.privileged import devicemapper
     from cinder_localclone.privileged import process
     timeout = (backend.conf.localclone_command_timeout if backend
@@ -66,7 +69,10 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
     findings += examine('kernel: iSCSI', checks.modules, available)
     if backend:
         findings += examine('iSCSI initiator', _initiator, backend)
-    findings += checks.configfs(os.path.isdir('/sys/kernel/config'))
+    findings += examine(
+        'iSCSI target', checks.iscsi_target,
+        os.path.isdir('/sys/kernel/config'),
+        lambda: configfs.hanging('', PROBE_TIMEOUT))
     findings += examine('udev rules', checks.rules, checks.RULE_DIRECTORIES)
     return findings + examine('LVM filter', lvm_filter)
 

@@ -155,3 +155,16 @@ def parse_tables(text: str) -> dict[str, str]:
         if colon:
             tables.setdefault(name, table.strip())
     return tables
+
+
+def parse_devices(info: str, table: str, prefix: str) -> dict[str, Device]:
+    """Devices with their tables, by name.
+
+    :param info: see :func:`parse_info`
+    :param table: see :func:`parse_tables`
+    :param prefix: of the UUIDs of those that are wanted
+    """
+    live = parse_tables(table)
+    return {name: dataclasses.replace(device, table=live.get(name, ''))
+            for name, device in parse_info(info).items()
+            if device.uuid.startswith(prefix)}

@@ -6,9 +6,12 @@ Formats: lvs(8), vgs(8) and lvmreport(7) with ``--reportformat json --units b
 bytes.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import json
 import typing
+
+from cinder_localclone import names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +87,34 @@ class Capacity:
     free: int
     provisioned: int
     volumes: int
+
+
+def free_in_pool(lvs: Mapping[str, LogicalVolume], pool: str) -> int:
+    """Bytes that a thin pool may take in.
+
+    A copy fills all of its volume, so volumes still on their way here count
+    with what they have not yet filled.
+    """
+    arriving = {names.shadow_of_metadata(name) for name in lvs} - {None}
+    unfilled = sum(lv.size - lv.allocated for lv in lvs.values()
+                   if lv.thin and lv.name[-36:] in arriving)
+    return lvs[pool].size - lvs[pool].allocated - unfilled
+
+
+def capacity(lvs: Mapping[str, LogicalVolume], name: str, group: Group,
+             pool: str | None) -> Capacity:
+    """What the scheduler is told of a backend.
+
+    :param name: of the volume group with its volumes
+    :param pool: its thin pool; None for thick volumes
+    """
+    volumes = [lv for lv in lvs.values() if lv.group == name
+               and lv.thin == bool(pool)]
+    total, free = group.size, group.free
+    if pool:
+        total, free = lvs[pool].size, lvs[pool].size - lvs[pool].allocated
+    return Capacity(total, free, sum(lv.size for lv in volumes),
+                    len(volumes))
 
 
 def parse_volumes(text: str) -> dict[str, LogicalVolume]:

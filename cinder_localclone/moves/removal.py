@@ -6,6 +6,22 @@ from cinder_localclone import node as nodes
 from cinder_localclone import state
 
 
+def stop_serving(node: nodes.Node, volume_id: str, initiator: str | None
+                 ) -> None:
+    """Stop serving a volume to one initiator, or (None) to all.
+
+    The kernel's target waits for what an initiator still reads. On a clone
+    whose source does not answer, that takes as long as the source does: so
+    the session goes first, and what waits for it fails.
+    """
+    move = node.records.move_of(volume_id)
+    if (move and move.committed and move.phase in state.READS_SOURCE
+            and move.destination == node.host
+            and node.exports.serving(volume_id)[1]):
+        node.sessions.end_if_down(move)
+    node.exports.withdraw_volume(volume_id, initiator)
+
+
 def tear_down(node: nodes.Node, move: state.Move) -> None:
     """Remove the destination's stack of a move, and the LV.
 

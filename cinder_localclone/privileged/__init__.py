@@ -13,6 +13,8 @@ from oslo_config import cfg
 from oslo_privsep import capabilities
 from oslo_privsep import priv_context
 
+from cinder_localclone import exceptions
+
 _Parameters = typing.ParamSpec('_Parameters')
 _Result = typing.TypeVar('_Result')
 
@@ -44,3 +46,13 @@ def entrypoint(function: Callable[_Parameters, _Result]
     """
     return typing.cast(Callable[_Parameters, _Result],
                        default.entrypoint(function))
+
+
+def require(own: object, name: str) -> None:
+    """Change what is the driver's own, and nothing else, whoever asks.
+
+    :param own: whether it is, by its name
+    :raises Foreign: if it is not
+    """
+    if not own:
+        raise exceptions.Foreign(name=name)

@@ -10,6 +10,7 @@ CommandTimeout.
 
 import os
 
+from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
@@ -28,7 +29,8 @@ def read_head(path: str, length: int, timeout: float) -> None:
 
 @privileged.entrypoint
 def zero_head(path: str, timeout: float) -> None:
-    """Write zeros over the first 4 KiB and flush them."""
+    """Write zeros over the first 4 KiB of move metadata and flush them."""
+    privileged.require(names.shadow_of_metadata(os.path.basename(path)), path)
     process.run('dd', 'if=/dev/zero', 'of=' + path, 'bs=4096', 'count=1',
                 'oflag=direct', 'conv=fsync', 'status=none', timeout=timeout)
 
@@ -51,14 +53,15 @@ def flush(path: str, timeout: float) -> None:
 def identity(path: str) -> tuple[int, str]:
     """What a SCSI disk says it is, from sysfs, without reading it.
 
-    :returns: size in bytes, unit serial number ('' if it names none)
+    :returns: size in bytes, unit serial number; 0 and '' if it does not say,
+        as while it is being scanned, or has just gone
     """
-    serial = ''
-    page = sysfs.of_disk(path, 'device', 'vpd_pg80')
-    if os.path.exists(page):
-        with open(page, 'rb') as data:
-            serial = parse_serial(data.read())
-    return _size(path), serial
+    try:
+        size = _size(path)
+        with open(sysfs.of_disk(path, 'device', 'vpd_pg80'), 'rb') as page:
+            return size, parse_serial(page.read())
+    except OSError:
+        return 0, ''
 
 
 def parse_serial(page: bytes) -> str:
@@ -90,7 +93,8 @@ def completed_reads(path: str) -> int:
 
 @privileged.entrypoint
 def disable_discards(path: str) -> None:
-    """Make a device refuse discards, and so all that is stacked on it."""
+    """Make a clone refuse discards, and so all that is stacked on it."""
+    privileged.require(names.shadow_of_clone(os.path.basename(path)), path)
     with open(sysfs.of_disk(path, 'queue', 'discard_max_bytes'),
               'w') as limit:
         limit.write('0')
@@ -98,9 +102,5 @@ def disable_discards(path: str) -> None:
 
 @privileged.entrypoint
 def number(path: str) -> str:
-    """The ``major:minor`` of a device, '' if there is none at the path."""
-    try:
-        device = os.stat(path).st_rdev
-    except FileNotFoundError:
-        return ''
-    return '%d:%d' % (os.major(device), os.minor(device))
+    """The ``major:minor`` of a block device, '' if the path leads to none."""
+    return sysfs.number(path)

@@ -16,8 +16,10 @@ import tenacity
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
+from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
+from cinder_localclone.privileged import sysfs
 
 
 def _device_vanished(exc: BaseException) -> bool:
@@ -42,8 +44,36 @@ def survey(timeout: float) -> tuple[str, str]:
 @privileged.entrypoint
 def create(name: str, uuid: str, table: str, timeout: float) -> None:
     """Create a device with its first table, and activate it."""
+    privileged.require(names.is_device(name), name)
+    privileged.require(uuid == names.device_uuid(name), uuid)
     process.run('dmsetup', 'create', name, '--uuid', uuid, '--table', table,
                 timeout=timeout)
+
+
+@privileged.entrypoint
+def mend_path(name: str) -> bool:
+    """See that a device's path leads to this very device.
+
+    Others may turn the link elsewhere (os-brick's encryptors do), and udev,
+    which made it, does not look again.
+
+    :returns: False if it did
+    :raises WrongDevice: if there is no such device
+    """
+    privileged.require(names.is_device(name), name)
+    path = '/dev/mapper/' + name
+    if sysfs.mapped_name(path) == name:
+        return False
+    device = sysfs.mapped_device(name)
+    if not device:
+        raise exceptions.WrongDevice(path=path, found='nothing')
+    # "dmsetup mknodes" leaves a link that dangles as it is.
+    new = '/dev/mapper/.%s.new' % name
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)
+    os.symlink('../' + device, new)
+    os.rename(new, path)
+    return True
 
 
 @privileged.entrypoint
@@ -52,6 +82,7 @@ def swap_table(name: str, table: str, timeout: float) -> None:
 
     Whatever fails, the device is not left suspended: it is on its old table.
     """
+    privileged.require(names.is_device(name), name)
     process.run('dmsetup', 'load', name, '--table', table, timeout=timeout)
     try:
         process.run('dmsetup', 'resume', name, timeout=timeout)
@@ -67,6 +98,7 @@ def remove(name: str, timeout: float) -> bool:
 
     :returns: False if there is no such device
     """
+    privileged.require(names.is_device(name), name)
     # udev opens new devices for a moment: EBUSY, so retry.
     return process.run_unless(
         'No such device', 'dmsetup', 'remove', '--retry', name,
@@ -76,6 +108,7 @@ def remove(name: str, timeout: float) -> bool:
 @privileged.entrypoint
 def message(name: str, text: str, timeout: float) -> None:
     """Send a message to a device's target (dm-clone.rst, "Messages")."""
+    privileged.require(names.is_device(name), name)
     process.run('dmsetup', 'message', name, '0', *text.split(),
                 timeout=timeout)
 
@@ -93,6 +126,7 @@ def send(messages: list[tuple[str, str]]) -> list[str]:
     control = os.open('/dev/mapper/control', os.O_RDWR | os.O_CLOEXEC)
     with contextlib.closing(os.fdopen(control, 'rb', buffering=0)):
         for name, text in messages:
+            privileged.require(names.is_device(name), name)
             try:
                 fcntl.ioctl(control, tables.MESSAGE_IOCTL,
                             bytearray(tables.message(name, text)))
@@ -123,6 +157,7 @@ def replace_suspended(name: str, table: str, timeout: float) -> None:
 
     Whatever fails, the device is resumed: on its old table then.
     """
+    privileged.require(names.is_device(name), name)
     process.run('dmsetup', 'suspend', name, timeout=timeout)
     try:
         process.run('dmsetup', 'load', name, '--table', table,

@@ -6,11 +6,14 @@ CommandTimeout.
 """
 
 from collections.abc import Iterator
+import contextlib
 import errno
 import json
 import os
 import re
 
+from cinder_localclone import exceptions
+from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
@@ -25,10 +28,10 @@ def disks() -> str:
     paths: dict[str, list[str]] = {}
     for target, device in _sessions():
         paths[target] = []
-        for root, names, _files in os.walk(device):
+        for root, found, _files in os.walk(device):
             if os.path.basename(root) == 'block':
-                paths[target] += ['/dev/' + name for name in names]
-                names.clear()
+                paths[target] += ['/dev/' + name for name in found]
+                found.clear()
     return json.dumps(paths)
 
 
@@ -65,6 +68,38 @@ def set_recovery_timeout(path: str, seconds: int) -> None:
                 raise
 
 
+@privileged.entrypoint
+def bring_back(path: str, timeout: float) -> bool:
+    """A disk that the kernel has set offline works again.
+
+    It does that to a disk that did not answer to its error handling, and
+    never undoes it: all I/O fails at once, also when the disk answers again.
+    The kernel refuses it (EINVAL) of a disk whose session is down; the next
+    look tries again.
+
+    :param timeout: seconds. Once the disk works, the kernel scans it, behind
+        all that is being read from it (more than 20 s on a slow link); that
+        need not be waited for
+    :returns: whether it was offline and is no more
+    """
+    if _state(path) != 'offline':
+        return False
+    try:
+        process.run('tee', sysfs.of_disk(path, 'device', 'state'),
+                    stdin=b'running\n', timeout=timeout, ok=(0, 1))
+    except exceptions.CommandTimeout:
+        pass
+    return _state(path) != 'offline'
+
+
+def _state(path: str) -> str:
+    try:
+        with open(sysfs.of_disk(path, 'device', 'state')) as state:
+            return state.read().strip()
+    except OSError:
+        return ''  # it has just gone
+
+
 def parse_session(device: str) -> str | None:
     """The iSCSI session that a disk's place in sysfs names, if one."""
     match = re.search(r'/(session\d+)/', device)
@@ -76,12 +111,32 @@ def end_session(iqn: str, timeout: float) -> None:
     """Log out of a target and forget it, whatever still uses its disk.
 
     The way out of a hang: I/O that waits for a dead source fails within a
-    second. A target that the records do not know is done already.
+    second. What iscsiadm finds neither a record nor a session of may have
+    one nevertheless, in sysfs; else it is done already.
     """
+    privileged.require(names.is_iqn(iqn), iqn)
     process.run('iscsiadm', '-m', 'node', '-T', iqn, '--logout',
                 timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
+    for target, device in _sessions():
+        if target == iqn:
+            number = os.path.basename(device).removeprefix('session')
+            process.run('iscsiadm', '-m', 'session', '-r', number, '-u',
+                        timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
     process.run('iscsiadm', '-m', 'node', '-T', iqn, '-o', 'delete',
                 timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
+
+
+@privileged.entrypoint
+def is_down(iqn: str) -> bool:
+    """Whether there is a session with a target, which does not answer."""
+    states = []
+    for target, device in _sessions():
+        if target == iqn:
+            with contextlib.suppress(OSError):  # it has just ended
+                with open(sysfs.iscsi_session(
+                        os.path.basename(device), 'state')) as state:
+                    states.append(state.read().strip())
+    return bool(states) and 'LOGGED_IN' not in states
 
 
 @privileged.entrypoint
@@ -109,6 +164,7 @@ def record_target(iqn: str, portal: str, timeout: float) -> None:
     (node.session.initial_login_retry_max), and os-brick, which tries three
     times, keeps all other connections of the node waiting meanwhile.
     """
+    privileged.require(names.is_iqn(iqn), iqn)
     record = ('iscsiadm', '-m', 'node', '-T', iqn, '-p', portal)
     process.run(*record, '--interface', 'default', '--op', 'new',
                 timeout=timeout)
@@ -124,6 +180,7 @@ def login(iqn: str, timeout: float) -> None:
     os-brick records that sessions are scanned by hand, so that only the
     disks that it asks for appear; of a move's target there is one.
     """
+    privileged.require(names.is_iqn(iqn), iqn)
     process.run('iscsiadm', '-m', 'node', '-T', iqn, '--login',
                 timeout=timeout, ok=(_OK, _SESSION_EXISTS))
     for target, device in _sessions():

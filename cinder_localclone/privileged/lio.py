@@ -5,33 +5,102 @@
 each time; here it costs milliseconds. iblock backstores have no cache: what
 an initiator reads is what the exported device has.
 
-Every entry point raises TargetTimeout when :data:`TIMEOUT` is reached, and
-ExportFailed if the kernel refuses. The objects are those of rtslib(8), the
-attributes those of targetcli(8).
+Only changes: what there is, :mod:`.configfs` shows. Every entry point raises
+TargetTimeout when :data:`TIMEOUT` is reached, at once if the target is known
+to hang, and ExportFailed if the kernel refuses. The objects are those of
+rtslib(8), the attributes those of targetcli(8).
 """
 
 from collections.abc import Callable
 from concurrent import futures
+import contextlib
 import functools
-import json
+import glob
+import inspect
+import os
+import threading
+import time
 import typing
 
 import tenacity
 
 from cinder_localclone import exceptions
+from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import configfs
+from cinder_localclone.privileged import sysfs
 
-#: Seconds for one change, with those that wait before it. Nothing can end a
-#: thread that hangs in the kernel: it is left behind, and so is the target.
+#: Seconds for one change, with those that wait before it.
 TIMEOUT = 20
-_worker = futures.ThreadPoolExecutor(1, 'lio')
+#: So many changes may hang; then there are no more of any.
+MOST_HANGING = 3
 _Parameters = typing.ParamSpec('_Parameters')
 _Result = typing.TypeVar('_Result')
 
 
+class Changes:
+    """One change after another; one that hangs is left behind.
+
+    Nothing can end a thread that hangs in the kernel. The kernel keeps a lock
+    for each target, so others can be changed meanwhile; a change of one that
+    hangs fails at once, until the kernel lets its thread go.
+    """
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._hanging: dict[str, tuple[futures.Future, float]] = {}
+
+    def make(self, what: str, change: Callable[[], _Result]) -> _Result:
+        """Make a change, and wait for it.
+
+        :param what: name of the target, or of the backstore, that it changes
+        :raises TargetTimeout: if it hangs, or one before it
+        """
+        self._check(what)
+        if not self._turn.acquire(timeout=TIMEOUT):
+            raise exceptions.TargetTimeout(seconds=TIMEOUT)
+        try:
+            self._check(what)  # what had the turn may have hung
+            work: futures.Future[_Result] = futures.Future()
+            threading.Thread(target=_work, args=(work, change), name='lio',
+                             daemon=True).start()
+            try:
+                return work.result(TIMEOUT)
+            except futures.TimeoutError:
+                self._hanging[what] = work, time.time()
+                raise exceptions.TargetTimeout(seconds=TIMEOUT)
+        finally:
+            self._turn.release()
+
+    def _check(self, what: str) -> None:
+        self._hanging = {name: (work, since) for name, (work, since)
+                         in self._hanging.items() if not work.done()}
+        if what in self._hanging:
+            raise exceptions.TargetHangs(
+                target=what, since=_clock(self._hanging[what][1]))
+        if len(self._hanging) >= MOST_HANGING:
+            raise exceptions.TargetHangs(
+                target=', '.join(sorted(self._hanging)), since=_clock(
+                    min(since for _work, since in self._hanging.values())))
+
+
+def _work(work: futures.Future, change: Callable[[], typing.Any]) -> None:
+    try:
+        work.set_result(change())
+    except BaseException as exc:
+        work.set_exception(exc)
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(seconds))
+
+
+_changes = Changes()
+
+
 def _one_at_a_time(function: Callable[_Parameters, _Result]
                    ) -> Callable[_Parameters, _Result]:
-    """Whoever lists targets stumbles over one that is just being removed.
+    """Changes stumble over what is just being removed.
 
     Other processes (``targetcli``, another backend's service) change targets
     as well: what stumbled over them is done again; it is idempotent.
@@ -50,12 +119,10 @@ def _one_at_a_time(function: Callable[_Parameters, _Result]
             # rtslib remembers backstores; others may have removed them.
             rtslib_fb.tcm.bs_cache.clear()
             return function(*args, **kwargs)
-        work: futures.Future[_Result] = _worker.submit(attempts, attempt)
+        named = inspect.signature(function).bind(*args, **kwargs).arguments
         try:
-            return work.result(TIMEOUT)
-        except futures.TimeoutError:
-            work.cancel()  # if it has not begun
-            raise exceptions.TargetTimeout(seconds=TIMEOUT)
+            return _changes.make(str(named['iqn'] or named['name']),
+                                 lambda: attempts(attempt))
         except stumbled as exc:
             raise exceptions.ExportFailed(reason=exc)
     return wrapped
@@ -108,22 +175,30 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     :param initiator: iSCSI name of the only one that may log in
     :param user: CHAP user name, as ``password``
     :returns: whether it was (re)created
+    :raises WrongDevice: if the path leads to another device
     """
     import rtslib_fb
+    privileged.require(names.is_iqn(iqn), iqn)
+    privileged.require(names.volume_of_handle(name), name)
+    found = sysfs.mapped_name(device)
+    if found != os.path.basename(device):
+        raise exceptions.WrongDevice(path=device, found=found or 'another')
     target = _target(rtslib_fb, iqn)
     store = _storage_object(rtslib_fb, name)
     if store and (store.udev_path != device or store.wwn != serial):
         store.delete()  # with what serves it: it is not this device
         store = None
-    new = store is None
-    if new:
+    if store is None:
+        _remove_empty_backstores()
         store = rtslib_fb.BlockStorageObject(name, dev=device, wwn=serial)
     elif _as_asked(target, store, initiator, readonly, user, password):
+        with contextlib.suppress(rtslib_fb.RTSLibError):
+            # Before Linux 6.0 only a new store looks at its device.
+            _pass_discards(store, device)
         return False
     _remove(target, None)
     try:
-        if new:
-            store.set_attribute('emulate_tpu', 1)
+        _pass_discards(store, device)
         target = rtslib_fb.Target(rtslib_fb.FabricModule('iscsi'), iqn)
         tpg = rtslib_fb.TPG(target, 1)
         tpg.set_attribute('authentication', 1)
@@ -139,6 +214,28 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
         _remove(_target(rtslib_fb, iqn), store)
         raise
     return True
+
+
+def _pass_discards(store: typing.Any, device: str) -> None:
+    """Discards arrive at a device that takes them.
+
+    A handle takes none while it is on a clone, and the kernel refuses to
+    offer them then (ENOSYS).
+    """
+    with open(sysfs.of_disk(device, 'queue', 'discard_max_bytes')) as limit:
+        wanted = '1' if int(limit.read()) else '0'
+    if store.get_attribute('emulate_tpu') != wanted:
+        store.set_attribute('emulate_tpu', wanted)
+
+
+def _remove_empty_backstores() -> None:
+    """What a process left that was killed between the two directories.
+
+    rtslib does not see them and would try to make the first one again.
+    """
+    for path in glob.glob(os.path.join(configfs.ROOT, 'core', 'iblock_*')):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)  # refused if there is anything in it
 
 
 def _remove(target: typing.Any, store: typing.Any) -> bool:
@@ -161,25 +258,11 @@ def _remove(target: typing.Any, store: typing.Any) -> bool:
 def unexport(iqn: str, name: str) -> bool:
     """Stop serving; returns whether there was anything to stop.
 
-    :param name: of the backstore, removed with its last target
+    :param iqn: '' for the backstore alone
+    :param name: of the backstore, removed with its last target; '' if there
+        is none
     """
     import rtslib_fb
+    privileged.require(not iqn or names.is_iqn(iqn), iqn)
+    privileged.require(not name or names.volume_of_handle(name), name)
     return _remove(_target(rtslib_fb, iqn), _storage_object(rtslib_fb, name))
-
-
-@privileged.entrypoint
-@_one_at_a_time
-def exports(prefix: str) -> str:
-    """The targets under a prefix: JSON list of dictionaries.
-
-    Each has ``iqn``, ``initiators`` and ``devices`` (paths).
-    """
-    import rtslib_fb
-    return json.dumps([
-        {'iqn': target.wwn,
-         'devices': [lun.storage_object.udev_path for tpg in target.tpgs
-                     for lun in tpg.luns],
-         'initiators': [acl.node_wwn for tpg in target.tpgs
-                        for acl in tpg.node_acls]}
-        for target in rtslib_fb.FabricModule('iscsi').targets
-        if target.wwn.startswith(prefix)])

@@ -2,6 +2,7 @@
 """Where things are in sysfs (the kernel's Documentation/ABI)."""
 
 import os
+import stat
 
 ROOT = '/sys'
 
@@ -19,3 +20,36 @@ def of_disk(path: str, *entry: str) -> str:
 def iscsi_session(*entry: str) -> str:
     """The path of an entry in the directory of all iSCSI sessions."""
     return os.path.join(ROOT, 'class', 'iscsi_session', *entry)
+
+
+def number(path: str) -> str:
+    """The ``major:minor`` of the block device that a path leads to, or ''."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ''
+    if not stat.S_ISBLK(found.st_mode):
+        return ''
+    return '%d:%d' % (os.major(found.st_rdev), os.minor(found.st_rdev))
+
+
+def mapped_name(path: str) -> str:
+    """The name of the device-mapper device that a path leads to, or ''."""
+    return _text('dev', 'block', number(path) or 'none', 'dm', 'name')
+
+
+def mapped_device(name: str) -> str:
+    """The kernel's name (``dm-N``) of a device-mapper device, or ''."""
+    for entry in os.listdir(os.path.join(ROOT, 'block')):
+        if entry.startswith('dm-') and _text(
+                'block', entry, 'dm', 'name') == name:
+            return entry
+    return ''
+
+
+def _text(*entry: str) -> str:
+    try:
+        with open(os.path.join(ROOT, *entry)) as file:
+            return file.read().strip()
+    except OSError:
+        return ''  # none, or it has just gone

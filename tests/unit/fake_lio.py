@@ -33,12 +33,15 @@ class Lio:
                 if any(dev == each.udev_path for each in lio.stores):
                     raise RTSLibError('device is in use')
                 self.name, self.udev_path, self.wwn = name, dev, wwn
-                self.attributes = {}
+                self.attributes = {'emulate_tpu': '0'}
                 lio.stores.append(self)
 
             def set_attribute(self, name, value):
                 lio._step(name)
                 self.attributes[name] = value
+
+            def get_attribute(self, name):
+                return self.attributes[name]
 
             @property
             def attached_luns(self):

@@ -106,7 +106,7 @@ class AssembleTest(Base):
         (('zeroes',), ('lvchange -Zy g/pool',)),
         (('initiator',), ('initiatorname.iscsi',)),
         (('targets', 'zeroes', 'initiator'),
-         ('CONFIG_DM_CLONE', 'lvchange', 'initiatorname')))
+         ('CONFIG_DM_CLONE', 'initiatorname', 'lvchange')))
     @ddt.unpack
     def test_problems_are_logged_and_told_to_peers(self, lacking, words):
         service = self.assemble(volume_group='g')
@@ -120,11 +120,29 @@ class AssembleTest(Base):
             lambda: '' if 'initiator' in lacking else 'iqn.x')
         with mock.patch.object(assembly, 'LOG') as log:
             service.check()
-        self.assertEqual(len(words), len(service.problems))
-        for word, problem in zip(words, service.problems):
+        problems = service.current_problems()
+        self.assertEqual(len(words), len(problems))
+        for word, problem in zip(words, problems):
             self.assertIn(word, problem)
-        self.assertEqual(service.problems, [
+        self.assertEqual(problems, [
             call.args[1] for call in log.error.call_args_list])
+
+    def test_a_pool_that_was_changed_is_noticed_at_once(self):
+        service = self.assemble(volume_group='g')
+        for zeroes, problems in ((True, 0), (False, 1), (True, 0)):
+            service.stack.pool_zeroes = lambda zeroes=zeroes: zeroes
+            self.assertEqual(problems, len(service.current_problems()))
+
+    def test_a_target_that_hangs_is_told(self):
+        service = self.assemble()
+        service.node.exports.problem = lambda: ''
+        self.assertEqual([], service.troubles())
+        service.node.exports.problem = lambda: 'iqn.x hangs'
+        self.assertEqual(['iqn.x hangs'], service.troubles())
+        service.node.exports.problem = mock.Mock(
+            side_effect=exceptions.CommandFailed(
+                command='cat', code=1, stderr='why'))
+        self.assertIn('why', service.troubles()[0])
 
     @ddt.data(('pool', 'zero', 0), (None, 'none', 0), (None, 'zero', 1))
     @ddt.unpack
@@ -132,11 +150,22 @@ class AssembleTest(Base):
         service = self.assemble(pool, volume_group='g', volume_clear=how)
         with mock.patch.object(
                 assembly.volume_utils, 'clear_volume') as clear:
+            service.stack.device_of = lambda lv: '/dev/g/' + lv
             service.node.clear('volume-v', 2)
         self.assertEqual(times, clear.call_count)
         if times:
             self.assertEqual((2048, '/dev/g/volume-v'), clear.call_args.args)
             self.assertEqual(how, clear.call_args.kwargs['volume_clear'])
+
+    def test_what_has_no_device_is_not_cleared(self):
+        service = self.assemble(None)
+        service.stack.device_of = mock.Mock(
+            side_effect=exceptions.WrongDevice(path='p', found='nothing'))
+        with mock.patch.object(
+                assembly.volume_utils, 'clear_volume') as clear:
+            self.assertRaises(exceptions.WrongDevice, service.node.clear,
+                              'volume-v', 2)
+        clear.assert_not_called()
 
 
 @ddt.ddt

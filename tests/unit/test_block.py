@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+from unittest import mock
 
 import fixtures
 import testtools
@@ -45,9 +46,16 @@ class CommandsTest(testtools.TestCase):
                           '/dev/x', 1 << 20, 30)
 
     def test_zeros_are_on_the_disk_afterwards(self):
-        block.zero_head('/dev/x', 30)
-        self.assertRan('dd if=/dev/zero of=/dev/x bs=4096 count=1 '
-                       'oflag=direct conv=fsync status=none')
+        path = '/dev/g/localclone-meta-' + VOLUME
+        block.zero_head(path, 30)
+        self.assertRan('dd if=/dev/zero of=%s bs=4096 count=1 '
+                       'oflag=direct conv=fsync status=none' % path)
+
+    def test_only_metadata_is_zeroed(self):
+        for name in ('volume-' + VOLUME, 'localclone-' + VOLUME, 'root'):
+            self.assertRaises(exceptions.Foreign, block.zero_head,
+                              '/dev/g/' + name, 30)
+        self.assertRan()
 
     def test_head_is_zero(self):
         self.commands.answer('dd', '\0' * 4096)
@@ -80,8 +88,9 @@ class SysfsTest(testtools.TestCase):
         os.symlink('/dev/sdx', self.path)
 
     def test_identity(self):
+        self.assertEqual((0, ''), block.identity(self.path))
         (self.disk / 'size').write_text('2097152\n')
-        self.assertEqual((1 << 30, ''), block.identity(self.path))
+        self.assertEqual((0, ''), block.identity(self.path))
         (self.disk / 'device' / 'vpd_pg80').write_bytes(
             b'\0\x80\0\x24' + VOLUME.encode())
         self.assertEqual((1 << 30, VOLUME), block.identity(self.path))
@@ -97,9 +106,30 @@ class SysfsTest(testtools.TestCase):
     def test_discards_are_disabled(self):
         limit = self.disk / 'queue' / 'discard_max_bytes'
         limit.write_text('4294966784')
-        block.disable_discards(self.path)
+        path = str(self.root / ('localclone-clone-' + VOLUME))
+        os.symlink('/dev/sdx', path)
+        block.disable_discards(path)
         self.assertEqual('0', limit.read_text())
+        self.assertRaises(exceptions.Foreign, block.disable_discards,
+                          self.path)
 
     def test_number(self):
-        self.assertEqual('1:3', block.number('/dev/null'))
         self.assertEqual('', block.number(str(self.root / 'missing')))
+        self.assertEqual('', block.number('/dev/null'))  # no block device
+        self.assertEqual('', block.number(str(self.disk)))
+        with mock.patch.object(sysfs.os, 'stat') as stat:
+            stat.return_value.st_mode = 0o060660
+            stat.return_value.st_rdev = os.makedev(253, 7)
+            self.assertEqual('253:7', block.number('/dev/x'))
+
+    def test_names_of_mapped_devices(self):
+        for number, name in ((7, 'localclone-x'), (8, 'crypt-x')):
+            for at in ('block/dm-%d', 'dev/block/253:%d'):
+                at = self.root / (at % number) / 'dm'
+                at.mkdir(parents=True)
+                (at / 'name').write_text(name + '\n')
+        self.assertEqual('dm-8', sysfs.mapped_device('crypt-x'))
+        self.assertEqual('', sysfs.mapped_device('crypt'))
+        for number, name in (('253:8', 'crypt-x'), ('253:9', ''), ('', '')):
+            with mock.patch.object(sysfs, 'number', lambda path: number):
+                self.assertEqual(name, sysfs.mapped_name('/dev/x'))

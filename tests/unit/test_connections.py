@@ -9,6 +9,7 @@ import fixtures
 import testtools
 
 from cinder_localclone import connections
+from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
 from cinder_localclone import names
@@ -224,6 +225,34 @@ class UnserveTest(Base):
         self.assertRaises(exceptions.SourceBusy, self.unserve, self.b, ON_B)
         self.assertIs(self.b, self.world.home(self.volume))
 
+    def test_served_from_a_source_that_is_down(self):
+        """What is read waits for it, and the end of the export for that."""
+        self.a.move(self.volume, B)
+        self.b.node.exports.offer_volume(self.volume.id, 'iqn.x', 'auth')
+        self.unserve(self.b, {'host': 'x', 'initiator': 'iqn.y'})
+        self.assertEqual(1, len(self.b.sessions))
+        shadow_id = self.move().shadow_id
+        self.a.stop(power=True)
+        for connector in ({'host': 'x', 'initiator': 'iqn.x'}, None):
+            self.b.remote.add((self.volume.id, 'iqn.x'))
+            self.b.sessions[shadow_id] = True
+            self.unserve(self.b, connector)
+            self.assertEqual((set(), {}), (self.b.remote, self.b.sessions))
+        self.b.sessions[shadow_id] = True
+        self.unserve(self.b, None)  # nothing to withdraw
+        self.assertEqual(1, len(self.b.sessions))
+        self.world.recover()
+        self.assertEqual(1, len(self.b.sessions))
+
+    def test_deleted_while_its_source_is_down(self):
+        self.a.move(self.volume, B)
+        self.b.node.exports.offer_volume(self.volume.id, 'iqn.x', 'auth')
+        self.a.stop(power=True)
+        self.volume.status = 'deleting'
+        deletion.delete(self.b.node, None, self.volume)
+        self.assertEqual((set(), {}, {}), (
+            self.b.remote, self.b.sessions, self.b.devices))
+
 
 class HandlersTest(Base):
 
@@ -231,7 +260,8 @@ class HandlersTest(Base):
         super().setUp()
         self.service = types.SimpleNamespace(
             node=self.b.node, backend_name='p', addresses=['192.0.2.2'],
-            initiator='iqn.b', problems=['none'], outage=lambda: '',
+            initiator='iqn.b', current_problems=lambda: ['none'],
+            outage=lambda: '', troubles=lambda: ['it hangs'],
             reconciler=self.b.reconciler, connections=self.b.connections)
         self.handlers = handlers.Handlers(self.service)
 
@@ -241,6 +271,7 @@ class HandlersTest(Base):
         self.assertEqual({
             'host': 'b@l#p', 'addresses': ['192.0.2.2'],
             'initiator': 'iqn.b', 'problems': ['none'],
+            'troubles': ['it hangs'],
             'room': {'volumes': self.b.free, 'metadata': self.b.free,
                      'shared': False}}, described)
 

@@ -14,6 +14,8 @@ from cinder_localclone.privileged import devicemapper
 from tests.unit import commands
 
 TABLE = '0 8 linear 253:4 0'
+H = 'localclone-00000001-0000-4000-8000-000000000000'
+C = 'localclone-clone-00000002-0000-4000-8000-000000000000'
 
 
 class Case(testtools.TestCase):
@@ -63,22 +65,22 @@ class SwapTableTest(Case):
     """A handle under a guest is never left suspended."""
 
     def swap(self):
-        devicemapper.swap_table('h', TABLE, 30)
+        devicemapper.swap_table(H, TABLE, 30)
 
     def test_load_and_resume(self):
         self.swap()
-        self.assertRan("dmsetup load h --table '%s'" % TABLE,
-                       'dmsetup resume h')
+        self.assertRan("dmsetup load %s --table '%s'" % (H, TABLE),
+                       'dmsetup resume ' + H)
 
     def test_a_table_that_is_refused_changes_nothing(self):
         self.commands.answer('dmsetup load', code=1, err='too small')
         self.assertRaises(exceptions.CommandFailed, self.swap)
-        self.assertRan("dmsetup load h --table '%s'" % TABLE)
+        self.assertRan("dmsetup load %s --table '%s'" % (H, TABLE))
 
     def undone(self):
         self.assertRan(
-            "dmsetup load h --table '%s'" % TABLE, 'dmsetup resume h',
-            'dmsetup clear h', 'dmsetup resume h')
+            "dmsetup load %s --table '%s'" % (H, TABLE), 'dmsetup resume ' + H,
+            'dmsetup clear ' + H, 'dmsetup resume ' + H)
 
     def test_back_on_the_old_table(self):
         self.commands.answer('dmsetup resume', code=1, err='new', times=1)
@@ -103,11 +105,12 @@ class SwapTableTest(Case):
 class ReplaceSuspendedTest(Case):
     """The kernel copies a clone's bitmap at load: a live one goes stale."""
 
-    LINES = ('dmsetup suspend c', "dmsetup load c --table '%s'" % TABLE,
-             'dmsetup resume c')
+    LINES = ('dmsetup suspend ' + C,
+             "dmsetup load %s --table '%s'" % (C, TABLE),
+             'dmsetup resume ' + C)
 
     def replace(self):
-        devicemapper.replace_suspended('c', TABLE, 30)
+        devicemapper.replace_suspended(C, TABLE, 30)
 
     def test_suspended_while_loaded(self):
         self.replace()
@@ -130,36 +133,73 @@ class ReplaceSuspendedTest(Case):
         self.assertRan(self.LINES[0])
 
 
+class PathTest(Case):
+    """The path of a handle leads to the handle, whoever has turned it."""
+
+    def setUp(self):
+        super().setUp()
+        self.mapped = self.useFixture(fixtures.MockPatchObject(
+            devicemapper.sysfs, 'mapped_name')).mock
+        self.device = self.useFixture(fixtures.MockPatchObject(
+            devicemapper.sysfs, 'mapped_device', return_value='dm-7')).mock
+        self.os = self.useFixture(fixtures.MockPatchObject(
+            devicemapper, 'os')).mock
+
+    def test_right(self):
+        self.mapped.return_value = H
+        self.assertFalse(devicemapper.mend_path(H))
+        self.mapped.assert_called_once_with('/dev/mapper/' + H)
+        self.assertEqual([], self.os.mock_calls)
+
+    def test_turned_elsewhere_or_dangling(self):
+        for found in ('crypt-x', ''):
+            self.mapped.return_value = found
+            self.os.reset_mock()
+            self.assertTrue(devicemapper.mend_path(H))
+            new = '/dev/mapper/.%s.new' % H
+            self.assertEqual([
+                mock.call.unlink(new), mock.call.symlink('../dm-7', new),
+                mock.call.rename(new, '/dev/mapper/' + H)],
+                self.os.mock_calls)
+            self.os.unlink.side_effect = FileNotFoundError
+
+    def test_no_such_device(self):
+        self.mapped.return_value = self.device.return_value = ''
+        self.assertRaises(exceptions.WrongDevice, devicemapper.mend_path, H)
+        self.assertEqual([], self.os.mock_calls)
+
+
 class CommandsTest(Case):
 
     def test_create(self):
-        devicemapper.create('h', 'LOCALCLONE-h', TABLE, 30)
+        devicemapper.create(H, 'LOCALCLONE-' + H, TABLE, 30)
         self.assertRan(
-            "dmsetup create h --uuid LOCALCLONE-h --table '%s'" % TABLE)
+            "dmsetup create %s --uuid LOCALCLONE-%s --table '%s'" % (
+                H, H, TABLE))
 
     def test_remove(self):
-        self.assertTrue(devicemapper.remove('h', 30))
-        self.assertRan('dmsetup remove --retry h')
+        self.assertTrue(devicemapper.remove(H, 30))
+        self.assertRan('dmsetup remove --retry ' + H)
 
     def test_what_is_gone_is_removed(self):
         self.commands.answer('dmsetup remove', code=1,
                              err='Device h not found: No such device')
-        self.assertFalse(devicemapper.remove('h', 30))
+        self.assertFalse(devicemapper.remove(H, 30))
 
     def test_what_is_in_use_is_not_removed(self):
         self.commands.answer('dmsetup remove', code=1,
                              err='Device or resource busy')
         self.assertRaises(exceptions.CommandFailed, devicemapper.remove,
-                          'h', 30)
+                          H, 30)
 
     def test_message(self):
-        devicemapper.message('c', 'hydration_threshold 32', 30)
-        self.assertRan('dmsetup message c 0 hydration_threshold 32')
+        devicemapper.message(C, 'hydration_threshold 32', 30)
+        self.assertRan('dmsetup message %s 0 hydration_threshold 32' % C)
 
     def test_status_commits_nothing(self):
         self.commands.answer('dmsetup status', '0 8 clone Fail')
-        self.assertEqual('0 8 clone Fail', devicemapper.status('c', 30))
-        self.assertRan('dmsetup status --noflush c')
+        self.assertEqual('0 8 clone Fail', devicemapper.status(C, 30))
+        self.assertRan('dmsetup status --noflush ' + C)
 
     def test_targets_without_modules(self):
         # They may be built in.
@@ -168,6 +208,25 @@ class CommandsTest(Case):
         self.assertEqual('clone v1.0.0', devicemapper.targets(30))
         self.assertRan('modprobe -q dm-clone', 'modprobe -q dm-thin-pool',
                        'dmsetup targets')
+
+
+class ForeignTest(Case):
+
+    def test_nothing_but_the_drivers_own(self):
+        """LVM's devices, and others', are nobody's business here."""
+        for name in ('g-root', 'localclone-x', H + 'x', 'x' + H, '', H + '\n'):
+            for act, more in ((devicemapper.create,
+                               ('LOCALCLONE-' + name, TABLE)),
+                              (devicemapper.swap_table, (TABLE,)),
+                              (devicemapper.replace_suspended, (TABLE,)),
+                              (devicemapper.message, ('x',)),
+                              (devicemapper.remove, ())):
+                self.assertRaises(exceptions.Foreign, act, name, *more, 30)
+            self.assertRaises(exceptions.Foreign, devicemapper.mend_path,
+                              name)
+        self.assertRaises(exceptions.Foreign, devicemapper.create, H, 'x',
+                          TABLE, 30)
+        self.assertEqual([], self.commands.ran)
 
 
 class SendTest(Case):
@@ -181,15 +240,15 @@ class SendTest(Case):
 
         def ioctl(_control, request, data):
             sent.append((request, bytes(data)))
-            if b'gone' in data:
+            if C.encode() in data:
                 raise OSError(errno.ENXIO, 'No such device or address')
         self.useFixture(fixtures.MockPatchObject(
             devicemapper.fcntl, 'ioctl', ioctl))
-        self.assertEqual(['gone'], devicemapper.send(
-            [('gone', 'x 1'), ('here', 'x 2')]))
+        self.assertEqual([C], devicemapper.send(
+            [(C, 'x 1'), (H, 'x 2')]))
         self.assertEqual('/dev/mapper/control', open_.call_args.args[0])
         self.assertEqual([
-            (tables.MESSAGE_IOCTL, tables.message('gone', 'x 1')),
-            (tables.MESSAGE_IOCTL, tables.message('here', 'x 2'))], sent)
+            (tables.MESSAGE_IOCTL, tables.message(C, 'x 1')),
+            (tables.MESSAGE_IOCTL, tables.message(H, 'x 2'))], sent)
         self.assertEqual([mock.call.close()], control.mock_calls)
         self.assertEqual([], self.commands.ran)

@@ -33,6 +33,8 @@ class DoctorTest(testtools.TestCase):
         self.run = self.patch(
             'privileged.process.run', return_value='use_devicesfile=1\n')
         self.free = self.patch('privileged.lvm.free')
+        self.hanging = self.patch('privileged.configfs.hanging',
+                                  return_value=[])
         self.root = self.patch('cmd.backend.act_as_root')
         self.patch('cmd.checks.rules', return_value=[])
         self.useFixture(fixtures.MockPatchObject(
@@ -214,6 +216,22 @@ class DoctorTest(testtools.TestCase):
                 raise exceptions.InvalidToken(token='t', reason='r')
         records.move_of.side_effect = move_of
         self.assertEqual({'LV lost'}, set(self.rows()))
+
+    def test_target_that_hangs(self):
+        self.hanging.return_value = ['iqn.x:y']
+        wrong = self.rows()
+        self.assertEqual(['iSCSI target'], list(wrong))
+        self.assertIn('hangs in the kernel: iqn.x:y', str(wrong))
+        self.hanging.side_effect = exceptions.CommandFailed(
+            command='cat', code=1, stderr='no')
+        self.assertEqual(['iSCSI target'], list(self.rows()))
+
+    def test_target_of_a_peer_that_hangs(self):
+        self.backend.ask.side_effect = lambda host, *_words: ({
+            'time': time.time(), 'problems': [],
+            'troubles': ['its target hangs'] if host == B else []}, '')
+        self.assertEqual({B: 'its target hangs'}, {
+            name: row[2] for name, row in self.rows().items()})
 
     def test_as_another_user(self):
         self.user.return_value = 1000

@@ -40,11 +40,17 @@ class ServedTest(testtools.TestCase):
         super().setUp()
         self.lio = self.useFixture(
             fixtures.MockPatchObject(export, 'lio')).mock
+        self.configfs = self.useFixture(
+            fixtures.MockPatchObject(export, 'configfs')).mock
         self.serve()
+        self.unused()
         self.exports = export.Exports('iqn.x:', '192.0.2.12', 3260)
 
+    def unused(self, *stores):
+        self.configfs.unused_backstores.return_value = json.dumps(stores)
+
     def serve(self, *targets):
-        self.lio.exports.return_value = json.dumps([
+        self.configfs.exports.return_value = json.dumps([
             {'iqn': iqn, 'devices': devices, 'initiators': []}
             for iqn, devices in targets])
 
@@ -73,6 +79,7 @@ class ServedTest(testtools.TestCase):
 
     @ddt.data(True, False)
     def test_source_is_withdrawn(self, did):
+        self.serve((SOURCE, []))
         self.lio.unexport.return_value = did
         self.assertIs(did, self.exports.withdraw_source(MOVE))
         self.lio.unexport.assert_called_once_with(SOURCE, HANDLE)
@@ -100,7 +107,7 @@ class ServedTest(testtools.TestCase):
     def test_serving(self, targets, expected):
         self.serve(*targets)
         self.assertEqual(expected, self.exports.serving(VOLUME))
-        self.lio.exports.assert_called_once_with('iqn.x:')
+        self.configfs.exports.assert_called_once_with('iqn.x:')
 
     def test_offered_and_to_whom(self):
         self.serve((SOURCE, []), (REMOTE, []), ('iqn.x:foreign', []))
@@ -108,7 +115,12 @@ class ServedTest(testtools.TestCase):
                          self.exports.offered())
         self.assertEqual({VOLUME: {REMOTE}}, self.exports.remote())
 
+    def test_backstore_that_nothing_serves_opens_the_device(self):
+        self.unused(HANDLE, 'localclone-another')
+        self.assertEqual((True, False), self.exports.serving(VOLUME))
+
     def test_volume_is_withdrawn_from_one(self):
+        self.serve((REMOTE, []), (SOURCE, []))
         self.lio.unexport.return_value = True
         self.assertTrue(self.exports.withdraw_volume(VOLUME, INITIATOR))
         self.lio.unexport.assert_called_once_with(REMOTE, HANDLE)
@@ -117,28 +129,78 @@ class ServedTest(testtools.TestCase):
         other = names.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
         strange = names.remote_iqn('iqn.x:', SHADOW, INITIATOR)
         self.serve((SOURCE, []), (REMOTE, []), (strange, []), (other, []))
-        self.lio.unexport.side_effect = [True, False]
+        self.lio.unexport.side_effect = [False, True]
         self.assertTrue(self.exports.withdraw_volume(VOLUME, None))
-        self.assertEqual([mock.call(REMOTE, HANDLE),
-                          mock.call(other, HANDLE)],
-                         self.lio.unexport.mock_calls)
+        self.lio.unexport.assert_has_calls([
+            mock.call(REMOTE, HANDLE), mock.call(other, HANDLE)],
+            any_order=True)
+        self.assertEqual(2, self.lio.unexport.call_count)
 
     def test_nothing_to_withdraw(self):
+        """The kernel's target may hang: it is not called."""
+        self.serve(('iqn.x:foreign', ['/dev/mapper/' + HANDLE]))
+        self.unused('localclone-another')
         self.assertFalse(self.exports.withdraw_volume(VOLUME, None))
+        self.assertFalse(self.exports.withdraw_volume(VOLUME, INITIATOR))
+        self.assertFalse(self.exports.withdraw_source(MOVE))
+        self.assertEqual([], self.exports.withdraw_strays(
+            lambda shadow_id: False))
+        self.assertEqual([], self.lio.mock_calls)
+
+    def test_backstore_goes_with_its_volume(self):
+        self.unused(HANDLE)
+        self.lio.unexport.return_value = True
+        for which in (None, INITIATOR):
+            self.assertTrue(self.exports.withdraw_volume(VOLUME, which))
+        self.assertTrue(self.exports.withdraw_source(MOVE))
+        self.assertEqual([mock.call('', HANDLE), mock.call('', HANDLE),
+                          mock.call(SOURCE, HANDLE)],
+                         self.lio.unexport.mock_calls)
+
+    def test_backstores_that_stay_unused_are_removed(self):
+        for seen, removed in (([HANDLE], 0), ([], 0), ([HANDLE], 0),
+                              ([HANDLE, 'localclone-new'], 1)):
+            self.unused(*seen)
+            self.exports.withdraw_strays(lambda shadow_id: True)
+            self.assertEqual(removed, self.lio.unexport.call_count)
+        self.lio.unexport.assert_called_once_with('', HANDLE)
+
+    def test_a_stray_that_hangs_stops_nothing(self):
+        """Not the other strays, and not the start of a service."""
+        other = 'iqn.x:localclone-' + VOLUME
+        self.serve((SOURCE, []), (other, []))
+        self.lio.unexport.side_effect = [
+            exceptions.TargetTimeout(seconds=20), True]
+        with mock.patch.object(export, 'LOG') as log:
+            self.assertEqual([VOLUME], self.exports.withdraw_strays(
+                lambda shadow_id: False))
+        self.assertIn(SOURCE, str(log.error.call_args.args))
+        self.assertEqual(2, self.lio.unexport.call_count)
+
+    def test_problem(self):
+        self.configfs.hanging.return_value = []
+        self.assertEqual('', self.exports.problem())
+        self.configfs.hanging.return_value = [SOURCE]
+        self.assertIn(SOURCE, self.exports.problem())
+        self.configfs.hanging.assert_called_with(
+            'iqn.x:', export.PROBE_TIMEOUT)
 
     def test_sources_of_moves_that_are_over(self):
         over = 'iqn.x:localclone-' + VOLUME
         self.serve((SOURCE, ['/dev/mapper/' + HANDLE]),
-                   (over, ['/dev/mapper/localclone-y']), (REMOTE, []))
+                   (over, [names.handle_path(SHADOW)]), (REMOTE, []))
         self.assertEqual([VOLUME], self.exports.withdraw_strays(
             lambda shadow_id: shadow_id == SHADOW))
-        self.lio.unexport.assert_called_once_with(over, 'localclone-y')
+        self.lio.unexport.assert_called_once_with(
+            over, names.handle(SHADOW))
 
     def test_stray_without_its_disk(self):
-        self.serve((SOURCE, []))
-        self.assertEqual([SHADOW], self.exports.withdraw_strays(
-            lambda shadow_id: False))
-        self.lio.unexport.assert_called_once_with(SOURCE, '')
+        for devices in ([], ['/dev/g/stranger']):
+            self.lio.unexport.reset_mock()
+            self.serve((SOURCE, devices))
+            self.assertEqual([SHADOW], self.exports.withdraw_strays(
+                lambda shadow_id: False))
+            self.lio.unexport.assert_called_once_with(SOURCE, '')
 
 
 class ServedAgainTest(testtools.TestCase):
@@ -147,7 +209,10 @@ class ServedAgainTest(testtools.TestCase):
         super().setUp()
         self.lio = self.useFixture(
             fixtures.MockPatchObject(export, 'lio')).mock
-        self.lio.exports.return_value = '[]'
+        self.configfs = self.useFixture(
+            fixtures.MockPatchObject(export, 'configfs')).mock
+        self.configfs.exports.return_value = '[]'
+        self.configfs.unused_backstores.return_value = '[]'
         self.lio.export.return_value = True
         self.exports = export.Exports('iqn.x:', '192.0.2.12', 3260)
 
@@ -222,7 +287,7 @@ class ServedAgainTest(testtools.TestCase):
         self.assertEqual(
             names.remote_iqn('iqn.x:', VOLUME, INITIATOR),
             self.lio.export.call_args.args[0])
-        self.lio.exports.return_value = json.dumps([
+        self.configfs.exports.return_value = json.dumps([
             {'iqn': properties['target_iqn'], 'devices': []}])
         self.lio.export.reset_mock()
         reconciler.converge_node()

@@ -17,7 +17,8 @@ from cinder_localclone.privileged import iscsi
 from cinder_localclone.privileged import sysfs
 from tests.unit import commands
 
-IQN = 'iqn.2026-11.org.example:localclone-x'
+IQN = ('iqn.2026-11.org.example:localclone-'
+       '00000001-0000-4000-8000-000000000000')
 OTHER = 'iqn.2026-11.org.example:other'
 PORTAL = '192.0.2.11:3260'
 
@@ -81,6 +82,74 @@ class DisksTest(Case):
         self.assertEqual({OTHER: ['/dev/sdb']}, self.disks())
 
 
+class DownTest(Case):
+
+    def test_states(self):
+        self.assertFalse(iscsi.is_down(IQN))
+        (self.session(3, OTHER) / 'state').write_text('FAILED\n')
+        state = self.session(2, IQN, 'sda') / 'state'
+        self.assertFalse(iscsi.is_down(IQN))  # it has just ended
+        for text, down in (('LOGGED_IN\n', False), ('FAILED\n', True),
+                           ('FREE\n', True)):
+            state.write_text(text)
+            self.assertIs(down, iscsi.is_down(IQN))
+
+
+@ddt.ddt
+class BringBackTest(Case):
+
+    def state(self, text):
+        self.session(2, IQN, 'sda')
+        self.path = self.root / 'block' / 'sda' / 'device' / 'state'
+        self.path.write_text(text + '\n')
+
+    def bring_back(self):
+        return iscsi.bring_back('/dev/sda', 30)
+
+    def kernel(self):
+        """The kernel takes the word, and then scans the disk."""
+        run = self.commands._run
+
+        def run_(*argv, **more):
+            self.path.write_text('running\n')
+            run(*argv, **more)
+        self.useFixture(fixtures.MockPatchObject(iscsi.process, 'run', run_))
+
+    def assertAsked(self):
+        self.assertRan('tee %s/block/sda/device/state' % self.root)
+        # Without the end of line the kernel refuses it (seen on 7.2).
+        self.assertEqual([b'running\n'], self.commands.inputs)
+
+    def test_offline(self):
+        self.state('offline')
+        self.kernel()
+        self.assertTrue(self.bring_back())
+        self.assertAsked()
+        self.assertFalse(self.bring_back())
+
+    def test_scan_that_takes_long(self):
+        self.state('offline')
+        self.commands.hang('tee')
+        self.kernel()
+        self.assertTrue(self.bring_back())
+
+    @ddt.data('running', 'blocked', 'transport-offline', 'deleted')
+    def test_other_states_are_left(self, text):
+        self.state(text)
+        self.assertFalse(self.bring_back())
+        self.assertRan()
+
+    def test_disk_that_has_gone(self):
+        self.assertFalse(self.bring_back())
+        self.assertRan()
+
+    def test_refused(self):
+        self.state('offline')
+        self.commands.answer('tee', code=1, err='Invalid argument')
+        self.assertFalse(self.bring_back())
+        self.assertAsked()
+
+
 class RecoveryTimeoutTest(Case):
 
     def test_of_its_session(self):
@@ -128,12 +197,27 @@ class CommandsTest(Case):
         iscsi.end_session(IQN, 30)
         self.assertRan(self.LOGOUT, self.DELETE)
 
+    def test_session_that_iscsiadm_does_not_find(self):
+        self.session(2, OTHER)
+        self.session(17, IQN, 'sda')
+        self.commands.answer('iscsiadm -m node', code=21)
+        iscsi.end_session(IQN, 30)
+        self.assertRan(self.LOGOUT, 'iscsiadm -m session -r 17 -u',
+                       self.DELETE)
+
     @ddt.data(1, 8, 15)
     def test_logout_that_fails(self, code):
         self.commands.answer('iscsiadm', code=code)
         self.assertRaises(exceptions.CommandFailed, iscsi.end_session, IQN,
                           30)
         self.assertRan(self.LOGOUT)
+
+    @ddt.data(OTHER, IQN + 'x', '')
+    def test_sessions_of_others(self, iqn):
+        for act, more in ((iscsi.end_session, ()), (iscsi.login, ()),
+                          (iscsi.record_target, (PORTAL,))):
+            self.assertRaises(exceptions.Foreign, act, iqn, *more, 30)
+        self.assertRan()
 
     def test_known_portal(self):
         self.commands.answer('iscsiadm -m node', '%s,1 %s\n' % (PORTAL, IQN))

@@ -1,27 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the kernel's target serves, to whom, and what is withdrawn from it."""
 
-from concurrent import futures
-import json
+import os
+import pathlib
 import sys
 import threading
+import time
 from unittest import mock
 
 import ddt
 import fixtures
-import futurist
 import tenacity
 import testtools
 
 from cinder_localclone import exceptions
 from cinder_localclone import privileged
+from cinder_localclone.privileged import configfs
 from cinder_localclone.privileged import lio
+from cinder_localclone.privileged import sysfs
 from tests.unit import fake_lio
 
-IQN, OTHER_IQN = 'iqn.x:first', 'iqn.x:second'
+V1, V2 = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
+IQN = 'iqn.x:localclone-' + V2
+OTHER_IQN, THIRD = ('iqn.x:volume-%s-%08d' % (V1, n) for n in (2, 3))
+STORE, ANOTHER = ('localclone-' + each for each in (V1, V2))
 HOST = 'iqn.2026-11.org.example:host'
-DEVICE = '/dev/mapper/localclone-x'
-ASKED = {'iqn': IQN, 'name': 'localclone-x', 'device': DEVICE,
+DEVICE = '/dev/mapper/' + STORE
+ASKED = {'iqn': IQN, 'name': STORE, 'device': DEVICE,
          'serial': 'serial', 'readonly': True, 'address': '192.0.2.11',
          'port': 3260, 'initiator': HOST, 'user': 'user',
          'password': 'secret'}
@@ -38,13 +43,45 @@ class Case(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             privileged.default, 'client_mode', False))
         self.useFixture(fixtures.MockPatchObject(
-            lio, '_worker', futurist.SynchronousExecutor()))
+            lio, '_changes', lio.Changes()))
         self.useFixture(fixtures.MockPatchObject(
             lio.tenacity, 'wait_fixed', lambda _s: tenacity.wait_none()))
+        self.root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MockPatchObject(
+            sysfs, 'ROOT', str(self.root)))
+        self.useFixture(fixtures.MockPatchObject(
+            configfs, 'ROOT', str(self.root / 'target')))
+        self.useFixture(fixtures.MockPatchObject(
+            sysfs, 'mapped_name', os.path.basename))
+        for device in (STORE, ANOTHER):
+            self.discards(1 << 24, device)
         self.lio = fake_lio.Lio()
         patch = mock.patch.dict(sys.modules, rtslib_fb=self.lio.rtslib)
         patch.start()
         self.addCleanup(patch.stop)
+
+    def discards(self, most, device=STORE):
+        """What a device takes: bytes."""
+        queue = self.root / 'block' / device / 'queue'
+        queue.mkdir(parents=True, exist_ok=True)
+        (queue / 'discard_max_bytes').write_text('%d\n' % most)
+
+
+@ddt.ddt
+class ForeignTest(Case):
+    """Nothing but the driver's own can be asked for."""
+
+    @ddt.data({'iqn': 'iqn.x:other'}, {'name': 'other'}, {'name': ''},
+              {'name': STORE + 'x'}, {'iqn': IQN + 'x'})
+    def test_exports(self, changes):
+        self.assertRaises(exceptions.Foreign, export, **changes)
+        self.assertEqual([], self.lio.steps)
+
+    @ddt.data(('iqn.x:other', STORE), (IQN, 'other'))
+    @ddt.unpack
+    def test_unexports(self, iqn, name):
+        self.assertRaises(exceptions.Foreign, lio.unexport, iqn, name)
+        self.assertEqual([], self.lio.steps)
 
 
 @ddt.ddt
@@ -62,7 +99,7 @@ class ExportTest(Case):
             acl.node_wwn, acl.chap_userid, acl.chap_password))
         self.assertEqual([('192.0.2.11', 3260)], tpg.portals)
         store, = self.lio.stores
-        self.assertEqual(('localclone-x', DEVICE, 'serial'), (
+        self.assertEqual((STORE, DEVICE, 'serial'), (
             store.name, store.udev_path, store.wwn))
         self.assertEqual([(0, store)], [
             (lun.number, lun.storage_object) for lun in tpg.luns])
@@ -77,7 +114,45 @@ class ExportTest(Case):
 
     def test_discards_arrive(self):
         export()
-        self.assertEqual({'emulate_tpu': 1}, self.lio.stores[0].attributes)
+        self.assertEqual({'emulate_tpu': '1'}, self.lio.stores[0].attributes)
+
+    def test_a_device_that_takes_no_discards(self):
+        # The handle on a clone: the kernel refuses to offer them then.
+        self.discards(0)
+        self.lio.refuses['emulate_tpu'] = 9
+        self.assertTrue(export())
+        self.assertEqual({'emulate_tpu': '0'}, self.lio.stores[0].attributes)
+
+    def test_discards_arrive_once_the_device_takes_them(self):
+        self.discards(0)
+        export()
+        self.discards(1 << 24)
+        self.assertFalse(export())
+        self.assertEqual({'emulate_tpu': '1'}, self.lio.stores[0].attributes)
+        self.discards(0)
+        self.assertFalse(export())
+        self.assertEqual({'emulate_tpu': '0'}, self.lio.stores[0].attributes)
+
+    def test_a_kernel_that_looks_only_once(self):
+        self.discards(0)
+        export()
+        self.discards(1 << 24)
+        self.lio.refuses['emulate_tpu'] = 9
+        self.assertFalse(export())
+
+    @ddt.data('', 'crypt-x')
+    def test_a_link_that_was_turned_elsewhere_is_not_served(self, found):
+        with mock.patch.object(sysfs, 'mapped_name', lambda path: found):
+            error = self.assertRaises(exceptions.WrongDevice, export)
+        self.assertIn(DEVICE, str(error))
+        self.assertEqual(([], []), (self.lio.targets, self.lio.stores))
+
+    def test_a_directory_without_a_store_is_in_the_way(self):
+        core = self.root / 'target' / 'core'
+        for path in (core / 'iblock_0', core / 'iblock_1' / 'another'):
+            path.mkdir(parents=True)
+        export()
+        self.assertEqual(['iblock_1'], os.listdir(core))
 
     def test_nobody_logs_in_before_all_is_set(self):
         export()
@@ -118,7 +193,7 @@ class ExportTest(Case):
         self.assertEqual((True, 1, 1), (
             tpg.enable, len(tpg.luns), len(tpg.node_acls)))
 
-    @ddt.data({'device': '/dev/mapper/another'}, {'serial': 'another'})
+    @ddt.data({'device': '/dev/mapper/' + ANOTHER}, {'serial': 'another'})
     def test_store_of_another_device_is_replaced(self, changes):
         export(**changes)
         wrong = self.lio.stores[0]
@@ -156,7 +231,7 @@ class ExportTest(Case):
         self.lio.refuses[step] = 1
         self.assertTrue(export())
         self.assertFalse(export())
-        self.assertEqual({'emulate_tpu': 1}, self.lio.stores[0].attributes)
+        self.assertEqual({'emulate_tpu': '1'}, self.lio.stores[0].attributes)
 
     def test_what_is_refused_leaves_other_targets(self):
         export(iqn=OTHER_IQN)
@@ -178,69 +253,34 @@ class UnexportTest(Case):
         del self.lio.steps[:]
 
     def test_what_another_target_serves_stays(self):
-        self.assertTrue(lio.unexport(IQN, 'localclone-x'))
+        self.assertTrue(lio.unexport(IQN, STORE))
         self.assertEqual([OTHER_IQN], [each.wwn for each in self.targets])
         self.assertEqual(1, len(self.stores))
-        self.assertTrue(lio.unexport(OTHER_IQN, 'localclone-x'))
+        self.assertTrue(lio.unexport(OTHER_IQN, STORE))
         self.assertEqual(([], []), (self.targets, self.stores))
 
     def test_nobody_is_served_any_more_when_it_goes(self):
         tpg = self.targets[0].tpgs[0]
-        lio.unexport(IQN, 'localclone-x')
+        lio.unexport(IQN, STORE)
         self.assertFalse(tpg.enable)
         self.assertEqual(['not enable', 'delete target'], self.lio.steps)
 
     def test_what_others_removed_is_not_remembered(self):
         # Else rtslib says that what is gone exists, as long as it runs.
         self.lio.rtslib.tcm.bs_cache['gone'] = 1
-        lio.unexport(IQN, 'localclone-x')
+        lio.unexport(IQN, STORE)
         self.assertEqual({}, self.lio.rtslib.tcm.bs_cache)
 
     def test_nothing_to_withdraw(self):
-        self.assertFalse(lio.unexport('iqn.x:third', 'localclone-x'))
+        self.assertFalse(lio.unexport(THIRD, STORE))
         self.assertEqual(2, len(self.targets))
-        self.assertFalse(lio.unexport('iqn.x:third', 'other'))
+        self.assertFalse(lio.unexport(THIRD, ANOTHER))
         self.assertEqual([], self.lio.steps)
 
     def test_an_unused_backstore_goes(self):
         del self.targets[:]
-        self.assertTrue(lio.unexport('iqn.x:third', 'localclone-x'))
+        self.assertTrue(lio.unexport(THIRD, STORE))
         self.assertEqual([], self.stores)
-
-
-class ListTest(Case):
-
-    def test_exports_below_a_prefix(self):
-        export()
-        export(iqn='iqn.y:other', initiator='another')
-        self.assertEqual([{'iqn': IQN, 'devices': [DEVICE],
-                           'initiators': [HOST]}],
-                         json.loads(lio.exports('iqn.x:')))
-
-    def test_target_that_vanishes_while_it_is_listed(self):
-        export()
-        fabric = self.lio.rtslib.FabricModule
-        self.lio.rtslib.FabricModule = mock.Mock(
-            side_effect=[FileNotFoundError('gone'), fabric('iscsi')])
-        self.assertEqual(1, len(json.loads(lio.exports('iqn.x:'))))
-
-    def test_not_without_end(self):
-        self.lio.rtslib.FabricModule = mock.Mock(
-            side_effect=FileNotFoundError('gone'))
-        self.assertRaises(exceptions.ExportFailed, lio.exports, 'iqn.x:')
-        self.assertEqual(5, self.lio.rtslib.FabricModule.call_count)
-
-
-class WaitTest(Case):
-
-    def test_how_long_a_caller_waits(self):
-        worker = self.useFixture(
-            fixtures.MockPatchObject(lio, '_worker')).mock
-        work = worker.submit.return_value
-        work.result.side_effect = futures.TimeoutError
-        self.assertRaises(exceptions.TargetTimeout, export)
-        work.result.assert_called_once_with(lio.TIMEOUT)
-        work.cancel.assert_called_once_with()
 
 
 class TimeLimitTest(Case):
@@ -249,26 +289,83 @@ class TimeLimitTest(Case):
     def setUp(self):
         super().setUp()
         self.useFixture(fixtures.MockPatchObject(lio, 'TIMEOUT', 0.2))
-        worker = futures.ThreadPoolExecutor(1)
-        self.useFixture(fixtures.MockPatchObject(lio, '_worker', worker))
         self.kernel = threading.Event()
-        self.addCleanup(worker.shutdown)
         self.addCleanup(self.kernel.set)
-        fabric = self.lio.rtslib.FabricModule
+        for iqn in (IQN, OTHER_IQN):
+            export(iqn=iqn)
+        self.stuck = []
+        for target in self.lio.targets:
+            self.hang(target)
+        del self.lio.steps[:]
 
-        def hang(name):
+    def hang(self, target):
+        """Its commands wait for a device, so it can't be disabled."""
+        inner = target.delete
+
+        def delete():
+            self.stuck.append(target.wwn)
             self.kernel.wait(60)
-            return fabric(name)
-        self.lio.rtslib.FabricModule = hang
+            inner()
+        object.__setattr__(target, 'delete', delete)
+
+    def unexport(self, iqn=IQN):
+        return lio.unexport(iqn, STORE)
 
     def test_hangs(self):
-        error = self.assertRaises(exceptions.TargetTimeout, lio.exports, '')
+        error = self.assertRaises(exceptions.TargetTimeout, self.unexport)
         self.assertIsInstance(error, exceptions.CommandTimeout)
         self.assertIn('within 0.2 s', str(error))
 
-    def test_what_waits_behind_it_is_not_done_later(self):
-        self.assertRaises(exceptions.TargetTimeout, lio.exports, '')
-        self.assertRaises(exceptions.TargetTimeout, export)
+    def test_a_target_that_hangs_is_left_alone(self):
+        self.assertRaises(exceptions.TargetTimeout, self.unexport)
+        began = time.monotonic()
+        for _time in range(3):
+            for change in (self.unexport, export):
+                error = self.assertRaises(exceptions.TargetHangs, change)
+                self.assertIn('hangs in the kernel since ', str(error))
+                self.assertIn(IQN, str(error))
+        self.assertLess(time.monotonic() - began, 0.15)
+        self.assertEqual([IQN], self.stuck)
+
+    def test_others_can_be_changed(self):
+        self.assertRaises(exceptions.TargetTimeout, self.unexport)
+        self.assertTrue(export(iqn=THIRD))
+        self.assertTrue(lio.unexport(THIRD, STORE))
+
+    def test_it_comes_back_by_itself(self):
+        self.assertRaises(exceptions.TargetTimeout, self.unexport)
         self.kernel.set()
-        self.assertEqual('[]', lio.exports(''))
-        self.assertEqual([], self.lio.steps)
+        for _time in range(100):
+            if IQN not in [each.wwn for each in self.lio.targets]:
+                break
+            time.sleep(0.02)
+        time.sleep(0.1)
+        self.assertTrue(export())
+        self.assertTrue(self.unexport())
+
+    def test_not_without_end(self):
+        """A kernel in which each change hangs gets no more of them."""
+        for number in range(lio.MOST_HANGING):
+            iqn = 'iqn.x:volume-%s-1000000%d' % (V1, number)
+            export(iqn=iqn)
+            self.hang(self.lio.targets[-1])
+        for number in range(lio.MOST_HANGING):
+            self.assertRaises(exceptions.TargetTimeout, self.unexport,
+                              'iqn.x:volume-%s-1000000%d' % (V1, number))
+        error = self.assertRaises(exceptions.TargetHangs, export,
+                                  iqn=THIRD)
+        self.assertIn('-10000000, iqn', str(error))
+        self.assertIn('-10000002 hangs', str(error))
+
+    def test_what_waits_meanwhile_has_its_turn(self):
+        self.useFixture(fixtures.MockPatchObject(lio, 'TIMEOUT', 1))
+        first = threading.Thread(target=self.assertRaises, args=(
+            exceptions.TargetTimeout, self.unexport))
+        first.start()
+        for _time in range(100):
+            if self.stuck:
+                break
+            time.sleep(0.01)
+        time.sleep(0.3)
+        self.assertTrue(export(iqn=THIRD))
+        first.join()

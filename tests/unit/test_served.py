@@ -7,13 +7,13 @@ kernels of lists.
 
 import contextlib
 import json
+import os
 import sys
 import types
 from unittest import mock
 
 import ddt
 import fixtures
-import futurist
 import tenacity
 import testtools
 
@@ -131,7 +131,13 @@ class Kernel:
 
     @contextlib.contextmanager
     def running(self):
-        with mock.patch.dict(sys.modules, rtslib_fb=self.lio.rtslib):
+        with mock.patch.dict(sys.modules, rtslib_fb=self.lio.rtslib), \
+                mock.patch.object(export, 'configfs') as configfs:
+            configfs.exports.side_effect = lambda prefix: json.dumps([
+                {'iqn': target.wwn, 'initiators': [], 'devices': [
+                    lun.storage_object.udev_path for tpg in target.tpgs
+                    for lun in tpg.luns]} for target in self.lio.targets])
+            configfs.unused_backstores.return_value = '[]'
             yield
 
     def names(self):
@@ -152,7 +158,9 @@ class LiveMoveOfServedTest(testtools.TestCase):
         super().setUp()
         for room, name, value in (
                 (privileged.default, 'client_mode', False),
-                (lio, '_worker', futurist.SynchronousExecutor()),
+                (lio, '_changes', lio.Changes()),
+                (lio.sysfs, 'mapped_name', os.path.basename),
+                (lio, '_pass_discards', lambda *_args: None),
                 (lio.tenacity, 'wait_fixed',
                  lambda _seconds: tenacity.wait_none())):
             self.useFixture(fixtures.MockPatchObject(room, name, value))
@@ -305,8 +313,11 @@ class WithdrawnTest(testtools.TestCase):
         self.lio = self.useFixture(
             fixtures.MockPatchObject(export, 'lio')).mock
         self.iqn = names.remote_iqn('iqn.x:', V, 'iqn.d')
-        self.lio.exports.return_value = json.dumps([
+        configfs = self.useFixture(
+            fixtures.MockPatchObject(export, 'configfs')).mock
+        configfs.exports.return_value = json.dumps([
             {'iqn': self.iqn, 'devices': [], 'initiators': []}])
+        configfs.unused_backstores.return_value = '[]'
         self.lio.unexport.return_value = True
         self.exports = export.Exports('iqn.x:', '2001:db8::1', 3260)
 

@@ -62,8 +62,8 @@ class Case(testtools.TestCase):
     def portal_is_silent(self):
         self.called.connect.side_effect = TimeoutError('timed out')
 
-    WRONG = ((GIB, ''), (GIB, SHADOW), (GIB - 512, V1), (GIB + 512, V1),
-             (0, V1))
+    WRONG = ((GIB, SHADOW), (GIB - 512, V1), (GIB + 512, V1))
+    UNKNOWN = ((GIB, ''), (0, V1), (0, ''))
 
 
 @ddt.ddt
@@ -75,7 +75,8 @@ class AttachTest(Case):
     def test_recorded_before_it_is_logged_in(self):
         self.assertEqual('/dev/sda', self.attach())
         self.assertEqual(['connect', 'record_target', 'connect_volume',
-                          'identity', 'set_recovery_timeout'], self.names())
+                          'identity', 'set_recovery_timeout', 'bring_back'],
+                         self.names())
         self.called.connect.assert_called_once_with(
             ('192.0.2.11', 3260), sessions.PORTAL_TIMEOUT)
         self.called.iscsi.record_target.assert_called_once_with(
@@ -98,7 +99,8 @@ class AttachTest(Case):
     def test_session_that_exists_is_used_and_verified(self):
         self.disks({IQN: ['/dev/sda'], 'iqn.other': ['/dev/sdb']})
         self.assertEqual('/dev/sda', self.attach())
-        self.assertEqual(['identity', 'set_recovery_timeout'], self.names())
+        self.assertEqual(['identity', 'set_recovery_timeout', 'bring_back'],
+                         self.names())
         self.assertIn(SET_TIMEOUT, self.called.mock_calls)
 
     def test_session_without_a_disk_is_none(self):
@@ -124,13 +126,39 @@ class AttachTest(Case):
     @ddt.data(*Case.WRONG)
     def test_another_disk_is_logged_out(self, identity):
         self.called.block.identity.return_value = identity
+        error = self.assertRaises(exceptions.WrongSource, self.attach)
+        self.assertIn('/dev/sda', str(error))
+        self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
+        self.assertNotIn('set_recovery_timeout', self.names())
+
+    @ddt.data(*Case.WRONG)
+    def test_session_under_a_clone_is_not_logged_out(self, identity):
+        """A guest is above it, and sysfs may be read at an odd moment."""
+        self.called.block.identity.return_value = identity
+        self.disks({IQN: ['/dev/sda']})
+        self.assertRaises(exceptions.WrongSource, self.attach)
+        self.assertEqual(['identity'], self.names())
+
+    @ddt.data(*Case.UNKNOWN)
+    def test_what_is_not_known_yet_is_not_wrong(self, identity):
+        self.called.block.identity.return_value = identity
         for there in ({}, {IQN: ['/dev/sda']}):
             self.disks(there)
-            self.called.iscsi.end_session.reset_mock()
-            error = self.assertRaises(exceptions.WrongSource, self.attach)
-            self.assertIn('/dev/sda', str(error))
-            self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
-        self.assertNotIn('set_recovery_timeout', self.names())
+            self.assertRaises(exceptions.LoginFailed, self.attach)
+        self.called.iscsi.end_session.assert_not_called()
+        self.called.block.identity.return_value = GIB, V1
+        self.disks({IQN: ['/dev/sda']})
+        self.assertEqual('/dev/sda', self.attach())
+
+    @ddt.data(True, False)
+    def test_disk_that_is_offline_is_brought_back(self, was):
+        self.called.iscsi.bring_back.return_value = was
+        with mock.patch.object(sessions, 'LOG') as log:
+            self.disks({IQN: ['/dev/sda']})
+            self.attach()
+        self.called.iscsi.bring_back.assert_called_once_with(
+            '/dev/sda', sessions.SCAN_TIMEOUT)
+        self.assertEqual(was, log.warning.called)
 
 
 @ddt.ddt
@@ -153,7 +181,8 @@ class LoginFromRecordsTest(Case):
         self.disks({}, {}, {IQN: []}, {IQN: ['/dev/sda']})
         self.assertEqual('/dev/sda', self.login())
         self.assertEqual(['known_portal', 'connect', 'login', 'identity',
-                          'set_recovery_timeout'], self.names())
+                          'set_recovery_timeout', 'bring_back'],
+                         self.names())
         self.called.iscsi.known_portal.assert_called_once_with(IQN, 30)
         self.called.iscsi.login.assert_called_once_with(IQN, 30)
         self.assertIn(SET_TIMEOUT, self.called.mock_calls)
@@ -161,7 +190,8 @@ class LoginFromRecordsTest(Case):
     def test_session_that_exists(self):
         self.disks({IQN: ['/dev/sda']})
         self.assertEqual('/dev/sda', self.login())
-        self.assertEqual(['identity', 'set_recovery_timeout'], self.names())
+        self.assertEqual(['identity', 'set_recovery_timeout', 'bring_back'],
+                         self.names())
 
     def test_unknown_source(self):
         self.called.iscsi.known_portal.return_value = ''
@@ -203,6 +233,13 @@ class OthersTest(Case):
         self.sessions.detach(MOVE)
         self.assertEqual([mock.call.iscsi.end_session(IQN, 30)],
                          self.called.mock_calls)
+
+    def test_end_if_down(self):
+        for down in (True, False):
+            self.called.iscsi.is_down.return_value = down
+            self.assertIs(down, self.sessions.end_if_down(MOVE))
+        self.called.iscsi.is_down.assert_called_with(IQN)
+        self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
 
     def test_initiator(self):
         properties = self.brick.get_connector_properties

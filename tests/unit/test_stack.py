@@ -35,12 +35,21 @@ class Case(testtools.TestCase):
             patched.start()
             self.addCleanup(patched.stop)
         self.stack = stack.Stack('g', 'g-pool', 'fast', 30, host='b@l')
+        self.ran.devicemapper.mend_path.return_value = False
 
     def lvs(self, *present):
         self.stack.lvs = lambda: {each.name: each for each in present}
 
     def called(self):
-        return [call[0].partition('.')[2] for call in self.ran.mock_calls]
+        return [name for name in (
+            call[0].partition('.')[2] for call in self.ran.mock_calls)
+            if name != 'mend_path']
+
+    def assertRan(self, *calls):
+        """These, besides looks at the handle's path."""
+        self.assertEqual(list(calls), [
+            call for call in self.ran.mock_calls
+            if call[0] != 'devicemapper.mend_path'])
 
     def devices(self, *present):
         self.stack.devices = lambda: {each.name: each for each in present}
@@ -58,6 +67,10 @@ def lv(name, number='', group='g', size=GIB, tags=(), **more):
 
 @ddt.ddt
 class VolumeTest(Case):
+
+    def setUp(self):
+        super().setUp()
+        self.lvs(lv('g-pool', zeroes=True))
 
     def test_created_lv_outlives_a_power_cut(self):
         self.assertTrue(self.stack.create_lv('volume-x', 1 << 30, V1))
@@ -79,6 +92,33 @@ class VolumeTest(Case):
         self.ran.lvm.create_thin.return_value = False
         self.assertFalse(self.stack.create_lv('volume-x', 1 << 30, V1))
         self.assertEqual(['create_thin'], self.called())
+
+    @ddt.data([lv('g-pool')], [])
+    def test_a_pool_that_does_not_zero_gives_no_volume(self, present):
+        self.lvs(*present)
+        error = self.assertRaises(exceptions.PoolDoesNotZero,
+                                  self.stack.create_lv, 'volume-x', GIB, V1)
+        self.assertIn('lvchange -Zy g/g-pool', str(error))
+        self.assertEqual([], self.called())
+
+    @ddt.data(('', ['activate', 'number']), ('253:5', ['number']))
+    @ddt.unpack
+    def test_device_of_an_lv(self, before, called):
+        present = iter([lv('v', before), lv('v', '253:5')])
+        self.stack.lvs = lambda: {'v': next(present)}
+        self.ran.block.number.return_value = '253:5'
+        self.assertEqual('/dev/g/v', self.stack.device_of('v'))
+        self.assertEqual(called, self.called())
+
+    @ddt.data(('v', '253:5', ''), ('v', '253:5', '253:6'), ('v', '', ''),
+              ('w', '253:5', '253:5'))
+    @ddt.unpack
+    def test_path_that_is_not_the_lv(self, name, number, found):
+        self.lvs(lv('v', number))
+        self.ran.block.number.return_value = found
+        error = self.assertRaises(exceptions.WrongDevice,
+                                  self.stack.device_of, name)
+        self.assertIn('/dev/g/' + name, str(error))
 
     @ddt.data((META, 'fast'), ('volume-x', 'g'))
     @ddt.unpack
@@ -155,7 +195,7 @@ class HandleTest(Case):
             device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
         self.assertFalse(self.stack.ensure_handle_on_clone(
             V1, SHADOW, GIB))
-        self.assertEqual([], self.ran.mock_calls)
+        self.assertRan()
 
     @ddt.data((True, 'swap_table'), (False, 'create'))
     @ddt.unpack
@@ -181,7 +221,7 @@ class HandleTest(Case):
         error = self.assertRaises(
             exceptions.MissingData, self.stack.ensure_handle_on_lv, V1, 'v',
             GIB)
-        self.assertEqual([], self.ran.mock_calls)
+        self.assertRan()
         # Peers log it, too: "this node" would be wrong there.
         self.assertIn('missing on b@l', str(error))
 
@@ -189,15 +229,14 @@ class HandleTest(Case):
         self.lvs(lv('v', '253:5'))
         self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:5 0'))
         self.assertFalse(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
-        self.assertEqual([], self.ran.mock_calls)
+        self.assertRan()
 
     def test_handle_is_swapped_over_to_its_lv(self):
         self.lvs(lv('v', '253:5'))
         self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:6 0'))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
-        self.assertEqual([mock.call.devicemapper.swap_table(
-            names.handle(V1), '0 2097152 linear /dev/g/v 0', 30)],
-            self.ran.mock_calls)
+        self.assertRan(mock.call.devicemapper.swap_table(
+            names.handle(V1), '0 2097152 linear /dev/g/v 0', 30))
 
     @ddt.data(('v', {'suspended': True}), ('w', {}))
     @ddt.unpack
@@ -221,9 +260,8 @@ class HandleTest(Case):
         self.lvs(lv('v', '253:5'))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         name = names.handle(V1)
-        self.assertEqual([mock.call.devicemapper.create(
-            name, 'LOCALCLONE-' + name, '0 2097152 linear /dev/g/v 0', 30)],
-            self.ran.mock_calls)
+        self.assertRan(mock.call.devicemapper.create(
+            name, 'LOCALCLONE-' + name, '0 2097152 linear /dev/g/v 0', 30))
 
     @ddt.data(True, False)
     def test_removed(self, there):
@@ -236,15 +274,50 @@ class HandleTest(Case):
             mock.call.devicemapper.remove(names.absent_source(SHADOW), 30)],
             self.ran.mock_calls)
 
+    def test_path_that_leads_elsewhere_is_mended(self):
+        """A handle that is right is of no use if nothing leads to it."""
+        self.lvs(lv('v', '253:5'))
+        self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:5 0'))
+        mend = self.ran.devicemapper.mend_path
+        mend.return_value = True
+        self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
+        self.devices(
+            device(names.handle(V1), '253:7', '0 1 linear 253:6 0'),
+            device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
+        self.assertTrue(self.stack.ensure_handle_on_clone(V1, SHADOW, GIB))
+        self.assertEqual([mock.call(names.handle(V1))] * 2, mend.mock_calls)
+        self.assertRan()
+
+    @ddt.data('read_head', 'flush_handle')
+    def test_nothing_else_is_read_or_flushed(self, what):
+        getattr(self.stack, what)(V1)
+        self.assertEqual('devicemapper.mend_path',
+                         self.ran.mock_calls[0][0])
+        self.ran.block.reset_mock()
+        self.ran.devicemapper.mend_path.side_effect = (
+            exceptions.WrongDevice(path='p', found='nothing'))
+        self.assertRaises(exceptions.WrongDevice,
+                          getattr(self.stack, what), V1)
+        self.assertEqual([], self.ran.block.mock_calls)
+
+    @ddt.data(True, False)
+    def test_path_of_a_handle_that_was_just_made(self, there):
+        self.lvs(lv('v', '253:5'))
+        self.devices(*[device(names.handle(V1), '253:7',
+                              '0 1 linear 253:6 0')] * there)
+        self.stack.ensure_handle_on_lv(V1, 'v', GIB)
+        self.assertEqual('devicemapper.mend_path',
+                         self.ran.mock_calls[-1][0])
+
     def test_data(self):
         self.stack.read_head(V1)
         self.stack.flush_handle(V1)
         self.stack.flush_lv('v')
         path = '/dev/mapper/' + names.handle(V1)
-        self.assertEqual([
+        self.assertRan(
             mock.call.block.read_head(path, 1 << 20, 30),
             mock.call.block.flush(path, 30),
-            mock.call.block.flush('/dev/g/v', 30)], self.ran.mock_calls)
+            mock.call.block.flush('/dev/g/v', 30))
 
 
 @ddt.ddt

@@ -266,7 +266,7 @@ class _Acting:
               'remains_of',
               'source_location', 'serving', 'offered', 'completed_reads',
               'remote', 'portal', 'withdraw_volume', 'withdraw_unnamed',
-              'is_move', 'services')
+              'is_move', 'services', 'problem')
 
     def __init__(self, node, inner):
         self._node = node
@@ -463,8 +463,21 @@ class SimExports:
     def withdraw_volume(self, volume_id, initiator):
         gone = {each for each in self.node.remote if each[0] == volume_id
                 and initiator in (None, each[1])}
+        if gone and self._waits(volume_id):
+            raise exceptions.TargetTimeout(seconds=20)
         self.node.remote -= gone
         return bool(gone)
+
+    def problem(self):
+        return ''
+
+    def _waits(self, volume_id):
+        """An initiator reads what only a source has that does not answer."""
+        below = self.node.devices[names.handle(volume_id)]['below']
+        shadow_id = self.node.devices.get(below, {}).get('shadow')
+        move = self.node.node.records.get_move(shadow_id)
+        return (shadow_id in self.node.sessions and move
+                and self.node.world.nodes[move.source].dead)
 
 
 class SimSessions:
@@ -483,6 +496,13 @@ class SimSessions:
             raise exceptions.SourceUnreachable(portal='p', reason='r')
         self.node.sessions[move.shadow_id] = move.source
         return move.shadow_id
+
+    def end_if_down(self, move):
+        down = (move.shadow_id in self.node.sessions and
+                self.node.world.nodes[move.source].dead)
+        if down:
+            self.detach(move)
+        return down
 
     def detach(self, move):
         self.node.sessions.pop(move.shadow_id, None)

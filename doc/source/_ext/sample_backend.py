@@ -21,6 +21,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone.privileged import configfs
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import lvm
 from cinder_localclone.privileged import process
@@ -203,6 +204,7 @@ def run(words: list[str]) -> tuple[str, int]:
                 (process, 'run', lambda *argv, timeout:
                  'global_filter=["a|^/dev/nvme0n1p3$|","r|.*|"]\n'),
                 (lvm, 'free', lambda groups, timeout: None),
+                (configfs, 'hanging', lambda prefix, timeout: []),
                 (devicemapper, 'targets',
                  lambda timeout: 'clone v1.0.0\nthin-pool v1.22.0\n')):
             made_up.enter_context(

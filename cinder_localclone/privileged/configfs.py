@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel's iSCSI target (LIO) serves, as configfs shows it.
+
+Directories and links, which are read at once even while a change of a target
+hangs: whoever only wants to know waits for nothing and nobody. Where things
+are: the kernel's Documentation/target/tcm_mod_builder.rst, targetcli(8).
+"""
+
+from collections.abc import Iterator
+import json
+import os
+
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone import privileged
+from cinder_localclone.privileged import process
+
+ROOT = '/sys/kernel/config/target'
+
+
+@privileged.entrypoint
+def exports(prefix: str) -> str:
+    """The targets under a prefix: JSON list of dictionaries.
+
+    Each has ``iqn``, ``initiators`` and ``devices`` (paths). There are none
+    without configfs or the module; what goes meanwhile is left out.
+    """
+    return json.dumps([
+        {'iqn': iqn,
+         'devices': [_text(store, 'udev_path') for store in _stores_of(iqn)],
+         'initiators': [acl for tpg in _groups(iqn)
+                        for acl in _below(*tpg, 'acls')]}
+        for iqn in _targets() if iqn.startswith(prefix)])
+
+
+@privileged.entrypoint
+def unused_backstores() -> str:
+    """The driver's backstores that no target serves: JSON list of names.
+
+    Each keeps its device open. One that is just being made is among them.
+    """
+    used = {store for iqn in _targets() for store in _stores_of(iqn)}
+    return json.dumps([
+        name for hba in _below('core') if hba.startswith('iblock_')
+        for name in _below('core', hba) if names.volume_of_handle(name)
+        and os.path.join(ROOT, 'core', hba, name) not in used
+        and _text(os.path.join(ROOT, 'core', hba, name), 'enable') == '1'])
+
+
+@privileged.entrypoint
+def hanging(prefix: str, timeout: float) -> list[str]:
+    """The targets under a prefix that a change hangs in.
+
+    Whoever changes a target holds its lock, which each look at one of its
+    parameters takes as well (iscsi_target_configfs.c).
+
+    :param timeout: seconds for each; a command that waits for it can be
+        killed
+    """
+    probes = {iqn: [os.path.join(ROOT, *tpg, 'param', 'MaxConnections')
+                    for tpg in _groups(iqn)]
+              for iqn in _targets() if iqn.startswith(prefix)}
+    if _answer(sum(probes.values(), []), timeout):
+        return []
+    return [iqn for iqn, paths in probes.items()
+            if not _answer(paths, timeout)]
+
+
+def _answer(paths: list[str], timeout: float) -> bool:
+    try:
+        process.run('cat', '/dev/null', *paths, timeout=timeout, ok=(0, 1))
+    except exceptions.CommandTimeout:
+        return False
+    return True  # what has gone meanwhile does not hang, either
+
+
+def _targets() -> Iterator[str]:
+    for name in _below('iscsi'):
+        if os.path.isdir(os.path.join(ROOT, 'iscsi', name)) and (
+                name != 'discovery_auth'):
+            yield name
+
+
+def _groups(iqn: str) -> Iterator[tuple[str, ...]]:
+    """The target portal groups of a target."""
+    for name in _below('iscsi', iqn):
+        if name.startswith('tpgt_'):
+            yield 'iscsi', iqn, name
+
+
+def _stores_of(iqn: str) -> Iterator[str]:
+    """The directories of the backstores that a target serves."""
+    for tpg in _groups(iqn):
+        for lun in _below(*tpg, 'lun'):
+            for name in _below(*tpg, 'lun', lun):
+                path = os.path.join(ROOT, *tpg, 'lun', lun, name)
+                if os.path.islink(path):
+                    yield os.path.realpath(path)
+
+
+def _below(*where: str) -> list[str]:
+    try:
+        return sorted(os.listdir(os.path.join(ROOT, *where)))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _text(*where: str) -> str:
+    try:
+        with open(os.path.join(*where)) as file:
+            return file.read().strip()
+    except FileNotFoundError:
+        return ''

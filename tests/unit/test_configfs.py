@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What configfs shows of the iSCSI target; a directory can be it."""
+
+import json
+import os
+import pathlib
+from unittest import mock
+
+import fixtures
+import testtools
+
+from cinder_localclone.privileged import configfs
+from tests.unit import commands
+
+IQN, OTHER = 'iqn.x:first', 'iqn.y:second'
+HOST = 'iqn.2026-11.org.example:host'
+V1, V2 = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
+
+
+class Case(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.commands = self.useFixture(commands.Commands())
+        self.root = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path) / 'target'
+        self.useFixture(fixtures.MockPatchObject(
+            configfs, 'ROOT', str(self.root)))
+
+    def store(self, name, number=0, enabled='1'):
+        path = self.root / 'core' / ('iblock_%d' % number) / name
+        path.mkdir(parents=True)
+        (path.parent / 'hba_info').write_text('HBA Index: 1')
+        (path / 'enable').write_text(enabled + '\n')
+        (path / 'udev_path').write_text('/dev/mapper/%s\n' % name)
+        return path
+
+    def target(self, iqn, *stores):
+        tpg = self.root / 'iscsi' / iqn / 'tpgt_1'
+        (tpg / 'acls' / HOST / 'lun_0').mkdir(parents=True)
+        (tpg / 'lun').mkdir()
+        for number, store in enumerate(stores):
+            lun = tpg / 'lun' / ('lun_%d' % number)
+            (lun / 'statistics').mkdir(parents=True)
+            (lun / 'alias').symlink_to(os.path.relpath(store, lun))
+        for name in ('discovery_auth', 'cpus'):
+            (self.root / 'iscsi' / name).mkdir(exist_ok=True)
+        (self.root / 'iscsi' / 'lio_version').write_text('4')
+        return tpg
+
+    def exports(self, prefix='iqn.x:'):
+        return json.loads(configfs.exports(prefix))
+
+
+class ExportsTest(Case):
+
+    def test_no_configfs(self):
+        self.assertEqual([], self.exports())
+        self.assertEqual([], json.loads(configfs.unused_backstores()))
+
+    def test_below_a_prefix(self):
+        self.target(IQN, self.store('localclone-' + V1))
+        self.target(OTHER, self.store('localclone-' + V2, 1))
+        self.assertEqual([{
+            'iqn': IQN, 'devices': ['/dev/mapper/localclone-' + V1],
+            'initiators': [HOST]}], self.exports())
+        self.assertEqual([IQN, OTHER], [
+            each['iqn'] for each in self.exports('iqn')])
+
+    def test_what_was_not_made_to_the_end(self):
+        (self.root / 'iscsi' / IQN).mkdir(parents=True)
+        self.assertEqual([{'iqn': IQN, 'devices': [], 'initiators': []}],
+                         self.exports())
+        self.target('iqn.x:third')
+        self.assertEqual([[], []], [
+            each['devices'] for each in self.exports()])
+
+    def test_what_vanishes_meanwhile(self):
+        self.target(IQN, self.store('localclone-' + V1))
+        listdir = os.listdir
+        for gone in ('lun', 'acls', 'tpgt_1', 'lun_0', IQN):
+            def list_(path):
+                if path.endswith('/' + gone):
+                    raise FileNotFoundError(path)
+                return listdir(path)
+            with mock.patch.object(configfs.os, 'listdir', list_):
+                self.assertEqual([IQN], [
+                    each['iqn'] for each in self.exports()], gone)
+
+    def test_without_the_worker(self):
+        """Nothing else is called: what hangs in the kernel holds nobody."""
+        self.target(IQN, self.store('localclone-' + V1))
+        self.exports()
+        self.assertEqual([], self.commands.ran)
+
+
+class UnusedTest(Case):
+
+    def unused(self):
+        return json.loads(configfs.unused_backstores())
+
+    def test_stores_that_nothing_serves(self):
+        self.target(IQN, self.store('localclone-' + V1))
+        self.store('localclone-' + V2, 1)
+        self.assertEqual(['localclone-' + V2], self.unused())
+
+    def test_others_are_not_the_drivers(self):
+        self.store('volume-' + V1)
+        self.store('localclone-clone-' + V1)
+        self.assertEqual([], self.unused())
+
+    def test_one_that_has_no_device_open(self):
+        self.store('localclone-' + V1, enabled='0')
+        self.assertEqual([], self.unused())
+
+
+class HangingTest(Case):
+
+    def hanging(self, prefix=''):
+        return configfs.hanging(prefix, 2)
+
+    def path(self, iqn):
+        return '%s/iscsi/%s/tpgt_1/param/MaxConnections' % (self.root, iqn)
+
+    def test_none(self):
+        self.assertEqual([], self.hanging())
+        for iqn in (IQN, OTHER):
+            self.target(iqn)
+        del self.commands.ran[:]
+        self.assertEqual([], self.hanging())
+        self.assertEqual(['cat /dev/null %s %s' % (
+            self.path(IQN), self.path(OTHER))], self.commands.ran)
+
+    def test_one(self):
+        for iqn in (IQN, OTHER):
+            self.target(iqn)
+        self.commands.hang('cat /dev/null ' + self.path(IQN))
+        self.assertEqual([IQN], self.hanging())
+        self.assertEqual([], self.hanging('iqn.y'))
+
+    def test_what_has_just_gone_does_not_hang(self):
+        self.target(IQN)
+        self.commands.answer('cat', code=1)
+        self.assertEqual([], self.hanging())
