@@ -13,6 +13,7 @@ _UUID = r'[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
 _HANDLE = re.compile('localclone-(%s)' % _UUID)
 _CLONE = re.compile('localclone-clone-(%s)' % _UUID)
 _METADATA = re.compile('localclone-meta-(%s)' % _UUID)
+_DEVICE = re.compile('localclone-(clone-|absent-)?%s' % _UUID)
 _EXPORT = re.compile(r'\S*(localclone-%s|volume-%s-[0-9a-f]{8})' % (
     _UUID, _UUID))
 
@@ -121,7 +122,7 @@ def volume_of_remote_iqn(prefix: str, iqn: str) -> str | None:
 
 def is_device(name: str) -> bool:
     """Whether a device-mapper device of this name can be the driver's own."""
-    return bool(volume_of_handle(name) or shadow_of_clone(name))
+    return bool(_DEVICE.fullmatch(name))
 
 
 def is_iqn(iqn: str) -> bool:

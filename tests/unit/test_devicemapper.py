@@ -10,6 +10,7 @@ import testtools
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
+from cinder_localclone import names
 from cinder_localclone.privileged import devicemapper
 from tests.unit import commands
 
@@ -227,6 +228,12 @@ class ForeignTest(Case):
         self.assertRaises(exceptions.Foreign, devicemapper.create, H, 'x',
                           TABLE, 30)
         self.assertEqual([], self.commands.ran)
+
+    def test_all_of_the_drivers_own(self):
+        for name in (names.handle, names.clone, names.absent_source):
+            own = name('00000001-0000-4000-8000-000000000000')
+            devicemapper.create(own, names.device_uuid(own), TABLE, 30)
+        self.assertEqual(3, len(self.commands.ran))
 
 
 class SendTest(Case):
