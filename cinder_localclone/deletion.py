@@ -93,8 +93,11 @@ def _remove(node: nodes.Node, context: ports.Context,
     remains = node.records.remains_of(move.volume_id if move else volume.id)
     if move is None:
         # A move that failed may have left its export of the handle.
-        for each in remains:
+        for each in [left for volume_id in handles
+                     for left in node.records.remains_of(volume_id)]:
             node.exports.withdraw_source(each)
+        # One that has ended may have done so, too.
+        node.exports.withdraw_strays(node.records.is_move)
         for volume_id in handles:
             node.stack.remove_handle(volume_id)
         removal.remove_volume_lv(node, volume.name, volume.size)

@@ -184,6 +184,12 @@ class Exports:
                     for iqn in sorted(unnamed)
                     if at_once or iqn not in self._offered])
 
+    def is_last(self, volume_id: str, initiator: str | None) -> bool:
+        """Whether no other initiator has what is about to be withdrawn."""
+        served = self.remote().get(volume_id, set())
+        return bool(served) and (initiator is None or served == {
+            names.remote_iqn(self.prefix, volume_id, initiator)})
+
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
         """Stop serving a volume to one initiator, or (None) to all.
 

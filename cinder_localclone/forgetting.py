@@ -50,6 +50,8 @@ def plan(records: ports.OperatorRecords, host: str, heir: str,
              for step in _of_move(records, host, move, copied)]
     current = {move.volume_id: move for move in moves if not move.is_over}
     for volume in records.volumes_of(host):
+        if volume_utils.extract_host(volume.host) != host:
+            continue  # the database's match is wider: "_", case, pools
         move = current.get(volume.id)
         if not (move and _goes_back(move, host)):
             steps.append(_of_volume(records, volume, move, heir))

@@ -27,7 +27,8 @@ class OperatorRecords(records.Records):
                 cinder_context.get_admin_context()) as session:
             row = self._row(session, volume.id, lock=True)
             if (row is None or row.host != volume.host
-                    or row.name_id != volume.name_id):
+                    or row.name_id != volume.name_id
+                    or self._is_begun(session, row)):
                 raise exceptions.StaleMove(volume=volume.id)
             service = self._service_row(session, heir)
             row.host, row.cluster_name = heir, None
@@ -35,6 +36,12 @@ class OperatorRecords(records.Records):
             if service:
                 row.service_uuid = service.uuid
                 row.availability_zone = service.availability_zone
+
+    def _is_begun(self, session: records.Session, row: records.Row) -> bool:
+        """Whether a move's source would be lost with the volume's home."""
+        moves = [records._to_move(shadow, row)
+                 for shadow in self._shadows(session, row.id)]
+        return any(not (move.is_over or move.committed) for move in moves)
 
     def forget_service(self, host: str) -> bool:
         """A volume service is not expected any more, until it starts again.

@@ -204,6 +204,9 @@ class Exports(typing.Protocol):
                          at_once: bool = False) -> bool:
         """Stop serving what no attachment names, unless it is new."""
 
+    def is_last(self, volume_id: str, initiator: str | None) -> bool:
+        """Whether no other initiator has what is about to be withdrawn."""
+
     def problem(self) -> str:
         """Why the target of this node can't be changed; '' if it can."""
 

@@ -5,7 +5,7 @@ The same code runs at start-up, periodically, after each call of a peer and
 for an operator's repair. Nothing here depends on how far an earlier run got.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 import contextlib
 import functools
 
@@ -132,7 +132,8 @@ class Reconciler:
                 host=self.node.host)
         self.node.stack.ensure_handle_on_lv(
             volume_id, volume.name, volume.size << 30)
-        self.settle_exports(volume, None)
+        with _trouble_with_exports(volume_id):
+            self.settle_exports(volume, None)
 
     def settle_exports(self, volume: ports.Volume, move: state.Move | None
                        ) -> None:
@@ -189,7 +190,8 @@ class Reconciler:
                         not destination.is_complete_alone(self.node, move)):
                     raise
             else:
-                self.settle_exports(volume, move)
+                with _trouble_with_exports(move.volume_id):
+                    self.settle_exports(volume, move)
                 if move.phase is Phase.STARTING:
                     self.node.stack.set_hydration(move.shadow_id, False)
                     self._roll_back_if_dropped(move, volume)
@@ -244,9 +246,10 @@ class Reconciler:
         self.node.stack.ensure_handle_on_lv(
             move.volume_id, move.source_lv, move.size_bytes)
         if move.committed:
-            self.node.exports.offer_source(move)
-            if volume is not None:
-                self.settle_exports(volume, move)
+            with _trouble_with_exports(move.volume_id):
+                self.node.exports.offer_source(move)
+                if volume is not None:
+                    self.settle_exports(volume, move)
             if move.phase is Phase.STARTING and volume is not None:
                 self._release_if_detached(move, volume)
         else:
@@ -370,3 +373,14 @@ class Reconciler:
                           {'volume': volume_id, 'error': exc},
                           exc_info=not isinstance(
                               exc, exceptions.LocalCloneError))
+
+
+@contextlib.contextmanager
+def _trouble_with_exports(volume_id: str) -> Iterator[None]:
+    """Trouble with the target stops no copy, and nothing that is local."""
+    try:
+        yield
+    except exceptions.LocalCloneError as exc:
+        LOG.error('The exports of volume %(volume)s could not be brought in '
+                  'line with its attachments, will retry: %(error)s',
+                  {'volume': volume_id, 'error': exc})

@@ -242,7 +242,9 @@ class Stack:
         :raises MetadataLost: as ensure_clone
         """
         devices = self.devices()
-        if names.clone(move.shadow_id) in devices:
+        clone = devices.get(names.clone(move.shadow_id))
+        if clone and clone.target == 'clone' and not clone.suspended:
+            self._disable_discards(move)
             return False
         absent = names.absent_source(move.shadow_id)
         if absent not in devices:

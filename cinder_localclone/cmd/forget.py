@@ -70,7 +70,7 @@ class Forget(base.Command):
     @staticmethod
     def _heir(backend, host):
         """This node, with its pool: it gets the volumes that are lost."""
-        if backend.nodes().get(host):
+        if backend.records.services().get(host):
             raise base.CommandError(
                 'The volume service %s is up. Nothing was changed. To take a '
                 'node out of service, move its volumes away first.' % host)
@@ -78,6 +78,11 @@ class Forget(base.Command):
             raise base.CommandError(
                 '%s is this node. Nothing was changed; run it on another one.'
                 % host)
+        if host.partition('@')[2] != backend.name:
+            raise base.CommandError(
+                '%s is no node of the backend %s: name its volume service '
+                'as "doctor" does, without a pool. Nothing was changed.' % (
+                    host, backend.name))
         answer, problem = backend.ask(backend.host, 'describe')
         if answer is None:
             raise base.CommandError(

@@ -35,5 +35,6 @@ def _remove_source(node: nodes.Node, move: state.Move) -> None:
     # A move that failed may have left its export of the same handle.
     for each in node.records.remains_of(move.volume_id):
         node.exports.withdraw_source(each)
+    node.exports.withdraw_strays(node.records.is_move)
     removal.remove_handle(node, move, move.source_lv)
     removal.remove_volume_lv(node, move.source_lv, move.size_gib)

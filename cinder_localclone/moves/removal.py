@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removing what a move, or a volume, has on a node."""
 
+from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import state
@@ -15,11 +16,14 @@ def stop_serving(node: nodes.Node, volume_id: str, initiator: str | None
     the session goes first, and what waits for it fails.
     """
     move = node.records.move_of(volume_id)
-    if (move and move.committed and move.phase in state.READS_SOURCE
-            and move.destination == node.host
-            and node.exports.serving(volume_id)[1]):
-        node.sessions.end_if_down(move)
-    node.exports.withdraw_volume(volume_id, initiator)
+    try:
+        if (move and move.committed and move.phase in state.READS_SOURCE
+                and move.destination == node.host
+                and node.exports.is_last(volume_id, initiator)
+                and checks.users(node, volume_id) == 1):
+            node.sessions.end_if_down(move)
+    finally:
+        node.exports.withdraw_volume(volume_id, initiator)
 
 
 def tear_down(node: nodes.Node, move: state.Move) -> None:
@@ -31,8 +35,9 @@ def tear_down(node: nodes.Node, move: state.Move) -> None:
     node.sessions.detach(move)
     remove_handle(node, move, move.destination_lv)
     node.stack.remove_clone(move.shadow_id)
-    node.stack.remove_lv(names.metadata_lv(move.shadow_id))
+    # The metadata LV goes last: without it the LV would count as complete.
     remove_volume_lv(node, move.destination_lv, move.size_gib)
+    node.stack.remove_lv(names.metadata_lv(move.shadow_id))
 
 
 def remove_handle(node: nodes.Node, move: state.Move, lv: str) -> None:

@@ -7,6 +7,7 @@ are: the kernel's Documentation/target/tcm_mod_builder.rst, targetcli(8).
 """
 
 from collections.abc import Iterator
+from concurrent import futures
 import json
 import os
 
@@ -54,16 +55,19 @@ def hanging(prefix: str, timeout: float) -> list[str]:
     Whoever changes a target holds its lock, which each look at one of its
     parameters takes as well (iscsi_target_configfs.c).
 
-    :param timeout: seconds for each; a command that waits for it can be
-        killed
+    :param timeout: seconds, twice: for all together, then for each; a
+        command that waits for a target can be killed
     """
     probes = {iqn: [os.path.join(ROOT, *tpg, 'param', 'MaxConnections')
                     for tpg in _groups(iqn)]
               for iqn in _targets() if iqn.startswith(prefix)}
     if _answer(sum(probes.values(), []), timeout):
         return []
-    return [iqn for iqn, paths in probes.items()
-            if not _answer(paths, timeout)]
+    # Side by side: whoever asks waits for one more, however many hang.
+    with futures.ThreadPoolExecutor(16) as probing:
+        answers = probing.map(lambda paths: _answer(paths, timeout),
+                              probes.values())
+        return [iqn for iqn, answer in zip(probes, answers) if not answer]
 
 
 def _answer(paths: list[str], timeout: float) -> bool:

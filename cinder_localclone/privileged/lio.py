@@ -57,6 +57,7 @@ class Changes:
         :raises TargetTimeout: if it hangs, or one before it
         """
         self._check(what)
+        until = time.monotonic() + TIMEOUT
         if not self._turn.acquire(timeout=TIMEOUT):
             raise exceptions.TargetTimeout(seconds=TIMEOUT)
         try:
@@ -65,7 +66,8 @@ class Changes:
             threading.Thread(target=_work, args=(work, change), name='lio',
                              daemon=True).start()
             try:
-                return work.result(TIMEOUT)
+                return work.result(max(until - time.monotonic(),
+                                       TIMEOUT / 20))
             except futures.TimeoutError:
                 self._hanging[what] = work, time.time()
                 raise exceptions.TargetTimeout(seconds=TIMEOUT)
@@ -188,7 +190,8 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     if store and (store.udev_path != device or store.wwn != serial):
         store.delete()  # with what serves it: it is not this device
         store = None
-    if store is None:
+    new = store is None
+    if new:
         _remove_empty_backstores()
         store = rtslib_fb.BlockStorageObject(name, dev=device, wwn=serial)
     elif _as_asked(target, store, initiator, readonly, user, password):
@@ -198,7 +201,9 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
         return False
     _remove(target, None)
     try:
-        _pass_discards(store, device)
+        # Before Linux 6.0 only a new store looks at its device.
+        with contextlib.suppress(*(() if new else (rtslib_fb.RTSLibError,))):
+            _pass_discards(store, device)
         target = rtslib_fb.Target(rtslib_fb.FabricModule('iscsi'), iqn)
         tpg = rtslib_fb.TPG(target, 1)
         tpg.set_attribute('authentication', 1)

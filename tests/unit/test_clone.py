@@ -124,7 +124,7 @@ class CloneTest(test_stack.Case):
     def test_without_its_source_one_that_is_there_is_left(self):
         self.clone(source='8:16')
         self.assertFalse(self.stack.ensure_clone_alone(MOVE))
-        self.assertEqual([], self.changes())
+        self.assertEqual([DISCARDS], self.changes())
 
     def test_without_its_source_the_metadata_counts(self):
         self.ran.block.head_is_zero.return_value = True
@@ -193,3 +193,26 @@ class CloneTest(test_stack.Case):
         self.ran.block.completed_reads.return_value = 4711
         self.assertEqual(4711, self.stack.completed_reads('/dev/sda'))
         self.ran.block.completed_reads.assert_called_once_with('/dev/sda')
+
+    def alone(self):
+        return self.stack.ensure_clone_alone(
+            dataclasses.replace(MOVE, committed=True))
+
+    def test_alone_suspended(self):
+        self.clone(source='8:16')
+        handle, clone = self.stack.devices().values()
+        self.devices(handle, dataclasses.replace(clone, suspended=True))
+        self.alone()
+        self.assertEqual(1, len([c for c in self.ran.mock_calls if
+                                 'replace_suspended' in str(c)]))
+
+    def test_alone_without_table(self):
+        self.devices(device(names.clone(SHADOW), '253:6', ''))
+        self.alone()
+        self.assertEqual(1, len([c for c in self.ran.mock_calls if
+                                 'replace_suspended' in str(c)]))
+
+    def test_alone_discards(self):
+        self.clone(source='8:16')
+        self.alone()
+        self.assertIn(DISCARDS, self.ran.mock_calls)

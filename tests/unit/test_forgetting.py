@@ -175,6 +175,22 @@ class ForgettingTest(test_remains.Base):
         self.assertRaises(exceptions.StaleMove, step.act)
         self.check(world, volume, expected)
 
+    def test_heir_is_the_source(self):
+        world, volume, _expected = self.begin()
+        world.nodes[A].move(volume, B)
+        self.lose(world.nodes[B])
+        for step in forgetting.plan(world.nodes[A].node.records._inner, B,
+                                    A + '#p', lambda move: None):
+            step.act and step.act()
+        world.settle()
+        self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
+        volume.status = 'deleting'
+        deletion.delete(world.nodes[A].node, None, volume)
+        del world.volumes[volume.id]
+        world.settle()
+        self.assertEqual(({}, {}, {}), (
+            world.shadows, world.nodes[A].lvs, world.nodes[A].devices))
+
 
 class CommandTest(test_remains.Base):
 
@@ -183,7 +199,10 @@ class CommandTest(test_remains.Base):
         self.world, self.volume, self.expected = self.begin()
         self.backend = mock.MagicMock(host=C)
         self.backend.records = self.world.nodes[C].node.records._inner
-        self.backend.nodes.return_value = {A: True, B: False, C: True}
+        self.backend.name = 'l'
+        self.up = {A: True, B: False, C: True}
+        self.backend.records.services = lambda: self.up
+        self.backend.nodes.return_value = self.up
         self.backend.ask.return_value = {'host': C + '#p'}, ''
         self.useFixture(fixtures.MockPatchObject(
             main.LocalClone, 'backend', return_value=self.backend))
@@ -240,3 +259,11 @@ class CommandTest(test_remains.Base):
         self.assertIn('did not answer', self.run_command(B, '--yes')[1])
         self.assertEqual(A, self.world.home(self.volume).host)
         self.services.assert_not_called()
+
+    def test_of_another_backend_that_is_up(self):
+        other = self.world.create_volume(B)
+        other.host = 'ctrl@lvm#p'
+        self.backend.records.services = lambda: {
+            A: True, C: True, 'ctrl@lvm': True}
+        code, _said = self.run_command('ctrl@lvm', '--yes')
+        self.assertEqual(('ctrl@lvm#p', 1), (other.host, code))

@@ -11,6 +11,7 @@ from cinder.tests.unit import utils
 import ddt
 
 from cinder_localclone import exceptions
+from cinder_localclone import forgetting
 from cinder_localclone import operator_records
 from cinder_localclone import records
 from cinder_localclone import state
@@ -335,3 +336,25 @@ class RecordsTest(test.TestCase):
         self.attachment('n1', fake.UUID1)
         self.records.drop_live_attachment(self.volume.id, 'n2')
         self.assertEqual(3, len(self.reload().volume_attachment))
+
+    def test_a_host_with_its_pool_is_no_node_to_forget(self):
+        # nodes().get('a@l#p') is None, so it is not refused as "up".
+        self.assertEqual([], forgetting.plan(
+            self.records, A + '#p', 'c@l#p', lambda move: None))
+
+    def test_a_host_that_is_alike_is_not_forgotten(self):
+        self.volume.host = 'node-1@l#p'
+        self.volume.save()
+        self.assertEqual([], forgetting.plan(
+            self.records, 'node_1@l', 'c@l#p', lambda move: None))
+
+    def test_not_given_up_while_a_move_from_it_is_begun(self):
+        moving = self.begin()
+        volume = self.reload()
+        self.assertRaises(exceptions.StaleMove,
+                          self.records.give_up, volume, 'c@l#p')
+        # The operator repeats the command: it must see the move as A's.
+        self.assertEqual([A], [each.source for each in
+                               self.records.moves_of(A)])
+        self.records.advance(moving, Event.FAILED)
+        self.records.give_up(volume, 'c@l#p')

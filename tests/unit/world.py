@@ -266,7 +266,7 @@ class _Acting:
               'remains_of',
               'source_location', 'serving', 'offered', 'completed_reads',
               'remote', 'portal', 'withdraw_volume', 'withdraw_unnamed',
-              'is_move', 'services', 'problem')
+              'is_move', 'is_last', 'services', 'problem')
 
     def __init__(self, node, inner):
         self._node = node
@@ -459,6 +459,11 @@ class SimExports:
     def offer_again(self, volume_id, initiator, properties):
         assert names.handle(volume_id) in self.node.devices
         self.node.remote.add((volume_id, initiator))
+
+    def is_last(self, volume_id, initiator):
+        left = [each for each in self.node.remote if each[0] == volume_id]
+        return bool(left) and (
+            initiator is None or left == [(volume_id, initiator)])
 
     def withdraw_volume(self, volume_id, initiator):
         gone = {each for each in self.node.remote if each[0] == volume_id

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What moves leave behind, and who meets it."""
+
+import types
+import uuid
+
+import testtools
+
+from cinder_localclone import deletion
+from cinder_localclone.lvm import reports
+from cinder_localclone import names
+from cinder_localclone import restore
+from cinder_localclone import stack as stacks
+from cinder_localclone import survey
+from tests.unit import commands
+from tests.unit import test_remains
+from tests.unit.test_stack import SHADOW
+
+A, B, C = test_remains.A, test_remains.B, test_remains.C
+
+
+class RemoveCloneTest(testtools.TestCase):
+    """The stack over the privileged daemon's own code, which may refuse."""
+
+    def setUp(self):
+        super().setUp()
+        self.commands = self.useFixture(commands.Commands())
+        self.stack = stacks.Stack('g', None, 'g', 30, 'h')
+
+    def test_remove_clone(self):
+        self.stack.remove_clone(SHADOW)
+
+    def test_absent_is_own(self):
+        self.assertTrue(names.is_device(names.absent_source(SHADOW)))
+
+
+class DeletionTest(test_remains.Base):
+
+    def test_export_of_a_failed_move_that_has_ended(self):
+        """the cast that tells the source so is lost, or is late."""
+        world, volume, _expected = self.begin()
+        self.fail_to_prepare(world, volume)
+        world.nodes[B].gone = world.nodes[B].dead = False
+        world.nodes[B].reconciler.converge(volume.id)
+        self.assertEqual({}, world.shadows)
+        volume.status = 'deleting'
+        deletion.delete(world.nodes[A].node, None, volume)
+        self.assertEqual({}, world.nodes[A].lvs)
+
+    def test_after_cinders_migration_beside_remains(self):
+        """the remains are those of the other row; B is gone for good."""
+        world, volume, _expected = self.begin()
+        self.fail_to_prepare(world, volume)
+        other = types.SimpleNamespace(**vars(volume))
+        other.id = str(uuid.uuid4())
+        other.name, other.name_id = volume.name, volume.name_id
+        other.status = 'deleting'
+        world.volumes[other.id] = other
+        # What Cinder's migration leaves: the rows have changed places.
+        volume.host, volume.name = 'x@lvm#p', 'volume-' + other.id
+        volume.name_id = other.id
+        deletion.delete(world.nodes[A].node, None, other)
+        self.assertEqual({}, world.nodes[A].lvs)
+
+    def test_back_beside_an_export_of_a_failed_move(self):
+        """the same export holds the handle of a source to be removed."""
+        world, volume, expected = self.begin()
+        self.fail_to_prepare(world, volume)
+        world.nodes[B].gone = world.nodes[B].dead = False
+        world.nodes[B].reconciler.converge(volume.id)
+        world.nodes[A].move(volume, C)
+        world.nodes[C].reconciler.converge(volume.id)
+        world.nodes[C].hydrate()
+        world.nodes[C].reconciler.converge(volume.id)
+        world.nodes[C].move(volume, A)
+        self.verify(world, volume, expected)
+
+
+class TearDownTest(test_remains.Base):
+
+    def test_cut_within_a_tear_down(self):
+        """What is not hydrated is never given out by itself."""
+        world, volume, _expected = self.begin()
+        self.fail_to_prepare(world, volume)
+        b = world.nodes[B]
+        b.gone = b.dead = False
+        stack, failed = b.node.stack._inner, self.remains(world, volume)[0]
+        remove_lv, given = stack.remove_lv, []
+
+        def removes(name):
+            remove_lv(name)
+            # The power goes here: what does a boot give out?
+            present = survey.Survey({
+                lv: reports.LogicalVolume(
+                    'g', lv, 1 << 30, '', frozenset(names.tags(
+                        volume=volume.id))) for lv in b.lvs}, {})
+            given.extend(local.lv for local in restore.plan(present)
+                         if not local.reason and local.move is None)
+        stack.remove_lv = removes
+        test_remains.remains.take_down(b.node, failed)
+        self.assertEqual([], given)

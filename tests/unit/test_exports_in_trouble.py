@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports and the target when something else hangs, or goes on."""
+
+import threading
+import time
+import types
+from unittest import mock
+
+import fixtures
+import testtools
+
+from cinder_localclone.dm import tables
+from cinder_localclone import exceptions
+from cinder_localclone import export
+from cinder_localclone.moves import removal
+from cinder_localclone import names
+from cinder_localclone.privileged import configfs
+from cinder_localclone.privileged import devicemapper
+from cinder_localclone.privileged import lio
+from cinder_localclone import stack as stacks
+from cinder_localclone import state
+from tests.unit import commands
+from tests.unit import test_lio
+from tests.unit import test_reconcile
+from tests.unit import test_served
+
+V, S = test_served.V, test_served.S
+ABSENT = names.absent_source(S)
+
+
+class AbsentTest(testtools.TestCase):
+    """The daemon refuses a device of the driver's own."""
+
+    def setUp(self):
+        super().setUp()
+        self.commands = self.useFixture(commands.Commands())
+
+    def test_created(self):
+        devicemapper.create(ABSENT, names.device_uuid(ABSENT), '0 8 error',
+                            30)
+
+    def test_clone_is_removed(self):
+        self.commands.answer('dmsetup remove', code=1, err='No such device')
+        stack = stacks.Stack('g', 'p', 'g', 30, 'h')
+        stack.remove_clone(S)
+
+
+class StopServingTest(testtools.TestCase):
+    """A blip of the source's session is no reason for EIO."""
+
+    def setUp(self):
+        super().setUp()
+        self.node = mock.Mock(host=test_served.E)
+        self.node.records.move_of.return_value = test_served.moving(
+            state.Phase.MIGRATING, True)
+        self.exports = export.Exports('iqn.x:', '192.0.2.1', 3260)
+        self.node.exports = self.exports
+        self.served, self.opened = [], 1
+        self.node.stack.devices.side_effect = lambda: {
+            names.handle(V): tables.Device(
+                names.handle(V), '', '253:1', self.opened, False)}
+        self.useFixture(fixtures.MockPatchObject(
+            self.exports, '_targets', lambda: [
+                {'iqn': names.remote_iqn('iqn.x:', V, each),
+                 'devices': [names.handle_path(V)]} for each in self.served]))
+        self.useFixture(fixtures.MockPatchObject(
+            export, '_unused', lambda: set()))
+        self.lio = self.useFixture(
+            fixtures.MockPatchObject(export, 'lio')).mock
+
+    def test_reader_at_home_ends_while_a_remote_guest_goes_on(self):
+        """Nothing is withdrawn, but D's guest loses the source."""
+        self.served, self.opened = ['iqn.D'], 1
+        removal.stop_serving(self.node, V, 'iqn.E')
+        self.lio.unexport.assert_not_called()
+        self.node.sessions.end_if_down.assert_not_called()
+
+    def test_old_host_of_a_live_migration_between_remote_hosts(self):
+        self.served, self.opened = ['iqn.D1', 'iqn.D2'], 1
+        removal.stop_serving(self.node, V, 'iqn.D1')
+        self.node.sessions.end_if_down.assert_not_called()
+
+    def test_guest_that_migrated_from_a_remote_host_to_here(self):
+        self.served, self.opened = ['iqn.D'], 2
+        removal.stop_serving(self.node, V, 'iqn.D')
+        self.node.sessions.end_if_down.assert_not_called()
+
+    def test_trouble_with_the_initiator_leaves_no_export(self):
+        self.served = ['iqn.D']
+        self.node.sessions.end_if_down.side_effect = (
+            exceptions.CommandFailed(command='iscsiadm', code=20, stderr=''))
+        try:
+            removal.stop_serving(self.node, V, 'iqn.D')
+        except exceptions.CommandFailed:
+            pass
+        self.lio.unexport.assert_called_once_with(
+            names.remote_iqn('iqn.x:', V, 'iqn.D'), names.handle(V))
+
+
+class OldKernelTest(test_lio.Case):
+
+    def test_second_target_of_a_store_made_on_a_clone(self):
+        self.discards(0)
+        test_lio.export()
+        self.discards(1 << 24)  # the copy is complete
+        self.lio.refuses['emulate_tpu'] = 99
+        self.assertTrue(test_lio.export(iqn=test_lio.OTHER_IQN))
+
+
+class HangingTest(test_lio.Case):
+
+    def test_within_the_time_limit(self):
+        """'Seconds for one change, with those that wait before it.'"""
+        self.useFixture(fixtures.MockPatchObject(lio, 'TIMEOUT', 0.4))
+        changes, stop = lio.Changes(), threading.Event()
+        self.addCleanup(stop.set)
+
+        def hang(what):
+            try:
+                changes.make(what, stop.wait)
+            except exceptions.TargetTimeout:
+                pass
+        threading.Thread(target=hang, args=('a',), daemon=True).start()
+        time.sleep(0.05)
+        begun = time.monotonic()
+        hang('b')
+        self.assertLess(time.monotonic() - begun, 0.5)
+
+    def test_description_comes_in_time(self):
+        """Troubles keep no move from a node; nor does looking for them."""
+        for n in range(lio.MOST_HANGING):
+            (self.root / 'target' / 'iscsi' / ('iqn.x:%d' % n) /
+             'tpgt_1').mkdir(parents=True)
+        self.useFixture(fixtures.MockPatchObject(
+            export, 'PROBE_TIMEOUT', 0.2))
+
+        def run(*argv, timeout, **more):
+            time.sleep(timeout)
+            raise exceptions.CommandTimeout(command='cat', seconds=timeout)
+        self.useFixture(fixtures.MockPatchObject(
+            configfs.process, 'run', run))
+        begun = time.monotonic()
+        export.Exports('iqn.x:', '192.0.2.1', 3260).problem()
+        # Twice the time limit, not once more for each that hangs.
+        self.assertLess(time.monotonic() - begun, 3 * 0.2)
+
+
+class HydrationTest(test_reconcile.Base):
+
+    def test_the_target_holds_up_no_copy(self):
+        """Three other volumes' targets hang; this one only has an export."""
+        B = test_reconcile.B
+        self.a.move(self.volume, B)
+        self.volume.status = 'in-use'
+        self.volume.volume_attachment = [types.SimpleNamespace(
+            connector={'host': 'x', 'initiator': 'iqn.x'},
+            mountpoint=None, instance_uuid='vm',
+            connection_info={
+                'driver_volume_type': 'iscsi', 'target_iqn': 'iqn.x',
+                'target_portal': 'portal of ' + B})]
+        with mock.patch.object(
+                self.b.node.exports, 'offer_again',
+                side_effect=exceptions.TargetHangs(target='x', since='y')), (
+                    mock.patch.object(self.b.reconciler, '_is_copied',
+                                      return_value=False)) as copied:
+            try:
+                self.b.reconciler.converge(self.volume_id)
+            except exceptions.TargetHangs:
+                pass
+        copied.assert_called()
