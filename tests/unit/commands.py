@@ -4,6 +4,7 @@
 import shlex
 
 import fixtures
+import testtools
 
 from cinder_localclone import exceptions
 from cinder_localclone import privileged
@@ -56,3 +57,15 @@ class Commands(fixtures.Fixture):
                     answer[4] -= 1
                 return out, code, err
         return '', 0, ''
+
+
+class Case(testtools.TestCase):
+    """Base of tests of what is run, with a time limit of 30 seconds."""
+
+    def setUp(self):
+        super().setUp()
+        self.commands = self.useFixture(Commands())
+
+    def assertRan(self, *lines):
+        self.assertEqual(list(lines), self.commands.ran)
+        self.assertEqual([30] * len(lines), self.commands.limits)

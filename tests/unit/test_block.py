@@ -16,15 +16,7 @@ from tests.unit import commands
 VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
 
 
-class CommandsTest(testtools.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.commands = self.useFixture(commands.Commands())
-
-    def assertRan(self, *lines):
-        self.assertEqual(list(lines), self.commands.ran)
-        self.assertEqual([30] * len(lines), self.commands.limits)
+class CommandsTest(commands.Case):
 
     def test_head_is_read_from_the_disk(self):
         block.read_head('/dev/x', 1 << 20, 30)

@@ -6,7 +6,6 @@ from unittest import mock
 
 import ddt
 import fixtures
-import testtools
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
@@ -19,19 +18,8 @@ H = 'localclone-00000001-0000-4000-8000-000000000000'
 C = 'localclone-clone-00000002-0000-4000-8000-000000000000'
 
 
-class Case(testtools.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.commands = self.useFixture(commands.Commands())
-
-    def assertRan(self, *lines):
-        self.assertEqual(list(lines), self.commands.ran)
-        self.assertEqual([30] * len(lines), self.commands.limits)
-
-
 @ddt.ddt
-class SurveyTest(Case):
+class SurveyTest(commands.Case):
     """A device that is removed while dmsetup asks for all of them."""
 
     def fail(self, text, times=None):
@@ -62,7 +50,7 @@ class SurveyTest(Case):
         self.assertEqual(20, len(self.commands.ran))
 
 
-class SwapTableTest(Case):
+class SwapTableTest(commands.Case):
     """A handle under a guest is never left suspended."""
 
     def swap(self):
@@ -103,7 +91,7 @@ class SwapTableTest(Case):
         self.undone()
 
 
-class ReplaceSuspendedTest(Case):
+class ReplaceSuspendedTest(commands.Case):
     """The kernel copies a clone's bitmap at load: a live one goes stale."""
 
     LINES = ('dmsetup suspend ' + C,
@@ -134,7 +122,7 @@ class ReplaceSuspendedTest(Case):
         self.assertRan(self.LINES[0])
 
 
-class PathTest(Case):
+class PathTest(commands.Case):
     """The path of a handle leads to the handle, whoever has turned it."""
 
     def setUp(self):
@@ -170,7 +158,7 @@ class PathTest(Case):
         self.assertEqual([], self.os.mock_calls)
 
 
-class CommandsTest(Case):
+class CommandsTest(commands.Case):
 
     def test_create(self):
         devicemapper.create(H, 'LOCALCLONE-' + H, TABLE, 30)
@@ -211,7 +199,7 @@ class CommandsTest(Case):
                        'dmsetup targets')
 
 
-class ForeignTest(Case):
+class ForeignTest(commands.Case):
 
     def test_nothing_but_the_drivers_own(self):
         """LVM's devices, and others', are nobody's business here."""
@@ -236,7 +224,7 @@ class ForeignTest(Case):
         self.assertEqual(3, len(self.commands.ran))
 
 
-class SendTest(Case):
+class SendTest(commands.Case):
 
     def test_messages_without_a_process(self):
         open_ = self.useFixture(fixtures.MockPatchObject(

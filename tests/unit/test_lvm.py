@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is asked of LVM."""
 
-import testtools
-
 from cinder_localclone import exceptions
 from cinder_localclone.privileged import lvm
 from tests.unit import commands
@@ -11,15 +9,7 @@ JSON = '--reportformat json --units b --nosuffix '
 EXISTS = '  Logical Volume "v" already exists in volume group "g"'
 
 
-class LvmTest(testtools.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.commands = self.useFixture(commands.Commands())
-
-    def assertRan(self, *lines):
-        self.assertEqual(list(lines), self.commands.ran)
-        self.assertEqual([30] * len(lines), self.commands.limits)
+class LvmTest(commands.Case):
 
     def test_reports(self):
         self.commands.answer('lvs', 'lvs report')
