@@ -112,6 +112,7 @@ class _Backend:
     context = None
     peers = _Peers()
     records = types.SimpleNamespace(
+        services=lambda: {NODE1: True, NODE2: True},
         moves=lambda: list(MOVES.values()), remains_of=lambda volume_id: [],
         moves_of=lambda host: MOVES_OF.get(host, []),
         volumes_of=lambda host: VOLUMES_OF.get(host, []))
@@ -124,7 +125,7 @@ class _Backend:
         pass
 
     def nodes(self):
-        return {NODE1: True, NODE2: True}
+        return self.records.services()
 
     def ask(self, host, method, *arguments):
         return self.peers.answer(host, method, *arguments), ''
