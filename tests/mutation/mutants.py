@@ -114,9 +114,11 @@ class _Walk:
                 root = (prefix + node.name, first, node.end_lineno)
                 yield from self._function(node, root[0], root)
             elif not prefix and targets(node) and pure(node.value):
-                yield from self._node(
-                    node.value, ','.join(targets(node)), None,
-                    (node.lineno, node.end_lineno))
+                names = targets(node)
+                for value in (node.value.elts if len(names) > 1
+                              else [node.value]):
+                    yield from self._node(value, ','.join(names), None,
+                                          (node.lineno, node.end_lineno))
 
     def _function(self, node, name, root):
         body = node.body
@@ -155,8 +157,15 @@ class _Walk:
                 yield from self._block(value, name, root)
             else:
                 for child in value if isinstance(value, list) else [value]:
-                    if isinstance(child, ast.AST):
+                    if isinstance(child, ast.AST) and not is_type(
+                            node, child):
                         yield from self._node(child, name, root, lines)
+
+
+def is_type(node, child):
+    """Whether a part of an expression only says which type it has."""
+    return (isinstance(node, ast.Call) and child in node.args[:1]
+            and getattr(node.func, 'attr', '') == 'cast')
 
 
 def head_end(node):
