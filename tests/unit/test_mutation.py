@@ -173,6 +173,12 @@ class OperatorsTest(testtools.TestCase):
         self.assertEqual(['change-return'],
                          [each.operator for each in found(code)])
 
+    def test_a_decorator_but_for_what_it_leaves_behind(self):
+        code = ('def a(b):\n    x()\n    def c(d):\n        y()\n'
+                '    return c\n\n@a\ndef e():\n    z()\n')
+        self.assertEqual(['-        y()', '-    z()'],
+                         [each.diff[0] for each in found(code)])
+
     def test_constants_of_a_module(self):
         code = 'A = 1\n_B, C = 2, 3\nd = 4\nE = make(5)\nF: int = 6\n'
         self.assertEqual([], found(code, 'drop-element'))
