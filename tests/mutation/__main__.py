@@ -324,6 +324,8 @@ def go_on_in_venv():
 
 
 if __name__ == '__main__':
+    # A shell's background jobs ignore it; this must not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if '--list' not in sys.argv:

@@ -5,9 +5,9 @@ The id of a mutant has the file, the function, the operator and a digest of
 the lines it changes; the ones of equal lines are numbered. So it stays the
 same whatever is edited elsewhere, and is another once its lines are.
 
-Not mutated: what logs, what is raised (but that it is), docstrings,
-annotations, decorators, defaults of arguments, and what is in a class or a
-module without being a function or a CONSTANT.
+Not mutated: what logs, what is raised (but that it is), docstrings and
+annotations; and what happens only once, when a module is imported: decorators,
+defaults of arguments, classes and modules but for functions and CONSTANTS.
 """
 
 import ast
@@ -99,6 +99,10 @@ class _Walk:
 
     def __init__(self, source):
         self.source = source
+        self._decorators = {
+            each.id for node in ast.walk(source.tree)
+            for each in getattr(node, 'decorator_list', ())
+            if isinstance(each, ast.Name)}
 
     def module(self):
         yield from self._definitions(self.source.tree.body, '')
@@ -114,13 +118,17 @@ class _Walk:
                 root = (prefix + node.name, first, node.end_lineno)
                 yield from self._function(node, root[0], root)
             elif not prefix and targets(node) and pure(node.value):
-                yield from self._node(
-                    node.value, ','.join(targets(node)), None,
-                    (node.lineno, node.end_lineno))
+                names = targets(node)
+                for value in (node.value.elts if len(names) > 1
+                              else [node.value]):
+                    yield from self._node(value, ','.join(names), None,
+                                          (node.lineno, node.end_lineno))
 
     def _function(self, node, name, root):
         body = node.body
-        if ast.get_docstring(node) is not None:
+        if node.name in self._decorators:  # its own body is an import's
+            body = [each for each in body if isinstance(each, _FUNCTIONS)]
+        elif ast.get_docstring(node) is not None:
             body = body[1:]
         yield from self._block(body, name, root)
 
@@ -155,8 +163,15 @@ class _Walk:
                 yield from self._block(value, name, root)
             else:
                 for child in value if isinstance(value, list) else [value]:
-                    if isinstance(child, ast.AST):
+                    if isinstance(child, ast.AST) and not is_type(
+                            node, child):
                         yield from self._node(child, name, root, lines)
+
+
+def is_type(node, child):
+    """Whether a part of an expression only says which type it has."""
+    return (isinstance(node, ast.Call) and child in node.args[:1]
+            and getattr(node.func, 'attr', '') == 'cast')
 
 
 def head_end(node):

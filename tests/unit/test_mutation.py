@@ -167,13 +167,21 @@ class OperatorsTest(testtools.TestCase):
     def test_what_is_not_changed(self):
         code = ('@a(b=1)\ndef f(c: "d" = 1, *, e=True) -> "g":\n'
                 '    """Says something."""\n'
-                '    h: "i"\n    LOG.info("said", {"j": k()})\n'
+                '    h: "i" = typing.cast(j["k"], l)\n'
+                '    LOG.info("said", {"j": k()})\n'
                 '    return f"{l} m"\n')
         self.assertEqual(['change-return'],
                          [each.operator for each in found(code)])
 
+    def test_a_decorator_but_for_what_it_leaves_behind(self):
+        code = ('def a(b):\n    x()\n    def c(d):\n        y()\n'
+                '    return c\n\n@a\ndef e():\n    z()\n')
+        self.assertEqual(['-        y()', '-    z()'],
+                         [each.diff[0] for each in found(code)])
+
     def test_constants_of_a_module(self):
         code = 'A = 1\n_B, C = 2, 3\nd = 4\nE = make(5)\nF: int = 6\n'
+        self.assertEqual([], found(code, 'drop-element'))
         self.assertEqual(
             [('A', 'A = 2'), ('_B,C', '_B, C = 3, 3'),
              ('_B,C', '_B, C = 2, 4'), ('F', 'F: int = 7')],
