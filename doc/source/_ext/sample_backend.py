@@ -51,7 +51,8 @@ MOVES = {each.volume_id: each for each in (
 MOVES_OF = {NODE3: [
     _move(MOVING, SHADOW, state.Phase.MIGRATING, NODE3),
     _move(STARTING, OTHER_SHADOW, state.Phase.RELEASING, NODE3)]}
-VOLUMES_OF = {NODE3: [types.SimpleNamespace(id=QUIET, status='available')]}
+VOLUMES_OF = {NODE3: [types.SimpleNamespace(
+    id=QUIET, status='available', host=NODE3 + '#localclone')]}
 
 
 def _lv(name, size=20 * GIB):
