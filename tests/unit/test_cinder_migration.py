@@ -225,8 +225,8 @@ class SwappedByNovaTest(Base):
         self.assertEqual([
             mock.call.remove_handle(self.row.id),
             mock.call.remove_clone(self.moving.shadow_id),
-            mock.call.remove_lv(names.metadata_lv(self.moving.shadow_id)),
-            mock.call.remove_lv(self.deleted.name)], [
+            mock.call.remove_lv(self.deleted.name),
+            mock.call.remove_lv(names.metadata_lv(self.moving.shadow_id))], [
                 call for call in stack.mock_calls
                 if call[0].startswith('remove')])
         home.service.node.sessions.detach.assert_called_once_with(mock.ANY)
