@@ -74,12 +74,20 @@ def end_lab(name):
         take_down(lab)
 
 
-def told(lab, volume):
-    """The newest message to the owner of a volume; '' if there is none."""
+def messages(lab, volume):
+    """All that the owner of a volume was told: (when, text), newest first.
+
+    Cinder keeps whole seconds, and sorts those of one second by chance.
+    """
     found = lab.cinder('demo').get('/messages').json()['messages']
-    mine = [message['user_message'] for message in found
-            if message['resource_uuid'] == volume]
-    return mine[0] if mine else ''
+    return [(message['created_at'], message['user_message'])
+            for message in found if message['resource_uuid'] == volume]
+
+
+def told(lab, volume):
+    """What the owner was told in the newest second; '' if nothing was."""
+    found = messages(lab, volume)
+    return '\n'.join(text for when, text in found if when == found[0][0])
 
 
 class LabTest(testtools.TestCase):
