@@ -10,7 +10,6 @@ begun to its end. :mod:`.handlers` is what the nodes ask of each other,
 
 import typing
 
-from cinder.common import constants
 from cinder import exception
 from cinder.i18n import _
 from cinder import interface
@@ -20,9 +19,9 @@ from cinder.volume.drivers import lvm as cinder_lvm
 from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_log import log as logging
-from oslo_utils import units
 
 from cinder_localclone import assembly
+from cinder_localclone import capabilities
 from cinder_localclone import decision
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
@@ -307,31 +306,12 @@ class LocalCloneDriver(driver.VolumeDriver):
         capacity = (reports.Capacity(0, 0, 0, 0) if outage
                     else self.service.stack.capacity())
         thin = bool(self.service.stack.pool)
-        self._stats = {
-            'volume_backend_name': self.backend_name,
-            'vendor_name': 'Open Source',
-            'driver_version': self.VERSION,
-            'storage_protocol': constants.ISCSI,
-            'shared_targets': False,
-            'sparse_copy_volume': thin,
-            'pools': [{
-                'pool_name': self.backend_name,
-                'total_capacity_gb': capacity.total / units.Gi,
-                'free_capacity_gb': capacity.free / units.Gi,
-                'provisioned_capacity_gb': capacity.provisioned / units.Gi,
-                'reserved_percentage': conf.reserved_percentage,
-                'max_over_subscription_ratio':
-                    conf.max_over_subscription_ratio,
-                'thin_provisioning_support': thin,
-                'thick_provisioning_support': not thin,
-                'location_info': 'LocalCloneDriver:%s:%s' % (
-                    self.host, conf.volume_group),
-                'QoS_support': False,
-                'multiattach': False,
-                'online_extend_support': False,
-                'total_volumes': capacity.volumes,
-                'filter_function': self.get_filter_function(),
-                'goodness_function': self.get_goodness_function(),
-                'backend_state': 'down' if outage else 'up',
-            }],
-        }
+        self._stats = capabilities.stats(
+            self.backend_name, self.VERSION, thin, capabilities.pool(
+                self.backend_name, 'LocalCloneDriver:%s:%s' % (
+                    self.host, conf.volume_group), thin, capacity, outage, {
+                    'reserved_percentage': conf.reserved_percentage,
+                    'max_over_subscription_ratio':
+                        conf.max_over_subscription_ratio,
+                    'filter_function': self.get_filter_function(),
+                    'goodness_function': self.get_goodness_function()}))

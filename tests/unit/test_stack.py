@@ -9,6 +9,7 @@ import testtools
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
+from cinder_localclone import logical_volumes
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import stack
@@ -30,8 +31,10 @@ class Case(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.ran = mock.Mock()
-        for room in ('lvm', 'block', 'devicemapper'):
-            patched = mock.patch.object(stack, room, getattr(self.ran, room))
+        for module, room in ((logical_volumes, 'lvm'),
+                             (logical_volumes, 'block'), (stack, 'block'),
+                             (stack, 'devicemapper')):
+            patched = mock.patch.object(module, room, getattr(self.ran, room))
             patched.start()
             self.addCleanup(patched.stop)
         self.stack = stack.Stack('g', 'g-pool', 'fast', 30, host='b@l')
@@ -399,6 +402,6 @@ class SurveyTest(Case):
         self.ran.devicemapper.survey.assert_called_once_with(30)
 
     def test_host_name_by_default(self):
-        with mock.patch.object(stack.socket, 'gethostname',
+        with mock.patch.object(logical_volumes.socket, 'gethostname',
                                return_value='node1'):
             self.assertEqual('node1', stack.Stack('g', None, 'g', 30).host)

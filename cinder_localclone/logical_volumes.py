@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What LVM has on this node: volumes, move metadata, room for more.
+
+Every effect returns whether it did anything; "there already" is no error.
+Sizes are bytes. Everything here may raise CommandFailed or CommandTimeout.
+"""
+
+import socket
+
+from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
+from cinder_localclone import names
+from cinder_localclone.privileged import block
+from cinder_localclone.privileged import lvm
+from cinder_localclone import state
+
+
+class LogicalVolumes:
+    """The logical volumes of one backend on this node.
+
+    :param group: volume group of the volumes
+    :param pool: its thin pool; None for thick volumes
+    :param metadata_group: volume group of the moves' metadata
+    :param timeout: limit of each command, seconds
+    :param host: what errors call this node, which peers log, too; by
+        default its host name
+    """
+
+    def __init__(self, group: str, pool: str | None, metadata_group: str,
+                 timeout: float, host: str | None = None) -> None:
+        self.group = group
+        self.pool = pool
+        self.metadata_group = metadata_group
+        self.timeout = timeout
+        self.host = host or socket.gethostname()
+        self._groups = sorted({group, metadata_group})
+
+    # -- what there is
+
+    def lvs(self) -> dict[str, reports.LogicalVolume]:
+        """All LVs of the backend's groups, by name."""
+        return reports.parse_volumes(lvm.volumes(self._groups, self.timeout))
+
+    def free_space(self) -> reports.FreeSpace:
+        """What this node can take in."""
+        groups = reports.parse_groups(lvm.free(self._groups, self.timeout))
+        metadata = groups[self.metadata_group].free
+        if not self.pool:
+            return reports.FreeSpace(groups[self.group].free, metadata,
+                                     self.group == self.metadata_group)
+        return reports.FreeSpace(
+            reports.free_in_pool(self.lvs(), self.pool), metadata, False)
+
+    def capacity(self) -> reports.Capacity:
+        """What the scheduler is told."""
+        lvs = self.lvs()
+        group = reports.parse_groups(
+            lvm.free([self.group], self.timeout))[self.group]
+        return reports.capacity(lvs, self.group, group, self.pool)
+
+    def pool_usage(self) -> tuple[float, float]:
+        """Percent of the thin pool's data and metadata in use; 0 if none."""
+        return reports.parse_pool_usage(
+            lvm.volumes(self._groups, self.timeout), self.pool)
+
+    def pool_zeroes(self) -> bool:
+        """Whether the thin pool zeroes blocks before it hands them out."""
+        pool = self.lvs().get(self.pool or '')
+        return pool is not None and pool.zeroes
+
+    # -- changes
+
+    def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:
+        """Create the LV of a volume, thin or thick as configured.
+
+        It is tagged with the volume's id, for :mod:`.restore`. Once this
+        returns, the LV and all that was created before outlive a power cut.
+
+        :raises PoolDoesNotZero: if it would show what others have deleted
+        """
+        if self.pool and not self.pool_zeroes():
+            raise exceptions.PoolDoesNotZero(
+                pool='%s/%s' % (self.group, self.pool), host=self.host)
+        what = name, size_bytes, names.tags(volume=volume_id), self.timeout
+        created = (lvm.create_thin(self.group, self.pool, *what) if self.pool
+                   else lvm.create_thick(self.group, *what))
+        if created:
+            lvm.flush_pvs(self._groups, self.timeout)
+        return created
+
+    def activate(self, name: str) -> bool:
+        """Activate an LV, so that it has a device.
+
+        :returns: False also if there is no such LV
+        """
+        lv = self.lvs().get(name)
+        return lv is not None and self._activate(lv)
+
+    def device_of(self, name: str) -> str:
+        """The path of an LV of a volume, which is active afterwards.
+
+        :raises WrongDevice: if the path does not lead to the LV: whoever
+            writes there would write into a file, or to another
+        """
+        self.activate(name)
+        lv = self.lvs().get(name)
+        path = names.lv_path(self.group, name)
+        number = block.number(path)
+        if lv is None or not number or number != lv.number:
+            raise exceptions.WrongDevice(
+                path=path, found=number or 'nothing')
+        return path
+
+    def _activate(self, lv: reports.LogicalVolume) -> bool:
+        if lv.number:
+            return False
+        lvm.activate(lv.group, lv.name, self.timeout)
+        return True
+
+    def remove_lv(self, name: str) -> bool:
+        """Remove an LV, so that it does not come back after a power cut."""
+        group = (self.metadata_group if names.shadow_of_metadata(name)
+                 else self.group)
+        removed = lvm.remove(group, name, self.timeout)
+        if removed:
+            lvm.flush_pvs([group], self.timeout)
+        return removed
+
+    def create_metadata(self, move: state.Move) -> bool:
+        """Create the metadata LV and zero its head: once, marked by a tag.
+
+        More tags say what :mod:`.restore` needs to know of the move.
+        """
+        name = names.metadata_lv(move.shadow_id)
+        if not lvm.create_thick(
+                self.metadata_group, name,
+                move.geometry.metadata_bytes(move.size_bytes),
+                names.tags(
+                    volume=move.volume_id, geometry=move.geometry,
+                    source=move.source_iqn), self.timeout):
+            lv = self.lvs()[name]
+            activated = self._activate(lv)
+            if names.METADATA_READY in lv.tags:
+                return activated
+        block.zero_head(names.lv_path(self.metadata_group, name),
+                        self.timeout)
+        lvm.add_tag(self.metadata_group, name, names.METADATA_READY,
+                    self.timeout)
+        return True
+
+    def flush_lv(self, lv: str) -> None:
+        """Everything written to an LV so far is on stable storage then."""
+        block.flush(names.lv_path(self.group, lv), self.timeout)
