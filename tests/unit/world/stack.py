@@ -16,6 +16,16 @@ class SimStack:
 
     def __init__(self, node):
         self.node = node
+        self._insist = node.world.insist
+
+    def _insist_active(self, lv):
+        self._insist(lv in self.node.lvs and lv not in
+                     self.node.disk.inactive, 'LV has no device')
+
+    def _insist_unused(self, lv):
+        for device in self.node.devices.values():
+            self._insist(lv not in (device.get('below'), device.get('lv'),
+                                    device.get('metadata')), 'LV is in use')
 
     def survey(self):
         return survey.Survey(self.lvs(), self.devices())
@@ -58,19 +68,28 @@ class SimStack:
         return self.node.reads
 
     def create_lv(self, name, size, volume_id):
+        self._insist(size == disks.GIB, 'an LV of %d bytes', size)
         self.node.disk.create(name, volume_id, [disks.EMPTY] * disks.REGIONS)
 
     def activate(self, name):
-        assert name in self.node.lvs
+        self._insist(name in self.node.lvs, 'no such LV')
         self.node.disk.inactive.discard(name)
 
+    def clear(self, name, size_gib):
+        """Where volumes are thick."""
+        self._insist_unused(name)
+        self._insist(size_gib << 30 == disks.GIB, 'not all is cleared')
+        self.node.lvs[name][:] = [disks.CLEARED] * disks.REGIONS
+
     def remove_lv(self, name):
-        for device in self.node.devices.values():
-            assert name not in (device.get('below'), device.get('lv'),
-                                device.get('metadata')), 'LV is in use'
+        self._insist_unused(name)
         for volume in self.node.world.volumes.values():
-            assert name != volume.name or volume.status == 'deleting', (
-                'LV has the volume')
+            self._insist(name != volume.name or volume.status == 'deleting',
+                         'LV has the volume')
+        self._insist(
+            names.shadow_of_metadata(name) or name not in self.node.lvs
+            or set(self.node.lvs[name]) == {disks.CLEARED},
+            'the next owner can read what is removed')
         return self.node.disk.remove(name)
 
     def create_metadata(self, move):
@@ -79,9 +98,10 @@ class SimStack:
         self.activate(name)
 
     def ensure_clone(self, move, source):
+        self._insist(source is None or move.shadow_id in
+                     self.node.sessions, 'no such disk')
         for lv in (move.destination_lv, names.metadata_lv(move.shadow_id)):
-            assert lv in self.node.lvs, 'no such LV'
-            assert lv not in self.node.disk.inactive, 'LV is not active'
+            self._insist_active(lv)
         self.node.devices.setdefault(names.clone(move.shadow_id), {
             'shadow': move.shadow_id, 'lv': move.destination_lv,
             'metadata': names.metadata_lv(move.shadow_id),
@@ -107,10 +127,14 @@ class SimStack:
     def ensure_handle_on_lv(self, volume_id, lv, size):
         if lv not in self.node.lvs:
             raise exceptions.MissingData(what=lv, volume=volume_id, host='x')
+        self._insist(size == disks.GIB, 'a handle of %d bytes', size)
         self.activate(lv)
         return self._handle(volume_id, lv)
 
     def ensure_handle_on_clone(self, volume_id, shadow_id, size):
+        self._insist(size == disks.GIB, 'a handle of %d bytes', size)
+        self._insist(names.clone(shadow_id) in self.node.devices,
+                     'no such clone')
         return self._handle(volume_id, names.clone(shadow_id))
 
     def _handle(self, volume_id, below):
@@ -123,17 +147,18 @@ class SimStack:
 
     def _remove(self, name):
         if name in self.node.devices:
-            assert not self.devices()[name].opened, name + ' is in use'
+            self._insist(not self.devices()[name].opened,
+                         '%s is in use', name)
         return self.node.devices.pop(name, None) is not None
 
     def read_head(self, volume_id):
         self.node.read(volume_id, 0)
 
     def flush_handle(self, volume_id):
-        assert names.handle(volume_id) in self.node.devices
+        self._insist(names.handle(volume_id) in self.node.devices,
+                     'no such handle')
         self.node.flush(volume_id)
 
     def flush_lv(self, lv):
-        assert lv in self.node.lvs
-        assert lv not in self.node.disk.inactive
+        self._insist_active(lv)
         self.node.disk.flush(lv)
