@@ -13,6 +13,7 @@ from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
+from cinder_localclone import births
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
@@ -25,6 +26,7 @@ from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import records
 from cinder_localclone import served
+from cinder_localclone import snapshots
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone.state import READS_SOURCE
@@ -326,9 +328,16 @@ class Reconciler:
                         volume, remote().get(volume_id, set()))):
                 self._attempt(volume_id)
         handles = survey.volumes_above(self.node.stack.group)
-        for stray in handles - set(home) - set(waiting):
+        strays = handles - set(home) - set(waiting)
+        for stray in strays - set(survey.snapshots(self.node.stack.group)):
             self._attempt(stray)
         self._withdraw_strays(moving.values())
+        for look in (snapshots.look, births.look):
+            try:
+                look(self.node, survey)
+            except Exception:  # stops neither the other nor the moves
+                LOG.exception('A look at snapshots and new volumes failed, '
+                              'will retry.')
         if moves:
             for volume_id in waiting:
                 self._attempt(volume_id)

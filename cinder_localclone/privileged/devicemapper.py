@@ -42,12 +42,13 @@ def survey(timeout: float) -> tuple[str, str]:
 
 
 @privileged.entrypoint
-def create(name: str, uuid: str, table: str, timeout: float) -> None:
+def create(name: str, uuid: str, table: str, timeout: float,
+           readonly: bool = False) -> None:
     """Create a device with its first table, and activate it."""
     privileged.require(names.is_device(name), name)
     privileged.require(uuid == names.device_uuid(name), uuid)
     process.run('dmsetup', 'create', name, '--uuid', uuid, '--table', table,
-                timeout=timeout)
+                *['--readonly'] * readonly, timeout=timeout)
 
 
 @privileged.entrypoint

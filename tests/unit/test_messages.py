@@ -32,12 +32,21 @@ FROZEN = {
     'LC15': ('CLONE_FAILED', '54f520'),
     'LC16': ('DESTINATION_WRITTEN', '950a5b'),
     'LC17': ('ENCRYPTED', '75c3de'),
+    'LC18': ('CREATE_FAILED', 'fa207d'),
+    'LC19': ('BEING_COPIED', '8b75a9'),
+    'LC20': ('NEEDS_THIN', '07f185'),
+    'LC21': ('POOL_FULL', 'ca5767'),
+    'LC22': ('FOREIGN_IMAGE', '4aebe2'),
+    'LC23': ('SNAPSHOT_UNREACHABLE', '252270'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
 TOLD = {
+    'BeingCopied': 'LC19', 'BetweenNodes': 'LC07', 'BirthFailed': 'LC18',
     'CloneFailed': 'LC15', 'Busy': 'LC07', 'CommandTimeout': 'LC09',
     'DestinationWritten': 'LC16', 'EncryptionUnsupported': 'LC17',
+    'ForeignImage': 'LC22', 'NeedsThin': 'LC20', 'PoolFull': 'LC21',
+    'TooLate': 'LC18',
     'InvalidTransition': 'LC07',
     'LoginFailed': 'LC12', 'MetadataLost': 'LC14',
     'MetadataTooSmall': 'LC13', 'MissingData': 'LC08',
@@ -96,6 +105,10 @@ class ErrorsTest(testtools.TestCase):
     @ddt.data(('prepare', 'PEER_UNREACHABLE'),
               ('heartbeat', 'PEER_UNREACHABLE'),
               ('initialize_connection', 'HOME_UNREACHABLE'),
+              ('create_snapshot', 'HOME_UNREACHABLE'),
+              ('create_from_volume', 'HOME_UNREACHABLE'),
+              ('create_from_snapshot', 'SNAPSHOT_UNREACHABLE'),
+              ('serve_snapshot', 'SNAPSHOT_UNREACHABLE'),
               ('terminate_connection', 'HOME_UNREACHABLE'))
     @ddt.unpack
     def test_owner_reads_which_host_does_not_answer(self, method, key):

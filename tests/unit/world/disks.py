@@ -7,6 +7,13 @@ REGIONS = 4
 GIB = 1 << 30
 #: Of a region that nothing was written to; of one that was cleared.
 EMPTY, CLEARED = 'empty', 'cleared'
+#: Of one that a thin LV has got by growing.
+ZERO = 'zero'
+
+
+def size(content):
+    """The bytes of an LV with so many regions; of metadata those of one."""
+    return max(1, len(content) // REGIONS) * GIB
 
 
 class Disk:

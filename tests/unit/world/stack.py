@@ -7,9 +7,10 @@ from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import survey
 from tests.unit.world import disks
+from tests.unit.world import images
 
 
-class SimStack:
+class SimStack(images.SimSnapshotStack):
     """:class:`cinder_localclone.stack.Stack` without a kernel."""
 
     group = metadata_group = 'g'
@@ -33,8 +34,10 @@ class SimStack:
     def lvs(self):
         disk = self.node.disk
         return {name: reports.LogicalVolume(
-            'g', name, disks.GIB, '' if name in disk.inactive else name,
-            disk.tags.get(name, frozenset())) for name in disk.lvs}
+            'g', name, disks.size(content),
+            '' if name in disk.inactive else name,
+            disk.tags.get(name, frozenset()))
+            for name, content in disk.lvs.items()}
 
     def devices(self):
         devices = {}
@@ -59,17 +62,18 @@ class SimStack:
     def clone_status(self, shadow_id):
         device = self.node.devices[names.clone(shadow_id)]
         local = self.node.lvs[device['metadata']]['local']
-        in_flight = disks.REGIONS - len(local) if device['hydrating'] else 0
+        regions = len(self.node.lvs[device['lv']])
+        in_flight = regions - len(local) if device['hydrating'] else 0
         return tables.CloneStatus(
-            128, 1, 9, len(local), disks.REGIONS, in_flight,
+            128, 1, 9, len(local), regions, in_flight,
             device['hydrating'], self.node.clones)
 
     def completed_reads(self, disk):
         return self.node.reads
 
     def create_lv(self, name, size, volume_id):
-        self._insist(size == disks.GIB, 'an LV of %d bytes', size)
-        self.node.disk.create(name, volume_id, [disks.EMPTY] * disks.REGIONS)
+        self.node.disk.create(name, volume_id, [disks.EMPTY] * (
+            size // disks.GIB * disks.REGIONS))
 
     def activate(self, name):
         self._insist(name in self.node.lvs, 'no such LV')
@@ -78,17 +82,26 @@ class SimStack:
     def clear(self, name, size_gib):
         """Where volumes are thick."""
         self._insist_unused(name)
-        self._insist(size_gib << 30 == disks.GIB, 'not all is cleared')
-        self.node.lvs[name][:] = [disks.CLEARED] * disks.REGIONS
+        if self.pool:
+            return
+        regions = self.node.lvs[name]
+        self._insist(size_gib << 30 == disks.size(regions),
+                     'not all is cleared')
+        regions[:] = [disks.CLEARED] * len(regions)
 
     def remove_lv(self, name):
         self._insist_unused(name)
         for volume in self.node.world.volumes.values():
-            self._insist(name != volume.name or volume.status == 'deleting',
-                         'LV has the volume')
+            self._insist(
+                name != volume.name or name not in self.node.lvs
+                or self.node.world.home(volume) is not self.node
+                or volume.status == 'deleting' or (
+                    volume.status == 'creating'
+                    and names.NEWBORN in self.node.disk.tags[name]),
+                'LV has the volume')
         self._insist(
             names.shadow_of_metadata(name) or name not in self.node.lvs
-            or set(self.node.lvs[name]) == {disks.CLEARED},
+            or self.pool or set(self.node.lvs[name]) == {disks.CLEARED},
             'the next owner can read what is removed')
         return self.node.disk.remove(name)
 
@@ -127,12 +140,12 @@ class SimStack:
     def ensure_handle_on_lv(self, volume_id, lv, size):
         if lv not in self.node.lvs:
             raise exceptions.MissingData(what=lv, volume=volume_id, host='x')
-        self._insist(size == disks.GIB, 'a handle of %d bytes', size)
+        self._insist(size == disks.size(self.node.lvs[lv]),
+                     'a handle of %d bytes', size)
         self.activate(lv)
         return self._handle(volume_id, lv)
 
     def ensure_handle_on_clone(self, volume_id, shadow_id, size):
-        self._insist(size == disks.GIB, 'a handle of %d bytes', size)
         self._insist(names.clone(shadow_id) in self.node.devices,
                      'no such clone')
         return self._handle(volume_id, names.clone(shadow_id))
