@@ -15,7 +15,6 @@ from cinder_localclone import assembly
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import inspection
-from cinder_localclone.lvm import reports
 from cinder_localclone.moves import destination
 from cinder_localclone import operations
 from cinder_localclone import ports
@@ -41,15 +40,13 @@ class Handlers:
             (seconds since the epoch, by this node's clock)
         """
         service = self._service
-        outage = service.outage()
-        room = (reports.FreeSpace(0, 0, False) if outage
-                else service.node.stack.free_space())
+        room, problems = service.readiness()
         return {
             'host': '%s#%s' % (service.node.host, service.backend_name),
             'addresses': service.addresses,
             'initiator': service.initiator,
             'room': dataclasses.asdict(room),
-            'problems': [outage] if outage else service.current_problems(),
+            'problems': problems,
             'troubles': service.troubles(),
             'time': time.time(),
         }

@@ -12,6 +12,7 @@ from cinder_localclone import connections
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
@@ -260,8 +261,8 @@ class HandlersTest(Base):
         super().setUp()
         self.service = types.SimpleNamespace(
             node=self.b.node, backend_name='p', addresses=['192.0.2.2'],
-            initiator='iqn.b', current_problems=lambda: ['none'],
-            outage=lambda: '', troubles=lambda: ['it hangs'],
+            initiator='iqn.b', troubles=lambda: ['it hangs'],
+            readiness=lambda: (reports.FreeSpace(4, 2, True), ['none']),
             reconciler=self.b.reconciler, connections=self.b.connections)
         self.handlers = handlers.Handlers(self.service)
 
@@ -272,16 +273,8 @@ class HandlersTest(Base):
             'host': 'b@l#p', 'addresses': ['192.0.2.2'],
             'initiator': 'iqn.b', 'problems': ['none'],
             'troubles': ['it hangs'],
-            'room': {'volumes': self.b.free, 'metadata': self.b.free,
-                     'shared': False}}, described)
-
-    def test_describe_a_node_that_can_serve_nothing(self):
-        self.service.outage = lambda: 'no volume group'
-        with mock.patch.object(worlds.SimStack, 'free_space',
-                               side_effect=exceptions.CommandFailed):
-            described = self.handlers.describe(None)
-        self.assertEqual(['no volume group'], described['problems'])
-        self.assertEqual(0, described['room']['volumes'])
+            'room': {'volumes': 4, 'metadata': 2, 'shared': True}},
+            described)
 
     def prepared(self):
         self.a.node.records.begin(
