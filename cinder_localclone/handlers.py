@@ -36,8 +36,7 @@ class Handlers:
 
         :returns: host (with pool), addresses, iSCSI initiator name, room
             (fields of reports.FreeSpace, bytes), problems (texts; none:
-            ready), troubles (texts: what keeps no move from it), time
-            (seconds since the epoch, by this node's clock)
+            ready), time (seconds since the epoch, by this node's clock)
         """
         service = self._service
         room, problems = service.readiness()
@@ -47,9 +46,12 @@ class Handlers:
             'initiator': service.initiator,
             'room': dataclasses.asdict(room),
             'problems': problems,
-            'troubles': service.troubles(),
             'time': time.time(),
         }
+
+    def troubles(self, context: ports.Context) -> list[str]:
+        """See :meth:`cinder_localclone.assembly.Service.troubles`."""
+        return self._service.troubles()
 
     def prepare(self, context: ports.Context, shadow_id: str,
                 nonce: str) -> None:

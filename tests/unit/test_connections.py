@@ -272,9 +272,11 @@ class HandlersTest(Base):
         self.assertEqual({
             'host': 'b@l#p', 'addresses': ['192.0.2.2'],
             'initiator': 'iqn.b', 'problems': ['none'],
-            'troubles': ['it hangs'],
             'room': {'volumes': 4, 'metadata': 2, 'shared': True}},
             described)
+
+    def test_troubles(self):
+        self.assertEqual(['it hangs'], self.handlers.troubles(None))
 
     def prepared(self):
         self.a.node.records.begin(
