@@ -5,7 +5,7 @@ The same code runs at start-up, periodically, after each call of a peer and
 for an operator's repair. Nothing here depends on how far an earlier run got.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 import contextlib
 import functools
 
@@ -124,7 +124,7 @@ class Reconciler:
             return
         if volume.status == 'deleting':
             return  # delete_volume removes it
-        self._withdraw_unwanted(self.node.records.is_move)
+        self.node.exports.withdraw_strays(self.node.records.is_move)
         if self.node.stack.survey().metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
             raise exceptions.MissingData(
@@ -348,17 +348,9 @@ class Reconciler:
         wanted = {move.shadow_id for move in moves
                   if move.source == self.node.host
                   and move.phase in READS_SOURCE}
-        self._withdraw_unwanted(
+        self.node.exports.withdraw_strays(
             lambda shadow_id: shadow_id in wanted
             or self.node.records.is_move(shadow_id))
-
-    def _withdraw_unwanted(self, wanted: Callable[[str], bool]) -> None:
-        """Trouble with the target stops nothing that is not exported."""
-        try:
-            self.node.exports.withdraw_strays(wanted)
-        except exceptions.LocalCloneError as exc:
-            LOG.error('Looking for exports of moves that are over failed, '
-                      'will retry: %s', exc)
 
     def _attempt(self, volume_id: str) -> None:
         """One volume that fails never stops the others."""

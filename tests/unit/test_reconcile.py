@@ -107,16 +107,6 @@ class AtRestTest(Base):
         self.assertEqual(self.volume_id, told.args[1]['volume'])
         self.assertFalse(told.kwargs['exc_info'])  # it says it all
 
-    def test_exports_that_fail_stop_nothing(self):
-        """A service starts while the kernel's target hangs."""
-        self.a.devices.clear()
-        with mock.patch.object(reconcile, 'LOG') as log, mock.patch.object(
-                worlds.SimExports, 'withdraw_strays',
-                side_effect=[None, exceptions.TargetTimeout(seconds=20)]):
-            self.converge()
-        self.assertIn(self.handle, self.a.devices)
-        log.error.assert_called_once()
-
     def test_what_nobody_expected_has_its_traceback(self):
         self.a.devices.clear()
         with mock.patch.object(reconcile, 'LOG') as log, mock.patch.object(
