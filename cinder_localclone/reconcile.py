@@ -66,8 +66,13 @@ class Reconciler:
 
         :raises LocalCloneError: if a step failed; the next run tries again
         """
-        failure = self._clean_up(volume_id)
-        self.converge_present(volume_id)
+        left = self.node.records.remains_of(volume_id)
+        failure = self._clean_up(left)
+        # Only now: the clean-up may have taken minutes.
+        volume = self.node.records.volume(volume_id)
+        if volume is not None and self._is_home(volume):
+            self._prompt_clean_up(left)
+        self._converge_present(volume_id, volume)
         if failure:
             raise failure
 
@@ -78,7 +83,11 @@ class Reconciler:
 
         :raises LocalCloneError: if a step failed; the next run tries again
         """
-        volume = self.node.records.volume(volume_id)
+        self._converge_present(
+            volume_id, self.node.records.volume(volume_id))
+
+    def _converge_present(self, volume_id: str, volume: ports.Volume | None
+                          ) -> None:
         move = self.node.records.move_of(volume_id)
         if move is None:
             self._at_rest(volume_id, volume)
@@ -87,14 +96,13 @@ class Reconciler:
         elif self.node.host == move.source:
             self._as_source(move, volume)
 
-    def _clean_up(self, volume_id: str) -> Exception | None:
-        """Take down what moves that are over have left; nobody waits for it.
+    def _clean_up(self, left: Iterable[state.Move]) -> Exception | None:
+        """Take down what moves that are over have left here.
 
         :returns: the first error, which must not stop what follows
         """
         failure: Exception | None = None
-        volume = self.node.records.volume(volume_id)
-        for move in self.node.records.remains_of(volume_id):
+        for move in left:
             if move.cleanup_node == self.node.host:
                 try:
                     remains.take_down(self.node, move)
@@ -102,10 +110,14 @@ class Reconciler:
                     failure = failure or exc
                 else:
                     self._tell_of_end(move)
-            elif volume is not None and self._is_home(volume):
-                self.node.peers.converge_soon(
-                    self.context, move.cleanup_node, volume_id)
         return failure
+
+    def _prompt_clean_up(self, left: Iterable[state.Move]) -> None:
+        """Have other nodes take down what they have; nobody waits for it."""
+        for move in left:
+            if move.cleanup_node != self.node.host:
+                self.node.peers.converge_soon(
+                    self.context, move.cleanup_node, move.volume_id)
 
     def _tell_of_end(self, move: state.Move) -> None:
         if move.committed:
