@@ -27,7 +27,6 @@ from cinder_localclone import records
 from cinder_localclone import served
 from cinder_localclone import state
 from cinder_localclone.state import Phase
-from cinder_localclone.state import READS_SOURCE
 from cinder_localclone import wake
 
 LOG = logging.getLogger(__name__)
@@ -92,6 +91,7 @@ class Reconciler:
         if move is None:
             self._at_rest(volume_id, volume)
         elif self.node.host == move.destination:
+            # Committed, its home is here by the volume's own row.
             self._as_destination(move, volume)
         elif self.node.host == move.source:
             self._as_source(move, volume)
@@ -136,7 +136,6 @@ class Reconciler:
             return
         if volume.status == 'deleting':
             return  # delete_volume removes it
-        self.node.exports.withdraw_strays(self.node.records.is_move)
         if self.node.stack.survey().metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
             raise exceptions.MissingData(
@@ -145,6 +144,7 @@ class Reconciler:
         self.node.stack.ensure_handle_on_lv(
             volume_id, volume.name, volume.size << 30)
         with _trouble_with_exports(volume_id):
+            self.node.exports.withdraw_strays(self.node.records.is_move)
             self.settle_exports(volume, None)
 
     def settle_exports(self, volume: ports.Volume, move: state.Move | None
@@ -188,11 +188,11 @@ class Reconciler:
 
     # -- a move to this node
 
-    def _as_destination(self, move: state.Move,
-                        volume: ports.Volume | None) -> None:
+    def _as_destination(self, move: state.Move, volume: ports.Volume
+                        ) -> None:
         if not move.committed:
             return  # the source decides
-        if volume is None or volume.status == 'deleting':
+        if volume.status == 'deleting':
             return  # delete_volume removes it
         if move.phase in (Phase.STARTING, Phase.MIGRATING):
             try:
@@ -306,13 +306,8 @@ class Reconciler:
 
     def converge_moves(self) -> None:
         """Take the next step of every move from or to this node."""
-        for volume_id in self._by_volume(
-                self.node.records.moves_of(self.node.host)):
-            self._attempt(volume_id)
-
-    @staticmethod
-    def _by_volume(moves: Iterable[state.Move]) -> dict[str, state.Move]:
-        return {move.volume_id: move for move in moves}
+        self._attempt_all({move.volume_id for move in
+                           self.node.records.moves_of(self.node.host)})
 
     def converge_node(self, moves: bool = True) -> None:
         """Converge everything on this node.
@@ -321,10 +316,9 @@ class Reconciler:
             which may have to wait for peers
         """
         recorded = self.node.records.moves_of(self.node.host)
-        moving = self._by_volume(
-            move for move in recorded if not move.is_over)
         # Of what is over a volume at home here needs nothing.
-        waiting = self._by_volume(recorded)
+        moving = {move.volume_id for move in recorded if not move.is_over}
+        waiting = {move.volume_id for move in recorded}
         home = {volume.id: volume for volume in
                 self.node.records.volumes_of(self.node.host)}
         survey = self.node.stack.survey()
@@ -337,13 +331,12 @@ class Reconciler:
                     or self._exports_differ(
                         volume, remote().get(volume_id, set()))):
                 self._attempt(volume_id)
+        # It may hang; and an export keeps a stray handle open.
+        self.node.exports.withdraw_strays(self.node.records.is_move)
         handles = survey.volumes_above(self.node.stack.group)
-        for stray in handles - set(home) - set(waiting):
-            self._attempt(stray)
-        self._withdraw_strays(moving.values())
+        self._attempt_all(handles - set(home) - waiting)
         if moves:
-            for volume_id in waiting:
-                self._attempt(volume_id)
+            self._attempt_all(waiting)
 
     def _exports_differ(self, volume: ports.Volume, remote: set[str]
                         ) -> bool:
@@ -356,27 +349,22 @@ class Reconciler:
             {each.iqn for each in served.wanted(volume, None, *at)} - remote
             or served.unnamed(volume, None, *at, remote))
 
-    def _withdraw_strays(self, moves: Iterable[state.Move]) -> None:
-        wanted = {move.shadow_id for move in moves
-                  if move.source == self.node.host
-                  and move.phase in READS_SOURCE}
-        self.node.exports.withdraw_strays(
-            lambda shadow_id: shadow_id in wanted
-            or self.node.records.is_move(shadow_id))
+    def _attempt_all(self, volume_ids: Iterable[str]) -> None:
+        for volume_id in sorted(volume_ids):
+            self._attempt(volume_id)
 
     def _attempt(self, volume_id: str) -> None:
         """One volume that fails never stops the others."""
-        with contextlib.suppress(exceptions.Busy):
-            try:
-                self.converge(volume_id)
-            except exceptions.Busy:
-                raise
-            except Exception as exc:
-                LOG.error('Reconciling volume %(volume)s failed, will '
-                          'retry: %(error)s',
-                          {'volume': volume_id, 'error': exc},
-                          exc_info=not isinstance(
-                              exc, exceptions.LocalCloneError))
+        try:
+            self.converge(volume_id)
+        except exceptions.Busy:
+            pass  # whoever is at work on it brings it to its end
+        except Exception as exc:
+            LOG.error('Reconciling volume %(volume)s failed, will '
+                      'retry: %(error)s',
+                      {'volume': volume_id, 'error': exc},
+                      exc_info=not isinstance(
+                          exc, exceptions.LocalCloneError))
 
 
 @contextlib.contextmanager
