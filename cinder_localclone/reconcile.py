@@ -333,8 +333,8 @@ class Reconciler:
                 self._attempt(volume_id)
         # It may hang; and an export keeps a stray handle open.
         self.node.exports.withdraw_strays(self.node.records.is_move)
-        handles = survey.volumes_above(self.node.stack.group)
-        self._attempt_all(handles - set(home) - waiting)
+        self._attempt_all(survey.volumes_above(self.node.stack.group)
+                          - set(home) - waiting)
         if moves:
             self._attempt_all(waiting)
 

@@ -71,6 +71,13 @@ class RemainsTest(Base):
         self.converge(self.a)
         self.assertEqual([(A, B, self.volume_id)], self.told)
 
+    def test_others_are_prompted_whatever_is_wrong_here(self):
+        self.failed()
+        self.a.devices.clear()
+        del self.a.lvs[self.volume.name]
+        self.assertRaises(exceptions.MissingData, self.converge, self.a)
+        self.assertEqual([(A, B, self.volume_id)], self.told)
+
     def test_nobody_is_prompted_for_a_volume_that_is_gone(self):
         self.failed()
         del self.world.volumes[self.volume_id]
@@ -167,6 +174,19 @@ class DestinationTest(Base):
         self.assertIsNone(self.b.reconciler.progress(shadow_id))
         self.assertEqual([(B, A, self.volume_id)], self.told)
 
+    @ddt.data(exceptions.SourceUnreachable(portal='p', reason='r'),
+              exceptions.LoginFailed(iqn='i', portal='p', reason='r'))
+    def test_a_copy_that_is_complete_needs_no_source(self, error):
+        self.a.move(self.volume, B)
+        self.converge(self.b)
+        with mock.patch.object(worlds.SimSessions, 'attach',
+                               side_effect=error):
+            self.assertRaises(type(error), self.converge, self.b)
+            self.b.hydrate()
+            self.converge(self.b)
+        self.assertEqual({'below': self.volume.name},
+                         self.b.devices[self.handle])
+
     def test_an_operator_reads_of_a_clone_that_failed(self):
         self.a.move(self.volume, B)
         for self.b.clones, told in (('rw', 0), ('ro', 1), ('Fail', 1)):
@@ -206,6 +226,25 @@ class SourceTest(Base):
         del self.world.volumes[self.volume_id]
         self.converge(self.a)
         self.assertIs(Phase.STARTING, self.world.shadows[shadow_id].phase)
+
+    def test_guest_has_left_while_the_target_hangs(self):
+        self.live()
+        self.attach(B)
+        self.a.opened.clear()
+        with mock.patch.object(worlds.SimExports, 'offer_source',
+                               side_effect=exceptions.TargetTimeout(
+                                   seconds=20)):
+            self.converge(self.a)
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+
+    def test_served_though_nobody_knows_whether_the_guest_has_left(self):
+        self.live()
+        self.a.exports.clear()
+        with mock.patch.object(reconcile.checks, 'users',
+                               side_effect=FAILED):
+            self.assertRaises(exceptions.CommandFailed, self.converge,
+                              self.a)
+        self.assertEqual([self.volume_id], list(self.a.exports.values()))
 
     def test_its_copy_is_served_before_other_hosts(self):
         """After a reboot: it is what both nodes' guests wait for."""
