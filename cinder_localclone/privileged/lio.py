@@ -185,11 +185,11 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     found = sysfs.mapped_name(device)
     if found != os.path.basename(device):
         raise exceptions.WrongDevice(path=device, found=found or 'another')
-    target = _target(rtslib_fb, iqn)
     store = _storage_object(rtslib_fb, name)
     if store and (store.udev_path != device or store.wwn != serial):
-        store.delete()  # with what serves it: it is not this device
+        _remove_with_targets(store)  # it is not this device
         store = None
+    target = _target(rtslib_fb, iqn)
     new = store is None
     if new:
         _remove_empty_backstores()
@@ -241,6 +241,14 @@ def _remove_empty_backstores() -> None:
     for path in glob.glob(os.path.join(configfs.ROOT, 'core', 'iblock_*')):
         with contextlib.suppress(OSError):
             os.rmdir(path)  # refused if there is anything in it
+
+
+def _remove_with_targets(store: typing.Any) -> None:
+    """Remove a backstore; first disabled is whatever serves it."""
+    targets = [lun.parent_tpg.parent_target for lun in store.attached_luns]
+    for target in {each.wwn: each for each in targets}.values():
+        _remove(target, None)
+    store.delete()
 
 
 def _remove(target: typing.Any, store: typing.Any) -> bool:
