@@ -378,10 +378,14 @@ class TimeLimitTest(Case):
         for number in range(lio.MOST_HANGING):
             self.assertRaises(exceptions.TargetTimeout, self.unexport,
                               'iqn.x:volume-%s-1000000%d' % (V1, number))
-        error = self.assertRaises(exceptions.TargetHangs, export,
-                                  iqn=THIRD)
-        self.assertIn('-10000000, iqn', str(error))
-        self.assertIn('-10000002 hangs', str(error))
+        del self.lio.steps[:]
+        for change in (lambda: export(iqn=THIRD), self.unexport,
+                       lambda: export(serial='another')):
+            error = self.assertRaises(exceptions.TargetHangs, change)
+            self.assertIn('-10000000, iqn', str(error))
+            self.assertIn('-10000002 hangs', str(error))
+        self.assertFalse(export())  # nothing has to be done
+        self.assertEqual([], self.lio.steps)
 
     def test_what_waits_meanwhile_has_its_turn(self):
         self.useFixture(fixtures.MockPatchObject(lio, 'TIMEOUT', 1))
