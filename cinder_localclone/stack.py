@@ -67,15 +67,20 @@ class Stack:
         info, table = devicemapper.survey(self.timeout)
         return tables.parse_devices(info, table, names.device_uuid(''))
 
-    def free_space(self) -> reports.FreeSpace:
-        """What this node can take in."""
+    def free_space(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
+                   ) -> reports.FreeSpace:
+        """What this node can take in.
+
+        :param lvs: if they have just been listed; else that is done here
+        """
         groups = reports.parse_groups(lvm.free(self._groups, self.timeout))
         metadata = groups[self.metadata_group].free
         if not self.pool:
             return reports.FreeSpace(groups[self.group].free, metadata,
                                      self.group == self.metadata_group)
         return reports.FreeSpace(
-            reports.free_in_pool(self.lvs(), self.pool), metadata, False)
+            reports.free_in_pool(lvs or self.lvs(), self.pool), metadata,
+            False)
 
     def capacity(self) -> reports.Capacity:
         """What the scheduler is told."""
@@ -88,11 +93,6 @@ class Stack:
         """Percent of the thin pool's data and metadata in use; 0 if none."""
         return reports.parse_pool_usage(
             lvm.volumes(self._groups, self.timeout), self.pool)
-
-    def pool_zeroes(self) -> bool:
-        """Whether the thin pool zeroes blocks before it hands them out."""
-        pool = self.lvs().get(self.pool or '')
-        return pool is not None and pool.zeroes
 
     def clone_status(self, shadow_id: str) -> tables.CloneStatus:
         """The state of a move's clone, without committing its metadata.
@@ -118,7 +118,7 @@ class Stack:
 
         :raises PoolDoesNotZero: if it would show what others have deleted
         """
-        if self.pool and not self.pool_zeroes():
+        if self.pool and not reports.zeroes(self.lvs(), self.pool):
             raise exceptions.PoolDoesNotZero(
                 pool='%s/%s' % (self.group, self.pool), host=self.host)
         what = name, size_bytes, names.tags(volume=volume_id), self.timeout
