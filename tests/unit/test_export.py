@@ -177,6 +177,19 @@ class ServedTest(testtools.TestCase):
         self.assertIn(SOURCE, str(log.error.call_args.args))
         self.assertEqual(2, self.lio.unexport.call_count)
 
+    @ddt.data('exports', 'unused_backstores')
+    def test_a_look_that_fails_stops_nothing(self, look):
+        """Not the start of a service, nor the delete of what is local."""
+        self.serve((SOURCE, []))
+        self.lio.unexport.return_value = True
+        for error in (OSError(5, 'I/O error'), exceptions.LocalCloneError()):
+            getattr(self.configfs, look).side_effect = error
+            with mock.patch.object(export, 'LOG') as log:
+                self.assertEqual(
+                    [] if look == 'exports' else [SHADOW],
+                    self.exports.withdraw_strays(lambda shadow_id: False))
+            self.assertIs(error, log.error.call_args.args[-1])
+
     def test_problem(self):
         self.configfs.hanging.return_value = []
         self.assertEqual('', self.exports.problem())

@@ -149,16 +149,17 @@ class TableTest(testtools.TestCase):
             'prepare': ('1.0', ('shadow_id', 'nonce')),
             'converge': ('1.0', ('volume_id',)),
             'initialize_connection': ('1.0', ('volume_id', 'connector')),
-            'serve_snapshot': ('1.3', ('snapshot_id', 'connector')),
-            'unserve_snapshot': ('1.3', ('snapshot_id', 'connector')),
+            'serve_snapshot': ('1.4', ('snapshot_id', 'connector')),
+            'unserve_snapshot': ('1.4', ('snapshot_id', 'connector')),
             'terminate_connection': ('1.0', ('volume_id', 'connector')),
             'create_from_snapshot': (
-                '1.3', ('volume_id', 'snapshot_id', 'destination')),
+                '1.4', ('volume_id', 'snapshot_id', 'destination')),
             'create_from_volume': (
-                '1.3', ('volume_id', 'source_id', 'destination')),
-            'create_snapshot': ('1.3', ('snapshot_id',)),
+                '1.4', ('volume_id', 'source_id', 'destination')),
+            'create_snapshot': ('1.4', ('snapshot_id',)),
             'delete': ('1.2', ('volume_id',)),
-            'delete_snapshot': ('1.3', ('snapshot_id',)),
+            'delete_snapshot': ('1.4', ('snapshot_id',)),
+            'troubles': ('1.3', ()),
             'inspect': ('1.1', ('volume_id',)),
             'repair': ('1.1', ('volume_id',)),
             'abort': ('1.1', ('volume_id',)),
@@ -201,7 +202,8 @@ class BusTest(testtools.TestCase):
         self.client = peer.client(5)
 
     @ddt.data('describe', 'prepare', 'converge', 'initialize_connection',
-              'terminate_connection', 'delete', 'inspect', 'repair', 'abort',
+              'terminate_connection', 'delete', 'troubles', 'inspect',
+              'repair', 'abort',
               'resume', 'open_without_source')
     def test_a_call_arrives(self, name):
         arguments = {
