@@ -140,7 +140,7 @@ class SimSnapshotStack:
         disk = self.node.disk
         self._insist_unused(name)
         disk.remove(name)
-        content = disk.lvs[origin]
+        content = disk.flushed(origin)
         disk.lvs[name] = [LATE] * len(content)
         disk.tags[name] = frozenset(tags)
         self.node.world.tick(self.node, 'half of lvcreate')
