@@ -10,6 +10,7 @@ from cinder_localclone import exceptions
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import remains
+from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import operations
@@ -119,6 +120,24 @@ class OrderTest(Base):
                           'advance', 'converge_soon']):
             self.b.reconciler.converge(self.volume.id)
         self.assertIs(Phase.RELEASING, self.recorded().phase)
+
+    def test_complete_what_was_said_to_be_hydrated(self):
+        self.a.move(self.volume, B)
+        self.b.reconciler.converge(self.volume.id)
+        self.b.hydrate(flushed=True)
+        self.b.node.records.advance(self.recorded(), Event.HYDRATED)
+        with self.does(b=['ensure_handle_on_lv', 'flush_lv volume',
+                          'remove_clone', 'detach', 'remove_lv metadata',
+                          'advance', 'converge_soon']):
+            self.b.reconciler.converge(self.volume.id)
+
+    def test_prepare_where_an_earlier_move_has_failed(self):
+        self.fail_to_prepare(self.world, self.volume)
+        self.b.gone = self.b.dead = False
+        move = self.begun()
+        with self.does(b=['detach', *TORN_DOWN[2:], 'finish', *PREPARED]):
+            self.locked(self.b, destination.prepare, move.shadow_id,
+                        move.token.nonce)
 
     def test_source_that_is_removed(self):
         self.complete(self.world, self.volume)
@@ -265,6 +284,16 @@ class SourceTest(Base):
             return self.world
         self.stop_everywhere(scenario)
 
+    def test_remote_host_leaves_it(self):
+        """Its own node has no session with it that might be down."""
+        self.a.node.exports.offer_volume(self.volume.id, 'iqn.x', '')
+        self.started()
+        self.a.opened.clear()
+        with self.does():
+            self.locked(self.a, removal.stop_serving, self.volume.id,
+                        'iqn.x')
+        self.assertEqual(set(), self.a.remote)
+
     def test_interrupted(self):
         self.begun()
         self.locked(self.a, source.abandon_interrupted, None, self.volume.id)
@@ -351,6 +380,31 @@ class DestinationTest(Base):
                           self.volume, B)
         self.a.unreadable = False
         self.check(self.world, self.volume, self.expected)
+
+    def copying(self):
+        """The destination is up again, some is local; its source is not."""
+        self.a.move(self.volume, B)
+        self.b.write(self.volume.id, 1, 'new')
+        for each in (self.a, self.b):
+            each.stop(power=True)
+        self.b.dead = False
+        return self.recorded()
+
+    def test_opened_without_its_source(self):
+        self.copying()
+        with self.does(b=['activate volume', 'activate metadata',
+                          'ensure_clone_alone', 'ensure_handle_on_clone']):
+            operations.open_without_source(
+                self.b.reconciler, self.volume.id)
+        self.assertEqual('new', self.b.read(self.volume.id, 1))
+
+    def test_nothing_to_open_without_what_tells_what_is_local(self):
+        move = self.copying()
+        self.b.disk.remove(names.metadata_lv(move.shadow_id))
+        with self.does(b=['activate volume']):
+            self.assertRaises(
+                exceptions.MissingData, operations.open_without_source,
+                self.b.reconciler, self.volume.id)
 
     def rebooted(self):
         """The destination of a live move was written and is up again."""
