@@ -164,6 +164,7 @@ class SimNode:
     free: int = 100 * disks.GIB
     reads: int = 0
     broken: bool = False  # its disk refuses what the kernel copies
+    unreadable: bool = False  # its disk gives errors to its peers
     clones: str = 'rw'  # the mode of its clones
     dead: bool = False
     gone: bool = False  # for good, until a test says otherwise
@@ -266,6 +267,8 @@ class SimNode:
         volume_id = other.exports.get(clone['shadow'])
         if volume_id is None:
             raise IOError('the source is not exported')
+        if other.unreadable:
+            raise IOError('the source cannot be read')
         return other.read(volume_id, region)
 
     def hydrate(self, flushed=False):

@@ -44,7 +44,9 @@ class SimPeers:
     def converge_soon(self, context, host, volume_id):
         """Lost: periodic reconciliation has to do it."""
         self.node.check_alive()
-        self.node.world.told.append((self.node.host, host, volume_id))
+        world = self.node.world
+        world.told.append((self.node.host, host, volume_id))
+        world.done.append((self.node.host, 'converge_soon', host))
 
     def initialize_connection(self, context, host, volume_id, connector):
         return self._call(host, lambda other: other.connections.serve(

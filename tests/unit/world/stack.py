@@ -152,7 +152,10 @@ class SimStack:
         return self.node.devices.pop(name, None) is not None
 
     def read_head(self, volume_id):
-        self.node.read(volume_id, 0)
+        try:
+            self.node.read(volume_id, 0)
+        except IOError as exc:
+            raise exceptions.CommandFailed(command='dd', code=1, stderr=exc)
 
     def flush_handle(self, volume_id):
         self._insist(names.handle(volume_id) in self.node.devices,
