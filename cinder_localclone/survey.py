@@ -34,8 +34,7 @@ class Survey:
     def handle_is_on_lv(self, volume_id: str, lv: str) -> bool:
         """Whether a volume's handle is usable and maps to this very LV."""
         body = self.lvs.get(lv)
-        return bool(body and body.number and self._handle_is_on(
-            volume_id, body.number))
+        return bool(body and self._handle_is_on(volume_id, body.number))
 
     def handle_is_on_clone(self, volume_id: str, shadow_id: str) -> bool:
         """Whether a volume's handle is usable and maps to a move's clone."""
@@ -54,9 +53,9 @@ class Survey:
         """
         numbers = {each.number for each in self.lvs.values()
                    if each.group == group and lv in (None, each.name)}
+        # And above a clone that is above one.
         numbers |= {device.number for device in self.devices.values()
-                    if device.target == 'clone'
-                    and numbers.intersection(device.uses())}
+                    if numbers.intersection(device.uses())}
         above = {names.volume_of_handle(name)
                  for name, device in self.devices.items()
                  if numbers.intersection(device.uses())}

@@ -168,6 +168,17 @@ class ExportTest(Case):
         export()
         self.assertEqual(['iblock_1'], os.listdir(core))
 
+    def test_it_is_out_of_the_way_before_a_store_is_made(self):
+        core = self.root / 'target' / 'core'
+        (core / 'iblock_0').mkdir(parents=True)
+        make = self.lio.rtslib.BlockStorageObject
+
+        def making(*args, **kwargs):
+            self.assertEqual([], os.listdir(core))
+            return make(*args, **kwargs)
+        self.lio.rtslib.BlockStorageObject = making
+        self.assertTrue(export())
+
     def test_nobody_logs_in_before_all_is_set(self):
         export()
         self.assertEqual('enable', self.lio.steps[-1])
@@ -297,6 +308,12 @@ class UnexportTest(Case):
         lio.unexport(IQN, STORE)
         self.assertEqual({}, self.lio.rtslib.tcm.bs_cache)
 
+    def test_a_target_alone(self):
+        """What it serves is not the driver's."""
+        del self.targets[1:]
+        self.assertTrue(lio.unexport(IQN, ''))
+        self.assertEqual(([], 1), (self.targets, len(self.stores)))
+
     def test_nothing_to_withdraw(self):
         self.assertFalse(lio.unexport(THIRD, STORE))
         self.assertEqual(2, len(self.targets))
@@ -348,7 +365,9 @@ class TimeLimitTest(Case):
         for _time in range(3):
             for change in (self.unexport, export):
                 error = self.assertRaises(exceptions.TargetHangs, change)
-                self.assertIn('hangs in the kernel since ', str(error))
+                self.assertRegex(
+                    str(error), r'hangs in the kernel since '
+                    r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,')
                 self.assertIn(IQN, str(error))
         self.assertLess(time.monotonic() - began, 0.15)
         self.assertEqual([IQN], self.stuck)
@@ -386,6 +405,47 @@ class TimeLimitTest(Case):
             self.assertIn('-10000002 hangs', str(error))
         self.assertFalse(export())  # nothing has to be done
         self.assertEqual([], self.lio.steps)
+
+    def test_a_backstore_alone_that_hangs(self):
+        for target in self.lio.targets:
+            target.tpgs.clear()
+        store, = self.lio.stores
+        store.delete = lambda: self.kernel.wait(60)
+        self.assertRaises(exceptions.TargetTimeout, lio.unexport, '', STORE)
+        error = self.assertRaises(exceptions.TargetHangs, lio.unexport, '',
+                                  STORE)
+        self.assertIn(STORE, str(error))
+        self.assertFalse(lio.unexport('', ANOTHER))
+
+    def test_what_is_known_to_hang_waits_for_no_turn(self):
+        self.assertRaises(exceptions.TargetTimeout, self.unexport)
+        lio._changes._turn.acquire()
+        self.addCleanup(lio._changes._turn.release)
+        self.assertRaises(exceptions.TargetHangs, self.unexport)
+
+    def test_a_turn_that_never_comes(self):
+        lio._changes._turn.acquire()
+        self.addCleanup(lio._changes._turn.release)
+        waits = threading.Thread(daemon=True, target=self.assertRaises, args=(
+            exceptions.TargetTimeout, export))
+        waits.start()
+        waits.join(5)
+        self.assertFalse(waits.is_alive())
+
+    def test_the_same_twice_hangs_once(self):
+        """The second waits for its turn while the first is found to hang."""
+        threads = [threading.Thread(target=self.assertRaises, args=(
+            exceptions.TargetTimeout, self.unexport)) for _time in range(2)]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.05)
+        for thread in threads:
+            thread.join()
+        self.assertEqual([IQN], self.stuck)
+
+    def test_what_hangs_does_not_keep_the_daemon_from_ending(self):
+        self.assertTrue(lio._changes.make(
+            'x', lambda: threading.current_thread().daemon))
 
     def test_what_waits_meanwhile_has_its_turn(self):
         self.useFixture(fixtures.MockPatchObject(lio, 'TIMEOUT', 1))
