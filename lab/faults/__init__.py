@@ -5,7 +5,9 @@ Arrows point down this list::
 
     __main__         the command
     thrasher         random faults, by a seed
-    matrix           rows, columns, verdicts, what is kept
+    matrix           labs that take batches of cells from one queue
+    results          verdicts: kept, shown, summed up
+    plan             which cells there are, and which run together
     whole_operation  one cell with a fault across the whole operation
     network_faults, service_faults, disk_faults, data_loss
                      such faults

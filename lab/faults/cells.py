@@ -75,13 +75,17 @@ class Cell:
 
 @dataclasses.dataclass
 class Verdict:
-    """Whether a cell holds; if not, why, and what was logged."""
+    """Whether a cell holds; if not, why, and what was logged.
+
+    :param run: the number of the run that found it
+    """
 
     cell: Cell
     ok: bool
     reason: str = ''
     log: list = dataclasses.field(default_factory=list)
     seconds: float = 0
+    run: int = 0
 
 
 class Batch:

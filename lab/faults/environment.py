@@ -80,8 +80,9 @@ class Environment:
         self.bystanders = []
         self.lab.down(keep_logs=True)
         self._set_logs_aside()
-        api.Client._tokens.clear()
-        instances.Instance._connectors.clear()
+        for known in (api.Client._tokens, instances.Instance._connectors):
+            for key in [key for key in known if key[0] == self.lab.name]:
+                known.pop(key)  # others' labs go on
         self.up()
 
     def _set_logs_aside(self):
