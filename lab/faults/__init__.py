@@ -9,9 +9,11 @@ Arrows point down this list::
     results          verdicts: kept, shown, summed up
     plan             which cells there are, and which run together
     whole_operation  one cell with a fault across the whole operation
-    network_faults, service_faults, disk_faults, data_loss
+    network_faults, target_faults, initiator_faults, service_faults,
+    disk_faults, data_loss
                      such faults
     scenario         one volume under such a fault
+    gone             one batch at whose steps a node goes and never comes back
     cells            one batch: an operation stopped at a step, a fault,
                      checks
     operations       what a user asks for, and asks for again

@@ -60,6 +60,15 @@ FAULTS = {
     'cut both': ('cut', ('source', 'destination')),
 }
 
+#: Column: which end never comes back; of these operations only.
+GONE = {'source gone': 'source', 'destination gone': 'destination'}
+_GOING = ('move', 'completion', 'live-move')
+
+
+def faults_of(operation):
+    """The faults that an operation meets at each of its steps."""
+    return [*FAULTS, *(GONE if operation in _GOING else ())]
+
 
 @dataclasses.dataclass(frozen=True)
 class Cell:

@@ -7,6 +7,7 @@ import time
 
 from lab.core import process
 from lab.faults import cells
+from lab.faults import gone
 from lab.faults import operations
 from lab.faults import whole_operation
 
@@ -52,10 +53,11 @@ class Bench:
         self.results.add(verdicts)
 
     def _run(self, batch):
+        kind = cells.Batch
         if batch[0].step == whole_operation.WHOLE:
             kind = whole_operation.WholeOperation
-        else:
-            kind = cells.Batch
+        elif batch[0].fault in cells.GONE:
+            kind = gone.Batch
         running = kind(self.environment, batch, self.pool)
         verdicts = running.run()
         try:

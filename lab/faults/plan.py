@@ -28,7 +28,7 @@ def all_cells(steps):
     """All cells: every step with every fault, then whole operations."""
     at_steps = [cells.Cell(name, step, fault)
                 for name, taken in sections(steps).items()
-                for fault in cells.FAULTS for step in taken]
+                for fault in cells.faults_of(name) for step in taken]
     return at_steps + [cells.Cell(operation, whole_operation.WHOLE, name)
                        for name, operation in whole_operation.names()]
 

@@ -131,11 +131,11 @@ class Results:
         for name, taken in plan.sections(self.steps).items():
             lines += ['', '%-42s %s' % (name, ' '.join(
                 '%-11s' % fault.replace('destination', 'dest.')
-                for fault in cells.FAULTS))]
+                for fault in cells.faults_of(name)))]
             for number, step in enumerate(taken):
                 lines.append('%3d %-38s %s' % (number, step, ' '.join(
                     '%-11s' % self._word(cells.Cell(name, step, fault))
-                    for fault in cells.FAULTS)))
+                    for fault in cells.faults_of(name))))
         lines += ['', 'across the whole']
         for name, operation in whole_operation.names():
             lines.append('    %-62s %s' % (
