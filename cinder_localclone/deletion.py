@@ -48,6 +48,7 @@ def delete_here(node: nodes.Node, context: ports.Context,
             return node.host
         home: str = volume_utils.extract_host(volume.host)
         if home == node.host:
+            source.abandon_interrupted(node, context, volume_id)
             _remove(node, context, volume)
         return home
 
@@ -77,7 +78,6 @@ def _move(node: nodes.Node, volume: ports.Volume) -> state.Move | None:
 
 def _remove(node: nodes.Node, context: ports.Context,
             volume: ports.Volume) -> None:
-    source.abandon_interrupted(node, context, volume.id)
     move = _move(node, volume)
     if move and move.phase is Phase.STARTING:
         raise exception.VolumeIsBusy(volume_name=volume.name)

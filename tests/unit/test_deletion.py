@@ -83,14 +83,15 @@ class DeletionTest(testtools.TestCase):
         self.assertEqual(before, repr(self.world.snapshot()))
 
     def test_a_move_that_was_interrupted(self):
-        """It is given up first: nothing of it is the volume's."""
-        self.a.node.records.begin(
+        """It is given up first, and its export of the volume goes."""
+        self.a.node.exports.offer_source(self.a.node.records.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i')
+            lambda shadow: shadow, 'CHAP u s', 'i'))
         self.b.dead = True
         self.delete()
         self.assertIs(Phase.ROLLING_BACK, self.shadow().phase)
-        self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
+        self.assertEqual([{}, {}, {}], [
+            self.a.lvs, self.a.devices, self.a.exports])
 
     def test_the_volume_is_locked(self):
         """From before its row is read until it is gone."""

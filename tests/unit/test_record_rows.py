@@ -318,7 +318,9 @@ class ReadsTest(Base):
             found.destination_lv))
 
     def test_services(self):
-        self.assertEqual({A, B}, set(self.records.services()))
+        utils.create_service(self.context, {
+            'host': 'controller', 'binary': 'cinder-scheduler', 'topic': 't'})
+        self.assertEqual({A: True, B: True}, self.records.services())
 
 
 @ddt.ddt
