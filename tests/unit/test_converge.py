@@ -122,8 +122,9 @@ class RemainsTest(Base):
     def test_what_fails_keeps_no_remains(self):
         self.failed()
         self.b.lvs['volume-x'] = ['stray'] * 4
-        self.b.sim_stack.ensure_handle_on_lv(
-            self.volume_id, 'volume-x', worlds.GIB)
+        with self.b.lock(self.volume_id):
+            self.b.sim_stack.ensure_handle_on_lv(
+                self.volume_id, 'volume-x', worlds.GIB)
         with mock.patch.object(worlds.SimStack, 'remove_handle',
                                side_effect=FAILED):
             self.assertRaises(exceptions.CommandFailed, self.converge,
@@ -256,8 +257,9 @@ class SourceTest(Base):
                 'target_portal': 'portal of ' + A})
         self.a.stop(power=True)
         self.a.dead = False
-        del self.world.trace[:]
+        del self.world.done[:]
         self.converge(self.a)
         self.assertEqual(
-            ['a@l after offer_source', 'a@l after offer_again'],
-            [each for each in self.world.trace if 'after offer' in each])
+            [(A, 'offer_source'), (A, 'offer_again')],
+            [each[:2] for each in self.world.done
+             if each[1].startswith('offer')])

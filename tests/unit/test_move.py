@@ -334,7 +334,8 @@ class MoveTest(Base):
         self.assertRaises(
             exceptions.StaleMove, destination.prepare,
             world.nodes[B].node, moving.shadow_id, 'another nonce')
-        source.abandon(node, None, moving)
+        with node.lock(volume.id):
+            source.abandon(node, None, moving)
         self.assertRaises(
             exceptions.StaleMove, destination.prepare,
             world.nodes[B].node, moving.shadow_id, moving.token.nonce)
@@ -375,7 +376,7 @@ class MoveTest(Base):
         node.write(volume.id, 1, 'new')
         expected[1] = 'new'
         if hydrated:
-            node.hydrate()
+            node.hydrate(flushed=True)
         world.nodes[A].gone = True
         for each in (world.nodes[A], node):
             each.stop(power=True)
