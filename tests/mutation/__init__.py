@@ -27,7 +27,8 @@ DATA_PATH = (
     'moves/*.py', 'reconcile.py', 'records.py', 'stack.py', 'export.py',
     'sessions.py', 'state.py', 'decision.py', 'connections.py',
     'deletion.py', 'operations.py', 'survey.py', 'restore.py',
-    'operator_records.py', 'forgetting.py', 'repair.py',
+    'operator_records.py', 'forgetting.py', 'repair.py', 'served.py',
+    'handlers.py',
     'privileged/[a-z]*.py')
 
 #: Mutants that no test can notice, each with the reason.
