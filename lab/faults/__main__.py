@@ -95,7 +95,7 @@ def run(used, results, options):
     finally:
         for each in used:
             ours = each.lab.claim.holder == os.getpid()
-            if ours and each.lab.is_up and not options.keep:
+            if ours and not (options.keep and each.lab.is_up):
                 each.lab.down(keep_logs=True)
 
 

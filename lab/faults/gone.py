@@ -22,6 +22,8 @@ OVER = ('rolling-back', 'releasing', 'completing')
 class Batch(cells.Batch):
     """Cells of one end that goes."""
 
+    gone = None
+
     def _strike(self):
         self._check_sources()
         self.gone = getattr(self, cells.GONE[self.fault])
@@ -36,9 +38,9 @@ class Batch(cells.Batch):
 
     def _settle(self):
         self._each(lambda _index, operation: self._use(operation.disk))
-        self._forget()
+        self.environment.forget(self.gone, self.stays)
         self._each(lambda _index, operation: self._end(operation.disk))
-        self._forget()
+        self.environment.forget(self.gone, self.stays)
         self._nothing_is_left()
 
     # -- before and after the node is forgotten
@@ -86,24 +88,13 @@ class Batch(cells.Batch):
         return self.environment.lab.cinder().get(
             '/volumes/' + disk.volume).json()['volume']['status']
 
-    def _forget(self):
-        """:raises LabError: if the operator's command does not do it"""
-        name = self.gone.name + '@localclone'
-        for words, code in (((), 1), (('--yes',), 0)):
-            done = self.stays.operator('forget', name, *words)
-            if 'Nothing names' in done.stderr:
-                return  # so it was before
-            if done.returncode != code:
-                raise process.LabError('forget %s: exit code %d: %s%s' % (
-                    ' '.join(words), done.returncode, done.stdout[-600:],
-                    done.stderr[-600:]))
-
     def _nothing_is_left(self):
         lab = self.environment.lab
         wrong = ['the move of %s is left: %s' % each
                  for each in look.shadows(lab)]
-        rows = [row for row in checks._rows(lab)
-                if not row['migration'].startswith('target:')]
+        # What is lost is nowhere; the bystander there is the only one left.
+        rows = [row for row in checks._rows(lab) if row['status'] != 'error'
+                and not row['migration'].startswith('target:')]
         wrong += checks.node_problems(self.stays, rows)
         wrong += ['%s names it' % row['id'] for row in rows
                   if row['host'] == self.gone.name]
@@ -118,16 +109,21 @@ class Batch(cells.Batch):
         super()._check()
 
     def _replace(self):
+        """Another machine takes the name of the node that is gone."""
         for disk in self.pool[self.gone.name]:
             disk.remove()
         self.pool[self.gone.name].clear()
         self.environment.replace(self.gone)
+        self.gone = None
 
     def clean(self):
         """Delete what is left, whatever happened.
 
         :raises LabError: if the lab is not as it was
         """
+        if self.gone and not self.gone.is_on:
+            self.environment.forget(self.gone, self.stays)
+            self._replace()
         self.environment.heal()
         in_parallel([operation.disk.remove for operation in self.operations])
         for operation in self.operations:

@@ -36,9 +36,9 @@ def offline(scenario):
     disk, _iqn = _source_disk(scenario)
     injectors.set_offline(scenario.destination, disk)
     _works_again(scenario, disk)
-    scenario.readable_again()
     scenario.keeps_source()
     scenario.go_on()
+    scenario.readable_again()
 
 
 @fault("the source's disk is set offline, and the service restarted")
@@ -54,8 +54,8 @@ def offline_at_restart(scenario):
     node.service('start')
     node.wait_service()
     _works_again(scenario, disk)
-    scenario.readable_again()
     scenario.go_on()
+    scenario.readable_again()
 
 
 @fault("the source's disk is set offline", 'live-move')
@@ -107,3 +107,89 @@ def no_record_at_roll_back(scenario):
     scenario.disk.forget_failed()
     process.wait_for('the move to go', lambda: not look.shadows(
         scenario.environment.lab), 90, every=1)
+
+
+@fault("killed when the source's disk was brought back")
+def killed_when_brought_back(scenario):
+    scenario.start_slow()
+    scenario.disk.stop()
+    disk, _iqn = _source_disk(scenario)
+    node = scenario.destination
+    scenario.environment.arm(scenario.disk, node, 'bring_back disk')
+    injectors.set_offline(node, disk)
+    _killed_at_step(scenario, node)
+    _works_again(scenario, disk)
+    scenario.go_on()
+
+
+@fault('killed when a link that led elsewhere was mended')
+def killed_when_mended(scenario):
+    scenario.start_slow()
+    scenario.disk.check_running()
+    node = scenario.destination
+    scenario.environment.arm(scenario.disk, node, 'mend_path handle')
+    node.run('ln -sfn ../dm-999 ' + scenario.disk.path)
+    _killed_at_step(scenario, node)
+    scenario.disk.check_running()
+    scenario.go_on()
+
+
+def _killed_at_step(scenario, node):
+    process.wait_for('the step', lambda: scenario.environment.reached(
+        scenario.disk), 60)
+    node.service('kill')
+    scenario.environment.release()
+    node.service('start')
+    node.wait_service()
+
+
+# -- sysfs answers oddly, once
+
+
+def _session(scenario):
+    """The destination's session, with its number."""
+    return scenario.destination.run('iscsiadm -m session').stdout
+
+
+def _odd(scenario, *looks):
+    """Neither the guest nor the session notices."""
+    before = _session(scenario)
+    for look_ in looks:
+        scenario.environment.look_oddly(scenario.destination, look_)
+        time.sleep(4)  # what comes of it
+        must(_session(scenario) == before, 'after "%s" the session is: %s' % (
+            look_, _session(scenario)))
+        scenario.disk.check_running(20)
+
+
+@fault('sysfs answers oddly')
+def odd_while_copied(scenario):
+    scenario.start_slow()
+    _odd(scenario, 'disks', 'identity', 'number', 'completed_reads')
+    scenario.go_on()
+
+
+@fault('sysfs answers oddly', 'live-move')
+def odd_while_starting(scenario):
+    scenario.start_live()
+    _odd(scenario, 'disks', 'identity', 'number')
+
+
+@fault('sysfs answers oddly while preparing')
+def odd_while_preparing(scenario):
+    """It may be refused; nothing is left, and asked again, it works."""
+    scenario.operation.prepare()
+    for look_ in ('identity', 'number', 'size'):
+        asked = scenario.environment.steps / (
+            scenario.destination.name + '.odd')
+        asked.write_text(look_)
+        scenario.operation.start()
+        process.wait_for('a look (%s)' % look_, lambda: not asked.exists(),
+                         60)
+        scenario.operation.join()
+        if scenario.operation.error is None:
+            return
+        scenario.disk.forget_failed()
+        process.wait_for('the move to go', lambda: not look.shadows(
+            scenario.environment.lab), 60, every=1)
+        scenario.operation.error = None

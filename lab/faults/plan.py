@@ -26,9 +26,8 @@ def sections(steps):
 
 def all_cells(steps):
     """All cells: every step with every fault, then whole operations."""
-    at_steps = [cells.Cell(name, step, fault)
-                for name, taken in sections(steps).items()
-                for fault in cells.faults_of(name) for step in taken]
+    at_steps = [cell for name, taken in sections(steps).items()
+                for cell in cells.at_steps(name, taken)]
     return at_steps + [cells.Cell(operation, whole_operation.WHOLE, name)
                        for name, operation in whole_operation.names()]
 

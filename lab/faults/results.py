@@ -127,15 +127,16 @@ class Results:
 
     def table(self):
         """The matrix: a row for each step, a column for each fault."""
-        lines = []
+        lines, every = [], plan.all_cells(self.steps)
         for name, taken in plan.sections(self.steps).items():
             lines += ['', '%-42s %s' % (name, ' '.join(
                 '%-11s' % fault.replace('destination', 'dest.')
                 for fault in cells.faults_of(name)))]
             for number, step in enumerate(taken):
                 lines.append('%3d %-38s %s' % (number, step, ' '.join(
-                    '%-11s' % self._word(cells.Cell(name, step, fault))
-                    for fault in cells.faults_of(name))))
+                    '%-11s' % self._word(cell) if cell in every else ' ' * 11
+                    for cell in (cells.Cell(name, step, fault)
+                                 for fault in cells.faults_of(name)))))
         lines += ['', 'across the whole']
         for name, operation in whole_operation.names():
             lines.append('    %-62s %s' % (
@@ -145,7 +146,6 @@ class Results:
         for verdict in self.failed:
             lines += ['', 'FAIL %s' % verdict.cell, '    ' + verdict.reason]
             lines += ['    | ' + line for line in verdict.log]
-        every = plan.all_cells(self.steps)
         count = sum(cell in self.verdicts for cell in every)
         lines += ['', '%d cells: %d hold, %d fail; %d not run' % (
             count, sum(map(self.holds, every)), len(self.failed),
