@@ -29,7 +29,7 @@ LOG = logging.getLogger(__name__)
 
 TOPIC = 'cinder-localclone'
 NAMESPACE = 'localclone'
-VERSION = '1.2'
+VERSION = '1.3'
 #: How often sending is tried again while the bus is away. By default that
 #: goes on until it is back, whatever the time limit of a call.
 RESENDS = 2
@@ -74,6 +74,7 @@ METHODS = {
     'initialize_connection': Method('initialize_connection', limit=_twice),
     'terminate_connection': Method('terminate_connection'),
     'delete': Method('delete', '1.2', expected=(exception.VolumeIsBusy,)),
+    'extend': Method('extend', '1.3'),
     'inspect': Method('inspect', '1.1', _prompt),
     'repair': Method('repair', '1.1'),
     'abort': Method('abort', '1.1'),

@@ -90,6 +90,23 @@ def add_tag(group: str, name: str, tag: str, timeout: float) -> None:
 
 
 @privileged.entrypoint
+def remove_tag(group: str, name: str, tag: str, timeout: float) -> None:
+    """Take a tag from an LV."""
+    process.run('lvchange', '--deltag', tag, '%s/%s' % (group, name),
+                timeout=timeout)
+
+
+@privileged.entrypoint
+def extend(group: str, name: str, size: int, timeout: float) -> None:
+    """Extend an LV, active or not.
+
+    :param size: bytes; LVM rounds up to whole extents
+    """
+    process.run('lvextend', '-L', '%db' % size, '%s/%s' % (group, name),
+                timeout=timeout)
+
+
+@privileged.entrypoint
 def remove(group: str, name: str, timeout: float) -> bool:
     """Remove an LV that nothing has open.
 

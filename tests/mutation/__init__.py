@@ -27,7 +27,7 @@ DATA_PATH = (
     'moves/*.py', 'reconcile.py', 'records.py', 'stack.py',
     'logical_volumes.py', 'export.py', 'sessions.py', 'state.py',
     'decision.py', 'connections.py', 'deletion.py', 'operations.py',
-    'survey.py', 'restore.py', 'privileged/[a-z]*.py')
+    'extending.py', 'survey.py', 'restore.py', 'privileged/[a-z]*.py')
 
 #: Mutants that no test can notice, each with the reason.
 EQUIVALENT = pathlib.Path(__file__).parent / 'equivalent.yaml'

@@ -14,7 +14,7 @@ PACKAGE = 'cinder_localclone'
 ORDER = (
     'cmd',
     'driver', 'handlers', 'assembly', 'connections',
-    'operations', 'deletion', 'reconcile',
+    'operations', 'extending', 'deletion', 'reconcile',
     'moves.source', 'moves.destination', 'moves.completion',
     'moves.remains', 'moves.removal', 'moves.checks', 'moves.flow', 'moves',
     'restore', 'repair', 'forgetting', 'inspection', 'wake', 'directory',
@@ -29,8 +29,8 @@ ORDER = (
 #: acts; except for exceptions, whose base is Cinder's.
 PURE = ('capabilities', 'node', 'served', 'ports', 'hydration', 'decision',
         'survey', 'lvm', 'dm', 'names', 'state', 'exceptions')
-HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'hashlib',
-            'json', 're', 'struct', 'types', 'typing'}
+HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'functools',
+            'hashlib', 'json', 're', 'struct', 'types', 'typing'}
 #: Lines of a module, at most.
 LIMIT = 400
 
