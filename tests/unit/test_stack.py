@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the stack runs, and in which order, where the order matters."""
 
+import dataclasses
+
 import json
 from unittest import mock
 
@@ -194,10 +196,9 @@ class HandleTest(Case):
 
     def test_handle_on_its_clone_is_left(self):
         self.devices(
-            device(names.handle(V1), '253:7', '0 1 linear 253:6 0'),
+            device(names.handle(V1), '253:7', '0 2097152 linear 253:6 0'),
             device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
-        self.assertFalse(self.stack.ensure_handle_on_clone(
-            V1, SHADOW, GIB))
+        self.assertFalse(self.stack.ensure_handle_on_clone(MOVE))
         self.assertRan()
 
     @ddt.data((True, 'swap_table'), (False, 'create'))
@@ -206,10 +207,9 @@ class HandleTest(Case):
         found = [device(names.clone(SHADOW), '253:6', '0 1 clone a b c')]
         if there:
             found.append(device(
-                names.handle(V1), '253:7', '0 1 linear 253:5 0'))
+                names.handle(V1), '253:7', '0 2097152 linear 253:5 0'))
         self.devices(*found)
-        self.assertTrue(self.stack.ensure_handle_on_clone(
-            V1, SHADOW, GIB))
+        self.assertTrue(self.stack.ensure_handle_on_clone(MOVE))
         self.assertEqual([called], self.called())
 
     def test_handle_on_an_lv_that_is_not_active(self):
@@ -230,13 +230,13 @@ class HandleTest(Case):
 
     def test_handle_on_its_lv_is_left(self):
         self.lvs(lv('v', '253:5'))
-        self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:5 0'))
+        self.devices(device(names.handle(V1), '253:7', '0 2097152 linear 253:5 0'))
         self.assertFalse(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.assertRan()
 
     def test_handle_is_swapped_over_to_its_lv(self):
         self.lvs(lv('v', '253:5'))
-        self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:6 0'))
+        self.devices(device(names.handle(V1), '253:7', '0 2097152 linear 253:6 0'))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.assertRan(mock.call.devicemapper.swap_table(
             names.handle(V1), '0 2097152 linear /dev/g/v 0', 30))
@@ -245,18 +245,60 @@ class HandleTest(Case):
     @ddt.unpack
     def test_handle_that_does_not_serve_is_swapped(self, on, state_):
         self.lvs(lv('v', '253:5'), lv('w', '253:9'))
-        self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:5 0',
+        self.devices(device(names.handle(V1), '253:7', '0 2097152 linear 253:5 0',
                             **state_))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, on, GIB))
         self.assertEqual(['swap_table'], self.called())
 
     def test_suspended_handle_on_its_clone_is_swapped(self):
         self.devices(
-            device(names.handle(V1), '253:7', '0 1 linear 253:6 0',
+            device(names.handle(V1), '253:7', '0 2097152 linear 253:6 0',
                    suspended=True),
             device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
-        self.assertTrue(self.stack.ensure_handle_on_clone(V1, SHADOW, GIB))
+        self.assertTrue(self.stack.ensure_handle_on_clone(MOVE))
         self.assertEqual(['swap_table'], self.called())
+
+    def test_handle_that_is_too_short_is_lengthened(self):
+        self.lvs(lv('v', '253:5'))
+        self.devices(device(names.handle(V1), '253:7',
+                            '0 2097152 linear 253:5 0'))
+        self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', 2 * GIB))
+        self.assertRan(mock.call.devicemapper.swap_table(
+            names.handle(V1), '0 4194304 linear /dev/g/v 0', 30))
+
+    def test_handle_never_gets_shorter(self):
+        """A guest has seen the new size; the row may not have it yet."""
+        self.lvs(lv('v', '253:5'))
+        self.devices(device(
+            names.handle(V1), '253:7', '0 2097152 linear 253:6 0\n'
+            '2097152 2097152 linear 253:5 2097152'))
+        self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
+        self.assertRan(mock.call.devicemapper.swap_table(
+            names.handle(V1), '0 4194304 linear /dev/g/v 0', 30))
+
+    @ddt.data('0 2097152 linear 253:6 0', '0 4194304 linear 253:5 0')
+    def test_extended_while_it_is_copied(self, before):
+        """The clone keeps its length; what is new is on the LV."""
+        self.devices(device(names.handle(V1), '253:7', before),
+                     device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
+        self.assertTrue(self.stack.ensure_handle_on_clone(
+            dataclasses.replace(MOVE, volume_gib=2)))
+        self.assertRan(mock.call.devicemapper.swap_table(
+            names.handle(V1),
+            '0 2097152 linear /dev/mapper/%s 0\n'
+            '2097152 2097152 linear /dev/g/%s 2097152' % (
+                names.clone(SHADOW), MOVE.destination_lv), 30))
+
+    @ddt.data(1, 2)
+    def test_extended_handle_on_its_clone_is_left(self, recorded):
+        """Also if the row does not say yet that it was extended."""
+        self.devices(
+            device(names.handle(V1), '253:7', '0 2097152 linear 253:6 0\n'
+                   '2097152 2097152 linear 253:5 2097152'),
+            device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
+        self.assertFalse(self.stack.ensure_handle_on_clone(
+            dataclasses.replace(MOVE, volume_gib=recorded)))
+        self.assertRan()
 
     def test_new_handle(self):
         self.devices()
@@ -280,14 +322,14 @@ class HandleTest(Case):
     def test_path_that_leads_elsewhere_is_mended(self):
         """A handle that is right is of no use if nothing leads to it."""
         self.lvs(lv('v', '253:5'))
-        self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:5 0'))
+        self.devices(device(names.handle(V1), '253:7', '0 2097152 linear 253:5 0'))
         mend = self.ran.devicemapper.mend_path
         mend.return_value = True
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.devices(
-            device(names.handle(V1), '253:7', '0 1 linear 253:6 0'),
+            device(names.handle(V1), '253:7', '0 2097152 linear 253:6 0'),
             device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
-        self.assertTrue(self.stack.ensure_handle_on_clone(V1, SHADOW, GIB))
+        self.assertTrue(self.stack.ensure_handle_on_clone(MOVE))
         self.assertEqual([mock.call(names.handle(V1))] * 2, mend.mock_calls)
         self.assertRan()
 
@@ -307,7 +349,7 @@ class HandleTest(Case):
     def test_path_of_a_handle_that_was_just_made(self, there):
         self.lvs(lv('v', '253:5'))
         self.devices(*[device(names.handle(V1), '253:7',
-                              '0 1 linear 253:6 0')] * there)
+                              '0 2097152 linear 253:6 0')] * there)
         self.stack.ensure_handle_on_lv(V1, 'v', GIB)
         self.assertEqual('devicemapper.mend_path',
                          self.ran.mock_calls[-1][0])
@@ -396,7 +438,7 @@ class SurveyTest(Case):
         present = self.stack.survey()
         self.assertEqual({}, present.lvs)
         self.assertEqual({
-            handle: device(handle, '253:7', '0 1 linear 253:5 0', 1),
+            handle: device(handle, '253:7', '0 2097152 linear 253:5 0', 1),
             'gone': tables.Device('gone', 'LOCALCLONE-gone', '253:8', 0,
                                   False)}, present.devices)
         self.ran.devicemapper.survey.assert_called_once_with(30)
