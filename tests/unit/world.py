@@ -19,7 +19,6 @@ from cinder_localclone import deletion
 from cinder_localclone import directory
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
-from cinder_localclone import extending
 from cinder_localclone.lvm import reports
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
@@ -31,7 +30,6 @@ from cinder_localclone import survey
 
 REGIONS = 4
 GIB = 1 << 30
-ZERO = 'zero'
 GEOMETRY = state.Geometry(128, 32, 8)
 
 
@@ -217,7 +215,7 @@ class SimNode:
         return self._through(names.handle(volume_id), region)
 
     def write(self, volume_id, region, value, flushed=True):
-        below = self._body(names.handle(volume_id), region)
+        below = self.devices[names.handle(volume_id)]['below']
         if below in self.lvs:
             if not flushed:
                 self.cached.append((below, region, self.lvs[below][region]))
@@ -228,22 +226,14 @@ class SimNode:
             self.lvs[clone['metadata']]['local'].add(region)
 
     def _through(self, name, region):
-        below = self._body(name, region)
+        device = self.devices[name]
+        below = device['below']
         if below in self.lvs:
             return self.lvs[below][region]
         clone = self.devices[below]
         if region in self.lvs[clone['metadata']]['local']:
             return self.lvs[clone['lv']][region]
         return self._from_source(clone, region)
-
-    def _body(self, handle, region):
-        """What a handle maps a region to."""
-        device = self.devices[handle]
-        assert region < device['regions'], 'beyond the end of the handle'
-        clone = self.devices.get(device['below'])
-        if clone and region >= clone['regions']:
-            return clone['lv']
-        return device['below']
 
     def _from_source(self, clone, region):
         if clone['shadow'] not in self.sessions:
@@ -259,7 +249,7 @@ class SimNode:
         for device in list(self.devices.values()):
             if device.get('hydrating'):
                 local = self.lvs[device['metadata']]['local']
-                for region in set(range(device['regions'])) - local:
+                for region in set(range(REGIONS)) - local:
                     with contextlib.suppress(IOError, KeyError):
                         data = self._from_source(device, region)
                         self.reads += 1
@@ -316,9 +306,8 @@ class SimStack:
         return survey.Survey(self.lvs(), self.devices())
 
     def lvs(self):
-        return {name: reports.LogicalVolume(
-            'g', name, len(body) * GIB // REGIONS, name, frozenset(),
-            thin=True) for name, body in self.node.lvs.items()}
+        return {name: reports.LogicalVolume('g', name, GIB, name, frozenset())
+                for name in self.node.lvs}
 
     def devices(self):
         devices = {}
@@ -332,20 +321,10 @@ class SimStack:
             users += name in self.node.opened
             devices[name] = tables.Device(
                 name, names.device_uuid(name), name, users, False,
-                self._table(device))
+                '0 1 linear %s 0' % device['below'] if 'below' in device
+                else '0 1 clone %s %s %s' % (
+                    device['metadata'], device['lv'], device['shadow']))
         return devices
-
-    def _table(self, device):
-        sectors = device['regions'] * GIB // REGIONS // state.SECTOR
-        if 'below' not in device:
-            return '0 %d clone %s %s %s' % (
-                sectors, device['metadata'], device['lv'], device['shadow'])
-        clone = self.node.devices.get(device['below'])
-        if clone is None:
-            return tables.linear(sectors, device['below'])
-        return tables.on_clone(
-            clone['regions'] * GIB // REGIONS // state.SECTOR,
-            device['below'], sectors, clone['lv'])
 
     def free_space(self):
         return reports.FreeSpace(self.node.free, self.node.free, False)
@@ -353,21 +332,15 @@ class SimStack:
     def clone_status(self, shadow_id):
         device = self.node.devices[names.clone(shadow_id)]
         local = self.node.lvs[device['metadata']]['local']
-        regions = device['regions']
-        in_flight = regions - len(local) if device['hydrating'] else 0
-        return tables.CloneStatus(128, 1, 9, len(local), regions, in_flight,
+        in_flight = REGIONS - len(local) if device['hydrating'] else 0
+        return tables.CloneStatus(128, 1, 9, len(local), REGIONS, in_flight,
                                   device['hydrating'], self.node.clones)
 
     def completed_reads(self, disk):
         return self.node.reads
 
     def create_lv(self, name, size, volume_id):
-        self.node.lvs.setdefault(name, ['empty'] * (REGIONS * size // GIB))
-
-    def extend_lv(self, name, size):
-        missing = REGIONS * size // GIB - len(self.node.lvs[name])
-        self.node.lvs[name] += [ZERO] * missing
-        return missing > 0
+        self.node.lvs.setdefault(name, ['empty'] * REGIONS)
 
     def activate(self, name):
         assert name in self.node.lvs
@@ -389,7 +362,7 @@ class SimStack:
         self.node.devices.setdefault(names.clone(move.shadow_id), {
             'shadow': move.shadow_id, 'lv': move.destination_lv,
             'metadata': names.metadata_lv(move.shadow_id),
-            'hydrating': False, 'regions': REGIONS * move.size_gib})
+            'hydrating': False})
 
     def ensure_clone_alone(self, move):
         if names.clone(move.shadow_id) in self.node.devices:
@@ -411,21 +384,15 @@ class SimStack:
     def ensure_handle_on_lv(self, volume_id, lv, size):
         if lv not in self.node.lvs:
             raise exceptions.MissingData(what=lv, volume=volume_id, host='x')
-        return self._handle(volume_id, lv, size)
+        return self._handle(volume_id, lv)
 
-    def ensure_handle_on_clone(self, move):
-        return self._handle(move.volume_id, names.clone(move.shadow_id),
-                            move.volume_bytes)
+    def ensure_handle_on_clone(self, volume_id, shadow_id, size):
+        return self._handle(volume_id, names.clone(shadow_id))
 
-    def _handle(self, volume_id, below, size):
+    def _handle(self, volume_id, below):
         before = self.node.devices.get(names.handle(volume_id))
-        regions = max(REGIONS * size // GIB,
-                      before['regions'] if before else 0)
-        after = {'below': below, 'regions': regions}
-        if below in self.node.lvs:
-            assert regions <= len(self.node.lvs[below]), 'LV is too small'
-        self.node.devices[names.handle(volume_id)] = after
-        return before != after
+        self.node.devices[names.handle(volume_id)] = {'below': below}
+        return before != {'below': below}
 
     def remove_handle(self, volume_id):
         return self._remove(names.handle(volume_id))
@@ -584,10 +551,6 @@ class SimPeers:
     def initialize_connection(self, context, host, volume_id, connector):
         return self._call(host, lambda other: other.connections.serve(
             context, volume_id, connector))
-
-    def extend(self, context, host, volume_id, size_gib):
-        self._call(host, lambda other: extending.extend(
-            other.reconciler, volume_id, size_gib))
 
     def delete(self, context, host, volume_id):
         self._call(host, lambda other: deletion.delete_here(
