@@ -375,7 +375,7 @@ class MoveTest(Base):
         node.write(volume.id, 1, 'new')
         expected[1] = 'new'
         if hydrated:
-            node.hydrate()
+            node.hydrate(flushed=True)
         world.nodes[A].gone = True
         for each in (world.nodes[A], node):
             each.stop(power=True)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated nodes that can stop dead before or after any effect.
+
+Stack, records, exports, sessions and peers stand behind the interfaces of the
+real ones; the flows, the reconciler and the state machine are the real code.
+A volume has a few regions, each one value. A node that loses power loses its
+devices, sessions and exports and what its disk has not flushed; it keeps its
+LVs. A service that is killed loses only what it was about to do.
+
+What must never happen fails the test, whoever catches the error; see
+:meth:`.nodes.World.insist`.
+"""
+
+from tests.unit.world.disks import CLEARED
+from tests.unit.world.disks import EMPTY
+from tests.unit.world.disks import GIB
+from tests.unit.world.disks import REGIONS
+from tests.unit.world.effects import Stopped
+from tests.unit.world.flows import plain_run
+from tests.unit.world.flows import remembered
+from tests.unit.world.iscsi import SimExports
+from tests.unit.world.iscsi import SimSessions
+from tests.unit.world.nodes import GEOMETRY
+from tests.unit.world.nodes import SimNode
+from tests.unit.world.nodes import World
+from tests.unit.world.peers import SimPeers
+from tests.unit.world.records import SimRecords
+from tests.unit.world.stack import SimStack
+
+__all__ = ('CLEARED', 'EMPTY', 'GEOMETRY', 'GIB', 'REGIONS', 'SimExports',
+           'SimNode', 'SimPeers', 'SimRecords', 'SimSessions', 'SimStack',
+           'Stopped', 'World', 'plain_run', 'remembered')

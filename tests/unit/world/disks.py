@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The disk of a simulated node: logical volumes, and a volatile cache."""
+
+from cinder_localclone import names
+
+REGIONS = 4
+GIB = 1 << 30
+#: Of a region that nothing was written to; of one that was cleared.
+EMPTY, CLEARED = 'empty', 'cleared'
+
+
+class Disk:
+    """Logical volumes, which outlive a power cut, with a volatile cache.
+
+    What was written and not flushed since is lost in a power cut, all of it.
+    LVM flushes what it does itself.
+    """
+
+    def __init__(self):
+        #: By name. The LV of a volume: the values of its regions. The
+        #: metadata LV of a move: {'local': the regions that are local}.
+        self.lvs = {}
+        #: LVM's tags, by name of an LV.
+        self.tags = {}
+        #: LVs without a device: a boot may leave them so.
+        self.inactive = set()
+        #: What only the cache has: LV, region, what the LV itself has.
+        self._cached = []
+
+    def create(self, name, volume_id, content):
+        """An LV, unless it is there already; a new one is active."""
+        if name not in self.lvs:
+            self.lvs[name] = content
+            self.tags[name] = frozenset(names.tags(volume=volume_id))
+
+    def remove(self, name):
+        self.flush(name)
+        self.tags.pop(name, None)
+        self.inactive.discard(name)
+        return self.lvs.pop(name, None) is not None
+
+    def write(self, lv, region, value):
+        self._cached.append((lv, region, self.lvs[lv][region]))
+        self.lvs[lv][region] = value
+
+    def make_local(self, metadata, region):
+        local = self.lvs[metadata]['local']
+        if region not in local:
+            self._cached.append((metadata, region, None))
+            local.add(region)
+
+    def flush(self, *lvs):
+        self._cached = [each for each in self._cached if each[0] not in lvs]
+
+    def lose_power(self):
+        """The cache is lost; nothing is active until it is activated."""
+        for lv, region, before in reversed(self._cached):
+            if before is None:
+                self.lvs[lv]['local'].discard(region)
+            else:
+                self.lvs[lv][region] = before
+        self._cached.clear()
+        self.inactive = set(self.lvs)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What simulated nodes serve over iSCSI, and what they attach from others."""
+
+from cinder_localclone import exceptions
+from cinder_localclone import names
+
+
+class SimExports:
+    def __init__(self, node):
+        self.node = node
+        self.portal = 'portal of ' + node.host
+
+    def source_location(self, shadow_id):
+        return shadow_id
+
+    def offer_source(self, move):
+        assert names.handle(move.volume_id) in self.node.devices
+        self.node.exports[move.shadow_id] = move.volume_id
+
+    def withdraw_source(self, move):
+        return self.node.exports.pop(move.shadow_id, None) is not None
+
+    def withdraw_strays(self, wanted):
+        for shadow_id in [s for s in self.node.exports if not wanted(s)]:
+            del self.node.exports[shadow_id]
+
+    def serving(self, volume_id):
+        others = volume_id in self.remote()
+        return others or volume_id in self.node.exports.values(), others
+
+    def remote(self):
+        found: dict[str, set[str]] = {}
+        for volume_id, initiator in self.node.remote:
+            found.setdefault(volume_id, set()).add(initiator)
+        return found
+
+    def withdraw_unnamed(self, volume_id, unnamed, at_once=False):
+        gone = {(volume_id, iqn) for iqn in unnamed}
+        if not at_once:
+            gone -= self.node.offered
+        self.node.remote -= gone
+        return bool(gone)
+
+    def offer_volume(self, volume_id, initiator, auth):
+        assert names.handle(volume_id) in self.node.devices
+        self.node.remote.add((volume_id, initiator))
+        self.node.offered.add((volume_id, initiator))
+        return {'target_iqn': initiator, 'target_portal': self.portal}
+
+    def offer_again(self, volume_id, initiator, properties):
+        assert names.handle(volume_id) in self.node.devices
+        self.node.remote.add((volume_id, initiator))
+
+    def is_last(self, volume_id, initiator):
+        left = [each for each in self.node.remote if each[0] == volume_id]
+        return bool(left) and (
+            initiator is None or left == [(volume_id, initiator)])
+
+    def withdraw_volume(self, volume_id, initiator):
+        gone = {each for each in self.node.remote if each[0] == volume_id
+                and initiator in (None, each[1])}
+        if gone and self._waits(volume_id):
+            raise exceptions.TargetTimeout(seconds=20)
+        self.node.remote -= gone
+        return bool(gone)
+
+    def problem(self):
+        return ''
+
+    def _waits(self, volume_id):
+        """An initiator reads what only a source has that does not answer."""
+        below = self.node.devices[names.handle(volume_id)]['below']
+        shadow_id = self.node.devices.get(below, {}).get('shadow')
+        move = self.node.node.records.get_move(shadow_id)
+        return (shadow_id in self.node.sessions and move
+                and self.node.world.nodes[move.source].dead)
+
+
+class SimSessions:
+    def __init__(self, node):
+        self.node = node
+
+    def initiator(self):
+        return 'iqn.' + self.node.host
+
+    def disk(self, move):
+        return self.node.sessions.get(move.shadow_id) and move.shadow_id
+
+    def attach(self, move):
+        other = self.node.world.nodes[move.source]
+        if move.shadow_id not in other.exports:
+            raise exceptions.SourceUnreachable(portal='p', reason='r')
+        self.node.sessions[move.shadow_id] = move.source
+        return move.shadow_id
+
+    def end_if_down(self, move):
+        down = (move.shadow_id in self.node.sessions and
+                self.node.world.nodes[move.source].dead)
+        if down:
+            self.detach(move)
+        return down
+
+    def detach(self, move):
+        self.node.sessions.pop(move.shadow_id, None)

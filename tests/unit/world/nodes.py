@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated world and its nodes."""
+
+import contextlib
+import dataclasses
+import types
+import uuid
+
+from cinder_localclone import connections
+from cinder_localclone import directory
+from cinder_localclone import exceptions
+from cinder_localclone.moves import source
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import reconcile
+from cinder_localclone import state
+from tests.unit.world import disks
+from tests.unit.world import effects
+from tests.unit.world import iscsi
+from tests.unit.world import peers
+from tests.unit.world import records
+from tests.unit.world import stack
+
+GEOMETRY = state.Geometry(128, 32, 8)
+
+
+class World:
+    """The database, the network and the nodes.
+
+    :param stop_at: numbers of the moments at which the acting node stops
+    :param faults: how, in turn: a service is killed ('kill'), a node ('cut')
+        or both nodes ('cut both') lose power
+    :param hosts: the nodes
+    """
+
+    def __init__(self, stop_at=(), faults=('cut',), hosts=('a@l', 'b@l')):
+        self.stop_at = stop_at
+        self.faults = faults
+        self.moment = 0
+        self.acting = None
+        self.trace = []
+        self.volumes = {}
+        self.shadows = {}
+        self.nodes = {host: SimNode(self, host) for host in hosts}
+
+    def tick(self, node, what):
+        """One moment at which the acting node may stop.
+
+        After one effect and before the next is one moment on one node.
+        """
+        node.check_alive()
+        if what.startswith('before') and self.acting is node:
+            return
+        self.acting = node
+        self.moment += 1
+        self.trace.append('%s %s' % (node.host, what))
+        if self.moment in self.stop_at:
+            turn = sorted(self.stop_at).index(self.moment)
+            fault = self.faults[turn % len(self.faults)]
+            for each in self.nodes.values():
+                if each is node or fault == 'cut both':
+                    each.stop(power=fault != 'kill')
+        node.check_alive()
+
+    def create_volume(self, host):
+        volume = types.SimpleNamespace(
+            id=str(uuid.uuid4()), host=host + '#p', size=1,
+            status='available', migration_status=None, group_id=None,
+            replication_driver_data=None, volume_attachment=[])
+        volume.name_id = volume.id
+        volume.name = 'volume-' + volume.id
+        self.volumes[volume.id] = volume
+        node = self.nodes[host]
+        node.disk.create(volume.name, volume.id, [
+            '%s%d' % (volume.id[:4], n) for n in range(disks.REGIONS)])
+        node.sim_stack.ensure_handle_on_lv(
+            volume.id, volume.name, disks.GIB)
+        return volume
+
+    def home(self, volume):
+        return self.nodes[volume.host.partition('#')[0]]
+
+    def settle(self):
+        """Restart what stopped and reconcile, until nothing changes."""
+        for _round in range(12):
+            before = repr(self.snapshot())
+            self.reconcile()
+            for node in self.nodes.values():
+                node.hydrate()
+            if repr(self.snapshot()) == before and not self.stopped():
+                return
+        raise AssertionError('never settled: %s' % before)
+
+    def stopped(self):
+        """Whether a node is down that comes back."""
+        return any(node.dead and not node.gone
+                   for node in self.nodes.values())
+
+    def recover(self):
+        """Restart what stopped, until all nodes have been reconciled."""
+        for _round in range(6):
+            alive = not self.stopped()
+            self.reconcile()
+            if alive and not self.stopped():
+                return
+        raise AssertionError('never recovered')
+
+    def reconcile(self):
+        """Once on each node; one that stopped starts again."""
+        for node in self.nodes.values():
+            node.dead = node.gone
+            with contextlib.suppress(effects.Stopped):
+                node.reconciler.converge_node()
+
+    def snapshot(self):
+        return [(n.host, n.lvs, n.devices, n.exports, n.sessions)
+                for n in self.nodes.values()] + [self.shadows]
+
+
+@dataclasses.dataclass
+class SimNode:
+    """One node: what it has on disk, in its kernel, and its service."""
+
+    world: World
+    host: str
+    disk: disks.Disk = dataclasses.field(default_factory=disks.Disk)
+    devices: dict = dataclasses.field(default_factory=dict)
+    exports: dict = dataclasses.field(default_factory=dict)
+    #: Hosts without the backend that are served: (volume, initiator).
+    remote: set = dataclasses.field(default_factory=set)
+    #: Those of them that were offered a moment ago, as its service knows.
+    offered: set = dataclasses.field(default_factory=set)
+    sessions: dict = dataclasses.field(default_factory=dict)
+    opened: set = dataclasses.field(default_factory=set)
+    held: set = dataclasses.field(default_factory=set)
+    problems: list = dataclasses.field(default_factory=list)
+    free: int = 100 * disks.GIB
+    reads: int = 0
+    broken: bool = False  # its disk refuses what the kernel copies
+    clones: str = 'rw'  # the mode of its clones
+    dead: bool = False
+    gone: bool = False  # for good, until a test says otherwise
+
+    def __post_init__(self) -> None:  # annotated: mypy checks the rooms
+        acting = effects.acting
+        self.sim_stack = acting(self, stack.SimStack(self))
+        rows = acting(self, records.SimRecords(self))
+        self.node = nodes.Node(
+            host=self.host, records=rows,
+            stack=self.sim_stack, exports=acting(self, iscsi.SimExports(self)),
+            sessions=acting(self, iscsi.SimSessions(self)),
+            peers=peers.SimPeers(self),
+            geometry=GEOMETRY, lock=self.lock, clear=lambda lv, size: None,
+            is_at=lambda connector, host: host.startswith(
+                connector['host']))
+        self.reconciler = reconcile.Reconciler(self.node, None)
+        self.connections = connections.Connections(
+            self.reconciler, directory.Directory(
+                self.host, rows, self.node.peers))
+
+    @property
+    def lvs(self):
+        return self.disk.lvs
+
+    @contextlib.contextmanager
+    def lock(self, name):
+        if name in self.held:
+            raise exceptions.Busy(what=name, host=self.host, seconds=0)
+        self.held.add(name)
+        try:
+            yield
+        finally:
+            self.held.discard(name)
+
+    def check_alive(self):
+        if self.dead:
+            raise effects.Stopped(self)
+
+    def stop(self, power):
+        self.dead = True
+        self.held.clear()
+        self.offered.clear()
+        if power:
+            self.disk.lose_power()
+            for kept in (self.devices, self.exports, self.remote,
+                         self.sessions, self.opened):
+                kept.clear()
+
+    def move(self, volume, peer, live=False):
+        """What the driver does in initialize_connection for a move."""
+        with self.lock(volume.id):
+            source.move_volume(self.node, None, volume, peer,
+                               lambda: 'CHAP user secret', live)
+
+    # -- the data path of a guest
+
+    def read(self, volume_id, region):
+        return self._through(names.handle(volume_id), region)
+
+    def write(self, volume_id, region, value, flushed=True):
+        below = self.devices[names.handle(volume_id)]['below']
+        clone = self.devices.get(below)
+        self.disk.write(clone['lv'] if clone else below, region, value)
+        if clone:
+            self.disk.make_local(clone['metadata'], region)
+        if flushed:
+            self.flush(volume_id)
+
+    def flush(self, volume_id):
+        """All that was written; with a clone all that was copied, too."""
+        below = self.devices[names.handle(volume_id)]['below']
+        clone = self.devices.get(below)
+        self.disk.flush(*(clone['lv'], clone['metadata']) if clone
+                        else (below,))
+
+    def _through(self, name, region):
+        below = self.devices[name]['below']
+        clone = self.devices.get(below)
+        if clone is None:
+            return self.lvs[below][region]
+        if region in self.lvs[clone['metadata']]['local']:
+            return self.lvs[clone['lv']][region]
+        return self._from_source(clone, region)
+
+    def _from_source(self, clone, region):
+        if clone['shadow'] not in self.sessions:
+            raise IOError('the source is gone')
+        other = self.world.nodes[self.sessions[clone['shadow']]]
+        volume_id = other.exports.get(clone['shadow'])
+        if volume_id is None:
+            raise IOError('the source is not exported')
+        return other.read(volume_id, region)
+
+    def hydrate(self, flushed=False):
+        """The kernel's own copying, to its end if the source answers.
+
+        :param flushed: as it does by itself after a second
+        """
+        for device in list(self.devices.values()):
+            if device.get('hydrating'):
+                self._hydrate(device)
+                if flushed:
+                    self.disk.flush(device['lv'], device['metadata'])
+
+    def _hydrate(self, clone):
+        local = self.lvs[clone['metadata']]['local']
+        for region in set(range(disks.REGIONS)) - local:
+            with contextlib.suppress(IOError, KeyError):
+                data = self._from_source(clone, region)
+                self.reads += 1
+                if not self.broken:
+                    self.disk.write(clone['lv'], region, data)
+                    self.disk.make_local(clone['metadata'], region)

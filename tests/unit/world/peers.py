@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What simulated nodes ask of each other."""
+
+import dataclasses
+
+from cinder_localclone import deletion
+from cinder_localclone import exceptions
+from cinder_localclone.moves import destination
+from tests.unit.world import effects
+
+
+class SimPeers:
+    """Calls reach the other node; one that stops does not answer."""
+
+    def __init__(self, node):
+        self.node = node
+
+    def _call(self, host, call):
+        self.node.check_alive()
+        other = self.node.world.nodes[host]
+        try:
+            other.check_alive()
+            return call(other)
+        except effects.Stopped:
+            raise exceptions.PeerUnreachable(host=host, method='m',
+                                             seconds=1)
+
+    def describe(self, context, host):
+        return self._call(host, lambda other: {
+            'host': host + '#p', 'initiator': 'i',
+            'problems': other.problems,
+            'room': dataclasses.asdict(other.sim_stack.free_space())})
+
+    def prepare(self, context, host, shadow_id, nonce):
+        def call(other):
+            move = other.node.records.get_move(shadow_id)
+            with other.lock(move.volume_id):
+                destination.prepare(other.node, shadow_id, nonce)
+        self._call(host, call)
+
+    def converge(self, context, host, volume_id):
+        self._call(host, lambda other: other.reconciler.converge(volume_id))
+
+    def converge_soon(self, context, host, volume_id):
+        """Lost: periodic reconciliation has to do it."""
+
+    def initialize_connection(self, context, host, volume_id, connector):
+        return self._call(host, lambda other: other.connections.serve(
+            context, volume_id, connector))
+
+    def delete(self, context, host, volume_id):
+        self._call(host, lambda other: deletion.delete_here(
+            other.node, context, volume_id))
+
+    def terminate_connection(self, context, host, volume_id, connector):
+        self._call(host, lambda other: other.connections.unserve(
+            context, volume_id, connector))

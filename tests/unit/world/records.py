@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The database of the simulated world."""
+
+import dataclasses
+import uuid
+
+from cinder_localclone import exceptions
+from cinder_localclone import state
+
+
+class SimRecords:
+    """:class:`cinder_localclone.records.Records` on dictionaries."""
+
+    def __init__(self, node):
+        self.world = node.world
+
+    def volume(self, volume_id):
+        return self.world.volumes.get(volume_id)
+
+    def _all(self):
+        """The end that the shadow is not at is where the volume is now."""
+        for move in self.world.shadows.values():
+            volume = self.world.volumes.get(move.volume_id)
+            home = volume.host.partition('#')[0] if volume else ''
+            if move.committed:
+                yield dataclasses.replace(move, destination=home)
+            else:
+                yield dataclasses.replace(
+                    move, source=home,
+                    source_lv=volume.name if volume else '')
+
+    def volumes_of(self, host):
+        return [v for v in self.world.volumes.values()
+                if v.host.partition('#')[0] == host]
+
+    def is_move(self, shadow_id):
+        return shadow_id in self.world.shadows
+
+    def get_move(self, shadow_id):
+        return next((t for t in self._all() if t.shadow_id == shadow_id),
+                    None)
+
+    def move_of(self, volume_id):
+        return next((t for t in self._all() if t.volume_id == volume_id
+                     and not t.is_over), None)
+
+    def remains_of(self, volume_id):
+        return [t for t in self._all()
+                if t.volume_id == volume_id and t.is_over]
+
+    def moves_of(self, host):
+        return [t for t in self._all() if host in (t.source, t.destination)]
+
+    def begin(self, volume, host, event, geometry, locate, auth, initiator):
+        if self.move_of(volume.id):
+            raise exceptions.StaleMove(volume=volume.id)
+        shadow = str(uuid.uuid4())
+        token = state.Token(state.Phase.ABSENT, 'n', geometry).after(
+            event, False)
+        self.world.shadows[shadow] = state.Move(
+            volume.id, shadow, token, False,
+            volume.host.partition('#')[0], host.partition('#')[0],
+            volume.name, 'volume-' + shadow, volume.size, locate(shadow),
+            auth, initiator)
+        return self.world.shadows[shadow]
+
+    def _check(self, move):
+        recorded = self.world.shadows.get(move.shadow_id)
+        if recorded is None or (recorded.token, recorded.committed) != (
+                move.token, move.committed):
+            raise exceptions.StaleMove(volume=move.volume_id)
+
+    def advance(self, move, event):
+        self._check(move)
+        after = dataclasses.replace(
+            move, token=move.token.after(event, move.committed))
+        self.world.shadows[move.shadow_id] = after
+        return after
+
+    def commit(self, move):
+        self._check(move)
+        volume = self.world.volumes[move.volume_id]
+        volume.name_id = move.shadow_id
+        volume.name = move.destination_lv
+        volume.host = move.destination + '#p'
+        after = dataclasses.replace(move, committed=True)
+        self.world.shadows[move.shadow_id] = after
+        return after
+
+    def roll_back(self, move):
+        self._check(move)
+        token = move.token.after(state.Event.DESTINATION_DETACHED,
+                                 move.committed)
+        volume = self.world.volumes[move.volume_id]
+        volume.name = move.source_lv
+        volume.name_id = volume.name[-36:]
+        volume.host = move.source + '#p'
+        after = dataclasses.replace(move, token=token, committed=False)
+        self.world.shadows[move.shadow_id] = after
+        return after
+
+    def drop_live_attachment(self, volume_id, host):
+        volume = self.world.volumes[volume_id]
+        volume.volume_attachment = [
+            each for each in volume.volume_attachment if each.connector]
+
+    def services(self):
+        return {host: not node.dead
+                for host, node in self.world.nodes.items()}
+
+    def give_up(self, volume, heir):
+        volume.host, volume.status = heir, 'error'
+
+    def forget_service(self, host):
+        return True
+
+    def finish(self, move, event):
+        self._check(move)
+        move.token.after(event, move.committed)
+        del self.world.shadows[move.shadow_id]
+        if (event is state.Event.SOURCE_REMOVED
+                and move.volume_id in self.world.volumes):
+            self.world.volumes[move.volume_id].migration_status = 'success'

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The block stack of a simulated node, and the disk beneath it."""
+
+from cinder_localclone.dm import tables
+from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
+from cinder_localclone import names
+from cinder_localclone import survey
+from tests.unit.world import disks
+
+
+class SimStack:
+    """:class:`cinder_localclone.stack.Stack` without a kernel."""
+
+    group = metadata_group = 'g'
+
+    def __init__(self, node):
+        self.node = node
+
+    def survey(self):
+        return survey.Survey(self.lvs(), self.devices())
+
+    def lvs(self):
+        disk = self.node.disk
+        return {name: reports.LogicalVolume(
+            'g', name, disks.GIB, '' if name in disk.inactive else name,
+            disk.tags.get(name, frozenset())) for name in disk.lvs}
+
+    def devices(self):
+        devices = {}
+        for name, device in self.node.devices.items():
+            users = sum(d.get('below') == name
+                        for d in self.node.devices.values())
+            volume_id = names.volume_of_handle(name)
+            # All exports of a device share one backstore.
+            users += volume_id in self.node.exports.values() or any(
+                v == volume_id for v, _who in self.node.remote)
+            users += name in self.node.opened
+            devices[name] = tables.Device(
+                name, names.device_uuid(name), name, users, False,
+                '0 1 linear %s 0' % device['below'] if 'below' in device
+                else '0 1 clone %s %s %s' % (
+                    device['metadata'], device['lv'], device['shadow']))
+        return devices
+
+    def free_space(self):
+        return reports.FreeSpace(self.node.free, self.node.free, False)
+
+    def clone_status(self, shadow_id):
+        device = self.node.devices[names.clone(shadow_id)]
+        local = self.node.lvs[device['metadata']]['local']
+        in_flight = disks.REGIONS - len(local) if device['hydrating'] else 0
+        return tables.CloneStatus(
+            128, 1, 9, len(local), disks.REGIONS, in_flight,
+            device['hydrating'], self.node.clones)
+
+    def completed_reads(self, disk):
+        return self.node.reads
+
+    def create_lv(self, name, size, volume_id):
+        self.node.disk.create(name, volume_id, [disks.EMPTY] * disks.REGIONS)
+
+    def activate(self, name):
+        assert name in self.node.lvs
+        self.node.disk.inactive.discard(name)
+
+    def remove_lv(self, name):
+        for device in self.node.devices.values():
+            assert name not in (device.get('below'), device.get('lv'),
+                                device.get('metadata')), 'LV is in use'
+        for volume in self.node.world.volumes.values():
+            assert name != volume.name or volume.status == 'deleting', (
+                'LV has the volume')
+        return self.node.disk.remove(name)
+
+    def create_metadata(self, move):
+        name = names.metadata_lv(move.shadow_id)
+        self.node.disk.create(name, move.volume_id, {'local': set()})
+        self.activate(name)
+
+    def ensure_clone(self, move, source):
+        for lv in (move.destination_lv, names.metadata_lv(move.shadow_id)):
+            assert lv in self.node.lvs, 'no such LV'
+            assert lv not in self.node.disk.inactive, 'LV is not active'
+        self.node.devices.setdefault(names.clone(move.shadow_id), {
+            'shadow': move.shadow_id, 'lv': move.destination_lv,
+            'metadata': names.metadata_lv(move.shadow_id),
+            'hydrating': False})
+
+    def ensure_clone_alone(self, move):
+        if names.clone(move.shadow_id) in self.node.devices:
+            return False
+        return self.ensure_clone(move, None)
+
+    def wake_hydration(self, thresholds):
+        return [shadow_id for shadow_id in thresholds
+                if names.clone(shadow_id) not in self.node.devices]
+
+    def set_hydration(self, shadow_id, enabled):
+        clone = self.node.devices[names.clone(shadow_id)]
+        before, clone['hydrating'] = clone['hydrating'], enabled
+        return before != enabled
+
+    def remove_clone(self, shadow_id):
+        return self._remove(names.clone(shadow_id))
+
+    def ensure_handle_on_lv(self, volume_id, lv, size):
+        if lv not in self.node.lvs:
+            raise exceptions.MissingData(what=lv, volume=volume_id, host='x')
+        self.activate(lv)
+        return self._handle(volume_id, lv)
+
+    def ensure_handle_on_clone(self, volume_id, shadow_id, size):
+        return self._handle(volume_id, names.clone(shadow_id))
+
+    def _handle(self, volume_id, below):
+        before = self.node.devices.get(names.handle(volume_id))
+        self.node.devices[names.handle(volume_id)] = {'below': below}
+        return before != {'below': below}
+
+    def remove_handle(self, volume_id):
+        return self._remove(names.handle(volume_id))
+
+    def _remove(self, name):
+        if name in self.node.devices:
+            assert not self.devices()[name].opened, name + ' is in use'
+        return self.node.devices.pop(name, None) is not None
+
+    def read_head(self, volume_id):
+        self.node.read(volume_id, 0)
+
+    def flush_handle(self, volume_id):
+        assert names.handle(volume_id) in self.node.devices
+        self.node.flush(volume_id)
+
+    def flush_lv(self, lv):
+        assert lv in self.node.lvs
+        assert lv not in self.node.disk.inactive
+        self.node.disk.flush(lv)
