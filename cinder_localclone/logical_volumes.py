@@ -114,11 +114,11 @@ class LogicalVolumes:
 
     def _zero_tail(self, name: str) -> None:
         """Zero what a thick LV was extended by; then it can be shown."""
-        path = self.device_of(name)
+        self.device_of(name)
         lv = self.lvs()[name]
         for start in range(lv.shown, lv.size, ZEROED_AT_ONCE):
-            block.zero(path, start, min(ZEROED_AT_ONCE, lv.size - start),
-                       self.timeout)
+            lvm.zero(self.group, name, start,
+                     min(ZEROED_AT_ONCE, lv.size - start), self.timeout)
         self.flush_lv(name)
         lvm.remove_tag(self.group, name, names.shown(lv.shown), self.timeout)
 

@@ -36,17 +36,6 @@ def zero_head(path: str, timeout: float) -> None:
 
 
 @privileged.entrypoint
-def zero(path: str, start: int, length: int, timeout: float) -> None:
-    """Zero a part of a device that is not its head (blkdiscard(8)).
-
-    :param start: bytes, a multiple of the sector size, as ``length``
-    """
-    privileged.require(start > 0, path)
-    process.run('blkdiscard', '--zeroout', '--offset', str(start),
-                '--length', str(length), path, timeout=timeout)
-
-
-@privileged.entrypoint
 def head_is_zero(path: str, timeout: float) -> bool:
     """Whether the first 4 KiB are all zeros on the disk itself."""
     return not process.run(

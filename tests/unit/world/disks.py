@@ -9,6 +9,21 @@ GIB = 1 << 30
 EMPTY, CLEARED = 'empty', 'cleared'
 
 
+def regions(size_bytes):
+    """Of a volume or device of some size."""
+    return REGIONS * size_bytes // GIB
+
+
+def length(device):
+    """The regions of a device; one of a GiB does not say it."""
+    return device.get('regions', REGIONS)
+
+
+def sized(device, count):
+    """A device with so many regions."""
+    return device if count == REGIONS else dict(device, regions=count)
+
+
 class Disk:
     """Logical volumes, which outlive a power cut, with a volatile cache.
 
@@ -32,6 +47,12 @@ class Disk:
         if name not in self.lvs:
             self.lvs[name] = content
             self.tags[name] = frozenset(names.tags(volume=volume_id))
+
+    def extend(self, name, count):
+        """An LV with so many regions; what is new was never written to."""
+        missing = count - len(self.lvs[name])
+        self.lvs[name] += [EMPTY] * missing
+        return missing > 0
 
     def remove(self, name):
         self.flush(name)

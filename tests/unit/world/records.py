@@ -22,6 +22,8 @@ class SimRecords:
         for move in self.world.shadows.values():
             volume = self.world.volumes.get(move.volume_id)
             home = volume.host.partition('#')[0] if volume else ''
+            move = dataclasses.replace(
+                move, volume_gib=volume.size if volume else 0)
             if move.committed:
                 yield dataclasses.replace(move, destination=home)
             else:

@@ -5,6 +5,7 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import state
 from cinder_localclone import survey
 from tests.unit.world import disks
 
@@ -23,8 +24,10 @@ class SimStack:
     def lvs(self):
         disk = self.node.disk
         return {name: reports.LogicalVolume(
-            'g', name, disks.GIB, '' if name in disk.inactive else name,
-            disk.tags.get(name, frozenset())) for name in disk.lvs}
+            'g', name, len(body) * disks.GIB // disks.REGIONS,
+            '' if name in disk.inactive else name,
+            disk.tags.get(name, frozenset()), thin=True)
+            for name, body in disk.lvs.items()}
 
     def devices(self):
         devices = {}
@@ -38,10 +41,19 @@ class SimStack:
             users += name in self.node.opened
             devices[name] = tables.Device(
                 name, names.device_uuid(name), name, users, False,
-                '0 1 linear %s 0' % device['below'] if 'below' in device
-                else '0 1 clone %s %s %s' % (
-                    device['metadata'], device['lv'], device['shadow']))
+                self._table(device))
         return devices
+
+    def _table(self, device):
+        end = _sectors(device)
+        if 'below' not in device:
+            return '0 %d clone %s %s %s' % (
+                end, device['metadata'], device['lv'], device['shadow'])
+        clone = self.node.devices.get(device['below'])
+        if clone is None:
+            return tables.linear(end, device['below'])
+        return tables.on_clone(_sectors(clone), device['below'], end,
+                               clone['lv'])
 
     def free_space(self):
         return reports.FreeSpace(self.node.free, self.node.free, False)
@@ -49,16 +61,21 @@ class SimStack:
     def clone_status(self, shadow_id):
         device = self.node.devices[names.clone(shadow_id)]
         local = self.node.lvs[device['metadata']]['local']
-        in_flight = disks.REGIONS - len(local) if device['hydrating'] else 0
+        regions = disks.length(device)
+        in_flight = regions - len(local) if device['hydrating'] else 0
         return tables.CloneStatus(
-            128, 1, 9, len(local), disks.REGIONS, in_flight,
+            128, 1, 9, len(local), regions, in_flight,
             device['hydrating'], self.node.clones)
 
     def completed_reads(self, disk):
         return self.node.reads
 
     def create_lv(self, name, size, volume_id):
-        self.node.disk.create(name, volume_id, [disks.EMPTY] * disks.REGIONS)
+        self.node.disk.create(
+            name, volume_id, [disks.EMPTY] * disks.regions(size))
+
+    def extend_lv(self, name, size):
+        return self.node.disk.extend(name, disks.regions(size))
 
     def activate(self, name):
         assert name in self.node.lvs
@@ -82,10 +99,11 @@ class SimStack:
         for lv in (move.destination_lv, names.metadata_lv(move.shadow_id)):
             assert lv in self.node.lvs, 'no such LV'
             assert lv not in self.node.disk.inactive, 'LV is not active'
-        self.node.devices.setdefault(names.clone(move.shadow_id), {
-            'shadow': move.shadow_id, 'lv': move.destination_lv,
-            'metadata': names.metadata_lv(move.shadow_id),
-            'hydrating': False})
+        self.node.devices.setdefault(
+            names.clone(move.shadow_id), disks.sized({
+                'shadow': move.shadow_id, 'lv': move.destination_lv,
+                'metadata': names.metadata_lv(move.shadow_id),
+                'hydrating': False}, disks.regions(move.size_bytes)))
 
     def ensure_clone_alone(self, move):
         if names.clone(move.shadow_id) in self.node.devices:
@@ -108,15 +126,20 @@ class SimStack:
         if lv not in self.node.lvs:
             raise exceptions.MissingData(what=lv, volume=volume_id, host='x')
         self.activate(lv)
-        return self._handle(volume_id, lv)
+        return self._handle(volume_id, lv, lv, size)
 
-    def ensure_handle_on_clone(self, volume_id, shadow_id, size):
-        return self._handle(volume_id, names.clone(shadow_id))
+    def ensure_handle_on_clone(self, move):
+        return self._handle(move.volume_id, names.clone(move.shadow_id),
+                            move.destination_lv, move.volume_bytes)
 
-    def _handle(self, volume_id, below):
+    def _handle(self, volume_id, below, lv, size):
         before = self.node.devices.get(names.handle(volume_id))
-        self.node.devices[names.handle(volume_id)] = {'below': below}
-        return before != {'below': below}
+        count = max(disks.regions(size), disks.length(before or {
+            'regions': 0}))
+        assert count <= len(self.node.lvs[lv]), 'LV is too short'
+        after = disks.sized({'below': below}, count)
+        self.node.devices[names.handle(volume_id)] = after
+        return before != after
 
     def remove_handle(self, volume_id):
         return self._remove(names.handle(volume_id))
@@ -137,3 +160,7 @@ class SimStack:
         assert lv in self.node.lvs
         assert lv not in self.node.disk.inactive
         self.node.disk.flush(lv)
+
+
+def _sectors(device):
+    return disks.length(device) * disks.GIB // disks.REGIONS // state.SECTOR
