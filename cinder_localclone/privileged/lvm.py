@@ -121,7 +121,8 @@ def zero(group: str, name: str, start: int, length: int, timeout: float
                        '%s/%s' % (group, name), timeout=timeout)
     shown = names.facts(tags.strip().split(',')).get('shown')
     privileged.require(shown and int(shown) <= start, path)
-    process.run('blkdiscard', '--zeroout', '--offset', str(start),
+    # --force: the handle may be on it; else it is opened exclusively.
+    process.run('blkdiscard', '--force', '--zeroout', '--offset', str(start),
                 '--length', str(length), path, timeout=timeout)
 
 

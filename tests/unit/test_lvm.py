@@ -73,7 +73,7 @@ class LvmTest(commands.Case):
                              'localclone.shown=8192\n')
         self.zero(8192)
         self.assertRan('lvs --noheadings -o lv_tags g/v',
-                       'blkdiscard --zeroout --offset 8192 --length 4096 '
+                       'blkdiscard --force --zeroout --offset 8192 --length 4096 '
                        '/dev/g/v')
 
     def test_nothing_else_is_zeroed(self):
