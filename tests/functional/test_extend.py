@@ -78,7 +78,7 @@ class ExtendTest(base.LabTest):
         seam = self.write_seam(attached)
         # The clone keeps its length through a restart from local facts.
         attached.detach()
-        self.n2.power_off()
+        self.n2.power_cut()
         self.n2.power_on()
         self.n2.wait_service()
         attached = self.instance.attach(volume, self.n2)
