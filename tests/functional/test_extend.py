@@ -10,14 +10,10 @@ GIB = 1 << 30
 
 class ExtendTest(base.LabTest):
 
-    def extend(self, volume, gib=2, online=False):
-        client = self.demo
-        headers = ({'OpenStack-API-Version': 'volume 3.42'} if online
-                   else {})
-        client.post('/volumes/%s/action' % volume, headers=headers,
-                    json={'os-extend': {'new_size': gib}}).raise_for_status()
-        instances.wait_status(self.demo, volume,
-                              'in-use' if online else 'available')
+    def extend(self, volume, gib=2):
+        self.act(volume, 'os-extend', self.demo,
+                 new_size=gib).raise_for_status()
+        instances.wait_status(self.demo, volume, 'available')
         self.assertEqual(gib, self.row(volume)['size'])
 
     def size(self, attached):
