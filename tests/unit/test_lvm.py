@@ -73,8 +73,8 @@ class LvmTest(commands.Case):
                              'localclone.shown=8192\n')
         self.zero(8192)
         self.assertRan('lvs --noheadings -o lv_tags g/v',
-                       'blkdiscard --force --zeroout --offset 8192 --length 4096 '
-                       '/dev/g/v')
+                       'blkdiscard --force --zeroout --offset 8192 '
+                       '--length 4096 /dev/g/v')
 
     def test_nothing_else_is_zeroed(self):
         for tags in ('localclone.shown=8193', 'localclone.volume=x', ''):
