@@ -5,8 +5,8 @@ import types
 from unittest import mock
 
 from cinder import exception
-from cinder.message import message_field
 from cinder.interface import volume_driver
+from cinder.message import message_field
 from cinder.volume import configuration
 import ddt
 import fixtures
