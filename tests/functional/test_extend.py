@@ -76,7 +76,7 @@ class ExtendTest(base.LabTest):
         attached.detach()
         self.n2.power_cut()
         self.n2.power_on()
-        self.n2.wait_service()
+        self.restart(self.n2, 'start')
         attached = self.instance.attach(volume, self.n2)
         self.assertEqual(1, len(look.shadows(self.lab)), 'copied already')
         self.assertEqual(seam, self.seam(attached))
