@@ -23,6 +23,7 @@ from cinder_localclone import connections
 from cinder_localclone import directory as directories
 from cinder_localclone import exceptions
 from cinder_localclone import export
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import opts
@@ -65,7 +66,7 @@ class Service:
         # Asking os-brick takes seconds: once, not in every move.
         self.initiator = self.node.sessions.initiator()
         self.problems = self._find_problems()
-        for problem in self.problems + self._pool_problems():
+        for problem in self.problems + self._pool_problems(self.stack.lvs()):
             LOG.error('This node can\'t be the destination of a move: '
                       '%s. Run "cinder-localclone doctor".', problem)
 
@@ -74,19 +75,28 @@ class Service:
 
         LVM and device-mapper are asked, each time.
         """
-        try:
-            self.stack.devices()
-            self.stack.free_space()
-        except Exception as exc:  # whatever it is, nothing works without
-            return str(exc)
-        return ''
+        return self._look()[2]
 
-    def current_problems(self) -> list[str]:
-        """Why this node can't be the destination of a move at this moment.
+    def readiness(self) -> tuple[reports.FreeSpace, list[str]]:
+        """What this node can take in at this moment, and why no move.
 
         What only a restart of the service changes is not looked at again.
+
+        :returns: free space, problems (none: it can be a destination)
         """
-        return self.problems + self._pool_problems()
+        lvs, free, outage = self._look()
+        return free, [outage] if outage else (
+            self.problems + self._pool_problems(lvs))
+
+    def _look(self) -> tuple[
+            dict[str, reports.LogicalVolume], reports.FreeSpace, str]:
+        """LVs (of thick volumes: none), free space, and the outage if any."""
+        try:
+            self.stack.devices()
+            lvs = self.stack.lvs() if self.stack.pool else {}
+            return lvs, self.stack.free_space(lvs), ''
+        except Exception as exc:  # whatever it is, nothing works without
+            return {}, reports.FreeSpace(0, 0, False), str(exc)
 
     def troubles(self) -> list[str]:
         """What an operator has to see to, but keeps no move from here."""
@@ -108,8 +118,9 @@ class Service:
                             '(/etc/iscsi/initiatorname.iscsi)')
         return problems
 
-    def _pool_problems(self) -> list[str]:
-        if self.stack.pool and not self.stack.pool_zeroes():
+    def _pool_problems(self, lvs: dict[str, reports.LogicalVolume]
+                       ) -> list[str]:
+        if self.stack.pool and not reports.zeroes(lvs, self.stack.pool):
             return ['its thin pool does not zero new blocks '
                     '(lvchange -Zy %s/%s)' % (
                         self.stack.group, self.stack.pool)]

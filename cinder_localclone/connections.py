@@ -110,7 +110,7 @@ class Connections:
         return decision.Request(
             status=volume.status, home=self._node.host,
             node=node_of_connector,
-            connector_host=connector.get('host') or '',
+            connector_host=connector.get('host'),
             initiator=connector.get('initiator'), attachments=attachments,
             move=self._node.records.move_of(volume.id),
             pinned=_pinned(volume),

@@ -39,7 +39,7 @@ class Request:
     :param home: service host of the volume's home
     :param node: service host of the node that connects; None for a host
         without this backend
-    :param connector_host: the connecting host's name
+    :param connector_host: the connecting host's name, if it has said it
     :param initiator: the connecting host's iSCSI name, if it has one
     :param attachments: all attachments, the connecting one included
     :param move: the volume's move, if it has one that is not over
@@ -50,7 +50,7 @@ class Request:
     status: str
     home: str
     node: str | None
-    connector_host: str
+    connector_host: str | None
     initiator: str | None
     attachments: Sequence[Attachment] = ()
     move: state.Move | None = None
@@ -97,8 +97,7 @@ def decide(request: Request) -> Decision:
         return Decision(
             Verdict.REFUSE, 'it is attached to another instance on %s.'
             % elsewhere[0].host, exceptions.AttachedElsewhere)
-    if (request.by_cinder and not by_instance and request.move
-            and request.move.phase in state.READS_SOURCE):
+    if request.by_cinder and not by_instance and request.move:
         # Its rows get another home when that is copied, in which neither
         # end of the move would find it again.
         return _under_way(request.move)

@@ -43,7 +43,6 @@ def delete_here(node: nodes.Node, context: ports.Context,
     :raises VolumeIsBusy: as :func:`delete`
     """
     with _locked(node, volume_id):
-        source.abandon_interrupted(node, context, volume_id)
         volume = node.records.volume(volume_id)
         if volume is None:
             return node.host
@@ -66,22 +65,23 @@ def _locked(node: nodes.Node, volume_id: str) -> Iterator[None]:
 
 
 def _move(node: nodes.Node, volume: ports.Volume) -> state.Move | None:
-    """The move that has a volume's data, if it is not over.
+    """The committed move that has a volume's data, if it is not over.
 
     Cinder's own migration of an attached volume gives what it has copied,
     and with it the move, to the row of another volume, which it then
     deletes.
     """
-    move = (node.records.move_of(volume.id)
-            or node.records.get_move(volume.name_id))
+    move = node.records.get_move(volume.name_id)
     return None if move and move.is_over else move
 
 
 def _remove(node: nodes.Node, context: ports.Context,
             volume: ports.Volume) -> None:
+    source.abandon_interrupted(node, context, volume.id)
     move = _move(node, volume)
     if move and move.phase is Phase.STARTING:
         raise exception.VolumeIsBusy(volume_name=volume.name)
+    remains = node.records.remains_of(move.volume_id if move else volume.id)
     # After Cinder's own migration the LV bears another volume's
     # name, and that one's handle.
     handles = sorted({volume.id} | node.stack.survey().volumes_above(
@@ -90,7 +90,6 @@ def _remove(node: nodes.Node, context: ports.Context,
         removal.stop_serving(node, volume_id, None)
         if checks.users(node, volume_id):
             raise exception.VolumeIsBusy(volume_name=volume.name)
-    remains = node.records.remains_of(move.volume_id if move else volume.id)
     if move is None:
         # A move that failed may have left its export of the handle.
         for each in [left for volume_id in handles

@@ -211,24 +211,33 @@ class Exports:
 
         And what a process left that was killed while it made or removed an
         export: backstores that nothing serves, seen twice, because another
-        service's may be just being made. One failure, which is logged, stops
+        service's may be just being made. What fails is logged, and stops
         neither the others nor what the caller wants.
 
         :param wanted: ``wanted(shadow_id)``: whether it is still a move
         :returns: the shadow ids that were served in vain
         """
-        strays = []
-        for target in self._targets():
-            shadow_id = names.shadow_of_move_iqn(self.prefix, target['iqn'])
-            if shadow_id and not wanted(shadow_id):
-                gone = [_attempt(target['iqn'], names.backstore(device))
-                        for device in target['devices'] or ['']]
-                strays += [shadow_id] * all(gone)
-        unused = _unused()
-        for name in sorted(unused & self._unused):
-            _attempt('', name)
-        self._unused = unused
+        strays: list[str] = []
+        try:
+            for target in self._targets():
+                strays += self._withdraw_stray(target, wanted)
+            unused = _unused()
+            for name in sorted(unused & self._unused):
+                _attempt('', name)
+            self._unused = unused
+        except (exceptions.LocalCloneError, OSError) as exc:
+            LOG.error('Looking for exports of moves that are over failed; '
+                      'the next periodic check tries again: %s', exc)
         return strays
+
+    def _withdraw_stray(self, target: dict[str, Any],
+                        wanted: Callable[[str], bool]) -> list[str]:
+        shadow_id = names.shadow_of_move_iqn(self.prefix, target['iqn'])
+        if not shadow_id or wanted(shadow_id):
+            return []
+        gone = [_attempt(target['iqn'], names.backstore(device))
+                for device in target['devices'] or ['']]
+        return [shadow_id] * all(gone)
 
     def _targets(self) -> list[dict[str, Any]]:
         targets: list[dict[str, Any]] = json.loads(

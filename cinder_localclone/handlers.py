@@ -16,7 +16,6 @@ from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import extending
 from cinder_localclone import inspection
-from cinder_localclone.lvm import reports
 from cinder_localclone.moves import destination
 from cinder_localclone import operations
 from cinder_localclone import ports
@@ -38,22 +37,22 @@ class Handlers:
 
         :returns: host (with pool), addresses, iSCSI initiator name, room
             (fields of reports.FreeSpace, bytes), problems (texts; none:
-            ready), troubles (texts: what keeps no move from it), time
-            (seconds since the epoch, by this node's clock)
+            ready), time (seconds since the epoch, by this node's clock)
         """
         service = self._service
-        outage = service.outage()
-        room = (reports.FreeSpace(0, 0, False) if outage
-                else service.node.stack.free_space())
+        room, problems = service.readiness()
         return {
             'host': '%s#%s' % (service.node.host, service.backend_name),
             'addresses': service.addresses,
             'initiator': service.initiator,
             'room': dataclasses.asdict(room),
-            'problems': [outage] if outage else service.current_problems(),
-            'troubles': service.troubles(),
+            'problems': problems,
             'time': time.time(),
         }
+
+    def troubles(self, context: ports.Context) -> list[str]:
+        """See :meth:`cinder_localclone.assembly.Service.troubles`."""
+        return self._service.troubles()
 
     def prepare(self, context: ports.Context, shadow_id: str,
                 nonce: str) -> None:

@@ -5,6 +5,7 @@ Every effect returns whether it did anything; "there already" is no error.
 Sizes are bytes. Everything here may raise CommandFailed or CommandTimeout.
 """
 
+from collections.abc import Mapping
 import socket
 
 from cinder_localclone import exceptions
@@ -44,15 +45,20 @@ class LogicalVolumes:
         """All LVs of the backend's groups, by name."""
         return reports.parse_volumes(lvm.volumes(self._groups, self.timeout))
 
-    def free_space(self) -> reports.FreeSpace:
-        """What this node can take in."""
+    def free_space(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
+                   ) -> reports.FreeSpace:
+        """What this node can take in.
+
+        :param lvs: if they have just been listed; else that is done here
+        """
         groups = reports.parse_groups(lvm.free(self._groups, self.timeout))
         metadata = groups[self.metadata_group].free
         if not self.pool:
             return reports.FreeSpace(groups[self.group].free, metadata,
                                      self.group == self.metadata_group)
         return reports.FreeSpace(
-            reports.free_in_pool(self.lvs(), self.pool), metadata, False)
+            reports.free_in_pool(lvs or self.lvs(), self.pool), metadata,
+            False)
 
     def capacity(self) -> reports.Capacity:
         """What the scheduler is told."""
@@ -66,11 +72,6 @@ class LogicalVolumes:
         return reports.parse_pool_usage(
             lvm.volumes(self._groups, self.timeout), self.pool)
 
-    def pool_zeroes(self) -> bool:
-        """Whether the thin pool zeroes blocks before it hands them out."""
-        pool = self.lvs().get(self.pool or '')
-        return pool is not None and pool.zeroes
-
     # -- changes
 
     def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:
@@ -81,7 +82,7 @@ class LogicalVolumes:
 
         :raises PoolDoesNotZero: if it would show what others have deleted
         """
-        if self.pool and not self.pool_zeroes():
+        if self.pool and not reports.zeroes(self.lvs(), self.pool):
             raise exceptions.PoolDoesNotZero(
                 pool='%s/%s' % (self.group, self.pool), host=self.host)
         what = name, size_bytes, names.tags(volume=volume_id), self.timeout

@@ -75,6 +75,7 @@ METHODS = {
     'terminate_connection': Method('terminate_connection'),
     'delete': Method('delete', '1.2', expected=(exception.VolumeIsBusy,)),
     'extend': Method('extend', '1.3'),
+    'troubles': Method('troubles', '1.3', _prompt),
     'inspect': Method('inspect', '1.1', _prompt),
     'repair': Method('repair', '1.1'),
     'abort': Method('abort', '1.1'),

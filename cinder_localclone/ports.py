@@ -284,6 +284,9 @@ class Peers(typing.Protocol):
 class OperatorPeers(Peers, typing.Protocol):
     """What the operator's command asks besides."""
 
+    def troubles(self, context: Context, host: str) -> list[str]:
+        """What an operator has to see to on a node, in words."""
+
     def inspect(self, context: Context, host: str, volume_id: str
                 ) -> dict[str, typing.Any]:
         """What a node has of a volume; see inspection.inspect."""

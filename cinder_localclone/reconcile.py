@@ -5,7 +5,7 @@ The same code runs at start-up, periodically, after each call of a peer and
 for an operator's repair. Nothing here depends on how far an earlier run got.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 import contextlib
 import functools
 
@@ -27,7 +27,6 @@ from cinder_localclone import records
 from cinder_localclone import served
 from cinder_localclone import state
 from cinder_localclone.state import Phase
-from cinder_localclone.state import READS_SOURCE
 from cinder_localclone import wake
 
 LOG = logging.getLogger(__name__)
@@ -66,8 +65,13 @@ class Reconciler:
 
         :raises LocalCloneError: if a step failed; the next run tries again
         """
-        failure = self._clean_up(volume_id)
-        self.converge_present(volume_id)
+        left = self.node.records.remains_of(volume_id)
+        failure = self._clean_up(left)
+        # Only now: the clean-up may have taken minutes.
+        volume = self.node.records.volume(volume_id)
+        if volume is not None and self._is_home(volume):
+            self._prompt_clean_up(left)
+        self._converge_present(volume_id, volume)
         if failure:
             raise failure
 
@@ -78,23 +82,27 @@ class Reconciler:
 
         :raises LocalCloneError: if a step failed; the next run tries again
         """
-        volume = self.node.records.volume(volume_id)
+        self._converge_present(
+            volume_id, self.node.records.volume(volume_id))
+
+    def _converge_present(self, volume_id: str, volume: ports.Volume | None
+                          ) -> None:
         move = self.node.records.move_of(volume_id)
         if move is None:
             self._at_rest(volume_id, volume)
         elif self.node.host == move.destination:
+            # Committed, its home is here by the volume's own row.
             self._as_destination(move, volume)
         elif self.node.host == move.source:
             self._as_source(move, volume)
 
-    def _clean_up(self, volume_id: str) -> Exception | None:
-        """Take down what moves that are over have left; nobody waits for it.
+    def _clean_up(self, left: Iterable[state.Move]) -> Exception | None:
+        """Take down what moves that are over have left here.
 
         :returns: the first error, which must not stop what follows
         """
         failure: Exception | None = None
-        volume = self.node.records.volume(volume_id)
-        for move in self.node.records.remains_of(volume_id):
+        for move in left:
             if move.cleanup_node == self.node.host:
                 try:
                     remains.take_down(self.node, move)
@@ -102,10 +110,14 @@ class Reconciler:
                     failure = failure or exc
                 else:
                     self._tell_of_end(move)
-            elif volume is not None and self._is_home(volume):
-                self.node.peers.converge_soon(
-                    self.context, move.cleanup_node, volume_id)
         return failure
+
+    def _prompt_clean_up(self, left: Iterable[state.Move]) -> None:
+        """Have other nodes take down what they have; nobody waits for it."""
+        for move in left:
+            if move.cleanup_node != self.node.host:
+                self.node.peers.converge_soon(
+                    self.context, move.cleanup_node, move.volume_id)
 
     def _tell_of_end(self, move: state.Move) -> None:
         if move.committed:
@@ -124,7 +136,6 @@ class Reconciler:
             return
         if volume.status == 'deleting':
             return  # delete_volume removes it
-        self._withdraw_unwanted(self.node.records.is_move)
         if self.node.stack.survey().metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
             raise exceptions.MissingData(
@@ -133,6 +144,7 @@ class Reconciler:
         self.node.stack.ensure_handle_on_lv(
             volume_id, volume.name, volume.size << 30)
         with _trouble_with_exports(volume_id):
+            self.node.exports.withdraw_strays(self.node.records.is_move)
             self.settle_exports(volume, None)
 
     def settle_exports(self, volume: ports.Volume, move: state.Move | None
@@ -176,11 +188,11 @@ class Reconciler:
 
     # -- a move to this node
 
-    def _as_destination(self, move: state.Move,
-                        volume: ports.Volume | None) -> None:
+    def _as_destination(self, move: state.Move, volume: ports.Volume
+                        ) -> None:
         if not move.committed:
             return  # the source decides
-        if volume is None or volume.status == 'deleting':
+        if volume.status == 'deleting':
             return  # delete_volume removes it
         if move.phase in (Phase.STARTING, Phase.MIGRATING):
             try:
@@ -294,13 +306,8 @@ class Reconciler:
 
     def converge_moves(self) -> None:
         """Take the next step of every move from or to this node."""
-        for volume_id in self._by_volume(
-                self.node.records.moves_of(self.node.host)):
-            self._attempt(volume_id)
-
-    @staticmethod
-    def _by_volume(moves: Iterable[state.Move]) -> dict[str, state.Move]:
-        return {move.volume_id: move for move in moves}
+        self._attempt_all({move.volume_id for move in
+                           self.node.records.moves_of(self.node.host)})
 
     def converge_node(self, moves: bool = True) -> None:
         """Converge everything on this node.
@@ -309,10 +316,9 @@ class Reconciler:
             which may have to wait for peers
         """
         recorded = self.node.records.moves_of(self.node.host)
-        moving = self._by_volume(
-            move for move in recorded if not move.is_over)
         # Of what is over a volume at home here needs nothing.
-        waiting = self._by_volume(recorded)
+        moving = {move.volume_id for move in recorded if not move.is_over}
+        waiting = {move.volume_id for move in recorded}
         home = {volume.id: volume for volume in
                 self.node.records.volumes_of(self.node.host)}
         survey = self.node.stack.survey()
@@ -326,13 +332,12 @@ class Reconciler:
                     or self._exports_differ(
                         volume, remote().get(volume_id, set()))):
                 self._attempt(volume_id)
-        handles = survey.volumes_above(self.node.stack.group)
-        for stray in handles - set(home) - set(waiting):
-            self._attempt(stray)
-        self._withdraw_strays(moving.values())
+        # It may hang; and an export keeps a stray handle open.
+        self.node.exports.withdraw_strays(self.node.records.is_move)
+        self._attempt_all(survey.volumes_above(self.node.stack.group)
+                          - set(home) - waiting)
         if moves:
-            for volume_id in waiting:
-                self._attempt(volume_id)
+            self._attempt_all(waiting)
 
     def _exports_differ(self, volume: ports.Volume, remote: set[str]
                         ) -> bool:
@@ -345,35 +350,22 @@ class Reconciler:
             {each.iqn for each in served.wanted(volume, None, *at)} - remote
             or served.unnamed(volume, None, *at, remote))
 
-    def _withdraw_strays(self, moves: Iterable[state.Move]) -> None:
-        wanted = {move.shadow_id for move in moves
-                  if move.source == self.node.host
-                  and move.phase in READS_SOURCE}
-        self._withdraw_unwanted(
-            lambda shadow_id: shadow_id in wanted
-            or self.node.records.is_move(shadow_id))
-
-    def _withdraw_unwanted(self, wanted: Callable[[str], bool]) -> None:
-        """Trouble with the target stops nothing that is not exported."""
-        try:
-            self.node.exports.withdraw_strays(wanted)
-        except exceptions.LocalCloneError as exc:
-            LOG.error('Looking for exports of moves that are over failed, '
-                      'will retry: %s', exc)
+    def _attempt_all(self, volume_ids: Iterable[str]) -> None:
+        for volume_id in sorted(volume_ids):
+            self._attempt(volume_id)
 
     def _attempt(self, volume_id: str) -> None:
         """One volume that fails never stops the others."""
-        with contextlib.suppress(exceptions.Busy):
-            try:
-                self.converge(volume_id)
-            except exceptions.Busy:
-                raise
-            except Exception as exc:
-                LOG.error('Reconciling volume %(volume)s failed, will '
-                          'retry: %(error)s',
-                          {'volume': volume_id, 'error': exc},
-                          exc_info=not isinstance(
-                              exc, exceptions.LocalCloneError))
+        try:
+            self.converge(volume_id)
+        except exceptions.Busy:
+            pass  # whoever is at work on it brings it to its end
+        except Exception as exc:
+            LOG.error('Reconciling volume %(volume)s failed, will '
+                      'retry: %(error)s',
+                      {'volume': volume_id, 'error': exc},
+                      exc_info=not isinstance(
+                          exc, exceptions.LocalCloneError))
 
 
 @contextlib.contextmanager

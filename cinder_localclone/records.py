@@ -14,6 +14,7 @@ ever changed by compare-and-swap.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 import secrets
 import typing
 import uuid
@@ -160,7 +161,7 @@ class Records:
         """All moves there are that can be read."""
         moves = []
         with main_context_manager.reader.using(_admin()) as session:
-            for shadow in self._shadow_query(session).all():
+            for shadow in self._shadow_query(session):
                 try:
                     moves.append(_to_move(shadow, self._row(
                         session, shadow.migration_status.partition(':')[2])))
@@ -220,7 +221,6 @@ class Records:
                 replication_driver_data=str(token),
                 shared_targets=False)
             session.add(shadow)
-            session.flush()
             row.migration_status = None
             return _to_move(shadow, row)
 
@@ -235,7 +235,6 @@ class Records:
         with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
             shadow.replication_driver_data = str(token)
-            session.flush()
             return _to_move(shadow, volume)
 
     def commit(self, move: state.Move) -> state.Move:
@@ -250,7 +249,6 @@ class Records:
                     or _service(volume.host) != move.source):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
-            session.flush()
             return _to_move(shadow, volume)
 
     def roll_back(self, move: state.Move) -> state.Move:
@@ -268,7 +266,6 @@ class Records:
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
             shadow.replication_driver_data = str(token)
-            session.flush()
             return _to_move(shadow, volume)
 
     @staticmethod
@@ -338,18 +335,17 @@ class Records:
         move.token.after(event, move.committed)
         with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
-            now = timeutils.utcnow()
             shadow.update({
                 'status': 'deleted', 'migration_status': 'deleting',
                 'provider_auth': None, 'deleted': True,
-                'deleted_at': now, 'updated_at': now})
+                'deleted_at': timeutils.utcnow()})
             if (event is state.Event.SOURCE_REMOVED and volume is not None
                     and not is_migrated_by_cinder(volume)):
                 volume.migration_status = 'success'
 
-    def _shadows(self, session: Session, volume_id: str) -> list[Row]:
+    def _shadows(self, session: Session, volume_id: str) -> Iterable[Row]:
         return self._shadow_query(session).filter_by(
-            migration_status=_target(volume_id)).all()
+            migration_status=_target(volume_id))
 
     @staticmethod
     def _service_row(session: Session, host: str) -> Row | None:

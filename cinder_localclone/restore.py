@@ -99,7 +99,7 @@ def _of_move(local: Local, shadow_id: str,
 def _without_doubles(volumes: Sequence[Local]) -> list[Local]:
     ids = [local.volume_id for local in volumes]
     return [dataclasses.replace(
-        local, move=None, reason='two LVs here claim to be it')
+        local, reason='two LVs here claim to be it')
         if ids.count(local.volume_id) > 1 else local for local in volumes]
 
 

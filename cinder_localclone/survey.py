@@ -39,7 +39,7 @@ class Survey:
         :param size: bytes that it must have at least
         """
         body, handle = self.lvs.get(lv), self.handle(volume_id)
-        return bool(body and body.number and handle
+        return bool(body and handle
                     and handle.uses() == (body.number,)
                     and _is_usable(handle, size))
 
@@ -60,9 +60,9 @@ class Survey:
         """
         numbers = {each.number for each in self.lvs.values()
                    if each.group == group and lv in (None, each.name)}
+        # And above a clone that is above one.
         numbers |= {device.number for device in self.devices.values()
-                    if device.target == 'clone'
-                    and numbers.intersection(device.uses())}
+                    if numbers.intersection(device.uses())}
         above = {names.volume_of_handle(name)
                  for name, device in self.devices.items()
                  if numbers.intersection(device.uses())}

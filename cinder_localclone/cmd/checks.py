@@ -354,10 +354,20 @@ def peer(host: str, alive: bool, answer: dict | None, problem: str,
             'transport_url')]
     return ([Finding(host, FAIL, each, 'fix it there; restart its '
                      'cinder-volume') for each in answer['problems']]
-            + [Finding(host, FAIL, each, 'run "cinder-localclone doctor" '
-                       'there') for each in answer.get('troubles', ())]
             or [Finding(host, OK, 'ready')]) + clock(
                 host, answer['time'], before, after)
+
+
+def troubles(host: str, answer: list[str] | None, problem: str
+             ) -> list[Finding]:
+    """What keeps no move from another node, but has to be seen to.
+
+    :param answer: of ``troubles``; None if there is none, for a problem
+    """
+    name, there = 'troubles of ' + host, 'run "cinder-localclone doctor" there'
+    if answer is None:
+        return [Finding(name, WARN, problem, there)]
+    return [Finding(name, FAIL, each, there) for each in answer]
 
 
 def clock(host: str, theirs: float, before: float, after: float

@@ -138,7 +138,11 @@ def _unknown_lvs(backend):
 def _peer(backend, host, alive):
     before = time.time()
     answer, problem = backend.ask(host, 'describe')
-    return checks.peer(host, alive, answer, problem, before, time.time())
+    after = time.time()
+    findings = checks.peer(host, alive, answer, problem, before, after)
+    if answer is not None:
+        findings += checks.troubles(host, *backend.ask(host, 'troubles'))
+    return findings
 
 
 class Doctor(base.Command):

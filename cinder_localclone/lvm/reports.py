@@ -110,6 +110,11 @@ def free_in_pool(lvs: Mapping[str, LogicalVolume], pool: str) -> int:
     return lvs[pool].size - lvs[pool].allocated - unfilled
 
 
+def zeroes(lvs: Mapping[str, LogicalVolume], pool: str) -> bool:
+    """Whether a thin pool zeroes blocks before it hands them out."""
+    return pool in lvs and lvs[pool].zeroes
+
+
 def capacity(lvs: Mapping[str, LogicalVolume], name: str, group: Group,
              pool: str | None) -> Capacity:
     """What the scheduler is told of a backend.

@@ -17,8 +17,7 @@ def stop_serving(node: nodes.Node, volume_id: str, initiator: str | None
     """
     move = node.records.move_of(volume_id)
     try:
-        if (move and move.committed and move.phase in state.READS_SOURCE
-                and move.destination == node.host
+        if (move and move.destination == node.host
                 and node.exports.is_last(volume_id, initiator)
                 and checks.users(node, volume_id) == 1):
             node.sessions.end_if_down(move)

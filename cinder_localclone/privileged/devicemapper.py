@@ -23,9 +23,8 @@ from cinder_localclone.privileged import sysfs
 
 
 def _device_vanished(exc: BaseException) -> bool:
-    return isinstance(exc, exceptions.CommandFailed) and any(
-        text in str(exc) for text in (
-            'No such device', 'Device does not exist'))
+    return any(text in str(exc) for text in (
+        'No such device', 'Device does not exist'))
 
 
 @privileged.entrypoint
@@ -130,8 +129,7 @@ def send(messages: list[tuple[str, str]]) -> list[str]:
     :returns: the names of devices that do not take it: they are gone
     """
     missing = []
-    control = os.open('/dev/mapper/control', os.O_RDWR | os.O_CLOEXEC)
-    with contextlib.closing(os.fdopen(control, 'rb', buffering=0)):
+    with open('/dev/mapper/control', 'r+b', buffering=0) as control:
         for name, text in messages:
             privileged.require(names.is_device(name), name)
             try:

@@ -6,8 +6,9 @@ each time; here it costs milliseconds. iblock backstores have no cache: what
 an initiator reads is what the exported device has.
 
 Only changes: what there is, :mod:`.configfs` shows. Every entry point raises
-TargetTimeout when :data:`TIMEOUT` is reached, at once if the target is known
-to hang, and ExportFailed if the kernel refuses. The objects are those of
+TargetTimeout when :data:`TIMEOUT` is reached, TargetHangs at once if the
+target is known to hang, or too many do, and ExportFailed if the kernel
+refuses. The objects are those of
 rtslib(8), the attributes those of targetcli(8).
 """
 
@@ -80,10 +81,17 @@ class Changes:
         if what in self._hanging:
             raise exceptions.TargetHangs(
                 target=what, since=_clock(self._hanging[what][1]))
-        if len(self._hanging) >= MOST_HANGING:
+
+    def refuse_too_many(self) -> None:
+        """Called before the first effect: whoever only looks may go on.
+
+        :raises TargetHangs: if so many hang that there are no more changes
+        """
+        hanging = self._hanging  # others look meanwhile
+        if len(hanging) >= MOST_HANGING:
             raise exceptions.TargetHangs(
-                target=', '.join(sorted(self._hanging)), since=_clock(
-                    min(since for _work, since in self._hanging.values())))
+                target=', '.join(sorted(hanging)), since=_clock(
+                    min(since for _work, since in hanging.values())))
 
 
 def _work(work: futures.Future, change: Callable[[], typing.Any]) -> None:
@@ -185,21 +193,21 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     found = sysfs.mapped_name(device)
     if found != os.path.basename(device):
         raise exceptions.WrongDevice(path=device, found=found or 'another')
-    target = _target(rtslib_fb, iqn)
     store = _storage_object(rtslib_fb, name)
-    if store and (store.udev_path != device or store.wwn != serial):
-        store.delete()  # with what serves it: it is not this device
-        store = None
-    new = store is None
-    if new:
-        _remove_empty_backstores()
-        store = rtslib_fb.BlockStorageObject(name, dev=device, wwn=serial)
-    elif _as_asked(target, store, initiator, readonly, user, password):
+    new = not store or store.udev_path != device or store.wwn != serial
+    if not new and _as_asked(_target(rtslib_fb, iqn), store, initiator,
+                             readonly, user, password):
         with contextlib.suppress(rtslib_fb.RTSLibError):
             # Before Linux 6.0 only a new store looks at its device.
             _pass_discards(store, device)
         return False
-    _remove(target, None)
+    _changes.refuse_too_many()
+    if new:
+        if store:
+            _remove_with_targets(store)  # it is not this device
+        _remove_empty_backstores()
+        store = rtslib_fb.BlockStorageObject(name, dev=device, wwn=serial)
+    _remove(_target(rtslib_fb, iqn), None)
     try:
         # Before Linux 6.0 only a new store looks at its device.
         with contextlib.suppress(*(() if new else (rtslib_fb.RTSLibError,))):
@@ -243,6 +251,14 @@ def _remove_empty_backstores() -> None:
             os.rmdir(path)  # refused if there is anything in it
 
 
+def _remove_with_targets(store: typing.Any) -> None:
+    """Remove a backstore; first disabled is whatever serves it."""
+    targets = [lun.parent_tpg.parent_target for lun in store.attached_luns]
+    for target in {each.wwn: each for each in targets}.values():
+        _remove(target, None)
+    store.delete()
+
+
 def _remove(target: typing.Any, store: typing.Any) -> bool:
     """Remove a target; and a backstore that no other target serves.
 
@@ -270,4 +286,5 @@ def unexport(iqn: str, name: str) -> bool:
     import rtslib_fb
     privileged.require(not iqn or names.is_iqn(iqn), iqn)
     privileged.require(not name or names.volume_of_handle(name), name)
+    _changes.refuse_too_many()
     return _remove(_target(rtslib_fb, iqn), _storage_object(rtslib_fb, name))

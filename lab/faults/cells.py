@@ -60,6 +60,15 @@ FAULTS = {
     'cut both': ('cut', ('source', 'destination')),
 }
 
+#: Column: which end never comes back; of these operations only.
+GONE = {'source gone': 'source', 'destination gone': 'destination'}
+_GOING = ('move', 'completion', 'live-move')
+
+
+def faults_of(operation):
+    """The faults that an operation meets at each of its steps."""
+    return [*FAULTS, *(GONE if operation in _GOING else ())]
+
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
@@ -75,13 +84,17 @@ class Cell:
 
 @dataclasses.dataclass
 class Verdict:
-    """Whether a cell holds; if not, why, and what was logged."""
+    """Whether a cell holds; if not, why, and what was logged.
+
+    :param run: the number of the run that found it
+    """
 
     cell: Cell
     ok: bool
     reason: str = ''
     log: list = dataclasses.field(default_factory=list)
     seconds: float = 0
+    run: int = 0
 
 
 class Batch:

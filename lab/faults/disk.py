@@ -215,6 +215,12 @@ class Disk:
             if attachment not in mine:
                 self.forget(attachment)
 
+    def forget_others(self, node):
+        """Delete all attachments but that of a node."""
+        self.attached = {name: each for name, each in self.attached.items()
+                         if name == node.name}
+        self.forget_failed()
+
     def attachments(self):
         """The ids of all its attachments."""
         return [each['id'] for each in self.instance.nova.get(

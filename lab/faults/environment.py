@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import contextlib
+import shutil
 import signal
 import time
 
@@ -80,8 +81,9 @@ class Environment:
         self.bystanders = []
         self.lab.down(keep_logs=True)
         self._set_logs_aside()
-        api.Client._tokens.clear()
-        instances.Instance._connectors.clear()
+        for known in (api.Client._tokens, instances.Instance._connectors):
+            for key in [key for key in known if key[0] == self.lab.name]:
+                known.pop(key)  # others' labs go on
         self.up()
 
     def _set_logs_aside(self):
@@ -138,6 +140,23 @@ class Environment:
         """Boot a node and start its service."""
         node.power_on()
         node.service('start')
+
+    def replace(self, node):
+        """Another machine under a node's name, with new disks."""
+        node.create_disks()
+        shutil.rmtree(node.directory / 'iscsi', ignore_errors=True)
+        (node.directory / 'iscsi').mkdir()
+        self.power_on(node)
+        node.wait_service()
+        self.lab.wait_for_services()
+        number = list(self.nodes.values()).index(node)
+        self.bystanders[number].remove()
+        self.bystanders[number] = self._bystander(node)
+
+    def expire(self, node):
+        """A service that is gone counts as down at once."""
+        look.sql(self.lab, "UPDATE services SET updated_at = UTC_TIMESTAMP() "
+                 "- INTERVAL 1 HOUR WHERE host LIKE '%s@%%'" % node.name)
 
     def stall(self, name, seconds):
         """The database or the message bus answers nobody for a while."""

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rtslib on a kernel of lists: what the driver uses of it, no more."""
+"""rtslib on a kernel of lists: what the driver uses of it, no more.
+
+It refuses what rtslib, or the kernel below it, refuses.
+"""
 
 import types
 
@@ -27,11 +30,29 @@ class Lio:
                 super().__setattr__(name, value)
             _checked = ()
 
+        class FabricModule:
+            def __init__(self, name):
+                if name != 'iscsi':
+                    raise KeyError(name)
+
+            @property
+            def targets(self):
+                return (each for each in list(lio.targets))
+
+        class RTSRoot:
+            @property
+            def storage_objects(self):
+                known = {each.name for each in lio.stores}
+                lio._require(known.issuperset(lio.rtslib.tcm.bs_cache),
+                             'what is remembered has gone')
+                return (each for each in list(lio.stores))
+
         class BlockStorageObject(Named):
             def __init__(self, name, dev, wwn):
                 lio._step('store')
-                if any(dev == each.udev_path for each in lio.stores):
-                    raise RTSLibError('device is in use')
+                lio._require(not any(name == each.name or dev ==
+                                     each.udev_path for each in lio.stores),
+                             'device is in use')
                 self.name, self.udev_path, self.wwn = name, dev, wwn
                 self.attributes = {'emulate_tpu': '0'}
                 lio.stores.append(self)
@@ -59,8 +80,9 @@ class Lio:
         class Target(Named):
             def __init__(self, fabric, wwn):
                 lio._step('target')
-                if any(wwn == each.wwn for each in lio.targets):
-                    raise RTSLibError('target exists')
+                lio._require(isinstance(fabric, FabricModule), 'no fabric')
+                lio._require(not any(wwn == each.wwn for each in lio.targets),
+                             'target exists')
                 self.wwn, self.tpgs = wwn, []
                 lio.targets.append(self)
 
@@ -73,7 +95,8 @@ class Lio:
 
             def __init__(self, target, tag):
                 lio._step('tpg')
-                self._target = target
+                lio._require(isinstance(target, Target), 'no target')
+                self.parent_target = target
                 self.tag, self.luns, self.node_acls = tag, [], []
                 self.portals, self.attributes = [], {}
                 object.__setattr__(self, 'enable', False)
@@ -86,6 +109,8 @@ class Lio:
         class LUN:
             def __init__(self, tpg, number, storage_object):
                 lio._step('lun')
+                lio._require(storage_object in lio.stores, 'no store')
+                self.parent_tpg = tpg
                 self.number, self.storage_object = number, storage_object
                 tpg.luns.append(self)
 
@@ -94,12 +119,14 @@ class Lio:
 
             def __init__(self, tpg, wwn):
                 lio._step('acl')
+                self.parent_tpg = tpg
                 self.node_wwn, self.mapped_luns = wwn, []
                 tpg.node_acls.append(self)
 
         class MappedLUN:
             def __init__(self, acl, number, lun, write_protect):
                 lio._step('mapped lun')
+                lio._require(lun in acl.parent_tpg.luns, 'no such LUN')
                 self.number, self.lun = number, lun
                 self.write_protect = write_protect
                 acl.mapped_luns.append(self)
@@ -112,12 +139,8 @@ class Lio:
         self.rtslib = types.SimpleNamespace(
             RTSLibError=RTSLibError, Target=Target, TPG=TPG, LUN=LUN,
             NodeACL=NodeACL, MappedLUN=MappedLUN,
-            NetworkPortal=NetworkPortal,
-            BlockStorageObject=BlockStorageObject,
-            FabricModule=lambda name: types.SimpleNamespace(
-                targets=(each for each in list(self.targets))),
-            RTSRoot=lambda: types.SimpleNamespace(
-                storage_objects=(each for each in list(self.stores))),
+            NetworkPortal=NetworkPortal, FabricModule=FabricModule,
+            BlockStorageObject=BlockStorageObject, RTSRoot=RTSRoot,
             tcm=types.SimpleNamespace(bs_cache={}))
 
     def _step(self, name):
@@ -125,3 +148,8 @@ class Lio:
             self.refuses[name] -= 1
             raise RTSLibError('%s: Invalid argument' % name)
         self.steps.append(name)
+
+    @staticmethod
+    def _require(true, what):
+        if not true:
+            raise RTSLibError(what)

@@ -15,6 +15,7 @@ from tooz import coordination
 
 from cinder_localclone import assembly
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import opts
 
 HOST = 'n1@l'
@@ -81,6 +82,15 @@ class AssembleTest(Base):
     def assemble(self, pool='pool', **values):
         return assembly.assemble(self.conf(**values), HOST, 'backend', pool)
 
+    @staticmethod
+    def look(service, zeroes=True):
+        """What LVM and device-mapper show."""
+        service.stack.devices = dict
+        service.stack.lvs = lambda: {'pool': reports.LogicalVolume(
+            'g', 'pool', 1 << 30, '', frozenset(), zeroes=zeroes)}
+        service.stack.free_space = lambda lvs: reports.FreeSpace(
+            lvs['pool'].size, 0, False)
+
     def test_from_the_configuration(self):
         service = self.assemble(
             volume_group='g', localclone_metadata_group='fast',
@@ -115,12 +125,12 @@ class AssembleTest(Base):
         self.useFixture(fixtures.MonkeyPatch(
             'cinder_localclone.assembly.devicemapper.targets',
             lambda timeout: targets))
-        service.stack.pool_zeroes = lambda: 'zeroes' not in lacking
+        self.look(service, zeroes='zeroes' not in lacking)
         service.node.sessions.initiator = (
             lambda: '' if 'initiator' in lacking else 'iqn.x')
         with mock.patch.object(assembly, 'LOG') as log:
             service.check()
-        problems = service.current_problems()
+        _free, problems = service.readiness()
         self.assertEqual(len(words), len(problems))
         for word, problem in zip(words, problems):
             self.assertIn(word, problem)
@@ -130,8 +140,37 @@ class AssembleTest(Base):
     def test_a_pool_that_was_changed_is_noticed_at_once(self):
         service = self.assemble(volume_group='g')
         for zeroes, problems in ((True, 0), (False, 1), (True, 0)):
-            service.stack.pool_zeroes = lambda zeroes=zeroes: zeroes
-            self.assertEqual(problems, len(service.current_problems()))
+            self.look(service, zeroes)
+            self.assertEqual(problems, len(service.readiness()[1]))
+        service.stack.lvs = dict  # there is no such pool
+        self.assertEqual(1, len(service.readiness()[1]))
+
+    @ddt.data(('pool', ['devices', 'lvs', 'free_space']),
+              (None, ['devices', 'free_space']))
+    @ddt.unpack
+    def test_each_thing_is_asked_once(self, pool, asked):
+        """Commands that take long in a large group, for each move."""
+        service = self.assemble(pool, volume_group='g')
+        service.stack = mock.MagicMock(pool=pool)
+        free, problems = service.readiness()
+        self.assertIs(service.stack.free_space.return_value, free)
+        self.assertEqual(asked, [
+            call[0] for call in service.stack.method_calls])
+        if pool:
+            service.stack.free_space.assert_called_once_with(
+                service.stack.lvs.return_value)
+
+    @ddt.data('devices', 'lvs', 'free_space')
+    def test_a_node_that_can_serve_nothing(self, lacking):
+        service = self.assemble(volume_group='g')
+        self.look(service)
+        self.assertEqual('', service.outage())
+        service.problems = ['no dm-clone']  # says less than the outage
+        setattr(service.stack, lacking, mock.Mock(
+            side_effect=ValueError('no group')))
+        self.assertEqual((reports.FreeSpace(0, 0, False), ['no group']),
+                         service.readiness())
+        self.assertEqual('no group', service.outage())
 
     def test_a_target_that_hangs_is_told(self):
         service = self.assemble()

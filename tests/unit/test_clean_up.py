@@ -97,5 +97,6 @@ class TearDownTest(test_remains.Base):
             given.extend(local.lv for local in restore.plan(present)
                          if not local.reason and local.move is None)
         stack.remove_lv = removes
-        test_remains.remains.take_down(b.node, failed)
+        with b.lock(volume.id):
+            test_remains.remains.take_down(b.node, failed)
         self.assertEqual([], given)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each way to serve a volume, and to end that, in the simulated world."""
 
+import dataclasses
 import types
 from unittest import mock
 
@@ -12,6 +13,7 @@ from cinder_localclone import connections
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
@@ -58,9 +60,10 @@ class Base(testtools.TestCase):
         return self.a.node.records.move_of(self.volume.id)
 
     def is_local(self, properties):
-        self.assertEqual('local', properties['driver_volume_type'])
-        self.assertEqual('/dev/mapper/' + self.handle,
-                         properties['data']['device_path'])
+        self.assertEqual({
+            'driver_volume_type': 'local', 'data': {
+                'device_path': '/dev/mapper/' + self.handle,
+                'discard': True}}, properties)
 
 
 @ddt.ddt
@@ -77,6 +80,12 @@ class ServeTest(Base):
         self.assertIs(self.b, self.world.home(self.volume))
         self.assertIs(Phase.MIGRATING, self.move().phase)
         self.is_local(self.serve(ON_B, self.b))
+
+    def test_move_that_is_asked_for_again(self):
+        """Its attachment has the connector already."""
+        self.attach('attaching', 'b')
+        self.is_local(self.serve(ON_B))
+        self.assertIs(self.b, self.world.home(self.volume))
 
     def test_move_to_a_node_that_is_not_ready(self):
         self.b.problems = ['its kernel has no dm-clone']
@@ -134,16 +143,28 @@ class ServeTest(Base):
         self.assertRaises(exceptions.PeerUnreachable, self.serve, ON_B)
         self.assertIsNone(self.move())
 
-    def test_after_a_move_that_was_interrupted(self):
-        self.a.node.records.begin(
+    @ddt.data((ON_A, A), (ON_B, B))
+    @ddt.unpack
+    def test_after_a_move_that_was_interrupted(self, connector, home):
+        interrupted = self.a.node.records.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
-        self.is_local(self.serve(ON_A))
-        self.assertIsNone(self.move())
+        self.is_local(self.serve(connector))
+        self.assertNotIn(interrupted.shadow_id, self.world.shadows)
+        self.assertEqual(home, self.world.home(self.volume).host)
+
+    def test_deleted_while_a_peer_was_waited_for(self):
+        with mock.patch.object(
+                connections.source, 'abandon_interrupted',
+                lambda *_all: self.world.volumes.clear()):
+            self.assertRaises(exceptions.StaleMove, self.serve, ON_A)
 
     def test_while_other_work_takes_too_long(self):
         with self.a.lock(self.volume.id):
             self.assertRaises(exceptions.Busy, self.serve, ON_A)
+            self.assertRaises(
+                exceptions.Busy, self.a.connections.unserve, None,
+                self.volume.id, None)
 
 
 class UnserveTest(Base):
@@ -225,6 +246,25 @@ class UnserveTest(Base):
         self.assertRaises(exceptions.SourceBusy, self.unserve, self.b, ON_B)
         self.assertIs(self.b, self.world.home(self.volume))
 
+    def test_a_clone_that_failed_is_not_waited_for(self):
+        self.live()
+        connections.CLOSING = 10
+        self.b.clones = 'ro'
+        self.assertRaises(exceptions.CloneFailed, self.unserve, self.b, ON_B)
+        self.sleep.assert_not_called()
+
+    def test_who_leaves_a_source(self):
+        """Only during a live migration: both nodes have the volume."""
+        self.live()
+        move, leaves = self.move(), self.a.connections.leaves_source
+        self.assertTrue(leaves(move, ON_A))
+        for other, connector in (
+                (move, ON_B), (move, None), (None, ON_A),
+                (dataclasses.replace(move, committed=False), ON_A),
+                (dataclasses.replace(move, token=move.token.after(
+                    Event.SOURCE_DETACHED, True)), ON_A)):
+            self.assertFalse(leaves(other, connector))
+
     def test_served_from_a_source_that_is_down(self):
         """What is read waits for it, and the end of the export for that."""
         self.a.move(self.volume, B)
@@ -260,8 +300,8 @@ class HandlersTest(Base):
         super().setUp()
         self.service = types.SimpleNamespace(
             node=self.b.node, backend_name='p', addresses=['192.0.2.2'],
-            initiator='iqn.b', current_problems=lambda: ['none'],
-            outage=lambda: '', troubles=lambda: ['it hangs'],
+            initiator='iqn.b', troubles=lambda: ['it hangs'],
+            readiness=lambda: (reports.FreeSpace(4, 2, True), ['none']),
             reconciler=self.b.reconciler, connections=self.b.connections)
         self.handlers = handlers.Handlers(self.service)
 
@@ -271,23 +311,17 @@ class HandlersTest(Base):
         self.assertEqual({
             'host': 'b@l#p', 'addresses': ['192.0.2.2'],
             'initiator': 'iqn.b', 'problems': ['none'],
-            'troubles': ['it hangs'],
-            'room': {'volumes': self.b.free, 'metadata': self.b.free,
-                     'shared': False}}, described)
+            'room': {'volumes': 4, 'metadata': 2, 'shared': True}},
+            described)
 
-    def test_describe_a_node_that_can_serve_nothing(self):
-        self.service.outage = lambda: 'no volume group'
-        with mock.patch.object(worlds.SimStack, 'free_space',
-                               side_effect=exceptions.CommandFailed):
-            described = self.handlers.describe(None)
-        self.assertEqual(['no volume group'], described['problems'])
-        self.assertEqual(0, described['room']['volumes'])
+    def test_troubles(self):
+        self.assertEqual(['it hangs'], self.handlers.troubles(None))
 
     def prepared(self):
         self.a.node.records.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
-        self.a.node.exports.offer_source(self.move())
+        self.a.node.exports._inner.offer_source(self.move())
         self.handlers.prepare(None, self.move().shadow_id, 'n')
 
     def test_prepare(self):

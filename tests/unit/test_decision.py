@@ -38,6 +38,7 @@ CASES = (
     ('other node', request(), V.MOVE, ''),
     ('other node, again', request(attachments=[At('vm', 'n2')]), V.MOVE, ''),
     ('shelved, in-use without a host', request(status='in-use'), V.MOVE, ''),
+    ('as Nova attached before', request(status='attaching'), V.MOVE, ''),
     ('live migration', request(status='in-use', attachments=[
         At('vm', 'n1'), At('vm', None)]), V.LIVE_MOVE, ''),
     ('another instance', request(status='in-use', attachments=[
@@ -53,6 +54,14 @@ CASES = (
     ('backup of an attached volume', request(
         status='backing-up', attachments=[At('vm', 'n1')]),
      V.REMOTE, 'not an instance'),
+    ('backup on the host of the instance', request(
+        status='backing-up', attachments=[At('vm', 'n2')]),
+     V.REMOTE, 'not an instance'),
+    ('attached by hand', request(
+        status='attaching', attachments=[At(None, None)]),
+     V.REMOTE, 'not an instance'),
+    ('reserved by nobody', request(attachments=[]),
+     V.REMOTE, 'not an instance'),
     ('image on another node', request(status='downloading', attachments=[]),
      V.REMOTE, 'not an instance'),
     ('host copy', request(status='maintenance', attachments=[]),
@@ -64,6 +73,17 @@ CASES = (
     ('copied by Cinder during a live migration', request(
         'n1@l', 'n1', 'maintenance', [], move=moving(P.STARTING)),
      V.REFUSE, 'being moved'),
+    ('copied by Cinder during hydration', request(
+        'n1@l', 'n1', 'maintenance', [], move=moving(P.MIGRATING),
+        by_cinder=True), V.REFUSE, 'migrating'),
+    ('copied by Cinder', request(
+        'n1@l', 'n1', 'maintenance', [], by_cinder=True), V.LOCAL, ''),
+    ('its instance while Cinder wants to copy it', request(
+        'n1@l', 'n1', move=moving(P.MIGRATING), by_cinder=True),
+     V.LOCAL, ''),
+    ('backup during hydration', request(
+        'n1@l', 'n1', 'backing-up', [], move=moving(P.MIGRATING)),
+     V.LOCAL, ''),
     ('during hydration', request(move=moving(P.MIGRATING)), V.REMOTE,
      'still being moved'),
     ('while completing', request(move=moving(P.COMPLETING)), V.REMOTE,
@@ -75,6 +95,11 @@ CASES = (
         move=moving(P.STARTING)), V.LOCAL, ''),
     ('the source was dropped, and may be open', request(
         'n1@l', 'n1', move=moving(P.STARTING)), V.REFUSE, 'starting'),
+    ('the source has it, and is its home yet', request(
+        'n1@l', 'n1', move=moving(P.STARTING, False)), V.LOCAL, ''),
+    ('backup during a live migration', request(
+        'n1@l', 'n1', 'backing-up', [At('vm', 'n9'), At('vm', 'n1')],
+        move=moving(P.STARTING)), V.REFUSE, 'starting'),
     ('while rolled back', request(move=moving(P.ROLLING_BACK, False)),
      V.REFUSE, 'rolling-back'),
     ('live migration during hydration', request(
@@ -95,6 +120,12 @@ class DecisionTest(testtools.TestCase):
         self.assertIn(reason, found.reason, what)
         if verdict is V.REFUSE:
             self.assertTrue(found.reason.strip())
+
+    def test_in_words(self):
+        for text, found in (
+                ('local', decision.Decision(V.LOCAL)),
+                ('remote (at X)', decision.Decision(V.REMOTE, 'at X.'))):
+            self.assertEqual(text, str(found))
 
 
 @ddt.ddt

@@ -11,7 +11,9 @@ import testtools
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
+from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
+from tests.unit import locked
 from tests.unit import world as worlds
 
 A, B = 'a@l', 'b@l'
@@ -73,6 +75,29 @@ class DeletionTest(testtools.TestCase):
         self.b.dead = True
         self.assertRaises(exceptions.PeerUnreachable, self.delete)
         self.assertIn(self.stale.name, self.a.lvs)
+
+    def test_a_live_move_is_neither_here_nor_there(self):
+        self.a.move(self.volume, B, live=True)
+        before = repr(self.world.snapshot())
+        self.assertRaises(exception.VolumeIsBusy, self.delete, self.b)
+        self.assertEqual(before, repr(self.world.snapshot()))
+
+    def test_a_move_that_was_interrupted(self):
+        """It is given up first: nothing of it is the volume's."""
+        self.a.node.records.begin(
+            self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i')
+        self.b.dead = True
+        self.delete()
+        self.assertIs(Phase.ROLLING_BACK, self.shadow().phase)
+        self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
+
+    def test_the_volume_is_locked(self):
+        """From before its row is read until it is gone."""
+        self.volume.status = 'deleting'
+        deletion.delete(locked.node(self.a, self.volume.id), None, self.stale)
+        self.assertEqual([{}, {}, set()], [
+            self.a.lvs, self.a.devices, self.a.held])
 
     def test_gone_already(self):
         del self.world.volumes[self.volume.id]

@@ -50,8 +50,16 @@ class DoctorTest(testtools.TestCase):
         self.backend.settings.rpc_timeout = 60
         self.backend.nodes.return_value = {A: True, B: True}
         self.backend.sessions().initiator.return_value = 'iqn.x:y'
-        self.backend.ask.side_effect = lambda *_words: (
-            {'time': time.time(), 'problems': []}, '')
+        self.answers = {'describe': ({'problems': []}, ''),
+                        'troubles': ([], '')}
+
+        def ask(host, method):
+            answer, problem = self.answers.get((host, method)) or (
+                self.answers[method])
+            if method == 'describe' and answer:
+                answer = dict(answer, time=time.time())
+            return answer, problem
+        self.backend.ask.side_effect = ask
         self.stack = self.backend.stack.return_value = mock.Mock(
             group='g', metadata_group='g', pool='g-pool')
         self.stack.lvs.return_value = {'g-pool': reports.LogicalVolume(
@@ -138,9 +146,8 @@ class DoctorTest(testtools.TestCase):
         self.backend.ask.assert_not_called()
 
     def test_peers(self):
-        answers = {A: ({'time': time.time(), 'problems': ['no name']}, ''),
-                   B: (None, 'did not answer')}
-        self.backend.ask.side_effect = lambda host, method: answers[host]
+        self.answers[A, 'describe'] = {'problems': ['no name']}, ''
+        self.answers[B, 'describe'] = None, 'did not answer'
         wrong = self.rows()
         self.assertEqual(('no name', 'did not answer'),
                          (wrong[A][2], wrong[B][2]))
@@ -227,11 +234,14 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual(['iSCSI target'], list(self.rows()))
 
     def test_target_of_a_peer_that_hangs(self):
-        self.backend.ask.side_effect = lambda host, *_words: ({
-            'time': time.time(), 'problems': [],
-            'troubles': ['its target hangs'] if host == B else []}, '')
-        self.assertEqual({B: 'its target hangs'}, {
-            name: row[2] for name, row in self.rows().items()})
+        name = 'troubles of ' + B
+        for answer, verdict, details in (
+                ((['its target hangs'], ''), checks.FAIL, 'its target hangs'),
+                ((None, 'it is too old'), checks.WARN, 'it is too old')):
+            self.answers[B, 'troubles'] = answer
+            rows = self.rows()
+            self.assertEqual([name], list(rows))
+            self.assertEqual((verdict, details), rows[name][1:3])
 
     def test_as_another_user(self):
         self.user.return_value = 1000

@@ -337,7 +337,9 @@ class StartTest(testtools.TestCase):
         self.targets = self.patch('assembly.devicemapper.targets')
         self.targets.return_value = 'clone v1.0.0'
         self.patch('sessions.Sessions.initiator').return_value = 'iqn.x'
-        self.patch('stack.Stack.pool_zeroes').return_value = True
+        self.patch('stack.Stack.lvs').return_value = {
+            'pool': reports.LogicalVolume(
+                'g', 'pool', 1 << 30, '', frozenset(), zeroes=True)}
         self.converge = self.patch('reconcile.Reconciler.converge_node')
         self.server = self.patch('peer.rpc.get_server')
         self.loops = self.patch('assembly.loopingcall.DynamicLoopingCall')

@@ -177,13 +177,48 @@ class ServedTest(testtools.TestCase):
         self.assertIn(SOURCE, str(log.error.call_args.args))
         self.assertEqual(2, self.lio.unexport.call_count)
 
+    @ddt.data('exports', 'unused_backstores')
+    def test_a_look_that_fails_stops_nothing(self, look):
+        """Not the start of a service, nor the delete of what is local."""
+        self.serve((SOURCE, []))
+        self.lio.unexport.return_value = True
+        for error in (OSError(5, 'I/O error'), exceptions.LocalCloneError()):
+            getattr(self.configfs, look).side_effect = error
+            with mock.patch.object(export, 'LOG') as log:
+                self.assertEqual(
+                    [] if look == 'exports' else [SHADOW],
+                    self.exports.withdraw_strays(lambda shadow_id: False))
+            self.assertIs(error, log.error.call_args.args[-1])
+
     def test_problem(self):
         self.configfs.hanging.return_value = []
         self.assertEqual('', self.exports.problem())
-        self.configfs.hanging.return_value = [SOURCE]
-        self.assertIn(SOURCE, self.exports.problem())
+        self.configfs.hanging.return_value = [SOURCE, REMOTE]
+        self.assertEqual(
+            'its iSCSI target hangs: a change of %s, %s waits for a device '
+            'that does not answer' % (SOURCE, REMOTE), self.exports.problem())
         self.configfs.hanging.assert_called_with(
             'iqn.x:', export.PROBE_TIMEOUT)
+
+    def test_the_last_that_is_served(self):
+        other = names.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
+        strange = names.remote_iqn('iqn.x:', SHADOW, INITIATOR)
+        for served, last in (
+                ([], ()), ([SOURCE, strange], ()),
+                ([SOURCE, REMOTE], (INITIATOR, None)),
+                ([REMOTE, other], (None,)), ([other], (None,))):
+            self.serve(*[(iqn, []) for iqn in served])
+            self.assertEqual(last, tuple(
+                each for each in (INITIATOR, None)
+                if self.exports.is_last(VOLUME, each)))
+
+    def test_what_is_just_being_offered_is_not_unnamed(self):
+        """Cinder learns of it only when it is served."""
+        self.serve((REMOTE, []))
+        self.lio.export.side_effect = lambda *_all: (
+            self.exports.withdraw_unnamed(VOLUME, {REMOTE}))
+        self.exports.offer_volume(VOLUME, INITIATOR, 'CHAP user secret')
+        self.lio.unexport.assert_not_called()
 
     def test_sources_of_moves_that_are_over(self):
         over = 'iqn.x:localclone-' + VOLUME
@@ -240,13 +275,22 @@ class ServedAgainTest(testtools.TestCase):
         self.lio.export.assert_not_called()
 
     def test_not_what_was_ended(self):
-        for ended in (INITIATOR, None):
+        for ended in (INITIATOR, None, INITIATOR):
             properties = self.connect()
             self.assertTrue(self.exports.offer_again(
                 VOLUME, INITIATOR, properties))
             self.exports.withdraw_volume(VOLUME, ended)
             self.assertFalse(self.exports.offer_again(
                 VOLUME, INITIATOR, properties))
+
+    def test_not_what_was_ended_and_could_not_be_served_anew(self):
+        properties = self.connect()
+        self.exports.withdraw_volume(VOLUME, INITIATOR)
+        self.lio.export.side_effect = exceptions.TargetTimeout(seconds=20)
+        self.assertRaises(exceptions.TargetTimeout, self.connect)
+        self.lio.export.side_effect = None
+        self.assertFalse(self.exports.offer_again(
+            VOLUME, INITIATOR, properties))
 
     def test_what_was_ended_is_forgotten_in_time(self):
         properties = self.connect()

@@ -49,15 +49,15 @@ class ExtendingTest(testtools.TestCase):
 
     def test_at_rest(self):
         self.extend()
-        self.assertEqual(self.data + ['empty'] * 4, self.content())
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
         self.world.settle()
-        self.assertEqual(self.data + ['empty'] * 4, self.content())
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
 
     def test_after_a_power_cut(self):
         self.extend()
         self.a.stop(power=True)
         self.world.settle()
-        self.assertEqual(self.data + ['empty'] * 4, self.content())
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
 
     def test_moved_since_the_row_was_read(self):
         """Cinder asks the node that was the home when it was called."""
@@ -70,9 +70,9 @@ class ExtendingTest(testtools.TestCase):
         self.a.move(self.volume, B)
         self.extend()
         self.assertIn(Phase.MIGRATING, self.phase())
-        self.assertEqual(self.data + ['empty'] * 4, self.content())
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
         self.b.write(self.volume.id, 6, 'new')
-        expected = self.data + ['empty', 'empty', 'new', 'empty']
+        expected = self.data + ['zero', 'zero', 'new', 'zero']
         self.b.hydrate()
         self.assertEqual(expected, self.content())
         self.world.settle()
@@ -89,7 +89,7 @@ class ExtendingTest(testtools.TestCase):
         self.b.stop(power=True)
         self.world.recover()
         self.assertEqual(
-            self.data + ['empty', 'empty', 'new', 'empty'], self.content())
+            self.data + ['zero', 'zero', 'new', 'zero'], self.content())
         self.world.settle()
         self.assertEqual(8, len(self.b.lvs[self.volume.name]))
 
@@ -103,7 +103,7 @@ class ExtendingTest(testtools.TestCase):
         self.assertIsNone(self.handle(self.b))
         self.a.gone = False
         self.world.recover()
-        self.assertEqual(self.data + ['empty'] * 4, self.content())
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
 
     def test_while_the_copy_ends(self):
         self.a.move(self.volume, B)
@@ -113,7 +113,7 @@ class ExtendingTest(testtools.TestCase):
         self.b.node.records.advance(move, Event.HYDRATED)
         self.extend()
         self.assertEqual([Phase.RELEASING], self.phase())
-        self.assertEqual(self.data + ['empty'] * 4, self.content())
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
 
     def test_not_between_two_nodes(self):
         """During a live migration both have the handle."""
@@ -129,13 +129,13 @@ class ExtendingTest(testtools.TestCase):
         self.assertRaises(exceptions.PeerUnreachable, self.a.move,
                           self.volume, B)
         self.extend()
-        self.assertEqual(self.data + ['empty'] * 4, self.content())
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
 
     def test_then_it_moves(self):
         self.extend()
         self.a.move(self.volume, B)
         self.world.settle()
-        self.assertEqual(self.data + ['empty'] * 4, self.content())
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
 
     def test_source_that_goes_keeps_its_size(self):
         """A source that is exported never changes."""
@@ -193,7 +193,7 @@ class ExtendingTest(testtools.TestCase):
         self.volume.size = 1
         self.extend()
         self.extend(gib=3)
-        self.assertEqual(self.data + ['empty'] * 8, self.content(12))
+        self.assertEqual(self.data + ['zero'] * 8, self.content(12))
 
     @ddt.data('kill', 'cut', 'cut both')
     def test_stopped_at_every_moment(self, fault):
@@ -217,7 +217,7 @@ class ExtendingTest(testtools.TestCase):
             found = self.content(4 * volume.size)
             for region, value in enumerate(found):
                 self.assertIn(value, [*self.data[region:region + 1], 'mine',
-                                      'new', 'empty'])
+                                      'new', 'zero'])
             self.assertIn(found[1], (self.data[1], 'mine'))
             if volume.size == 2 and world.moment < world.stop_at[0]:
                 self.assertEqual('new', found[7])

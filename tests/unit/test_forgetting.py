@@ -70,7 +70,9 @@ class ForgettingTest(test_remains.Base):
             volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         step, = self.forget(world, B)
-        self.assertEqual(forgetting.NOTHING, step.lost)
+        self.assertEqual(
+            ('a move to it, not committed', forgetting.NOTHING),
+            (step.what, step.lost))
         self.check_forgotten(world, B)
         self.check(world, volume, expected)
 
@@ -85,7 +87,10 @@ class ForgettingTest(test_remains.Base):
         with mock.patch.object(worlds.SimRecords, 'commit', dies):
             self.assertRaises(worlds.Stopped, world.nodes[A].move, volume, B)
         self.assertIs(prepare, worlds.SimRecords.commit)
-        self.forget(world, A)
+        self.assertEqual([
+            ('a move from it, not committed', 'see the volume'),
+            ('home of the volume (available)', 'all of it')], [
+                (step.what, step.lost) for step in self.forget(world, A)])
         self.check_forgotten(world, A)
         self.assertEqual(({}, {}), (world.nodes[B].lvs, world.shadows))
         self.check_lost(world, volume)
@@ -133,6 +138,10 @@ class ForgettingTest(test_remains.Base):
         step, = self.plan(world, A, 100.0)
         self.assertEqual(forgetting.NOTHING, step.lost)
         self.assertEqual('new', world.nodes[B].read(volume.id, 1))
+        world.nodes[C].node.records.advance(
+            self.move(world, volume), Event.HYDRATED)
+        step, = self.plan(world, A)
+        self.assertEqual(forgetting.NOTHING, step.lost)
         # Deleted, it leaves a clean-up that nobody will do.
         volume.status = 'deleting'
         deletion.delete(world.nodes[B].node, None, volume)

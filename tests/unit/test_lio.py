@@ -14,6 +14,7 @@ import tenacity
 import testtools
 
 from cinder_localclone import exceptions
+from cinder_localclone import iscsi_target
 from cinder_localclone import privileged
 from cinder_localclone.privileged import configfs
 from cinder_localclone.privileged import lio
@@ -44,8 +45,9 @@ class Case(testtools.TestCase):
             privileged.default, 'client_mode', False))
         self.useFixture(fixtures.MockPatchObject(
             lio, '_changes', lio.Changes()))
-        self.useFixture(fixtures.MockPatchObject(
-            lio.tenacity, 'wait_fixed', lambda _s: tenacity.wait_none()))
+        self.wait = self.useFixture(fixtures.MockPatchObject(
+            lio.tenacity, 'wait_fixed',
+            return_value=tenacity.wait_none())).mock
         self.root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
         self.useFixture(fixtures.MockPatchObject(
             sysfs, 'ROOT', str(self.root)))
@@ -112,6 +114,16 @@ class ExportTest(Case):
         self.assertIs(readonly, mapped.write_protect)
         self.assertIs(self.lio.targets[0].tpgs[0].luns[0], mapped.lun)
 
+    def test_where_initiators_are_told_that_it_is(self):
+        """Group 1, LUN 0."""
+        export()
+        tpg, = self.lio.targets[0].tpgs
+        portal, iqn, lun = iscsi_target.location(
+            '192.0.2.11', 3260, IQN).split(' ')
+        self.assertEqual(('192.0.2.11:3260,%d' % tpg.tag, IQN), (portal, iqn))
+        self.assertEqual(int(lun),
+                         tpg.node_acls[0].mapped_luns[0].number)
+
     def test_discards_arrive(self):
         export()
         self.assertEqual({'emulate_tpu': '1'}, self.lio.stores[0].attributes)
@@ -142,8 +154,10 @@ class ExportTest(Case):
 
     @ddt.data('', 'crypt-x')
     def test_a_link_that_was_turned_elsewhere_is_not_served(self, found):
-        with mock.patch.object(sysfs, 'mapped_name', lambda path: found):
+        with mock.patch.object(sysfs, 'mapped_name',
+                               return_value=found) as look:
             error = self.assertRaises(exceptions.WrongDevice, export)
+        look.assert_called_once_with(DEVICE)  # it stays so
         self.assertIn(DEVICE, str(error))
         self.assertEqual(([], []), (self.lio.targets, self.lio.stores))
 
@@ -153,6 +167,17 @@ class ExportTest(Case):
             path.mkdir(parents=True)
         export()
         self.assertEqual(['iblock_1'], os.listdir(core))
+
+    def test_it_is_out_of_the_way_before_a_store_is_made(self):
+        core = self.root / 'target' / 'core'
+        (core / 'iblock_0').mkdir(parents=True)
+        make = self.lio.rtslib.BlockStorageObject
+
+        def making(*args, **kwargs):
+            self.assertEqual([], os.listdir(core))
+            return make(*args, **kwargs)
+        self.lio.rtslib.BlockStorageObject = making
+        self.assertTrue(export())
 
     def test_nobody_logs_in_before_all_is_set(self):
         export()
@@ -204,6 +229,17 @@ class ExportTest(Case):
         lun, = self.lio.targets[0].tpgs[0].luns
         self.assertIs(store, lun.storage_object)
 
+    def test_nobody_is_served_any_more_when_a_store_is_replaced(self):
+        """Its other targets are made anew by whoever wants them."""
+        for iqn in (IQN, OTHER_IQN):
+            export(iqn=iqn, serial='another')
+        del self.lio.steps[:]
+        self.assertTrue(export())
+        self.assertEqual(
+            ['not enable', 'delete target'] * 2 + ['delete store', 'store'],
+            self.lio.steps[:6])
+        self.assertEqual([IQN], [each.wwn for each in self.lio.targets])
+
     def test_two_targets_share_the_store(self):
         self.assertTrue(export())
         self.assertTrue(export(iqn=OTHER_IQN, readonly=False))
@@ -230,6 +266,7 @@ class ExportTest(Case):
     def test_what_is_refused_once_is_done(self, step):
         self.lio.refuses[step] = 1
         self.assertTrue(export())
+        self.wait.assert_called_with(0.2)
         self.assertFalse(export())
         self.assertEqual({'emulate_tpu': '1'}, self.lio.stores[0].attributes)
 
@@ -270,6 +307,12 @@ class UnexportTest(Case):
         self.lio.rtslib.tcm.bs_cache['gone'] = 1
         lio.unexport(IQN, STORE)
         self.assertEqual({}, self.lio.rtslib.tcm.bs_cache)
+
+    def test_a_target_alone(self):
+        """What it serves is not the driver's."""
+        del self.targets[1:]
+        self.assertTrue(lio.unexport(IQN, ''))
+        self.assertEqual(([], 1), (self.targets, len(self.stores)))
 
     def test_nothing_to_withdraw(self):
         self.assertFalse(lio.unexport(THIRD, STORE))
@@ -322,7 +365,9 @@ class TimeLimitTest(Case):
         for _time in range(3):
             for change in (self.unexport, export):
                 error = self.assertRaises(exceptions.TargetHangs, change)
-                self.assertIn('hangs in the kernel since ', str(error))
+                self.assertRegex(
+                    str(error), r'hangs in the kernel since '
+                    r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,')
                 self.assertIn(IQN, str(error))
         self.assertLess(time.monotonic() - began, 0.15)
         self.assertEqual([IQN], self.stuck)
@@ -352,10 +397,55 @@ class TimeLimitTest(Case):
         for number in range(lio.MOST_HANGING):
             self.assertRaises(exceptions.TargetTimeout, self.unexport,
                               'iqn.x:volume-%s-1000000%d' % (V1, number))
-        error = self.assertRaises(exceptions.TargetHangs, export,
-                                  iqn=THIRD)
-        self.assertIn('-10000000, iqn', str(error))
-        self.assertIn('-10000002 hangs', str(error))
+        del self.lio.steps[:]
+        for change in (lambda: export(iqn=THIRD), self.unexport,
+                       lambda: export(serial='another')):
+            error = self.assertRaises(exceptions.TargetHangs, change)
+            self.assertIn('-10000000, iqn', str(error))
+            self.assertIn('-10000002 hangs', str(error))
+        self.assertFalse(export())  # nothing has to be done
+        self.assertEqual([], self.lio.steps)
+
+    def test_a_backstore_alone_that_hangs(self):
+        for target in self.lio.targets:
+            target.tpgs.clear()
+        store, = self.lio.stores
+        store.delete = lambda: self.kernel.wait(60)
+        self.assertRaises(exceptions.TargetTimeout, lio.unexport, '', STORE)
+        error = self.assertRaises(exceptions.TargetHangs, lio.unexport, '',
+                                  STORE)
+        self.assertIn(STORE, str(error))
+        self.assertFalse(lio.unexport('', ANOTHER))
+
+    def test_what_is_known_to_hang_waits_for_no_turn(self):
+        self.assertRaises(exceptions.TargetTimeout, self.unexport)
+        lio._changes._turn.acquire()
+        self.addCleanup(lio._changes._turn.release)
+        self.assertRaises(exceptions.TargetHangs, self.unexport)
+
+    def test_a_turn_that_never_comes(self):
+        lio._changes._turn.acquire()
+        self.addCleanup(lio._changes._turn.release)
+        waits = threading.Thread(daemon=True, target=self.assertRaises, args=(
+            exceptions.TargetTimeout, export))
+        waits.start()
+        waits.join(5)
+        self.assertFalse(waits.is_alive())
+
+    def test_the_same_twice_hangs_once(self):
+        """The second waits for its turn while the first is found to hang."""
+        threads = [threading.Thread(target=self.assertRaises, args=(
+            exceptions.TargetTimeout, self.unexport)) for _time in range(2)]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.05)
+        for thread in threads:
+            thread.join()
+        self.assertEqual([IQN], self.stuck)
+
+    def test_what_hangs_does_not_keep_the_daemon_from_ending(self):
+        self.assertTrue(lio._changes.make(
+            'x', lambda: threading.current_thread().daemon))
 
     def test_what_waits_meanwhile_has_its_turn(self):
         self.useFixture(fixtures.MockPatchObject(lio, 'TIMEOUT', 1))

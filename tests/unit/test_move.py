@@ -334,7 +334,8 @@ class MoveTest(Base):
         self.assertRaises(
             exceptions.StaleMove, destination.prepare,
             world.nodes[B].node, moving.shadow_id, 'another nonce')
-        source.abandon(node, None, moving)
+        with node.lock(volume.id):
+            source.abandon(node, None, moving)
         self.assertRaises(
             exceptions.StaleMove, destination.prepare,
             world.nodes[B].node, moving.shadow_id, moving.token.nonce)

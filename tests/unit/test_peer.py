@@ -152,6 +152,7 @@ class TableTest(testtools.TestCase):
             'terminate_connection': ('1.0', ('volume_id', 'connector')),
             'delete': ('1.2', ('volume_id',)),
             'extend': ('1.3', ('volume_id', 'size_gib')),
+            'troubles': ('1.3', ()),
             'inspect': ('1.1', ('volume_id',)),
             'repair': ('1.1', ('volume_id',)),
             'abort': ('1.1', ('volume_id',)),
@@ -194,7 +195,8 @@ class BusTest(testtools.TestCase):
         self.client = peer.client(5)
 
     @ddt.data('describe', 'prepare', 'converge', 'initialize_connection',
-              'terminate_connection', 'delete', 'inspect', 'repair', 'abort',
+              'terminate_connection', 'delete', 'troubles', 'inspect',
+              'repair', 'abort',
               'resume', 'open_without_source')
     def test_a_call_arrives(self, name):
         arguments = {

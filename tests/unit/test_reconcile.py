@@ -5,6 +5,7 @@ import types
 from unittest import mock
 
 import ddt
+import fixtures
 import testtools
 
 from cinder_localclone import exceptions
@@ -90,11 +91,40 @@ class AtRestTest(Base):
         self.assertEqual({}, self.a.devices)
         self.assertIn(self.volume.name, self.a.lvs)
 
+    def test_handle_of_a_volume_that_is_gone(self):
+        del self.world.volumes[self.volume_id]
+        for _time in range(2):  # there is one, there is none
+            self.a.reconciler.converge(self.volume_id)
+            self.assertEqual({}, self.a.devices)
+
+    def test_handle_on_a_strangers_disk_stays(self):
+        """It is that of another backend on this node."""
+        self.volume.host = B + '#p'
+        self.a.devices[self.handle] = {'below': 'an LV of another group'}
+        self.a.reconciler.converge(self.volume_id)
+        self.assertIn(self.handle, self.a.devices)
+
+    def test_open_handle_is_not_even_tried(self):
+        self.volume.host = B + '#p'
+        self.a.opened.add(self.handle)
+        self.a.reconciler.converge(self.volume_id)
+        self.assertIn(self.handle, self.a.devices)
+
+    def test_a_handle_is_as_long_as_its_volume(self):
+        with mock.patch.object(worlds.SimStack, 'ensure_handle_on_lv') as (
+                ensure):
+            self.a.reconciler.converge(self.volume_id)
+        ensure.assert_called_once_with(
+            self.volume_id, self.volume.name, 1 << 30)
+
     def test_what_is_being_created_or_deleted_is_left_alone(self):
         self.a.devices.clear()
         for self.volume.status in ('creating', 'deleting', 'error_deleting'):
             self.converge()
             self.assertEqual({}, self.a.devices)
+        self.volume.status = 'deleting'  # asked for it by a peer
+        self.a.reconciler.converge(self.volume_id)
+        self.assertEqual({}, self.a.devices)
 
     def test_one_that_fails_does_not_stop_the_others(self):
         other = self.world.create_volume(A)
@@ -106,16 +136,6 @@ class AtRestTest(Base):
         told = log.error.call_args
         self.assertEqual(self.volume_id, told.args[1]['volume'])
         self.assertFalse(told.kwargs['exc_info'])  # it says it all
-
-    def test_exports_that_fail_stop_nothing(self):
-        """A service starts while the kernel's target hangs."""
-        self.a.devices.clear()
-        with mock.patch.object(reconcile, 'LOG') as log, mock.patch.object(
-                worlds.SimExports, 'withdraw_strays',
-                side_effect=[None, exceptions.TargetTimeout(seconds=20)]):
-            self.converge()
-        self.assertIn(self.handle, self.a.devices)
-        log.error.assert_called_once()
 
     def test_what_nobody_expected_has_its_traceback(self):
         self.a.devices.clear()
@@ -129,7 +149,10 @@ class AtRestTest(Base):
         with self.a.lock(self.volume_id), mock.patch.object(
                 reconcile, 'LOG') as log:
             self.converge()
+            self.assertRaises(exceptions.Busy, self.a.reconciler.converge,
+                              self.volume_id)
         self.assertEqual([], log.mock_calls)
+        self.assertEqual({}, self.a.devices)
 
     def test_moves_alone(self):
         self.a.devices.clear()
@@ -140,6 +163,58 @@ class AtRestTest(Base):
         self.b.devices.clear()
         self.b.reconciler.converge_moves()
         self.assertIn(self.handle, self.b.devices)
+
+    def test_a_start_waits_for_no_peer(self):
+        self.a.move(self.volume, B)
+        self.b.devices.clear()
+        for node in (self.a, self.b):  # the source still has its handle
+            with mock.patch.object(node.reconciler, 'converge') as converge:
+                node.reconciler.converge_node(moves=False)
+            converge.assert_not_called()
+        self.converge(self.b)
+        self.assertIn(self.handle, self.b.devices)
+
+    def test_what_is_local_comes_first(self):
+        """The target, and then a peer, may hang; guests wait for volumes."""
+        moving = self.world.create_volume(A)
+        self.a.move(moving, B)
+        stray = self.world.create_volume(A)
+        stray.host = B + '#p'
+        self.a.exports['a move that is over'] = stray.id
+        del self.a.devices[self.handle]
+        order = []
+        converge = self.a.reconciler.converge
+        withdraw_strays = worlds.SimExports.withdraw_strays
+
+        def converging(volume_id):
+            order.append(volume_id)
+            converge(volume_id)
+
+        def withdrawing(exports, wanted):
+            order.append(self.handle in self.a.devices)
+            withdraw_strays(exports, wanted)
+        self.useFixture(fixtures.MockPatchObject(
+            self.a.reconciler, 'converge', converging))
+        self.useFixture(fixtures.MockPatchObject(
+            worlds.SimExports, 'withdraw_strays', withdrawing))
+        self.converge()
+        # Once with that volume, once for all.
+        self.assertEqual([self.volume_id, True, True, stray.id, moving.id],
+                         order[:5])
+        # The export kept it open.
+        self.assertNotIn(names.handle(stray.id), self.a.devices)
+
+    def test_trouble_with_an_export_stops_nothing_else(self):
+        self.served('in-use')
+        self.a.devices.clear()
+        self.a.exports['a move that is over'] = 'another volume'
+        with mock.patch.object(reconcile, 'LOG') as log, mock.patch.object(
+                worlds.SimExports, 'offer_again',
+                side_effect=exceptions.TargetTimeout(seconds=20)):
+            self.a.reconciler.converge(self.volume_id)
+        self.assertIn(self.handle, self.a.devices)
+        self.assertEqual({}, self.a.exports)
+        log.error.assert_called_once()
 
 
 @ddt.ddt

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records on Cinder's own schema, in its SQLite fixture."""
 
+import datetime
 import warnings
 
 from cinder import context
@@ -22,8 +23,7 @@ GEOMETRY = state.Geometry(128, 32, 8)
 A, B = 'a@l', 'b@l'
 
 
-@ddt.ddt
-class RecordsTest(test.TestCase):
+class Base(test.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -42,6 +42,15 @@ class RecordsTest(test.TestCase):
 
     def reload(self):
         return self.records.volume(self.volume.id)
+
+    def drain(self, move):
+        for event in (Event.SOURCE_DETACHED, Event.HYDRATED, Event.DRAINED):
+            move = self.records.advance(move, event)
+        return move
+
+
+@ddt.ddt
+class RecordsTest(Base):
 
     def test_begin_is_seen_from_both_ends(self):
         moving = self.begin()
@@ -63,11 +72,6 @@ class RecordsTest(test.TestCase):
     def test_one_move_at_a_time(self):
         self.begin()
         self.assertRaises(exceptions.StaleMove, self.begin)
-
-    def drain(self, move):
-        for event in (Event.SOURCE_DETACHED, Event.HYDRATED, Event.DRAINED):
-            move = self.records.advance(move, event)
-        return move
 
     def test_begin_beside_remains(self):
         failed = self.records.advance(self.begin(), Event.FAILED)
@@ -328,6 +332,16 @@ class RecordsTest(test.TestCase):
         self.assertEqual(['attached'], [
             each.attach_status for each in self.reload().volume_attachment])
 
+    def test_the_latest_of_two_that_wait_is_dropped(self):
+        """The refused one: the other is of a migration that goes on."""
+        connected, latest, earlier = (
+            self.attachment(host) for host in ('n1', None, None))
+        earlier.created_at -= datetime.timedelta(seconds=1)
+        earlier.save()
+        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.assertEqual({connected.id, earlier.id}, {
+            each.id for each in self.reload().volume_attachment})
+
     def test_other_attachments_are_left_alone(self):
         self.attachment(None)
         self.records.drop_live_attachment(self.volume.id, 'n2')
@@ -336,6 +350,32 @@ class RecordsTest(test.TestCase):
         self.attachment('n1', fake.UUID1)
         self.records.drop_live_attachment(self.volume.id, 'n2')
         self.assertEqual(3, len(self.reload().volume_attachment))
+
+    @ddt.data(('n3', 'reserved'), (None, 'attaching'))
+    @ddt.unpack
+    def test_an_attachment_that_has_gone_on_is_left_alone(self, host, status):
+        """Only what is reserved, without a connector, was refused."""
+        self.attachment('n1')
+        other = self.attachment(host)
+        other.attach_status = status
+        other.save()
+        self.records.drop_live_attachment(self.volume.id, 'n2')
+        self.assertEqual(2, len(self.reload().volume_attachment))
+
+    @ddt.data(('target:v', 'lc1:x', True, False),
+              (None, 'lc1:x', False, False),
+              ('migrating', 'lc1:x', False, True),
+              ('target:v', None, False, True),
+              ('target:v', 'other', False, True),
+              (None, None, False, False))
+    @ddt.unpack
+    def test_whose_a_volume_is(self, status, data, ours, cinders):
+        volume = self.reload()
+        volume.migration_status = status
+        volume.replication_driver_data = data
+        self.assertEqual((ours, cinders), (
+            records.is_shadow(volume),
+            records.is_migrated_by_cinder(volume)))
 
     def test_a_host_with_its_pool_is_no_node_to_forget(self):
         # nodes().get('a@l#p') is None, so it is not refused as "up".

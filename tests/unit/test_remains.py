@@ -279,9 +279,11 @@ class RemainsTest(Base):
         b = world.nodes[B]
         b.gone = b.dead = False
         b.lvs['volume-other'] = ['other'] * 4
-        b.sim_stack.ensure_handle_on_lv(volume.id, 'volume-other', 1)
         failed, = self.remains(world, volume)
-        remains.take_down(b.node, failed)
+        with b.lock(volume.id):
+            b.sim_stack.ensure_handle_on_lv(
+                volume.id, 'volume-other', worlds.GIB)
+            remains.take_down(b.node, failed)
         self.assertEqual({'below': 'volume-other'},
                          b.devices[names.handle(volume.id)])
         self.assertEqual(['volume-other'], list(b.lvs))

@@ -4,6 +4,7 @@
 import dataclasses
 from unittest import mock
 
+import ddt
 import testtools
 
 from cinder_localclone import exceptions
@@ -25,6 +26,7 @@ class Node:
     sessions: object
 
 
+@ddt.ddt
 class RepairTest(testtools.TestCase):
 
     def setUp(self):
@@ -76,6 +78,41 @@ class RepairTest(testtools.TestCase):
             self.assertEqual('after', node.records.advance(
                 MOVE, state.Event.HYDRATED))
         self.repair(step)
+
+    @ddt.data(
+        ('stack.create_lv', ['lv', 1, 'v'], 'created LV lv'),
+        ('stack.remove_lv', ['lv'], 'removed LV lv'),
+        ('stack.activate', ['lv'], 'activated LV lv'),
+        ('stack.ensure_clone', [MOVE, 'disk'],
+         'built the clone of ' + V1),
+        ('stack.remove_clone', [SHADOW],
+         'removed the clone of move ' + SHADOW),
+        ('stack.set_hydration', [SHADOW, False],
+         'background copy of move %s enabled: False' % SHADOW),
+        ('stack.ensure_handle_on_lv', [V1, 'lv', 1],
+         'handle of %s now on LV lv' % V1),
+        ('stack.ensure_handle_on_clone', [MOVE],
+         'handle of %s now on its clone' % V1),
+        ('stack.remove_handle', [V1], 'removed the handle of ' + V1),
+        ('exports.offer_source', [MOVE], 'exported the source of ' + V1),
+        ('exports.withdraw_source', [MOVE], 'withdrew the export of ' + V1),
+        ('exports.withdraw_volume', [V1, None],
+         'withdrew exports of %s that nothing uses' % V1),
+        ('exports.withdraw_unnamed', [V1, ['iqn']],
+         'withdrew exports of %s that no attachment names' % V1),
+        ('exports.withdraw_strays', [None],
+         'withdrew exports of moves that are over'),
+        ('records.advance', [MOVE, state.Event.DRAINED],
+         'move of %s: destination uses nothing of the source' % V1),
+        ('records.roll_back', [MOVE],
+         'rolled the move of %s back to its source' % V1),
+        ('records.finish', [MOVE, state.Event.SOURCE_REMOVED],
+         'move of %s has ended' % V1))
+    @ddt.unpack
+    def test_what_is_told_of_an_effect(self, effect, arguments, told):
+        room, name = effect.split('.')
+        self.assertEqual([told], self.repair(
+            lambda node: getattr(getattr(node, room), name)(*arguments)))
 
     def test_every_description_fits_its_effect(self):
         for name, text in repair.DESCRIPTIONS.items():

@@ -94,6 +94,13 @@ class RestoreTest(testtools.TestCase):
             self.assertEqual([], self.done())
         self.acted.stack.ensure_handle_on_lv.assert_not_called()
 
+    def test_geometry_that_is_none(self):
+        problems = self.restore(ARRIVING[0], lv(
+            META, names.METADATA_READY, *names.tags(
+                volume=V1, geometry='128:32', source='iqn.x:y')))
+        self.assertIn('not complete', problems[V1])
+        self.assertEqual([], self.done())
+
     def test_two_that_claim_to_be_one(self):
         problems = self.restore(
             lv('volume-' + V1, *names.tags(volume=V1)),

@@ -446,6 +446,10 @@ class SpaceTest(Case):
         self.assertEqual(reports.FreeSpace(30, 7, False),
                          self.stack.free_space())
         self.ran.lvm.free.assert_called_once_with(['fast', 'g'], 30)
+        self.ran.lvm.volumes.reset_mock()
+        listed = {'g-pool': lv('g-pool', size=9, allocated=4)}
+        self.assertEqual(5, self.stack.free_space(listed).volumes)
+        self.ran.lvm.volumes.assert_not_called()
 
     def test_what_is_on_its_way_here_counts(self):
         self.groups(g=20, fast=7)
@@ -484,11 +488,6 @@ class SpaceTest(Case):
         self.ran.lvm.volumes.assert_called_once_with(['fast', 'g'], 30)
         self.stack.pool = 'other'
         self.assertEqual((0.0, 0.0), self.stack.pool_usage())
-
-    @ddt.data(True, False)
-    def test_pool_zeroes(self, zeroes):
-        self.lvs(lv('g-pool', zeroes=zeroes))
-        self.assertIs(zeroes, self.stack.pool_zeroes())
 
 
 class SurveyTest(Case):

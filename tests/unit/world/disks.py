@@ -5,8 +5,9 @@ from cinder_localclone import names
 
 REGIONS = 4
 GIB = 1 << 30
-#: Of a region that nothing was written to; of one that was cleared.
-EMPTY, CLEARED = 'empty', 'cleared'
+#: Of a region that nothing was written to; of one that was cleared; of what
+#: an LV was extended by.
+EMPTY, CLEARED, ZERO = 'empty', 'cleared', 'zero'
 
 
 def regions(size_bytes):
@@ -49,9 +50,9 @@ class Disk:
             self.tags[name] = frozenset(names.tags(volume=volume_id))
 
     def extend(self, name, count):
-        """An LV with so many regions; what is new was never written to."""
+        """An LV with so many regions; what is new reads as zeros."""
         missing = count - len(self.lvs[name])
-        self.lvs[name] += [EMPTY] * missing
+        self.lvs[name] += [ZERO] * missing
         return missing > 0
 
     def remove(self, name):

@@ -3,6 +3,28 @@
 
 import typing
 
+from cinder_localclone import node as nodes
+from cinder_localclone import state
+
+#: No moments of their own: they look, or they end what is over by then.
+UNNOTED = frozenset((
+    'survey', 'lvs', 'devices', 'free_space', 'clone_status', 'volume',
+    'volumes_of', 'get_move', 'move_of', 'moves_of', 'remains_of',
+    'source_location', 'serving', 'completed_reads', 'remote',
+    'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'services',
+    'problem'))
+#: Only with the lock of the volume that the first argument is of. Begin,
+#: advance and offer_volume are not here: with these tests set a scene.
+LOCKED = frozenset((
+    'activate', 'remove_lv', 'create_metadata', 'ensure_clone',
+    'ensure_clone_alone', 'set_hydration', 'remove_clone',
+    'ensure_handle_on_lv', 'ensure_handle_on_clone', 'remove_handle',
+    'read_head', 'flush_handle', 'flush_lv', 'clear',
+    'offer_source', 'withdraw_source', 'offer_again', 'withdraw_volume',
+    'withdraw_unnamed', 'attach', 'detach', 'end_if_down', 'commit',
+    'roll_back', 'finish'))
+ALLOCATING = frozenset(('create_lv', 'create_metadata'))
+
 
 class Stopped(Exception):
     """A node has stopped dead.
@@ -19,13 +41,6 @@ class Stopped(Exception):
 class _Acting:
     """Lets a node stop before and after each effect of an object."""
 
-    _READS = ('survey', 'lvs', 'devices', 'free_space', 'clone_status',
-              'volume', 'volumes_of', 'get_move', 'move_of', 'moves_of',
-              'remains_of',
-              'source_location', 'serving', 'offered', 'completed_reads',
-              'remote', 'portal', 'withdraw_volume', 'withdraw_unnamed',
-              'is_move', 'is_last', 'services', 'problem')
-
     def __init__(self, node, inner):
         self._node = node
         self._inner = inner
@@ -33,13 +48,24 @@ class _Acting:
     def __getattr__(self, name):
         call = getattr(self._inner, name)
         self._node.check_alive()
-        if name in self._READS or not callable(call):
+        if not callable(call):
+            return call
+        if name in UNNOTED and name not in LOCKED:
             return call
 
         def acting(*args, **kwargs):
-            self._node.world.tick(self._node, 'before ' + name)
+            node, world = self._node, self._node.world
+            if name in LOCKED:
+                _insist_on_lock(node, name, args[0])
+            if name in ALLOCATING:
+                world.insist(nodes.FREE_SPACE in node.held,
+                             '%s without the lock of free space', name)
+            if name in UNNOTED:
+                return call(*args, **kwargs)
+            world.tick(node, 'before ' + name)
             result = call(*args, **kwargs)
-            self._node.world.tick(self._node, 'after ' + name)
+            world.done.append((node.host, name, args[0] if args else None))
+            world.tick(node, 'after ' + name)
             return result
         return acting
 
@@ -50,3 +76,15 @@ Room = typing.TypeVar('Room')
 def acting(node: typing.Any, room: Room) -> Room:
     """The same room, to the types; at each effect its node may stop."""
     return typing.cast(Room, _Acting(node, room))
+
+
+def _insist_on_lock(node, name, subject):
+    """:param subject: a move, an id, or the name of an LV"""
+    identity = (subject.volume_id if isinstance(subject, state.Move)
+                else subject[-36:])
+    volumes = {volume.id for volume in node.world.volumes.values()
+               if identity in (volume.id, volume.name_id)}
+    volumes |= {move.volume_id for move in node.world.shadows.values()
+                if identity in (move.volume_id, move.shadow_id)}
+    node.world.insist(not volumes or volumes & node.held,
+                      '%s without the lock of its volume', name)

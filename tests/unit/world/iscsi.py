@@ -10,11 +10,15 @@ class SimExports:
         self.node = node
         self.portal = 'portal of ' + node.host
 
+    def _insist_handle(self, volume_id):
+        self.node.world.insist(names.handle(volume_id) in self.node.devices,
+                               'nothing to export')
+
     def source_location(self, shadow_id):
         return shadow_id
 
     def offer_source(self, move):
-        assert names.handle(move.volume_id) in self.node.devices
+        self._insist_handle(move.volume_id)
         self.node.exports[move.shadow_id] = move.volume_id
 
     def withdraw_source(self, move):
@@ -42,13 +46,13 @@ class SimExports:
         return bool(gone)
 
     def offer_volume(self, volume_id, initiator, auth):
-        assert names.handle(volume_id) in self.node.devices
+        self._insist_handle(volume_id)
         self.node.remote.add((volume_id, initiator))
         self.node.offered.add((volume_id, initiator))
         return {'target_iqn': initiator, 'target_portal': self.portal}
 
     def offer_again(self, volume_id, initiator, properties):
-        assert names.handle(volume_id) in self.node.devices
+        self._insist_handle(volume_id)
         self.node.remote.add((volume_id, initiator))
 
     def is_last(self, volume_id, initiator):
@@ -93,6 +97,9 @@ class SimSessions:
         self.node.sessions[move.shadow_id] = move.source
         return move.shadow_id
 
+    def _opened(self):
+        return [self.node.devices.get(name) for name in self.node.opened]
+
     def end_if_down(self, move):
         down = (move.shadow_id in self.node.sessions and
                 self.node.world.nodes[move.source].dead)
@@ -101,4 +108,9 @@ class SimSessions:
         return down
 
     def detach(self, move):
+        source = self.node.world.nodes.get(move.source)
+        clone = {'below': names.clone(move.shadow_id)}
+        self.node.world.insist(
+            source is None or source.dead or clone not in self._opened(),
+            'a guest loses the source that it reads from')
         self.node.sessions.pop(move.shadow_id, None)

@@ -13,7 +13,9 @@ from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import reconcile
+from cinder_localclone import restore
 from cinder_localclone import state
+from cinder_localclone import survey
 from tests.unit.world import disks
 from tests.unit.world import effects
 from tests.unit.world import iscsi
@@ -22,6 +24,10 @@ from tests.unit.world import records
 from tests.unit.world import stack
 
 GEOMETRY = state.Geometry(128, 32, 8)
+
+
+def lv_kind(name):
+    return 'metadata' if names.shadow_of_metadata(name) else 'volume'
 
 
 class World:
@@ -38,7 +44,11 @@ class World:
         self.faults = faults
         self.moment = 0
         self.acting = None
-        self.trace = []
+        #: Each effect: host, method, first argument.
+        self.done = []
+        #: Whom converge_soon has told: from, to, volume id.
+        self.told = []
+        self.wrongs = []
         self.volumes = {}
         self.shadows = {}
         self.nodes = {host: SimNode(self, host) for host in hosts}
@@ -53,7 +63,6 @@ class World:
             return
         self.acting = node
         self.moment += 1
-        self.trace.append('%s %s' % (node.host, what))
         if self.moment in self.stop_at:
             turn = sorted(self.stop_at).index(self.moment)
             fault = self.faults[turn % len(self.faults)]
@@ -61,6 +70,21 @@ class World:
                 if each is node or fault == 'cut both':
                     each.stop(power=fault != 'kill')
         node.check_alive()
+
+    def insist(self, truth, what, *args):
+        """What must never happen fails the test, whoever catches this."""
+        if not truth:
+            self.wrongs.append(what % args)
+            raise AssertionError(what % args)
+
+    def effects(self, host, start=0):
+        """What a node has done: the names of the methods, LVs' after them.
+
+        :param start: how much of all had been done before
+        """
+        return ['%s %s' % (name, lv_kind(subject)) if name in (
+            'remove_lv', 'clear', 'activate', 'flush_lv') else name
+            for node, name, subject in self.done[start:] if node == host]
 
     def create_volume(self, host):
         volume = types.SimpleNamespace(
@@ -73,8 +97,9 @@ class World:
         node = self.nodes[host]
         node.disk.create(volume.name, volume.id, [
             '%s%d' % (volume.id[:4], n) for n in range(disks.REGIONS)])
-        node.sim_stack.ensure_handle_on_lv(
-            volume.id, volume.name, disks.GIB)
+        with node.lock(volume.id):
+            node.sim_stack.ensure_handle_on_lv(
+                volume.id, volume.name, disks.GIB)
         return volume
 
     def home(self, volume):
@@ -111,6 +136,8 @@ class World:
             node.dead = node.gone
             with contextlib.suppress(effects.Stopped):
                 node.reconciler.converge_node()
+        if self.wrongs:
+            raise AssertionError(self.wrongs)
 
     def snapshot(self):
         return [(n.host, n.lvs, n.devices, n.exports, n.sessions)
@@ -137,6 +164,7 @@ class SimNode:
     free: int = 100 * disks.GIB
     reads: int = 0
     broken: bool = False  # its disk refuses what the kernel copies
+    unreadable: bool = False  # its disk gives errors to its peers
     clones: str = 'rw'  # the mode of its clones
     dead: bool = False
     gone: bool = False  # for good, until a test says otherwise
@@ -150,7 +178,7 @@ class SimNode:
             stack=self.sim_stack, exports=acting(self, iscsi.SimExports(self)),
             sessions=acting(self, iscsi.SimSessions(self)),
             peers=peers.SimPeers(self),
-            geometry=GEOMETRY, lock=self.lock, clear=lambda lv, size: None,
+            geometry=GEOMETRY, lock=self.lock, clear=self.sim_stack.clear,
             is_at=lambda connector, host: host.startswith(
                 connector['host']))
         self.reconciler = reconcile.Reconciler(self.node, None)
@@ -181,16 +209,26 @@ class SimNode:
         self.held.clear()
         self.offered.clear()
         if power:
-            self.disk.lose_power()
             for kept in (self.devices, self.exports, self.remote,
                          self.sessions, self.opened):
                 kept.clear()
+            self.disk.lose_power()
+            self._check_boot()
+
+    def _check_boot(self):
+        """A boot gives out by itself nothing that is not all there."""
+        for local in restore.plan(survey.Survey(
+                stack.SimStack(self).lvs(), {})):
+            if local.move is None and not local.reason:
+                self.world.insist(
+                    disks.EMPTY not in self.lvs[local.lv],
+                    'a boot gives out what is not copied')
 
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""
         with self.lock(volume.id):
-            source.move_volume(self.node, None, volume, peer,
-                               lambda: 'CHAP user secret', live)
+            return source.move_volume(self.node, None, volume, peer,
+                                      lambda: 'CHAP user secret', live)
 
     # -- the data path of a guest
 
@@ -232,6 +270,8 @@ class SimNode:
         volume_id = other.exports.get(clone['shadow'])
         if volume_id is None:
             raise IOError('the source is not exported')
+        if other.unreadable:
+            raise IOError('the source cannot be read')
         return other.read(volume_id, region)
 
     def hydrate(self, flushed=False):

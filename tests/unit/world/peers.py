@@ -35,7 +35,7 @@ class SimPeers:
     def prepare(self, context, host, shadow_id, nonce):
         def call(other):
             move = other.node.records.get_move(shadow_id)
-            with other.lock(move.volume_id):
+            with other.lock(move.volume_id if move else shadow_id):
                 destination.prepare(other.node, shadow_id, nonce)
         self._call(host, call)
 
@@ -44,6 +44,10 @@ class SimPeers:
 
     def converge_soon(self, context, host, volume_id):
         """Lost: periodic reconciliation has to do it."""
+        self.node.check_alive()
+        world = self.node.world
+        world.told.append((self.node.host, host, volume_id))
+        world.done.append((self.node.host, 'converge_soon', host))
 
     def initialize_connection(self, context, host, volume_id, connector):
         return self._call(host, lambda other: other.connections.serve(

@@ -17,6 +17,16 @@ class SimStack:
 
     def __init__(self, node):
         self.node = node
+        self._insist = node.world.insist
+
+    def _insist_active(self, lv):
+        self._insist(lv in self.node.lvs and lv not in
+                     self.node.disk.inactive, 'LV has no device')
+
+    def _insist_unused(self, lv):
+        for device in self.node.devices.values():
+            self._insist(lv not in (device.get('below'), device.get('lv'),
+                                    device.get('metadata')), 'LV is in use')
 
     def survey(self):
         return survey.Survey(self.lvs(), self.devices())
@@ -71,6 +81,7 @@ class SimStack:
         return self.node.reads
 
     def create_lv(self, name, size, volume_id):
+        self._insist(size % disks.GIB == 0, 'an LV of %d bytes', size)
         self.node.disk.create(
             name, volume_id, [disks.EMPTY] * disks.regions(size))
 
@@ -78,16 +89,25 @@ class SimStack:
         return self.node.disk.extend(name, disks.regions(size))
 
     def activate(self, name):
-        assert name in self.node.lvs
+        self._insist(name in self.node.lvs, 'no such LV')
         self.node.disk.inactive.discard(name)
 
+    def clear(self, name, size):
+        """Where volumes are thick."""
+        self._insist_unused(name)
+        body = self.node.lvs[name]
+        self._insist(disks.regions(size) == len(body), 'not all is cleared')
+        body[:] = [disks.CLEARED] * len(body)
+
     def remove_lv(self, name):
-        for device in self.node.devices.values():
-            assert name not in (device.get('below'), device.get('lv'),
-                                device.get('metadata')), 'LV is in use'
+        self._insist_unused(name)
         for volume in self.node.world.volumes.values():
-            assert name != volume.name or volume.status == 'deleting', (
-                'LV has the volume')
+            self._insist(name != volume.name or volume.status == 'deleting',
+                         'LV has the volume')
+        self._insist(
+            names.shadow_of_metadata(name) or name not in self.node.lvs
+            or set(self.node.lvs[name]) == {disks.CLEARED},
+            'the next owner can read what is removed')
         return self.node.disk.remove(name)
 
     def create_metadata(self, move):
@@ -96,9 +116,10 @@ class SimStack:
         self.activate(name)
 
     def ensure_clone(self, move, source):
+        self._insist(source is None or move.shadow_id in
+                     self.node.sessions, 'no such disk')
         for lv in (move.destination_lv, names.metadata_lv(move.shadow_id)):
-            assert lv in self.node.lvs, 'no such LV'
-            assert lv not in self.node.disk.inactive, 'LV is not active'
+            self._insist_active(lv)
         self.node.devices.setdefault(
             names.clone(move.shadow_id), disks.sized({
                 'shadow': move.shadow_id, 'lv': move.destination_lv,
@@ -129,6 +150,8 @@ class SimStack:
         return self._handle(volume_id, lv, lv, size)
 
     def ensure_handle_on_clone(self, move):
+        self._insist(names.clone(move.shadow_id) in self.node.devices,
+                     'no such clone')
         return self._handle(move.volume_id, names.clone(move.shadow_id),
                             move.destination_lv, move.volume_bytes)
 
@@ -136,7 +159,8 @@ class SimStack:
         before = self.node.devices.get(names.handle(volume_id))
         count = max(disks.regions(size), disks.length(before or {
             'regions': 0}))
-        assert count <= len(self.node.lvs[lv]), 'LV is too short'
+        self._insist(disks.REGIONS <= count <= len(self.node.lvs[lv]),
+                     'a handle of %d regions', count)
         after = disks.sized({'below': below}, count)
         self.node.devices[names.handle(volume_id)] = after
         return before != after
@@ -146,19 +170,23 @@ class SimStack:
 
     def _remove(self, name):
         if name in self.node.devices:
-            assert not self.devices()[name].opened, name + ' is in use'
+            self._insist(not self.devices()[name].opened,
+                         '%s is in use', name)
         return self.node.devices.pop(name, None) is not None
 
     def read_head(self, volume_id):
-        self.node.read(volume_id, 0)
+        try:
+            self.node.read(volume_id, 0)
+        except IOError as exc:
+            raise exceptions.CommandFailed(command='dd', code=1, stderr=exc)
 
     def flush_handle(self, volume_id):
-        assert names.handle(volume_id) in self.node.devices
+        self._insist(names.handle(volume_id) in self.node.devices,
+                     'no such handle')
         self.node.flush(volume_id)
 
     def flush_lv(self, lv):
-        assert lv in self.node.lvs
-        assert lv not in self.node.disk.inactive
+        self._insist_active(lv)
         self.node.disk.flush(lv)
 
 

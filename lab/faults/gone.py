@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One batch of cells: a node goes, at their steps, and never comes back.
+
+What is whole on the other one is used at once. Then the node is forgotten,
+what was lost is deleted, and nothing speaks of the node any more. Another
+machine takes its name.
+"""
+
+from lab.core import look
+from lab.core import process
+from lab.faults import cells
+from lab.faults import checks
+from lab.faults import disk as disks
+from lab.faults.environment import in_parallel
+
+#: Seconds for the other node to see that a move cannot go on.
+SEEING = 150
+#: Nothing waits for the destination of a move in these phases.
+OVER = ('rolling-back', 'releasing', 'completing')
+
+
+class Batch(cells.Batch):
+    """Cells of one end that goes."""
+
+    def _strike(self):
+        self._check_sources()
+        self.gone = getattr(self, cells.GONE[self.fault])
+        self.stays, = [node for node in (self.source, self.destination)
+                       if node is not self.gone]
+        self.gone.power_cut()
+        for operation in self.operations:
+            operation.disk.lost_power(self.gone)
+        self.environment.release()
+        self._each(lambda _index, operation: operation.join(SEEING))
+        self.environment.expire(self.gone)
+
+    def _settle(self):
+        self._each(lambda _index, operation: self._use(operation.disk))
+        self._forget()
+        self._each(lambda _index, operation: self._end(operation.disk))
+        self._forget()
+        self._nothing_is_left()
+
+    # -- before and after the node is forgotten
+
+    def _phase(self, disk):
+        """The phase of the move that is under way; '' if there is none."""
+        phases = [token.split(':')[1] for volume, token in look.shadows(
+            self.environment.lab) if volume == disk.volume]
+        return next((phase for phase in phases if phase not in OVER), '')
+
+    def _is_whole(self, disk):
+        """Whether a volume is at the node that stays, and nowhere else."""
+        return disk.home() == self.stays.name and not self._phase(disk)
+
+    def _use(self, disk):
+        """A volume that is whole can be used, whatever waits for the node."""
+        disk.check_running()
+        if self.gone is self.destination and (
+                disk.home() == self.stays.name):
+            process.wait_for('the move of %s to be over' % disk.volume,
+                             lambda: not self._phase(disk), SEEING, every=1)
+        if self._is_whole(disk):
+            self._prove(disk)
+
+    def _prove(self, disk):
+        node = self.stays
+        disk.forget_others(node)
+        if disk.runs_on is None:
+            if node.name not in disk.attached:
+                disks.until('the attach of %s' % disk.volume,
+                            lambda: disk.try_attach(node))
+            disk.verify(node)
+            disk.start(node)
+        disk.check_running()
+        disk.stop()
+        disk.verify(node)
+
+    def _end(self, disk):
+        """What is whole is right; what is not is to be deleted."""
+        if self._is_whole(disk) and self._status(disk) != 'error':
+            self._prove(disk)
+        disk.remove()
+
+    def _status(self, disk):
+        return self.environment.lab.cinder().get(
+            '/volumes/' + disk.volume).json()['volume']['status']
+
+    def _forget(self):
+        """:raises LabError: if the operator's command does not do it"""
+        name = self.gone.name + '@localclone'
+        for words, code in (((), 1), (('--yes',), 0)):
+            done = self.stays.operator('forget', name, *words)
+            if 'Nothing names' in done.stderr:
+                return  # so it was before
+            if done.returncode != code:
+                raise process.LabError('forget %s: exit code %d: %s%s' % (
+                    ' '.join(words), done.returncode, done.stdout[-600:],
+                    done.stderr[-600:]))
+
+    def _nothing_is_left(self):
+        lab = self.environment.lab
+        wrong = ['the move of %s is left: %s' % each
+                 for each in look.shadows(lab)]
+        rows = [row for row in checks._rows(lab)
+                if not row['migration'].startswith('target:')]
+        wrong += checks.node_problems(self.stays, rows)
+        wrong += ['%s names it' % row['id'] for row in rows
+                  if row['host'] == self.gone.name]
+        done = self.stays.operator('doctor')
+        if done.returncode or self.gone.name in done.stdout:
+            wrong.append('doctor: ' + done.stdout[-600:])
+        if wrong:
+            raise process.LabError('; '.join(wrong))
+
+    def _check(self):
+        self._replace()
+        super()._check()
+
+    def _replace(self):
+        for disk in self.pool[self.gone.name]:
+            disk.remove()
+        self.pool[self.gone.name].clear()
+        self.environment.replace(self.gone)
+
+    def clean(self):
+        """Delete what is left, whatever happened.
+
+        :raises LabError: if the lab is not as it was
+        """
+        self.environment.heal()
+        in_parallel([operation.disk.remove for operation in self.operations])
+        for operation in self.operations:
+            self.environment.forget_steps(operation.disk)
+        checks.clean(self.environment)

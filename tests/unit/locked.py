@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated node that may look and act only while a volume is locked."""
+
+import dataclasses
+
+from tests.unit import world as worlds
+
+
+class _Room:
+    """What is asked for anything only while the lock is held."""
+
+    def __init__(self, inner, node, volume_id):
+        self._inner = inner
+        self._node = node
+        self._volume_id = volume_id
+
+    def __getattr__(self, name):
+        if self._volume_id not in self._node.held:
+            raise AssertionError(name + ' without the lock of the volume')
+        return getattr(self._inner, name)
+
+
+def node(simulated: worlds.SimNode, volume_id: str):
+    """The node whose stack, exports and records want a volume's lock."""
+    return dataclasses.replace(simulated.node, **{
+        room: _Room(getattr(simulated.node, room), simulated, volume_id)
+        for room in ('stack', 'exports', 'records')})
