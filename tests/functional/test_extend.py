@@ -10,10 +10,10 @@ GIB = 1 << 30
 
 class ExtendTest(base.LabTest):
 
-    def extend(self, volume, gib=2):
+    def extend(self, volume, gib=2, status='available'):
         self.act(volume, 'os-extend', self.demo,
                  new_size=gib).raise_for_status()
-        instances.wait_status(self.demo, volume, 'available')
+        instances.wait_status(self.demo, volume, status)
         self.assertEqual(gib, self.row(volume)['size'])
 
     def size(self, attached):
@@ -62,6 +62,14 @@ class ExtendTest(base.LabTest):
         self.assert_moved(volume, attached, expected)
         self.assertEqual(seam, self.seam(attached))
         self.assertEqual(2 * GIB, self.size(attached))
+        # In use: whoever has it open goes on, and finds it longer.
+        writer = attached.start_writing()
+        self.extend(volume, 3, 'in-use')
+        self.assertEqual(3 * GIB, self.size(attached))
+        self.assertTrue(writer.running)
+        attached.stop_writing(writer)
+        self.assertIn(' 0 bad', attached.verify(writer.stdout))
+        self.assertEqual(seam, self.seam(attached))
 
     def test_while_it_is_copied(self):
         volume, attached, expected = self.moving_volume()
