@@ -242,15 +242,15 @@ def clearing(conf: Configuration, stack: stacks.Stack
     Thick ones as Cinder's ``volume_clear`` says. A thin pool zeroes blocks
     before it hands them out again.
 
-    :returns: ``clear(lv_name, size_gib)``
+    :returns: ``clear(lv_name, size_bytes)``
     """
-    def clear(lv: str, size_gib: int) -> None:
+    def clear(lv: str, size_bytes: int) -> None:
         if stack.pool or conf.volume_clear == 'none':
             return
         # After a reboot it may not be active: what is written to a path
         # without a device becomes a file.
         volume_utils.clear_volume(
-            size_gib * 1024, stack.device_of(lv),
+            size_bytes >> 20, stack.device_of(lv),
             volume_clear=conf.volume_clear,
             volume_clear_size=conf.volume_clear_size,
             volume_clear_ionice=conf.volume_clear_ionice)

@@ -99,7 +99,7 @@ def _remove(node: nodes.Node, context: ports.Context,
         node.exports.withdraw_strays(node.records.is_move)
         for volume_id in handles:
             node.stack.remove_handle(volume_id)
-        removal.remove_volume_lv(node, volume.name, volume.size)
+        removal.remove_volume_lv(node, volume.name)
     else:
         removal.tear_down(node, move)
         remains.append(node.records.advance(move, Event.VOLUME_DELETED))

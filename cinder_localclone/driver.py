@@ -10,7 +10,6 @@ begun to its end. :mod:`.handlers` is what the nodes ask of each other,
 
 import typing
 
-from cinder.common import constants
 from cinder import exception
 from cinder.i18n import _
 from cinder import interface
@@ -20,12 +19,13 @@ from cinder.volume.drivers import lvm as cinder_lvm
 from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_log import log as logging
-from oslo_utils import units
 
 from cinder_localclone import assembly
+from cinder_localclone import capabilities
 from cinder_localclone import decision
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
+from cinder_localclone import extending
 from cinder_localclone import handlers
 from cinder_localclone.lvm import reports
 from cinder_localclone import messages
@@ -149,6 +149,26 @@ class LocalCloneDriver(driver.VolumeDriver):
                 'it records a move and goes when that has ended.')
         deletion.delete(self.service.node, self.service.reconciler.context,
                         volume)
+
+    def extend_volume(self, volume: ports.Volume, new_size: int) -> None:
+        """Extend a volume at its home, wherever that is by now.
+
+        See :func:`.extending.extend`.
+
+        :param new_size: GiB
+        :raises LocalCloneError: if it can't be; its owner is told why
+        """
+        service = self.service
+        context = service.reconciler.context
+        try:
+            home = extending.extend(service.reconciler, volume.id, new_size)
+            if home != service.node.host:
+                service.node.peers.extend(context, home, volume.id, new_size)
+        except Exception as exc:  # of whatever kind
+            messages.tell_owner(
+                volume._context, volume.id, exc,
+                message_field.Action.EXTEND_VOLUME, 'NOT_EXTENDED')
+            raise
 
     def delete_snapshot(self, snapshot: typing.Any) -> None:
         """Nothing: none was made; what was refused can be deleted.
@@ -307,31 +327,13 @@ class LocalCloneDriver(driver.VolumeDriver):
         capacity = (reports.Capacity(0, 0, 0, 0) if outage
                     else self.service.stack.capacity())
         thin = bool(self.service.stack.pool)
-        self._stats = {
-            'volume_backend_name': self.backend_name,
-            'vendor_name': 'Open Source',
-            'driver_version': self.VERSION,
-            'storage_protocol': constants.ISCSI,
-            'shared_targets': False,
-            'sparse_copy_volume': thin,
-            'pools': [{
-                'pool_name': self.backend_name,
-                'total_capacity_gb': capacity.total / units.Gi,
-                'free_capacity_gb': capacity.free / units.Gi,
-                'provisioned_capacity_gb': capacity.provisioned / units.Gi,
-                'reserved_percentage': conf.reserved_percentage,
-                'max_over_subscription_ratio':
-                    conf.max_over_subscription_ratio,
-                'thin_provisioning_support': thin,
-                'thick_provisioning_support': not thin,
-                'location_info': 'LocalCloneDriver:%s:%s' % (
-                    self.host, conf.volume_group),
-                'QoS_support': False,
-                'multiattach': False,
-                'online_extend_support': False,
-                'total_volumes': capacity.volumes,
-                'filter_function': self.get_filter_function(),
-                'goodness_function': self.get_goodness_function(),
-                'backend_state': 'down' if outage else 'up',
-            }],
-        }
+        self._stats = capabilities.stats(
+            self.backend_name, self.VERSION, thin, capabilities.pool(
+                self.backend_name, 'LocalCloneDriver:%s:%s' % (
+                    self.host, conf.volume_group), thin, capacity, outage, {
+                    'reserved_percentage': conf.reserved_percentage,
+                    'max_over_subscription_ratio':
+                        conf.max_over_subscription_ratio,
+                    'online_extend_support': conf.localclone_online_extend,
+                    'filter_function': self.get_filter_function(),
+                    'goodness_function': self.get_goodness_function()}))

@@ -112,6 +112,27 @@ class PeerUnreachable(LocalCloneError):
             self.user_message = 'HOME_UNREACHABLE'
 
 
+class VolumeIsMoving(LocalCloneError):
+    """What was asked for has to wait until a move has ended.
+
+    :param what: what can't be done with the volume: "extended"
+    """
+
+    message = _('Volume %(volume)s can\'t be %(what)s while it is being moved '
+                '(%(phase)s). Nothing was changed; try again when that has '
+                'ended.')
+    user_message = 'MOVE_BUSY'
+
+
+class NoSpaceToExtend(LocalCloneError):
+    """The volume group of a thick volume is full."""
+
+    message = _('%(host)s lacks space to extend volume %(volume)s: '
+                '%(missing)s MiB are needed and not free. Nothing was '
+                'changed.')
+    user_message = 'NO_SPACE_TO_EXTEND'
+
+
 class NoFreeSpace(LocalCloneError):
     """The destination of a move is too full."""
 

@@ -14,6 +14,7 @@ import typing
 from cinder_localclone import assembly
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
+from cinder_localclone import extending
 from cinder_localclone import inspection
 from cinder_localclone.moves import destination
 from cinder_localclone import operations
@@ -81,6 +82,14 @@ class Handlers:
         node = self._service.node
         if deletion.delete_here(node, self._service.reconciler.context,
                                 volume_id) != node.host:
+            raise exceptions.StaleMove(volume=volume_id)
+
+    def extend(self, context: ports.Context, volume_id: str, size_gib: int
+               ) -> None:
+        """See :func:`cinder_localclone.extending.extend`."""
+        reconciler = self._service.reconciler
+        if extending.extend(reconciler, volume_id,
+                            size_gib) != reconciler.node.host:
             raise exceptions.StaleMove(volume=volume_id)
 
     def inspect(self, context: ports.Context, volume_id: str

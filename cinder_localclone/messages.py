@@ -69,6 +69,11 @@ DETAILS = {
     'ENCRYPTED': ('LC17', _(
         'This storage does not offer encrypted volumes; choose a volume type '
         'without encryption, or one of another storage.')),
+    'NO_SPACE_TO_EXTEND': ('LC18', _(
+        'The host that the volume is on has not enough free storage to '
+        'extend it; the volume is unchanged.')),
+    'NOT_EXTENDED': ('LC19', _(
+        'The volume could not be extended; its data is unchanged.')),
 }
 
 
@@ -85,14 +90,18 @@ def load(_extension_manager) -> None:
 
 
 def tell_owner(context, volume_id: str, error: Exception,
-               action: tuple[str, str] = message_field.Action.ATTACH_VOLUME
-               ) -> None:
+               action: tuple[str, str] = message_field.Action.ATTACH_VOLUME,
+               otherwise: str = 'FAILED') -> None:
     """Record for the volume's owner why something was not done.
 
     :param context: the request context of the owner
     :param action: what was not done
+    :param otherwise: which of :data:`DETAILS` says so, if the error has none
+        that is more precise
     """
     key = getattr(error, 'user_message', 'FAILED')
+    if key == 'FAILED':
+        key = otherwise
     api.API().create(context, action, resource_uuid=volume_id,
                      detail=DETAILS[key])
 

@@ -74,6 +74,7 @@ METHODS = {
     'initialize_connection': Method('initialize_connection', limit=_twice),
     'terminate_connection': Method('terminate_connection'),
     'delete': Method('delete', '1.2', expected=(exception.VolumeIsBusy,)),
+    'extend': Method('extend', '1.3'),
     'troubles': Method('troubles', '1.3', _prompt),
     'inspect': Method('inspect', '1.1', _prompt),
     'repair': Method('repair', '1.1'),

@@ -120,6 +120,9 @@ class Stack(typing.Protocol):
     def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:
         """Create the LV of a volume."""
 
+    def extend_lv(self, name: str, size_bytes: int) -> bool:
+        """Extend the LV of a volume; what is new reads as zeros."""
+
     def activate(self, name: str) -> bool:
         """Activate an LV; one that is gone is left alone."""
 
@@ -148,8 +151,7 @@ class Stack(typing.Protocol):
                             size_bytes: int) -> bool:
         """The handle maps to an LV."""
 
-    def ensure_handle_on_clone(self, volume_id: str, shadow_id: str,
-                               size_bytes: int) -> bool:
+    def ensure_handle_on_clone(self, move: state.Move) -> bool:
         """The handle maps to the clone of a move."""
 
     def remove_handle(self, volume_id: str) -> bool:
@@ -273,6 +275,10 @@ class Peers(typing.Protocol):
 
         :raises VolumeIsBusy: if something uses it there
         """
+
+    def extend(self, context: Context, host: str, volume_id: str,
+               size_gib: int) -> None:
+        """Have the volume's home extend it; see extending.extend."""
 
 
 class OperatorPeers(Peers, typing.Protocol):

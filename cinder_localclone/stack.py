@@ -15,15 +15,13 @@ Everything here may raise CommandFailed or CommandTimeout.
 """
 
 from collections.abc import Mapping
-import socket
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
-from cinder_localclone.lvm import reports
+from cinder_localclone import logical_volumes
 from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import devicemapper
-from cinder_localclone.privileged import lvm
 from cinder_localclone import state
 from cinder_localclone import survey
 
@@ -32,25 +30,8 @@ from cinder_localclone import survey
 HEAD = 1 << 20
 
 
-class Stack:
-    """The stack of one backend on this node.
-
-    :param group: volume group of the volumes
-    :param pool: its thin pool; None for thick volumes
-    :param metadata_group: volume group of the moves' metadata
-    :param timeout: limit of each command, seconds
-    :param host: what errors call this node, which peers log, too; by
-        default its host name
-    """
-
-    def __init__(self, group: str, pool: str | None, metadata_group: str,
-                 timeout: float, host: str | None = None) -> None:
-        self.group = group
-        self.pool = pool
-        self.metadata_group = metadata_group
-        self.timeout = timeout
-        self.host = host or socket.gethostname()
-        self._groups = sorted({group, metadata_group})
+class Stack(logical_volumes.LogicalVolumes):
+    """The stack of one backend on this node."""
 
     # -- what there is
 
@@ -58,41 +39,10 @@ class Stack:
         """All LVs of the backend's groups and all of the driver's devices."""
         return survey.Survey(self.lvs(), self.devices())
 
-    def lvs(self) -> dict[str, reports.LogicalVolume]:
-        """All LVs of the backend's groups, by name."""
-        return reports.parse_volumes(lvm.volumes(self._groups, self.timeout))
-
     def devices(self) -> dict[str, tables.Device]:
         """The driver's own device-mapper devices, by name."""
         info, table = devicemapper.survey(self.timeout)
         return tables.parse_devices(info, table, names.device_uuid(''))
-
-    def free_space(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
-                   ) -> reports.FreeSpace:
-        """What this node can take in.
-
-        :param lvs: if they have just been listed; else that is done here
-        """
-        groups = reports.parse_groups(lvm.free(self._groups, self.timeout))
-        metadata = groups[self.metadata_group].free
-        if not self.pool:
-            return reports.FreeSpace(groups[self.group].free, metadata,
-                                     self.group == self.metadata_group)
-        return reports.FreeSpace(
-            reports.free_in_pool(lvs or self.lvs(), self.pool), metadata,
-            False)
-
-    def capacity(self) -> reports.Capacity:
-        """What the scheduler is told."""
-        lvs = self.lvs()
-        group = reports.parse_groups(
-            lvm.free([self.group], self.timeout))[self.group]
-        return reports.capacity(lvs, self.group, group, self.pool)
-
-    def pool_usage(self) -> tuple[float, float]:
-        """Percent of the thin pool's data and metadata in use; 0 if none."""
-        return reports.parse_pool_usage(
-            lvm.volumes(self._groups, self.timeout), self.pool)
 
     def clone_status(self, shadow_id: str) -> tables.CloneStatus:
         """The state of a move's clone, without committing its metadata.
@@ -107,86 +57,6 @@ class Stack:
     def completed_reads(disk: str) -> int:
         """How many reads a source's disk has completed, failed ones too."""
         return block.completed_reads(disk)
-
-    # -- logical volumes
-
-    def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:
-        """Create the LV of a volume, thin or thick as configured.
-
-        It is tagged with the volume's id, for :mod:`.restore`. Once this
-        returns, the LV and all that was created before outlive a power cut.
-
-        :raises PoolDoesNotZero: if it would show what others have deleted
-        """
-        if self.pool and not reports.zeroes(self.lvs(), self.pool):
-            raise exceptions.PoolDoesNotZero(
-                pool='%s/%s' % (self.group, self.pool), host=self.host)
-        what = name, size_bytes, names.tags(volume=volume_id), self.timeout
-        created = (lvm.create_thin(self.group, self.pool, *what) if self.pool
-                   else lvm.create_thick(self.group, *what))
-        if created:
-            lvm.flush_pvs(self._groups, self.timeout)
-        return created
-
-    def activate(self, name: str) -> bool:
-        """Activate an LV, so that it has a device.
-
-        :returns: False also if there is no such LV
-        """
-        lv = self.lvs().get(name)
-        return lv is not None and self._activate(lv)
-
-    def device_of(self, name: str) -> str:
-        """The path of an LV of a volume, which is active afterwards.
-
-        :raises WrongDevice: if the path does not lead to the LV: whoever
-            writes there would write into a file, or to another
-        """
-        self.activate(name)
-        lv = self.lvs().get(name)
-        path = names.lv_path(self.group, name)
-        number = block.number(path)
-        if lv is None or not number or number != lv.number:
-            raise exceptions.WrongDevice(
-                path=path, found=number or 'nothing')
-        return path
-
-    def _activate(self, lv: reports.LogicalVolume) -> bool:
-        if lv.number:
-            return False
-        lvm.activate(lv.group, lv.name, self.timeout)
-        return True
-
-    def remove_lv(self, name: str) -> bool:
-        """Remove an LV, so that it does not come back after a power cut."""
-        group = (self.metadata_group if names.shadow_of_metadata(name)
-                 else self.group)
-        removed = lvm.remove(group, name, self.timeout)
-        if removed:
-            lvm.flush_pvs([group], self.timeout)
-        return removed
-
-    def create_metadata(self, move: state.Move) -> bool:
-        """Create the metadata LV and zero its head: once, marked by a tag.
-
-        More tags say what :mod:`.restore` needs to know of the move.
-        """
-        name = names.metadata_lv(move.shadow_id)
-        if not lvm.create_thick(
-                self.metadata_group, name,
-                move.geometry.metadata_bytes(move.size_bytes),
-                names.tags(
-                    volume=move.volume_id, geometry=move.geometry,
-                    source=move.source_iqn), self.timeout):
-            lv = self.lvs()[name]
-            activated = self._activate(lv)
-            if names.METADATA_READY in lv.tags:
-                return activated
-        block.zero_head(names.lv_path(self.metadata_group, name),
-                        self.timeout)
-        lvm.add_tag(self.metadata_group, name, names.METADATA_READY,
-                    self.timeout)
-        return True
 
     # -- the clone
 
@@ -329,11 +199,11 @@ class Stack:
 
         A handle that is on something else is swapped over while in use.
 
-        :param size_bytes: of the handle, not more than the LV has
+        :param size_bytes: which it has at least: it never gets shorter
         :raises MissingData: if there is no such LV; it is never created here
         """
         present = self.survey()
-        if present.handle_is_on_lv(volume_id, lv):
+        if present.handle_is_on_lv(volume_id, lv, size_bytes):
             return self._mend_path(volume_id)
         if lv not in present.lvs:
             raise exceptions.MissingData(
@@ -341,28 +211,29 @@ class Stack:
                 host=self.host)
         self._activate(present.lvs[lv])
         return self._ensure_handle(
-            present.devices, volume_id,
-            names.lv_path(present.lvs[lv].group, lv), size_bytes)
+            present.devices, volume_id, tables.linear(
+                _length(present, volume_id, size_bytes),
+                names.lv_path(present.lvs[lv].group, lv)))
 
-    def ensure_handle_on_clone(self, volume_id: str, shadow_id: str,
-                               size_bytes: int) -> bool:
+    def ensure_handle_on_clone(self, move: state.Move) -> bool:
         """The handle of a volume, on the clone of its move.
 
-        A handle that is on something else is swapped over while in use.
-
-        :param size_bytes: of the handle, and of the clone
+        What the volume was extended by since the move began is on the LV. A
+        handle that is on something else is swapped over while in use.
         """
         present = survey.Survey({}, self.devices())
-        if present.handle_is_on_clone(volume_id, shadow_id):
-            return self._mend_path(volume_id)
+        if present.handle_is_on_clone(move):
+            return self._mend_path(move.volume_id)
         return self._ensure_handle(
-            present.devices, volume_id, names.clone_path(shadow_id),
-            size_bytes)
+            present.devices, move.volume_id, tables.on_clone(
+                move.size_bytes // state.SECTOR,
+                names.clone_path(move.shadow_id),
+                _length(present, move.volume_id, move.volume_bytes),
+                names.lv_path(self.group, move.destination_lv)))
 
     def _ensure_handle(self, devices: Mapping[str, tables.Device],
-                       volume_id: str, body: str, size_bytes: int) -> bool:
+                       volume_id: str, table: str) -> bool:
         name = names.handle(volume_id)
-        table = tables.linear(size_bytes // state.SECTOR, body)
         if name in devices:
             devicemapper.swap_table(name, table, self.timeout)
         else:
@@ -395,6 +266,8 @@ class Stack:
         self._mend_path(volume_id)
         block.flush(names.handle_path(volume_id), self.timeout)
 
-    def flush_lv(self, lv: str) -> None:
-        """The same for what was written to an LV."""
-        block.flush(names.lv_path(self.group, lv), self.timeout)
+
+def _length(present: survey.Survey, volume_id: str, size_bytes: int) -> int:
+    """Sectors of a handle: what its users have seen, they keep."""
+    handle = present.handle(volume_id)
+    return max(size_bytes // state.SECTOR, handle.sectors if handle else 0)

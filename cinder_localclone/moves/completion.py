@@ -27,7 +27,7 @@ class CutOver(flow.Step):
     def execute(self, completing: state.Move) -> None:
         self._node.stack.ensure_handle_on_lv(
             completing.volume_id, completing.destination_lv,
-            completing.size_bytes)
+            completing.volume_bytes)
         self._node.stack.flush_lv(completing.destination_lv)
 
 

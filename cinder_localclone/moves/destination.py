@@ -70,8 +70,7 @@ class Handle(flow.Step):
     """The constant path; and proof that it can be read."""
 
     def execute(self, move: state.Move) -> None:
-        if self._node.stack.ensure_handle_on_clone(
-                move.volume_id, move.shadow_id, move.size_bytes):
+        if self._node.stack.ensure_handle_on_clone(move):
             self._node.stack.read_head(move.volume_id)
 
 
@@ -109,8 +108,7 @@ def open_alone(node: nodes.Node, move: state.Move) -> None:
     As for :func:`is_complete_alone`, the LVs are active.
     """
     node.stack.ensure_clone_alone(move)
-    node.stack.ensure_handle_on_clone(
-        move.volume_id, move.shadow_id, move.size_bytes)
+    node.stack.ensure_handle_on_clone(move)
 
 
 def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:

@@ -45,8 +45,15 @@ def create(name: str, uuid: str, table: str, timeout: float) -> None:
     """Create a device with its first table, and activate it."""
     privileged.require(names.is_device(name), name)
     privileged.require(uuid == names.device_uuid(name), uuid)
-    process.run('dmsetup', 'create', name, '--uuid', uuid, '--table', table,
-                timeout=timeout)
+    _load('create', name, '--uuid', uuid, table=table, timeout=timeout)
+
+
+def _load(*command: str, table: str, timeout: float) -> None:
+    if '\n' in table:  # --table takes one line
+        process.run('dmsetup', *command, stdin=table.encode(),
+                    timeout=timeout)
+    else:
+        process.run('dmsetup', *command, '--table', table, timeout=timeout)
 
 
 @privileged.entrypoint
@@ -82,7 +89,7 @@ def swap_table(name: str, table: str, timeout: float) -> None:
     Whatever fails, the device is not left suspended: it is on its old table.
     """
     privileged.require(names.is_device(name), name)
-    process.run('dmsetup', 'load', name, '--table', table, timeout=timeout)
+    _load('load', name, table=table, timeout=timeout)
     try:
         process.run('dmsetup', 'resume', name, timeout=timeout)
     except Exception:

@@ -6,6 +6,7 @@ Sizes are bytes, time limits seconds. Each raises CommandFailed or
 CommandTimeout.
 """
 
+from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 
@@ -87,6 +88,42 @@ def add_tag(group: str, name: str, tag: str, timeout: float) -> None:
     """Tag an LV; one that has the tag keeps it."""
     process.run('lvchange', '--addtag', tag, '%s/%s' % (group, name),
                 timeout=timeout)
+
+
+@privileged.entrypoint
+def remove_tag(group: str, name: str, tag: str, timeout: float) -> None:
+    """Take a tag from an LV."""
+    process.run('lvchange', '--deltag', tag, '%s/%s' % (group, name),
+                timeout=timeout)
+
+
+@privileged.entrypoint
+def extend(group: str, name: str, size: int, timeout: float) -> None:
+    """Extend an LV, active or not.
+
+    :param size: bytes; LVM rounds up to whole extents
+    """
+    process.run('lvextend', '-L', '%db' % size, '%s/%s' % (group, name),
+                timeout=timeout)
+
+
+@privileged.entrypoint
+def zero(group: str, name: str, start: int, length: int, timeout: float
+         ) -> None:
+    """Zero a part of an LV that nobody may see yet (blkdiscard(8)).
+
+    Its tag says where that begins; see :func:`.names.shown`.
+
+    :param start: bytes, a multiple of the sector size, as ``length``
+    """
+    path = names.lv_path(group, name)
+    tags = process.run('lvs', '--noheadings', '-o', 'lv_tags',
+                       '%s/%s' % (group, name), timeout=timeout)
+    shown = names.facts(tags.strip().split(',')).get('shown')
+    privileged.require(shown and int(shown) <= start, path)
+    # --force: the handle may be on it; else it is opened exclusively.
+    process.run('blkdiscard', '--force', '--zeroout', '--offset', str(start),
+                '--length', str(length), path, timeout=timeout)
 
 
 @privileged.entrypoint

@@ -190,7 +190,7 @@ class AssembleTest(Base):
         with mock.patch.object(
                 assembly.volume_utils, 'clear_volume') as clear:
             service.stack.device_of = lambda lv: '/dev/g/' + lv
-            service.node.clear('volume-v', 2)
+            service.node.clear('volume-v', 2 << 30)
         self.assertEqual(times, clear.call_count)
         if times:
             self.assertEqual((2048, '/dev/g/volume-v'), clear.call_args.args)

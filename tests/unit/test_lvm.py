@@ -56,8 +56,30 @@ class LvmTest(commands.Case):
     def test_activate_and_tag(self):
         lvm.activate('g', 'v', 30)
         lvm.add_tag('g', 'v', 'localclone.ready', 30)
+        lvm.remove_tag('g', 'v', 'localclone.ready', 30)
         self.assertRan('lvchange -ay -K g/v',
-                       'lvchange --addtag localclone.ready g/v')
+                       'lvchange --addtag localclone.ready g/v',
+                       'lvchange --deltag localclone.ready g/v')
+
+    def test_extend(self):
+        lvm.extend('g', 'v', 1 << 30, 30)
+        self.assertRan('lvextend -L 1073741824b g/v')
+
+    def zero(self, start):
+        lvm.zero('g', 'v', start, 4096, 30)
+
+    def test_what_nobody_has_seen_is_zeroed(self):
+        self.commands.answer('lvs', '  localclone.volume=x,'
+                             'localclone.shown=8192\n')
+        self.zero(8192)
+        self.assertRan('lvs --noheadings -o lv_tags g/v',
+                       'blkdiscard --force --zeroout --offset 8192 '
+                       '--length 4096 /dev/g/v')
+
+    def test_nothing_else_is_zeroed(self):
+        for tags in ('localclone.shown=8193', 'localclone.volume=x', ''):
+            self.commands.answer('lvs', '  %s\n' % tags)
+            self.assertRaises(exceptions.Foreign, self.zero, 8192)
 
     def test_remove(self):
         self.assertTrue(lvm.remove('g', 'v', 30))

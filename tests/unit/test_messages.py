@@ -32,6 +32,8 @@ FROZEN = {
     'LC15': ('CLONE_FAILED', '54f520'),
     'LC16': ('DESTINATION_WRITTEN', '950a5b'),
     'LC17': ('ENCRYPTED', '75c3de'),
+    'LC18': ('NO_SPACE_TO_EXTEND', '2f2529'),
+    'LC19': ('NOT_EXTENDED', 'ab301f'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
@@ -41,9 +43,10 @@ TOLD = {
     'InvalidTransition': 'LC07',
     'LoginFailed': 'LC12', 'MetadataLost': 'LC14',
     'MetadataTooSmall': 'LC13', 'MissingData': 'LC08',
-    'NoFreeSpace': 'LC03', 'NotReady': 'LC04', 'PeerUnreachable': 'LC02',
+    'NoFreeSpace': 'LC03', 'NoSpaceToExtend': 'LC18',
+    'NotReady': 'LC04', 'PeerUnreachable': 'LC02',
     'Refused': 'LC01', 'SourceBusy': 'LC05', 'SourceUnreachable': 'LC12',
-    'StaleMove': 'LC07', 'WrongSource': 'LC06',
+    'StaleMove': 'LC07', 'VolumeIsMoving': 'LC07', 'WrongSource': 'LC06',
 }
 
 

@@ -151,6 +151,7 @@ class TableTest(testtools.TestCase):
             'initialize_connection': ('1.0', ('volume_id', 'connector')),
             'terminate_connection': ('1.0', ('volume_id', 'connector')),
             'delete': ('1.2', ('volume_id',)),
+            'extend': ('1.3', ('volume_id', 'size_gib')),
             'troubles': ('1.3', ()),
             'inspect': ('1.1', ('volume_id',)),
             'repair': ('1.1', ('volume_id',)),

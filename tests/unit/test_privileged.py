@@ -23,8 +23,8 @@ ENTRY_POINTS = {
               'known_portal', 'login',
               'record_target', 'set_recovery_timeout'},
     'lio': {'export', 'unexport'},
-    'lvm': {'activate', 'add_tag', 'create_thick', 'create_thin',
-            'flush_pvs', 'free', 'remove', 'volumes'},
+    'lvm': {'activate', 'add_tag', 'create_thick', 'create_thin', 'extend',
+            'flush_pvs', 'free', 'remove', 'remove_tag', 'volumes', 'zero'},
     'process': set(),
     'sysfs': set(),
 }

@@ -60,7 +60,7 @@ class RestoreTest(testtools.TestCase):
             mock.call.stack.activate(NEW), mock.call.stack.activate(META),
             mock.call.sessions.login_from_records(move),
             mock.call.stack.ensure_clone(move, '/dev/sda'),
-            mock.call.stack.ensure_handle_on_clone(V1, SHADOW, GIB)],
+            mock.call.stack.ensure_handle_on_clone(move)],
             self.done())
 
     def test_without_its_source_nothing_is_built(self):

@@ -14,23 +14,23 @@ PACKAGE = 'cinder_localclone'
 ORDER = (
     'cmd',
     'driver', 'handlers', 'assembly', 'connections',
-    'operations', 'deletion', 'reconcile',
+    'operations', 'extending', 'deletion', 'reconcile',
     'moves.source', 'moves.destination', 'moves.completion',
     'moves.remains', 'moves.removal', 'moves.checks', 'moves.flow', 'moves',
     'restore', 'repair', 'forgetting', 'inspection', 'wake', 'directory',
-    'sessions', 'export', 'stack', 'peer', 'operator_records', 'records',
-    'privileged',
+    'sessions', 'export', 'stack', 'logical_volumes', 'peer',
+    'operator_records', 'records', 'privileged',
     'iscsi_target', 'opts', 'messages', 'version',
-    'node', 'served', 'ports', 'hydration', 'decision', 'survey', 'lvm',
-    'dm', 'names', 'state', 'exceptions',
+    'capabilities', 'node', 'served', 'ports', 'hydration', 'decision',
+    'survey', 'lvm', 'dm', 'names', 'state', 'exceptions',
 )
 #: These are values and functions of values: they import each other, what is
 #: listed here of the standard library, and nothing else, so nothing that
 #: acts; except for exceptions, whose base is Cinder's.
-PURE = ('node', 'served', 'ports', 'hydration', 'decision', 'survey', 'lvm',
-        'dm', 'names', 'state', 'exceptions')
-HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'hashlib',
-            'json', 're', 'struct', 'types', 'typing'}
+PURE = ('capabilities', 'node', 'served', 'ports', 'hydration', 'decision',
+        'survey', 'lvm', 'dm', 'names', 'state', 'exceptions')
+HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'functools',
+            'hashlib', 'json', 're', 'struct', 'types', 'typing'}
 #: Lines of a module, at most.
 LIMIT = 400
 

@@ -239,7 +239,7 @@ class SimNode:
         below = self.devices[names.handle(volume_id)]['below']
         clone = self.devices.get(below)
         self.disk.write(clone['lv'] if clone else below, region, value)
-        if clone:
+        if clone and region < disks.length(clone):
             self.disk.make_local(clone['metadata'], region)
         if flushed:
             self.flush(volume_id)
@@ -253,9 +253,12 @@ class SimNode:
 
     def _through(self, name, region):
         below = self.devices[name]['below']
+        assert region < disks.length(self.devices[name]), 'beyond its end'
         clone = self.devices.get(below)
         if clone is None:
             return self.lvs[below][region]
+        if region >= disks.length(clone):
+            return self.lvs[clone['lv']][region]
         if region in self.lvs[clone['metadata']]['local']:
             return self.lvs[clone['lv']][region]
         return self._from_source(clone, region)
@@ -284,7 +287,7 @@ class SimNode:
 
     def _hydrate(self, clone):
         local = self.lvs[clone['metadata']]['local']
-        for region in set(range(disks.REGIONS)) - local:
+        for region in set(range(disks.length(clone))) - local:
             with contextlib.suppress(IOError, KeyError):
                 data = self._from_source(clone, region)
                 self.reads += 1

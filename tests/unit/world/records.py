@@ -32,6 +32,8 @@ class SimRecords:
         for move in self.world.shadows.values():
             volume = self.world.volumes.get(move.volume_id)
             home = volume.host.partition('#')[0] if volume else ''
+            move = dataclasses.replace(
+                move, volume_gib=volume.size if volume else 0)
             if move.committed:
                 yield dataclasses.replace(move, destination=home)
             else:
@@ -71,7 +73,7 @@ class SimRecords:
             volume.id, shadow, token, False,
             volume.host.partition('#')[0], host.partition('#')[0],
             volume.name, 'volume-' + shadow, volume.size, locate(shadow),
-            auth, initiator)
+            auth, initiator, volume.size)
         return self.world.shadows[shadow]
 
     def _check(self, move):

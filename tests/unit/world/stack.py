@@ -5,6 +5,7 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import state
 from cinder_localclone import survey
 from tests.unit.world import disks
 
@@ -33,8 +34,10 @@ class SimStack:
     def lvs(self):
         disk = self.node.disk
         return {name: reports.LogicalVolume(
-            'g', name, disks.GIB, '' if name in disk.inactive else name,
-            disk.tags.get(name, frozenset())) for name in disk.lvs}
+            'g', name, len(body) * disks.GIB // disks.REGIONS,
+            '' if name in disk.inactive else name,
+            disk.tags.get(name, frozenset()), thin=True)
+            for name, body in disk.lvs.items()}
 
     def devices(self):
         devices = {}
@@ -48,10 +51,19 @@ class SimStack:
             users += name in self.node.opened
             devices[name] = tables.Device(
                 name, names.device_uuid(name), name, users, False,
-                '0 1 linear %s 0' % device['below'] if 'below' in device
-                else '0 1 clone %s %s %s' % (
-                    device['metadata'], device['lv'], device['shadow']))
+                self._table(device))
         return devices
+
+    def _table(self, device):
+        end = _sectors(device)
+        if 'below' not in device:
+            return '0 %d clone %s %s %s' % (
+                end, device['metadata'], device['lv'], device['shadow'])
+        clone = self.node.devices.get(device['below'])
+        if clone is None:
+            return tables.linear(end, device['below'])
+        return tables.on_clone(_sectors(clone), device['below'], end,
+                               clone['lv'])
 
     def free_space(self):
         return reports.FreeSpace(self.node.free, self.node.free, False)
@@ -59,27 +71,33 @@ class SimStack:
     def clone_status(self, shadow_id):
         device = self.node.devices[names.clone(shadow_id)]
         local = self.node.lvs[device['metadata']]['local']
-        in_flight = disks.REGIONS - len(local) if device['hydrating'] else 0
+        regions = disks.length(device)
+        in_flight = regions - len(local) if device['hydrating'] else 0
         return tables.CloneStatus(
-            128, 1, 9, len(local), disks.REGIONS, in_flight,
+            128, 1, 9, len(local), regions, in_flight,
             device['hydrating'], self.node.clones)
 
     def completed_reads(self, disk):
         return self.node.reads
 
     def create_lv(self, name, size, volume_id):
-        self._insist(size == disks.GIB, 'an LV of %d bytes', size)
-        self.node.disk.create(name, volume_id, [disks.EMPTY] * disks.REGIONS)
+        self._insist(size % disks.GIB == 0, 'an LV of %d bytes', size)
+        self.node.disk.create(
+            name, volume_id, [disks.EMPTY] * disks.regions(size))
+
+    def extend_lv(self, name, size):
+        return self.node.disk.extend(name, disks.regions(size))
 
     def activate(self, name):
         self._insist(name in self.node.lvs, 'no such LV')
         self.node.disk.inactive.discard(name)
 
-    def clear(self, name, size_gib):
+    def clear(self, name, size):
         """Where volumes are thick."""
         self._insist_unused(name)
-        self._insist(size_gib << 30 == disks.GIB, 'not all is cleared')
-        self.node.lvs[name][:] = [disks.CLEARED] * disks.REGIONS
+        body = self.node.lvs[name]
+        self._insist(disks.regions(size) == len(body), 'not all is cleared')
+        body[:] = [disks.CLEARED] * len(body)
 
     def remove_lv(self, name):
         self._insist_unused(name)
@@ -102,10 +120,11 @@ class SimStack:
                      self.node.sessions, 'no such disk')
         for lv in (move.destination_lv, names.metadata_lv(move.shadow_id)):
             self._insist_active(lv)
-        self.node.devices.setdefault(names.clone(move.shadow_id), {
-            'shadow': move.shadow_id, 'lv': move.destination_lv,
-            'metadata': names.metadata_lv(move.shadow_id),
-            'hydrating': False})
+        self.node.devices.setdefault(
+            names.clone(move.shadow_id), disks.sized({
+                'shadow': move.shadow_id, 'lv': move.destination_lv,
+                'metadata': names.metadata_lv(move.shadow_id),
+                'hydrating': False}, disks.regions(move.size_bytes)))
 
     def ensure_clone_alone(self, move):
         if names.clone(move.shadow_id) in self.node.devices:
@@ -127,20 +146,24 @@ class SimStack:
     def ensure_handle_on_lv(self, volume_id, lv, size):
         if lv not in self.node.lvs:
             raise exceptions.MissingData(what=lv, volume=volume_id, host='x')
-        self._insist(size == disks.GIB, 'a handle of %d bytes', size)
         self.activate(lv)
-        return self._handle(volume_id, lv)
+        return self._handle(volume_id, lv, lv, size)
 
-    def ensure_handle_on_clone(self, volume_id, shadow_id, size):
-        self._insist(size == disks.GIB, 'a handle of %d bytes', size)
-        self._insist(names.clone(shadow_id) in self.node.devices,
+    def ensure_handle_on_clone(self, move):
+        self._insist(names.clone(move.shadow_id) in self.node.devices,
                      'no such clone')
-        return self._handle(volume_id, names.clone(shadow_id))
+        return self._handle(move.volume_id, names.clone(move.shadow_id),
+                            move.destination_lv, move.volume_bytes)
 
-    def _handle(self, volume_id, below):
+    def _handle(self, volume_id, below, lv, size):
         before = self.node.devices.get(names.handle(volume_id))
-        self.node.devices[names.handle(volume_id)] = {'below': below}
-        return before != {'below': below}
+        count = max(disks.regions(size), disks.length(before or {
+            'regions': 0}))
+        self._insist(disks.REGIONS <= count <= len(self.node.lvs[lv]),
+                     'a handle of %d regions', count)
+        after = disks.sized({'below': below}, count)
+        self.node.devices[names.handle(volume_id)] = after
+        return before != after
 
     def remove_handle(self, volume_id):
         return self._remove(names.handle(volume_id))
@@ -165,3 +188,7 @@ class SimStack:
     def flush_lv(self, lv):
         self._insist_active(lv)
         self.node.disk.flush(lv)
+
+
+def _sectors(device):
+    return disks.length(device) * disks.GIB // disks.REGIONS // state.SECTOR

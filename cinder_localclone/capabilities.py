@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scheduler is told of a backend. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cinder_localclone.lvm import reports
+
+_GIB = 1 << 30
+
+
+def stats(name: str, version: str, thin: bool, pool: Mapping[str, Any]
+          ) -> dict[str, Any]:
+    """What Cinder asks a driver for: one backend with one pool.
+
+    :param name: volume_backend_name
+    :param thin: whether its volumes are thin
+    :param pool: what :func:`pool` returns
+    """
+    return {
+        'volume_backend_name': name,
+        'vendor_name': 'Open Source',
+        'driver_version': version,
+        'storage_protocol': 'iSCSI',
+        'shared_targets': False,
+        'sparse_copy_volume': thin,
+        'pools': [dict(pool)],
+    }
+
+
+def pool(name: str, location: str, thin: bool, capacity: reports.Capacity,
+         outage: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The only pool of a backend.
+
+    :param location: tells it from all others, for migrations
+    :param outage: why it can serve no volumes; '' if it can
+    :param options: what an operator has set for the scheduler
+    """
+    return {
+        'pool_name': name,
+        'total_capacity_gb': capacity.total / _GIB,
+        'free_capacity_gb': capacity.free / _GIB,
+        'provisioned_capacity_gb': capacity.provisioned / _GIB,
+        'total_volumes': capacity.volumes,
+        'thin_provisioning_support': thin,
+        'thick_provisioning_support': not thin,
+        'location_info': location,
+        'QoS_support': False,
+        'multiattach': False,
+        'backend_state': 'down' if outage else 'up',
+        **options,
+    }

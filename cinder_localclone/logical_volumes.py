@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What LVM has on this node: volumes, move metadata, room for more.
+
+Every effect returns whether it did anything; "there already" is no error.
+Sizes are bytes. Everything here may raise CommandFailed or CommandTimeout.
+"""
+
+from collections.abc import Mapping
+import socket
+
+from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
+from cinder_localclone import names
+from cinder_localclone.privileged import block
+from cinder_localclone.privileged import lvm
+from cinder_localclone import state
+
+#: Bytes of a thick LV that one command zeroes: each has the time limit.
+ZEROED_AT_ONCE = 1 << 28
+
+
+class LogicalVolumes:
+    """The logical volumes of one backend on this node.
+
+    :param group: volume group of the volumes
+    :param pool: its thin pool; None for thick volumes
+    :param metadata_group: volume group of the moves' metadata
+    :param timeout: limit of each command, seconds
+    :param host: what errors call this node, which peers log, too; by
+        default its host name
+    """
+
+    def __init__(self, group: str, pool: str | None, metadata_group: str,
+                 timeout: float, host: str | None = None) -> None:
+        self.group = group
+        self.pool = pool
+        self.metadata_group = metadata_group
+        self.timeout = timeout
+        self.host = host or socket.gethostname()
+        self._groups = sorted({group, metadata_group})
+
+    # -- what there is
+
+    def lvs(self) -> dict[str, reports.LogicalVolume]:
+        """All LVs of the backend's groups, by name."""
+        return reports.parse_volumes(lvm.volumes(self._groups, self.timeout))
+
+    def free_space(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
+                   ) -> reports.FreeSpace:
+        """What this node can take in.
+
+        :param lvs: if they have just been listed; else that is done here
+        """
+        groups = reports.parse_groups(lvm.free(self._groups, self.timeout))
+        metadata = groups[self.metadata_group].free
+        if not self.pool:
+            return reports.FreeSpace(groups[self.group].free, metadata,
+                                     self.group == self.metadata_group)
+        return reports.FreeSpace(
+            reports.free_in_pool(lvs or self.lvs(), self.pool), metadata,
+            False)
+
+    def capacity(self) -> reports.Capacity:
+        """What the scheduler is told."""
+        lvs = self.lvs()
+        group = reports.parse_groups(
+            lvm.free([self.group], self.timeout))[self.group]
+        return reports.capacity(lvs, self.group, group, self.pool)
+
+    def pool_usage(self) -> tuple[float, float]:
+        """Percent of the thin pool's data and metadata in use; 0 if none."""
+        return reports.parse_pool_usage(
+            lvm.volumes(self._groups, self.timeout), self.pool)
+
+    # -- changes
+
+    def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:
+        """Create the LV of a volume, thin or thick as configured.
+
+        It is tagged with the volume's id, for :mod:`.restore`. Once this
+        returns, the LV and all that was created before outlive a power cut.
+
+        :raises PoolDoesNotZero: if it would show what others have deleted
+        """
+        if self.pool and not reports.zeroes(self.lvs(), self.pool):
+            raise exceptions.PoolDoesNotZero(
+                pool='%s/%s' % (self.group, self.pool), host=self.host)
+        what = name, size_bytes, names.tags(volume=volume_id), self.timeout
+        created = (lvm.create_thin(self.group, self.pool, *what) if self.pool
+                   else lvm.create_thick(self.group, *what))
+        if created:
+            lvm.flush_pvs(self._groups, self.timeout)
+        return created
+
+    def extend_lv(self, name: str, size_bytes: int) -> bool:
+        """Extend the LV of a volume; what is new of it reads as zeros.
+
+        A thick one is tagged until all of that is written: whoever shows the
+        LV before then shows less of it. Once this returns, it outlives a
+        power cut.
+
+        :raises CommandFailed: if there is no such LV, or no free extents
+        """
+        lv = self.lvs().get(name)
+        if lv and lv.size >= size_bytes and lv.shown == lv.size:
+            return False
+        if not self.pool and lv and lv.shown == lv.size:
+            lvm.add_tag(self.group, name, names.shown(lv.size), self.timeout)
+        if lv is None or lv.size < size_bytes:
+            lvm.extend(self.group, name, size_bytes, self.timeout)
+        if not self.pool:
+            self._zero_tail(name)
+        lvm.flush_pvs([self.group], self.timeout)
+        return True
+
+    def _zero_tail(self, name: str) -> None:
+        """Zero what a thick LV was extended by; then it can be shown."""
+        self.device_of(name)
+        lv = self.lvs()[name]
+        for start in range(lv.shown, lv.size, ZEROED_AT_ONCE):
+            lvm.zero(self.group, name, start,
+                     min(ZEROED_AT_ONCE, lv.size - start), self.timeout)
+        self.flush_lv(name)
+        lvm.remove_tag(self.group, name, names.shown(lv.shown), self.timeout)
+
+    def activate(self, name: str) -> bool:
+        """Activate an LV, so that it has a device.
+
+        :returns: False also if there is no such LV
+        """
+        lv = self.lvs().get(name)
+        return lv is not None and self._activate(lv)
+
+    def device_of(self, name: str) -> str:
+        """The path of an LV of a volume, which is active afterwards.
+
+        :raises WrongDevice: if the path does not lead to the LV: whoever
+            writes there would write into a file, or to another
+        """
+        self.activate(name)
+        lv = self.lvs().get(name)
+        path = names.lv_path(self.group, name)
+        number = block.number(path)
+        if lv is None or not number or number != lv.number:
+            raise exceptions.WrongDevice(
+                path=path, found=number or 'nothing')
+        return path
+
+    def _activate(self, lv: reports.LogicalVolume) -> bool:
+        if lv.number:
+            return False
+        lvm.activate(lv.group, lv.name, self.timeout)
+        return True
+
+    def remove_lv(self, name: str) -> bool:
+        """Remove an LV, so that it does not come back after a power cut."""
+        group = (self.metadata_group if names.shadow_of_metadata(name)
+                 else self.group)
+        removed = lvm.remove(group, name, self.timeout)
+        if removed:
+            lvm.flush_pvs([group], self.timeout)
+        return removed
+
+    def create_metadata(self, move: state.Move) -> bool:
+        """Create the metadata LV and zero its head: once, marked by a tag.
+
+        More tags say what :mod:`.restore` needs to know of the move.
+        """
+        name = names.metadata_lv(move.shadow_id)
+        if not lvm.create_thick(
+                self.metadata_group, name,
+                move.geometry.metadata_bytes(move.size_bytes),
+                names.tags(
+                    volume=move.volume_id, geometry=move.geometry,
+                    source=move.source_iqn, copied=move.size_gib),
+                self.timeout):
+            lv = self.lvs()[name]
+            activated = self._activate(lv)
+            if names.METADATA_READY in lv.tags:
+                return activated
+        block.zero_head(names.lv_path(self.metadata_group, name),
+                        self.timeout)
+        lvm.add_tag(self.metadata_group, name, names.METADATA_READY,
+                    self.timeout)
+        return True
+
+    def flush_lv(self, lv: str) -> None:
+        """Everything written to an LV so far is on stable storage then."""
+        block.flush(names.lv_path(self.group, lv), self.timeout)
