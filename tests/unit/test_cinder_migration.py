@@ -206,13 +206,14 @@ class SwappedByNovaTest(Base):
             return tables.Device(name, 'u', number, 0, False, table)
         handle = names.handle(self.row.id)
         clone = names.clone(self.moving.shadow_id)
+        lvs = {self.deleted.name: reports.LogicalVolume(
+            home.service.stack.group, self.deleted.name, 1, '9:1',
+            frozenset())}
         home.service.stack.survey.return_value = survey.Survey(
-            {self.deleted.name: reports.LogicalVolume(
-                home.service.stack.group, self.deleted.name, 1, '9:1',
-                frozenset())},
+            lvs,
             {handle: device(handle, '9:3', '0 1 linear 9:2 0'),
              clone: device(clone, '9:2', '0 1 clone 9:0 9:1 9:4')})
-        home.service.stack.lvs.return_value = {self.deleted.name: None}
+        home.service.stack.lvs.return_value = lvs
         home.service.stack.devices.return_value = {}
         home.service.node.exports.serving.return_value = (False, False)
 
