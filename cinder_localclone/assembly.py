@@ -91,12 +91,16 @@ class Service:
     def _look(self) -> tuple[
             dict[str, reports.LogicalVolume], reports.FreeSpace, str]:
         """LVs (of thick volumes: none), free space, and the outage if any."""
+        nothing = reports.FreeSpace(0, 0, False)
         try:
             self.stack.devices()
             lvs = self.stack.lvs() if self.stack.pool else {}
+            if self.stack.pool and self.stack.pool not in lvs:
+                return lvs, nothing, 'there is no thin pool %s/%s' % (
+                    self.stack.group, self.stack.pool)
             return lvs, self.stack.free_space(lvs), ''
         except Exception as exc:  # whatever it is, nothing works without
-            return {}, reports.FreeSpace(0, 0, False), str(exc)
+            return {}, nothing, str(exc) or repr(exc)
 
     def troubles(self) -> list[str]:
         """What an operator has to see to, but keeps no move from here."""

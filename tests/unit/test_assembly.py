@@ -152,6 +152,7 @@ class AssembleTest(Base):
         """Commands that take long in a large group, for each move."""
         service = self.assemble(pool, volume_group='g')
         service.stack = mock.MagicMock(pool=pool)
+        service.stack.lvs.return_value = {'pool': mock.Mock(zeroes=True)}
         free, problems = service.readiness()
         self.assertIs(service.stack.free_space.return_value, free)
         self.assertEqual(asked, [
@@ -171,6 +172,14 @@ class AssembleTest(Base):
         self.assertEqual((reports.FreeSpace(0, 0, False), ['no group']),
                          service.readiness())
         self.assertEqual('no group', service.outage())
+
+    def test_an_outage_is_never_without_a_reason(self):
+        service = self.assemble(volume_group='g')
+        self.look(service)
+        service.stack.lvs = dict
+        self.assertEqual('there is no thin pool g/pool', service.outage())
+        service.stack.lvs = mock.Mock(side_effect=ValueError)
+        self.assertEqual('ValueError()', service.outage())
 
     def test_a_target_that_hangs_is_told(self):
         service = self.assemble()

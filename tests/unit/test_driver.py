@@ -47,6 +47,8 @@ class DriverTest(testtools.TestCase):
                 [], config_group=configuration.SHARED_CONF_GROUP), host=HOST)
         self.node = mock.MagicMock(host=HOST)
         self.node.records.move_of.return_value = None
+        self.node.stack.pool = 'pool'
+        self.node.stack.lvs.return_value = {'pool': None}
         self.directory = mock.MagicMock()
         self.reconciler = mock.MagicMock(node=self.node)
         self.driver.service = assembly.Service(
@@ -145,7 +147,6 @@ class DriverTest(testtools.TestCase):
         self.assertEqual(bool(migration or group), bool(found.pinned))
 
     def test_stats(self):
-        self.node.stack.pool = 'pool'
         self.node.stack.capacity.return_value = reports.Capacity(
             100 << 30, 60 << 30, 150 << 30, 7)
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
