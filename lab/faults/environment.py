@@ -150,7 +150,8 @@ class Environment:
         node.wait_service()
         self.lab.wait_for_services()
         number = list(self.nodes.values()).index(node)
-        self.bystanders[number].remove()
+        # As the cloud's administrator: only Nova may end an attachment.
+        disks.Disk(self.lab, self.bystanders[number].volume, 'admin').remove()
         self.bystanders[number] = self._bystander(node)
 
     def expire(self, node):

@@ -39,7 +39,9 @@ class Batch(cells.Batch):
     def _settle(self):
         self._each(lambda _index, operation: self._use(operation.disk))
         self.environment.forget(self.gone, self.stays)
-        self._each(lambda _index, operation: self._end(operation.disk))
+        self._each(lambda _index, operation: self._use_if_whole(
+            operation.disk))
+        in_parallel([operation.disk.remove for operation in self.operations])
         self.environment.forget(self.gone, self.stays)
         self._nothing_is_left()
 
@@ -53,15 +55,26 @@ class Batch(cells.Batch):
 
     def _is_whole(self, disk):
         """Whether a volume is at the node that stays, and nowhere else."""
-        return disk.home() == self.stays.name and not self._phase(disk)
+        volume = self.environment.lab.cinder().get(
+            '/volumes/' + disk.volume).json()['volume']
+        return volume['status'] != 'error' and not self._phase(disk) and (
+            disk.home() == self.stays.name)
 
     def _use(self, disk):
-        """A volume that is whole can be used, whatever waits for the node."""
-        disk.check_running()
-        if self.gone is self.destination and (
-                disk.home() == self.stays.name):
-            process.wait_for('the move of %s to be over' % disk.volume,
-                             lambda: not self._phase(disk), SEEING, every=1)
+        """A volume that is whole can be used, whatever waits for the node.
+
+        A guest that reads what is not copied yet from a source that is gone
+        waits for it.
+        """
+        if self.gone is self.destination:
+            disk.check_running()
+            if disk.home() == self.stays.name:
+                process.wait_for(
+                    'the move of %s to be over' % disk.volume,
+                    lambda: not self._phase(disk), SEEING, every=1)
+        self._use_if_whole(disk)
+
+    def _use_if_whole(self, disk):
         if self._is_whole(disk):
             self._prove(disk)
 
@@ -77,16 +90,6 @@ class Batch(cells.Batch):
         disk.check_running()
         disk.stop()
         disk.verify(node)
-
-    def _end(self, disk):
-        """What is whole is right; what is not is to be deleted."""
-        if self._is_whole(disk) and self._status(disk) != 'error':
-            self._prove(disk)
-        disk.remove()
-
-    def _status(self, disk):
-        return self.environment.lab.cinder().get(
-            '/volumes/' + disk.volume).json()['volume']['status']
 
     def _nothing_is_left(self):
         lab = self.environment.lab

@@ -63,7 +63,10 @@ while read -r name state; do
 done
 '''
 
-_UNDO = _RESUME.replace('%', '%%') + '''
+_HIDE = 'mount -t tmpfs -o ro none /sys/kernel/config/target'
+_SHOW = 'while umount /sys/kernel/config/target 2>/dev/null; do :; done'
+
+_UNDO = _RESUME.replace('%', '%%') + _SHOW + '''
 rm -f /run/bin/dmsetup /run/fail-dmsetup
 ip route flush type blackhole
 ahead=$(($(date +%%s) - %d))
@@ -330,6 +333,16 @@ def forbid_login(node, iqn):
     """Another secret than the initiator has."""
     node.run('echo another-secret >$(ls -d %s/%s/tpgt_1/acls/*/auth)/password'
              % (_TARGETS, iqn))
+
+
+def hide_target(node):
+    """The kernel's target can neither be seen nor changed."""
+    node.run(_HIDE)
+
+
+def show_target(node):
+    """Undo :func:`hide_target`."""
+    node.run(_SHOW, check=False)
 
 
 # -- the initiator

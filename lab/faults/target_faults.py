@@ -40,15 +40,19 @@ def _unharmed(scenario):
     """What is local to the source is made, used and deleted as ever; and the
     operator is told what hangs.
     """
-    node, disk = scenario.source, scenario.fresh(scenario.source)
+    node = scenario.source
+    _works(scenario.fresh(node), node)
+    told = node.operator('doctor', '--json').stdout
+    must('hangs' in told, 'doctor does not say that a target hangs: ' + told)
+
+
+def _works(disk, node):
     disk.attach(node)
     disk.start(node)
     disk.check_running()
     disk.stop()
     disk.detach(node)
     disk.remove(60)
-    told = node.operator('doctor', '--json').stdout
-    must('hangs' in told, 'doctor does not say that a target hangs: ' + told)
 
 
 def _export(node):
@@ -107,6 +111,21 @@ def at_detach(scenario):
     disk.instance._brick(host, 'disconnect', remote.data)
     process.wait_for('the export to go', lambda: not injectors.targets(
         scenario.source), 60, every=1)
+
+
+@fault('the service of the source starts without the target')
+def without_target(scenario):
+    """What needs an export is refused; the rest works."""
+    node = scenario.source
+    injectors.hide_target(node)
+    scenario.restart(node)
+    _works(scenario.fresh(node), node)
+    scenario.start()
+    scenario.refused()
+    scenario.disk.forget_failed()
+    injectors.show_target(node)
+    process.wait_for('the move to go', lambda: not look.shadows(
+        scenario.environment.lab), 60, every=1)
 
 
 # -- refusals

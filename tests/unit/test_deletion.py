@@ -70,6 +70,20 @@ class DeletionTest(testtools.TestCase):
         self.assertRaises(exception.VolumeIsBusy, self.delete)
         self.assertIs(Phase.MIGRATING, self.shadow().phase)
 
+    def test_what_waits_for_a_source_that_is_gone(self):
+        """A process that nothing can kill keeps the handle open."""
+        self.a.move(self.volume, B)
+        handle = 'localclone-' + self.volume.id
+        self.b.opened.add(handle)
+
+        def fails(_move):
+            self.b.opened.discard(handle)
+            return True
+        self.b.node.sessions.end_if_down = fails
+        self.delete()
+        self.assertIs(Phase.RELEASING, self.shadow().phase)
+        self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
+
     def test_its_new_home_is_down(self):
         self.a.move(self.volume, B)
         self.b.dead = True
