@@ -49,7 +49,6 @@ def pool(name: str, location: str, thin: bool, capacity: reports.Capacity,
         'location_info': location,
         'QoS_support': False,
         'multiattach': False,
-        'online_extend_support': False,
         'backend_state': 'down' if outage else 'up',
         **options,
     }

@@ -6,6 +6,7 @@ import contextlib
 
 from cinder import exception
 from cinder.volume import volume_utils
+import tenacity
 
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import removal
@@ -15,6 +16,9 @@ from cinder_localclone import ports
 from cinder_localclone import state
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
+
+#: Seconds for what has waited for a source to end when its session has.
+CLOSING = 5
 
 
 def delete(node: nodes.Node, context: ports.Context,
@@ -48,6 +52,7 @@ def delete_here(node: nodes.Node, context: ports.Context,
             return node.host
         home: str = volume_utils.extract_host(volume.host)
         if home == node.host:
+            source.abandon_interrupted(node, context, volume_id)
             _remove(node, context, volume)
         return home
 
@@ -75,9 +80,26 @@ def _move(node: nodes.Node, volume: ports.Volume) -> state.Move | None:
     return None if move and move.is_over else move
 
 
+def _is_closed(node: nodes.Node, volume_id: str, move: state.Move | None
+               ) -> bool:
+    """Whether nothing uses a volume that is attached nowhere.
+
+    A process that reads from a source which does not answer can't end, even
+    if it is killed. What waits fails when the session ends.
+    """
+    if not checks.users(node, volume_id):
+        return True
+    return bool(move and node.sessions.end_if_down(move)) and not (
+        tenacity.Retrying(
+            retry=tenacity.retry_if_result(bool),
+            stop=tenacity.stop_after_delay(CLOSING),
+            wait=tenacity.wait_fixed(0.5),
+            retry_error_callback=lambda _state: True)(
+                checks.users, node, volume_id))
+
+
 def _remove(node: nodes.Node, context: ports.Context,
             volume: ports.Volume) -> None:
-    source.abandon_interrupted(node, context, volume.id)
     move = _move(node, volume)
     if move and move.phase is Phase.STARTING:
         raise exception.VolumeIsBusy(volume_name=volume.name)
@@ -88,7 +110,7 @@ def _remove(node: nodes.Node, context: ports.Context,
         node.stack.group, volume.name))
     for volume_id in handles:
         removal.stop_serving(node, volume_id, None)
-        if checks.users(node, volume_id):
+        if not _is_closed(node, volume_id, move):
             raise exception.VolumeIsBusy(volume_name=volume.name)
     if move is None:
         # A move that failed may have left its export of the handle.
@@ -99,7 +121,7 @@ def _remove(node: nodes.Node, context: ports.Context,
         node.exports.withdraw_strays(node.records.is_move)
         for volume_id in handles:
             node.stack.remove_handle(volume_id)
-        removal.remove_volume_lv(node, volume.name, volume.size)
+        removal.remove_volume_lv(node, volume.name)
     else:
         removal.tear_down(node, move)
         remains.append(node.records.advance(move, Event.VOLUME_DELETED))

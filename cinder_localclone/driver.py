@@ -13,6 +13,7 @@ import typing
 from cinder import exception
 from cinder.i18n import _
 from cinder import interface
+from cinder.message import message_field
 from cinder.volume import driver
 from cinder.volume.drivers import lvm as cinder_lvm
 from cinder.volume import volume_utils
@@ -24,6 +25,7 @@ from cinder_localclone import capabilities
 from cinder_localclone import decision
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
+from cinder_localclone import extending
 from cinder_localclone import handlers
 from cinder_localclone import image_driver
 from cinder_localclone.lvm import reports
@@ -144,6 +146,26 @@ class LocalCloneDriver(image_driver.ImageDriver, driver.VolumeDriver):
                 'it records a move and goes when that has ended.')
         deletion.delete(self.service.node, self.service.reconciler.context,
                         volume)
+
+    def extend_volume(self, volume: ports.Volume, new_size: int) -> None:
+        """Extend a volume at its home, wherever that is by now.
+
+        See :func:`.extending.extend`.
+
+        :param new_size: GiB
+        :raises LocalCloneError: if it can't be; its owner is told why
+        """
+        service = self.service
+        context = service.reconciler.context
+        try:
+            home = extending.extend(service.reconciler, volume.id, new_size)
+            if home != service.node.host:
+                service.node.peers.extend(context, home, volume.id, new_size)
+        except Exception as exc:  # of whatever kind
+            messages.tell_owner(
+                volume._context, volume.id, exc,
+                message_field.Action.EXTEND_VOLUME, 'NOT_EXTENDED')
+            raise
 
     def unmanage(self, volume: ports.Volume) -> None:
         """Not implemented: only what is deleted leaves this backend whole.
@@ -303,5 +325,6 @@ class LocalCloneDriver(image_driver.ImageDriver, driver.VolumeDriver):
                     'reserved_percentage': conf.reserved_percentage,
                     'max_over_subscription_ratio':
                         conf.max_over_subscription_ratio,
+                    'online_extend_support': conf.localclone_online_extend,
                     'filter_function': self.get_filter_function(),
                     'goodness_function': self.get_goodness_function()}))

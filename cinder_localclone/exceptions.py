@@ -93,15 +93,6 @@ class BeingCopied(LocalCloneError):
     user_message = 'BEING_COPIED'
 
 
-class BetweenNodes(LocalCloneError):
-    """The same, while nothing is copied yet: in a live migration."""
-
-    message = _('Volume %(volume)s is being attached on %(host)s by a live '
-                'migration, so no snapshot or clone of it can be made. '
-                'Nothing was changed; try again when that has ended.')
-    user_message = 'MOVE_BUSY'
-
-
 class NeedsThin(LocalCloneError):
     """A snapshot or clone of a thick volume."""
 
@@ -183,6 +174,27 @@ class PeerUnreachable(LocalCloneError):
         super().__init__(message, **kwargs)
         self.user_message = self._ASKED.get(
             str(kwargs.get('method')), self.user_message)
+
+
+class VolumeIsMoving(LocalCloneError):
+    """What was asked for has to wait until a move has ended.
+
+    :param what: what can't be done with the volume: "extended", say
+    """
+
+    message = _('Volume %(volume)s can\'t be %(what)s while it is being moved '
+                '(%(phase)s). Nothing was changed; try again when that has '
+                'ended.')
+    user_message = 'MOVE_BUSY'
+
+
+class NoSpaceToExtend(LocalCloneError):
+    """The volume group of a thick volume is full."""
+
+    message = _('%(host)s lacks space to extend volume %(volume)s: '
+                '%(missing)s MiB are needed and not free. Nothing was '
+                'changed.')
+    user_message = 'NO_SPACE_TO_EXTEND'
 
 
 class NoFreeSpace(LocalCloneError):

@@ -15,6 +15,7 @@ from cinder_localclone import assembly
 from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
+from cinder_localclone import extending
 from cinder_localclone import inspection
 from cinder_localclone.moves import destination
 from cinder_localclone import operations
@@ -122,6 +123,14 @@ class Handlers:
         births.from_volume_here(
             self._service.node, reconciler.context, volume_id, source_id,
             destination, reconciler.progress)
+
+    def extend(self, context: ports.Context, volume_id: str, size_gib: int
+               ) -> None:
+        """See :func:`cinder_localclone.extending.extend`."""
+        reconciler = self._service.reconciler
+        if extending.extend(reconciler, volume_id,
+                            size_gib) != reconciler.node.host:
+            raise exceptions.StaleMove(volume=volume_id)
 
     def inspect(self, context: ports.Context, volume_id: str
                 ) -> inspection.Report:

@@ -33,6 +33,11 @@ def tags(**facts: object) -> list[str]:
     return ['localclone.%s=%s' % fact for fact in facts.items()]
 
 
+def shown(size_bytes: int) -> str:
+    """The tag of a thick LV of which no more may be seen yet."""
+    return tags(shown=size_bytes)[0]
+
+
 def facts(tags: Iterable[str]) -> dict[str, str]:
     """The facts in an LV's tags."""
     pairs = [tag.removeprefix('localclone.').partition('=') for tag in tags

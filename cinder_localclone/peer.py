@@ -84,6 +84,7 @@ METHODS = {
     'create_from_snapshot': Method('create_from_snapshot', '1.4', _twice),
     'create_from_volume': Method('create_from_volume', '1.4', _twice,
                                  expected=(exceptions.BeingCopied,)),
+    'extend': Method('extend', '1.3'),
     'troubles': Method('troubles', '1.3', _prompt),
     'inspect': Method('inspect', '1.1', _prompt),
     'repair': Method('repair', '1.1'),

@@ -73,6 +73,9 @@ class Stack(typing.Protocol):
     def pool_usage(self) -> tuple[float, float]:
         """Percent of the thin pool's data and metadata in use."""
 
+    def extend_lv(self, name: str, size_bytes: int) -> bool:
+        """Extend the LV of a volume; what is new reads as zeros."""
+
     def activate(self, name: str) -> bool:
         """Activate an LV; one that is gone is left alone."""
 
@@ -104,8 +107,7 @@ class Stack(typing.Protocol):
                             size_bytes: int) -> bool:
         """The handle maps to an LV."""
 
-    def ensure_handle_on_clone(self, volume_id: str, shadow_id: str,
-                               size_bytes: int) -> bool:
+    def ensure_handle_on_clone(self, move: state.Move) -> bool:
         """The handle maps to the clone of a move."""
 
     def ensure_handle_on_snapshot(self, snapshot_id: str,
@@ -274,6 +276,10 @@ class Peers(typing.Protocol):
 
         :raises BeingCopied: if the volume is not all there yet
         """
+
+    def extend(self, context: Context, host: str, volume_id: str,
+               size_gib: int) -> None:
+        """Have the volume's home extend it; see extending.extend."""
 
 
 class OperatorPeers(Peers, typing.Protocol):

@@ -329,7 +329,8 @@ class Reconciler:
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting'):
                 continue
-            if (not survey.handle_is_on_lv(volume_id, volume.name)
+            if (not survey.handle_is_on_lv(volume_id, volume.name,
+                                           volume.size << 30)
                     or self._exports_differ(
                         volume, remote().get(volume_id, set()))):
                 self._attempt(volume_id)

@@ -67,9 +67,9 @@ def _target(volume_id: str) -> str:
 def _to_move(shadow: Row, volume: Row | None) -> state.Move:
     """A move from its rows; the volume's may be gone already."""
     committed = shadow.name_id != shadow.id
-    here, there = _service(shadow.host), ''
+    here, there, volume_gib = _service(shadow.host), '', 0
     if volume is not None:
-        there = _service(volume.host)
+        there, volume_gib = _service(volume.host), volume.size
     source, destination = (here, there) if committed else (there, here)
     if committed:
         source_lv = shadow.name
@@ -85,7 +85,7 @@ def _to_move(shadow: Row, volume: Row | None) -> state.Move:
         source_lv=source_lv, destination_lv=destination_lv,
         size_gib=shadow.size,
         location=shadow.provider_location, auth=shadow.provider_auth,
-        initiator=shadow.display_description)
+        initiator=shadow.display_description, volume_gib=volume_gib)
 
 
 class Records:

@@ -175,6 +175,8 @@ class Move:
     Hosts are volume service hosts without the pool (``node1@localclone``);
     LV names are those of the volume's data on either side. Of a volume that
     was deleted only the shadow's end is known; the other host is ''.
+    ``size_gib`` is what is copied; ``volume_gib`` is more if the volume was
+    extended meanwhile.
     ``location`` and ``auth`` are where and how the source is served, to
     ``initiator`` alone, in the form of Cinder's provider_location and
     provider_auth.
@@ -192,6 +194,7 @@ class Move:
     location: str = ''
     auth: str = dataclasses.field(default='', repr=False)
     initiator: str = ''
+    volume_gib: int = 0
 
     @property
     def phase(self) -> Phase:
@@ -235,5 +238,10 @@ class Move:
 
     @property
     def size_bytes(self) -> int:
-        """The volume's size in bytes."""
+        """What is copied, in bytes."""
         return self.size_gib << 30
+
+    @property
+    def volume_bytes(self) -> int:
+        """The volume's size at its destination, in bytes."""
+        return max(self.size_gib, self.volume_gib) << 30

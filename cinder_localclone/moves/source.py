@@ -2,7 +2,6 @@
 """A move at its source: begin it, give it up, let hydration begin."""
 
 from collections.abc import Callable
-import contextlib
 import typing
 
 from oslo_log import log as logging
@@ -121,11 +120,13 @@ class Commit(flow.Step):
 
     def _committed(self, move: state.Move) -> state.Move | None:
         """The move if only the answer to the commit was lost."""
-        with contextlib.suppress(Exception):
+        try:
             recorded = self._node.records.get_move(move.shadow_id)
-            if (recorded and recorded.committed
-                    and recorded.token.nonce == move.token.nonce):
-                return recorded
+        except Exception:  # must not hide why the commit has failed
+            return None
+        if (recorded and recorded.committed
+                and recorded.token.nonce == move.token.nonce):
+            return recorded
         return None
 
 

@@ -24,10 +24,11 @@ PACKAGE = 'cinder_localclone'
 
 #: What is mutated: whatever changes a volume, or decides that it is changed.
 DATA_PATH = (
-    'moves/*.py', 'reconcile.py', 'records.py', 'stack.py',
-    'logical_volumes.py', 'export.py', 'sessions.py', 'state.py',
-    'decision.py', 'connections.py', 'deletion.py', 'operations.py',
-    'survey.py', 'restore.py', 'snapshots.py', 'births.py',
+    'moves/*.py', 'reconcile.py', 'records.py', 'operator_records.py',
+    'stack.py', 'logical_volumes.py', 'export.py', 'sessions.py', 'state.py',
+    'decision.py', 'served.py', 'connections.py', 'handlers.py',
+    'deletion.py', 'extending.py', 'operations.py', 'forgetting.py',
+    'repair.py', 'survey.py', 'restore.py', 'snapshots.py', 'births.py',
     'snapshot_records.py', 'images.py', 'privileged/[a-z]*.py')
 
 #: Mutants that no test can notice, each with the reason.

@@ -32,27 +32,30 @@ FROZEN = {
     'LC15': ('CLONE_FAILED', '54f520'),
     'LC16': ('DESTINATION_WRITTEN', '950a5b'),
     'LC17': ('ENCRYPTED', '75c3de'),
-    'LC18': ('CREATE_FAILED', 'fa207d'),
-    'LC19': ('BEING_COPIED', '8b75a9'),
-    'LC20': ('NEEDS_THIN', '07f185'),
-    'LC21': ('POOL_FULL', 'ca5767'),
-    'LC22': ('FOREIGN_IMAGE', '4aebe2'),
-    'LC23': ('SNAPSHOT_UNREACHABLE', '252270'),
+    'LC18': ('NO_SPACE_TO_EXTEND', '2f2529'),
+    'LC19': ('NOT_EXTENDED', 'ab301f'),
+    'LC20': ('CREATE_FAILED', 'fa207d'),
+    'LC21': ('BEING_COPIED', '8b75a9'),
+    'LC22': ('NEEDS_THIN', '07f185'),
+    'LC23': ('POOL_FULL', 'ca5767'),
+    'LC24': ('FOREIGN_IMAGE', '4aebe2'),
+    'LC25': ('SNAPSHOT_UNREACHABLE', '252270'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
 TOLD = {
-    'BeingCopied': 'LC19', 'BetweenNodes': 'LC07', 'BirthFailed': 'LC18',
+    'BeingCopied': 'LC21', 'BirthFailed': 'LC20',
     'CloneFailed': 'LC15', 'Busy': 'LC07', 'CommandTimeout': 'LC09',
     'DestinationWritten': 'LC16', 'EncryptionUnsupported': 'LC17',
-    'ForeignImage': 'LC22', 'NeedsThin': 'LC20', 'PoolFull': 'LC21',
-    'TooLate': 'LC18',
+    'ForeignImage': 'LC24', 'NeedsThin': 'LC22', 'PoolFull': 'LC23',
+    'TooLate': 'LC20',
     'InvalidTransition': 'LC07',
     'LoginFailed': 'LC12', 'MetadataLost': 'LC14',
     'MetadataTooSmall': 'LC13', 'MissingData': 'LC08',
-    'NoFreeSpace': 'LC03', 'NotReady': 'LC04', 'PeerUnreachable': 'LC02',
+    'NoFreeSpace': 'LC03', 'NoSpaceToExtend': 'LC18',
+    'NotReady': 'LC04', 'PeerUnreachable': 'LC02',
     'Refused': 'LC01', 'SourceBusy': 'LC05', 'SourceUnreachable': 'LC12',
-    'StaleMove': 'LC07', 'WrongSource': 'LC06',
+    'StaleMove': 'LC07', 'VolumeIsMoving': 'LC07', 'WrongSource': 'LC06',
 }
 
 

@@ -159,6 +159,7 @@ class TableTest(testtools.TestCase):
             'create_snapshot': ('1.4', ('snapshot_id',)),
             'delete': ('1.2', ('volume_id',)),
             'delete_snapshot': ('1.4', ('snapshot_id',)),
+            'extend': ('1.3', ('volume_id', 'size_gib')),
             'troubles': ('1.3', ()),
             'inspect': ('1.1', ('volume_id',)),
             'repair': ('1.1', ('volume_id',)),

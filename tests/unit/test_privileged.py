@@ -25,7 +25,7 @@ ENTRY_POINTS = {
     'lio': {'export', 'unexport'},
     'lvm': {'activate', 'add_tag', 'create_snapshot', 'create_thick',
             'create_thin', 'deactivate', 'extend', 'flush_pvs', 'free',
-            'remove', 'remove_tag', 'resume', 'volumes'},
+            'remove', 'remove_tag', 'resume', 'volumes', 'zero'},
     'process': set(),
     'sysfs': set(),
 }

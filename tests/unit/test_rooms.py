@@ -14,7 +14,8 @@ PACKAGE = 'cinder_localclone'
 ORDER = (
     'cmd',
     'driver', 'image_driver', 'handlers', 'assembly', 'connections',
-    'operations', 'deletion', 'reconcile', 'births', 'snapshots',
+    'operations', 'extending', 'deletion', 'reconcile', 'births',
+    'snapshots',
     'moves.source', 'moves.destination', 'moves.completion',
     'moves.remains', 'moves.removal', 'moves.checks', 'moves.flow', 'moves',
     'restore', 'repair', 'forgetting', 'inspection', 'wake', 'directory',
@@ -31,8 +32,8 @@ ORDER = (
 PURE = ('capabilities', 'node', 'served', 'record_ports', 'ports', 'images',
         'hydration', 'decision', 'survey', 'lvm', 'dm', 'names', 'state',
         'exceptions')
-HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'hashlib',
-            'json', 're', 'struct', 'types', 'typing'}
+HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'functools',
+            'hashlib', 'json', 're', 'struct', 'types', 'typing'}
 #: Lines of a module, at most.
 LIMIT = 400
 

@@ -85,10 +85,11 @@ def _insist_on_lock(node, name, subject):
     """:param subject: a move, an id, or the name of an LV"""
     identity = (subject.volume_id if isinstance(subject, state.Move)
                 else subject[-36:])
+    if identity in node.held:
+        return
     volumes = {volume.id for volume in node.world.volumes.values()
-               if identity in (volume.id, volume.name_id)}
+               if identity == volume.name_id}
     volumes |= {move.volume_id for move in node.world.shadows.values()
-                if identity in (move.volume_id, move.shadow_id)}
-    volumes |= {identity}.intersection(node.world.snapshots)
-    node.world.insist(not volumes or volumes & node.held,
+                if identity in (move.shadow_id, move.source_lv[-36:])}
+    node.world.insist(volumes & node.held,
                       '%s without the lock of its volume', name)

@@ -160,7 +160,7 @@ class SimSnapshotStack:
     def ensure_handle_on_snapshot(self, snapshot_id, size):
         lv = names.snapshot_lv(snapshot_id)
         self.activate(lv)
-        return self._handle(snapshot_id, lv)
+        return self._handle(snapshot_id, lv, lv, size)
 
 
 class SimSnapshotExports:
