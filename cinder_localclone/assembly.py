@@ -30,8 +30,8 @@ from cinder_localclone import opts
 from cinder_localclone import peer
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone import reconcile
-from cinder_localclone import records
 from cinder_localclone import sessions
+from cinder_localclone import snapshot_records
 from cinder_localclone import stack as stacks
 from cinder_localclone import wake
 
@@ -176,7 +176,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
     except ValueError as exc:
         raise exception.InvalidConfigurationValue(str(exc))
     peers = peer.client(conf.localclone_peer_timeout)
-    rows = records.Records()
+    rows = snapshot_records.SnapshotRecords()
     addresses = [address for address in (
         conf.safe_get('target_ip_address'), conf.safe_get('my_ip'))
         if address]
@@ -187,7 +187,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
         conf.localclone_metadata_group or conf.volume_group,
         conf.localclone_command_timeout, host)
     node = nodes.Node(
-        host=host, records=rows, stack=stack,
+        host=host, records=rows, snapshots=rows, stack=stack,
         exports=export.Exports(conf.target_prefix, conf.target_ip_address,
                                conf.target_port),
         sessions=sessions.Sessions(conf.localclone_command_timeout,

@@ -24,6 +24,8 @@ def stats(name: str, version: str, thin: bool, pool: Mapping[str, Any]
         'storage_protocol': 'iSCSI',
         'shared_targets': False,
         'sparse_copy_volume': thin,
+        # What Cinder has cached of an image is used wherever it is.
+        'clone_across_pools': thin,
         'pools': [dict(pool)],
     }
 

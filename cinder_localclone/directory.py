@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from cinder_localclone import exceptions
 from cinder_localclone import ports
+from cinder_localclone import record_ports
 
 
 class Directory:
@@ -17,7 +18,7 @@ class Directory:
     :param host: this service's host
     """
 
-    def __init__(self, host: str, records: ports.Services,
+    def __init__(self, host: str, records: record_ports.Services,
                  peers: ports.Peers):
         self.host = host
         self._records = records

@@ -27,6 +27,7 @@ from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import extending
 from cinder_localclone import handlers
+from cinder_localclone import image_driver
 from cinder_localclone.lvm import reports
 from cinder_localclone import messages
 from cinder_localclone.moves import destination
@@ -42,7 +43,7 @@ LOG = logging.getLogger(__name__)
 
 
 @interface.volumedriver
-class LocalCloneDriver(driver.VolumeDriver):
+class LocalCloneDriver(image_driver.ImageDriver, driver.VolumeDriver):
     """Node-local LVM volumes that follow their instances.
 
     Version history:
@@ -50,6 +51,7 @@ class LocalCloneDriver(driver.VolumeDriver):
     .. code-block:: none
 
         0.1.0 - Volumes move to the node they are attached on.
+                Snapshots, and volumes made of them and of volumes.
     """
 
     VERSION = version.version_string()
@@ -124,13 +126,8 @@ class LocalCloneDriver(driver.VolumeDriver):
                 'Attaching a volume on a node of this backend moves it '
                 'there. "volume migrate" and "volume retype" cannot bring '
                 'volumes here.'))
-        if records.is_encrypted(volume):
-            # os-brick's encryptors take the handle for their own device.
-            error = exceptions.EncryptionUnsupported(volume=volume.id)
-            messages.tell_owner(
-                volume._context, volume.id, error,
-                message_field.Action.CREATE_VOLUME_FROM_BACKEND)
-            raise error
+        with image_driver.telling_of_creation(volume):
+            image_driver.refuse_encryption(volume)
         node.stack.create_lv(volume.name, volume.size << 30, volume.id)
         node.stack.ensure_handle_on_lv(
             volume.id, volume.name, volume.size << 30)
@@ -169,12 +166,6 @@ class LocalCloneDriver(driver.VolumeDriver):
                 volume._context, volume.id, exc,
                 message_field.Action.EXTEND_VOLUME, 'NOT_EXTENDED')
             raise
-
-    def delete_snapshot(self, snapshot: typing.Any) -> None:
-        """Nothing: none was made; what was refused can be deleted.
-
-        Else its record, and with it the volume, would stay for ever.
-        """
 
     def unmanage(self, volume: ports.Volume) -> None:
         """Not implemented: only what is deleted leaves this backend whole.

@@ -81,6 +81,63 @@ class EncryptionUnsupported(LocalCloneError):
     user_message = 'ENCRYPTED'
 
 
+class BeingCopied(LocalCloneError):
+    """What needs all of a volume at its home, while some is elsewhere yet.
+
+    :param progress: how far the copy is, in words
+    """
+
+    message = _('Volume %(volume)s is still being copied to %(host)s '
+                '(%(progress)s), so no snapshot or clone of it can be made '
+                'yet. Nothing was changed; try again when that has ended.')
+    user_message = 'BEING_COPIED'
+
+
+class NeedsThin(LocalCloneError):
+    """A snapshot or clone of a thick volume."""
+
+    message = _('The volumes on %(host)s are not thin (lvm_type), and only '
+                'of thin ones can snapshots and clones be made. Nothing was '
+                'changed.')
+    user_message = 'NEEDS_THIN'
+
+
+class PoolFull(LocalCloneError):
+    """A thin pool in which writes may soon fail."""
+
+    message = _('Thin pool %(pool)s on %(host)s is too full for snapshots '
+                'and clones: %(data).0f %% of its data and %(metadata).0f %% '
+                'of its metadata are in use. Nothing was changed. Extend it '
+                '(lvextend), or delete volumes on that node.')
+    user_message = 'POOL_FULL'
+
+
+class ForeignImage(LocalCloneError):
+    """What a volume is to be made of is out of this backend's reach."""
+
+    message = _('A volume can\'t be made of %(image)s here: %(reason)s. '
+                'Nothing was changed.')
+    user_message = 'FOREIGN_IMAGE'
+
+
+class TooLate(LocalCloneError):
+    """A request that arrives when whoever made it has given it up."""
+
+    message = _('%(what)s is not being created (any more), or not here. '
+                'Nothing was done.')
+    user_message = 'CREATE_FAILED'
+
+
+class BirthFailed(LocalCloneError, exception.MetadataUpdateFailure):
+    """A volume could not be made of an image.
+
+    Its base keeps Cinder from trying on another node: the image stays where
+    it is, and that node may be at work yet.
+    """
+
+    user_message = 'CREATE_FAILED'
+
+
 class NotPossible(LocalCloneError):
     """What an operator asked for cannot be done."""
 
@@ -98,6 +155,15 @@ class PeerUnreachable(LocalCloneError):
                 'within %(seconds)s s. Check that it is running and can '
                 'reach the message bus.')
     user_message = 'PEER_UNREACHABLE'
+    #: What goes to the volume's home, or to the node that has a snapshot;
+    #: all else to the destination of a move.
+    _ASKED = {
+        **dict.fromkeys((
+            'initialize_connection', 'terminate_connection',
+            'create_snapshot', 'create_from_volume'), 'HOME_UNREACHABLE'),
+        **dict.fromkeys((
+            'create_from_snapshot', 'serve_snapshot'),
+            'SNAPSHOT_UNREACHABLE')}
 
     def __init__(self, message: str | None = None, **kwargs: Any) -> None:
         if message is None and kwargs.get('method') == 'heartbeat':
@@ -106,16 +172,14 @@ class PeerUnreachable(LocalCloneError):
                         'Nothing was changed. Start it, or check its clock.'
                         ) % kwargs.get('host')
         super().__init__(message, **kwargs)
-        # These go to the volume's home, all others to the destination.
-        if kwargs.get('method') in (
-                'initialize_connection', 'terminate_connection'):
-            self.user_message = 'HOME_UNREACHABLE'
+        self.user_message = self._ASKED.get(
+            str(kwargs.get('method')), self.user_message)
 
 
 class VolumeIsMoving(LocalCloneError):
     """What was asked for has to wait until a move has ended.
 
-    :param what: what can't be done with the volume: "extended"
+    :param what: what can't be done with the volume: "extended", say
     """
 
     message = _('Volume %(volume)s can\'t be %(what)s while it is being moved '

@@ -48,6 +48,8 @@ class Exports:
         self.portal = iscsi_target.portal(address, port)
         #: iSCSI names of what was offered: when, monotonic seconds
         self._offered: dict[str, float] = {}
+        #: Snapshots that were offered: when, monotonic seconds
+        self._lent: dict[str, float] = {}
         #: Backstores that nothing served at the last look.
         self._unused: set[str] = set()
         #: (volume id, initiator or None for all): when, monotonic seconds
@@ -104,22 +106,34 @@ class Exports:
             'its iSCSI target hangs: a change of %s waits for a device that '
             'does not answer' % ', '.join(hanging)) or ''
 
-    def offer_volume(self, volume_id: str, initiator: str,
-                     auth: str) -> dict[str, Any]:
-        """Serve a volume to a host without this backend, for writing.
+    def offer_volume(self, volume_id: str, initiator: str, auth: str,
+                     readonly: bool = False) -> dict[str, Any]:
+        """Serve a volume, or a snapshot, to a host without this backend.
 
         :param initiator: that host's iSCSI name
         :param auth: a provider_auth
+        :param readonly: whether it can only be read
         :returns: connection properties for that host
         """
         iqn = names.remote_iqn(self.prefix, volume_id, initiator)
         self._offered[iqn] = time.monotonic()
-        self._export(iqn, volume_id, False, initiator, auth)
+        self._export(iqn, volume_id, readonly, initiator, auth)
         for which in (initiator, None):
             self._ended.pop((volume_id, which), None)
         return dict(iscsi_target.connection_properties(
             iscsi_target.location(self.address, self.port, iqn), auth),
             volume_id=volume_id)
+
+    def note_offered(self, snapshot_id: str) -> None:
+        """A snapshot is about to be offered to somebody."""
+        self._lent[snapshot_id] = time.monotonic()
+
+    def was_offered(self, snapshot_id: str) -> bool:
+        """Whether that was a moment ago: it may not have been opened yet."""
+        since = time.monotonic() - OFFERING
+        self._lent = {each: when for each, when in self._lent.items()
+                      if when > since}
+        return snapshot_id in self._lent
 
     def offer_again(self, volume_id: str, initiator: str,
                     properties: Mapping[str, Any]) -> bool:

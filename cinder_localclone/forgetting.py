@@ -12,6 +12,7 @@ import dataclasses
 from cinder.volume import volume_utils
 
 from cinder_localclone import ports
+from cinder_localclone import record_ports
 from cinder_localclone import state
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
@@ -35,7 +36,7 @@ class Step:
     act: Callable[[], object] | None = None
 
 
-def plan(records: ports.OperatorRecords, host: str, heir: str,
+def plan(records: record_ports.OperatorRecords, host: str, heir: str,
          copied: Callable[[state.Move], float | None]) -> list[Step]:
     """The steps, in their order; none if nothing names the node.
 
@@ -64,8 +65,9 @@ def _goes_back(move: state.Move, host: str) -> bool:
             and host == move.destination != move.source)
 
 
-def _of_move(records: ports.OperatorRecords, host: str, move: state.Move,
-             copied: Callable[[state.Move], float | None]) -> Iterator[Step]:
+def _of_move(records: record_ports.OperatorRecords, host: str,
+             move: state.Move, copied: Callable[[state.Move], float | None]
+             ) -> Iterator[Step]:
     if move.is_over:
         if move.cleanup_node == host:
             yield Step(
@@ -96,7 +98,7 @@ def _of_move(records: ports.OperatorRecords, host: str, move: state.Move,
             if starting else None)
 
 
-def _finish(records: ports.OperatorRecords, move: state.Move) -> None:
+def _finish(records: record_ports.OperatorRecords, move: state.Move) -> None:
     records.finish(move, Event.SOURCE_REMOVED if move.committed
                    else Event.DESTINATION_REMOVED)
 
@@ -109,7 +111,7 @@ def _not_copied(move: state.Move, percent: float | None) -> str:
     return 'what is not copied yet (%.1f %%)' % (100 - percent)
 
 
-def _of_volume(records: ports.OperatorRecords, volume: ports.Volume,
+def _of_volume(records: record_ports.OperatorRecords, volume: ports.Volume,
                move: state.Move | None, heir: str) -> Step:
     lost = 'all of it'
     if move and move.committed:

@@ -12,6 +12,7 @@ import time
 import typing
 
 from cinder_localclone import assembly
+from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import extending
@@ -21,6 +22,7 @@ from cinder_localclone import operations
 from cinder_localclone import ports
 from cinder_localclone import reconcile
 from cinder_localclone import repair
+from cinder_localclone import snapshots
 
 
 class Handlers:
@@ -83,6 +85,44 @@ class Handlers:
         if deletion.delete_here(node, self._service.reconciler.context,
                                 volume_id) != node.host:
             raise exceptions.StaleMove(volume=volume_id)
+
+    def create_snapshot(self, context: ports.Context, snapshot_id: str
+                        ) -> None:
+        """See :func:`cinder_localclone.snapshots.create_here`."""
+        reconciler = self._service.reconciler
+        snapshots.create_here(self._service.node, reconciler.context,
+                              snapshot_id, reconciler.progress)
+
+    def delete_snapshot(self, context: ports.Context, snapshot_id: str
+                        ) -> None:
+        """See :func:`cinder_localclone.snapshots.delete_here`."""
+        snapshots.delete_here(self._service.node, snapshot_id)
+
+    def serve_snapshot(self, context: ports.Context, snapshot_id: str,
+                       connector: ports.Connector) -> dict[str, typing.Any]:
+        """See :func:`cinder_localclone.snapshots.serve_here`."""
+        return snapshots.serve_here(self._service.node, snapshot_id,
+                                    connector)
+
+    def unserve_snapshot(self, context: ports.Context, snapshot_id: str,
+                         connector: ports.Connector | None) -> None:
+        """See :func:`cinder_localclone.snapshots.unserve_here`."""
+        snapshots.unserve_here(self._service.node, snapshot_id, connector)
+
+    def create_from_snapshot(self, context: ports.Context, volume_id: str,
+                             snapshot_id: str, destination: str) -> None:
+        """See :func:`cinder_localclone.births.from_snapshot_here`."""
+        births.from_snapshot_here(
+            self._service.node, self._service.reconciler.context, volume_id,
+            snapshot_id, destination)
+
+    def create_from_volume(self, context: ports.Context, volume_id: str,
+                           source_id: str, destination: str) -> None:
+        """See :func:`cinder_localclone.births.from_volume_here`."""
+        reconciler = self._service.reconciler
+        births.from_volume_here(
+            self._service.node, reconciler.context, volume_id, source_id,
+            destination, reconciler.progress)
 
     def extend(self, context: ports.Context, volume_id: str, size_gib: int
                ) -> None:

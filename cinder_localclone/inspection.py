@@ -13,6 +13,7 @@ from typing import Any
 from typing import TypedDict
 
 from cinder_localclone import hydration
+from cinder_localclone import images
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import state
@@ -69,6 +70,8 @@ def inspect(node: nodes.Node, volume_id: str,
     present = node.stack.survey()
     wanted = {names.metadata_lv(move.shadow_id), move.source_lv,
               move.destination_lv} if move else set()
+    wanted |= {lv.name for lv in present.lvs.values()
+               if names.facts(lv.tags).get('of') == volume_id}
     if volume is not None:
         wanted.add(volume.name)
     for left in node.records.remains_of(volume_id):
@@ -113,16 +116,28 @@ def _lvs_of_remains(move: state.Move, host: str) -> set[str]:
 
 def differences(report: Report, move: state.Move | None,
                 home: str | None, lv: str | None,
-                remains: Sequence[state.Move] = ()) -> list[str]:
+                remains: Sequence[state.Move] = (),
+                snapshots: Sequence[images.Snapshot] = ()) -> list[str]:
     """Where a node is not as the record says, in words. Pure.
 
     :param report: what :func:`inspect` returned there
     :param home: service host of the volume's home; None: it was deleted
     :param lv: name of the LV with the volume's data
     :param remains: the volume's moves that are over but for a clean-up
+    :param snapshots: the volume's snapshots, wherever they are
     """
     return [*_suspended(report), *_by_role(report, move, home, lv),
-            *_not_removed(report, remains)]
+            *_not_removed(report, remains),
+            *_missing_snapshots(report, snapshots)]
+
+
+def _missing_snapshots(report: Report, snapshots: Sequence[images.Snapshot]
+                       ) -> Iterator[str]:
+    for each in snapshots:
+        if (each.node == report['host'] and each.status in (
+                'available', 'backing-up')
+                and each.lv not in _lv_names(report)):
+            yield 'the LV of snapshot %s is missing' % each.id
 
 
 def _not_removed(report: Report, remains: Sequence[state.Move]

@@ -6,6 +6,7 @@ Sizes are bytes. Everything here may raise CommandFailed or CommandTimeout.
 """
 
 from collections.abc import Mapping
+import contextlib
 import socket
 
 from cinder_localclone import exceptions
@@ -82,15 +83,74 @@ class LogicalVolumes:
 
         :raises PoolDoesNotZero: if it would show what others have deleted
         """
-        if self.pool and not reports.zeroes(self.lvs(), self.pool):
-            raise exceptions.PoolDoesNotZero(
-                pool='%s/%s' % (self.group, self.pool), host=self.host)
+        self._check_pool_zeroes()
         what = name, size_bytes, names.tags(volume=volume_id), self.timeout
         created = (lvm.create_thin(self.group, self.pool, *what) if self.pool
                    else lvm.create_thick(self.group, *what))
         if created:
             lvm.flush_pvs(self._groups, self.timeout)
         return created
+
+    def _check_pool_zeroes(self) -> None:
+        if self.pool and not reports.zeroes(self.lvs(), self.pool):
+            raise exceptions.PoolDoesNotZero(
+                pool='%s/%s' % (self.group, self.pool), host=self.host)
+
+    def create_snapshot(self, snapshot_id: str, origin: str,
+                        volume_id: str) -> None:
+        """Take a snapshot of a volume's LV, at this moment.
+
+        It is read-only, and not active until somebody reads it.
+        """
+        self._snapshot(origin, names.snapshot_lv(snapshot_id), False,
+                       names.tags(snapshot=snapshot_id, of=volume_id))
+
+    def create_copy(self, name: str, image: str, size_bytes: int,
+                    volume_id: str) -> None:
+        """Create the LV of a volume with the data of another LV.
+
+        As long as it is tagged :data:`.names.NEWBORN`, nobody was given it.
+
+        :param image: the LV whose data it gets; what it has more is zeros
+        :raises PoolDoesNotZero: if it would show what others have deleted
+        """
+        self._check_pool_zeroes()
+        self._snapshot(image, name, True, [
+            *names.tags(volume=volume_id), names.NEWBORN])
+        if self.lvs()[name].size < size_bytes:
+            lvm.extend(self.group, name, size_bytes, self.timeout)
+            lvm.flush_pvs([self.group], self.timeout)
+
+    def _snapshot(self, origin: str, name: str, writable: bool,
+                  tags: list[str]) -> None:
+        what = (self.group, origin, name, writable, tags, self.timeout)
+        try:
+            if not lvm.create_snapshot(*what):
+                # Of a request that did not end well: LVM may have taken it
+                # later than asked for, or not at all yet.
+                lvm.remove(self.group, name, self.timeout)
+                lvm.create_snapshot(*what)
+        except exceptions.LocalCloneError:
+            with contextlib.suppress(exceptions.LocalCloneError):
+                self.resume(origin)  # else the node's next look does it
+            raise
+        lvm.flush_pvs([self.group], self.timeout)
+
+    def resume(self, name: str) -> bool:
+        """Resume an LV that an LVM command has left suspended."""
+        lv = self.lvs().get(name)
+        if lv is None or not (lv.suspended and lv.number):
+            return False
+        lvm.resume(lv.number, self.timeout)
+        return True
+
+    def accept(self, name: str) -> None:
+        """An LV is not newborn any more."""
+        lvm.remove_tag(self.group, name, names.NEWBORN, self.timeout)
+
+    def deactivate(self, name: str) -> None:
+        """Deactivate an LV that nothing has open."""
+        lvm.deactivate(self.group, name, self.timeout)
 
     def extend_lv(self, name: str, size_bytes: int) -> bool:
         """Extend the LV of a volume; what is new of it reads as zeros.

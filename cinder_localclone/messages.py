@@ -74,6 +74,22 @@ DETAILS = {
         'extend it; the volume is unchanged.')),
     'NOT_EXTENDED': ('LC19', _(
         'The volume could not be extended; its data is unchanged.')),
+    'CREATE_FAILED': ('LC20', _(
+        'It could not be created; what it was to be made of is unchanged.')),
+    'BEING_COPIED': ('LC21', _(
+        'The volume is still being copied to the host that it was moved to; '
+        'try again when that has ended.')),
+    'NEEDS_THIN': ('LC22', _(
+        'This storage does not offer snapshots and clones of volumes.')),
+    'POOL_FULL': ('LC23', _(
+        'The storage of the host that the volume is on is too full for '
+        'snapshots and clones.')),
+    'FOREIGN_IMAGE': ('LC24', _(
+        'This storage cannot make a volume of that snapshot or volume, which '
+        'is on another one.')),
+    'SNAPSHOT_UNREACHABLE': ('LC25', _(
+        'The volume service of the host that the snapshot is on does not '
+        'answer; try again when that host is back.')),
 }
 
 
@@ -91,19 +107,22 @@ def load(_extension_manager) -> None:
 
 def tell_owner(context, volume_id: str, error: Exception,
                action: tuple[str, str] = message_field.Action.ATTACH_VOLUME,
-               otherwise: str = 'FAILED') -> None:
+               otherwise: str = 'FAILED',
+               resource: str = message_field.Resource.VOLUME) -> None:
     """Record for the volume's owner why something was not done.
 
     :param context: the request context of the owner
     :param action: what was not done
     :param otherwise: which of :data:`DETAILS` says so, if the error has none
         that is more precise
+    :param resource: what it was to be done to, if not to a volume; the id is
+        that one's
     """
     key = getattr(error, 'user_message', 'FAILED')
     if key == 'FAILED':
         key = otherwise
-    api.API().create(context, action, resource_uuid=volume_id,
-                     detail=DETAILS[key])
+    api.API().create(context, action, resource_type=resource,
+                     resource_uuid=volume_id, detail=DETAILS[key])
 
 
 register()

@@ -20,6 +20,9 @@ _EXPORT = re.compile(r'\S*(localclone-%s|volume-%s-[0-9a-f]{8})' % (
 #: LVM tag of a metadata LV whose first block was zeroed. dm-clone trusts
 #: whatever it finds there, so this must happen once and never again.
 METADATA_READY = 'localclone.ready'
+#: LVM tag of a volume's LV that was made of an image, until Cinder has taken
+#: the volume: before that nobody was given it.
+NEWBORN = 'localclone.newborn'
 
 
 def tags(**facts: object) -> list[str]:
@@ -70,6 +73,11 @@ def absent_source(shadow_id: str) -> str:
 def metadata_lv(shadow_id: str) -> str:
     """The LV that remembers which regions of a move are local."""
     return 'localclone-meta-%s' % shadow_id
+
+
+def snapshot_lv(snapshot_id: str) -> str:
+    """The LV of a snapshot. ("snapshot..." is reserved by LVM.)"""
+    return '_snapshot-%s' % snapshot_id
 
 
 def lv_path(group: str, lv: str) -> str:

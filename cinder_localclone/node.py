@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 
 from cinder_localclone import ports
+from cinder_localclone import record_ports
 from cinder_localclone import state
 
 #: The name of the lock around free space, beside those of volumes.
@@ -27,7 +28,8 @@ class Node:
     """
 
     host: str
-    records: ports.Records
+    records: record_ports.Records
+    snapshots: record_ports.SnapshotRecords
     stack: ports.Stack
     exports: ports.Exports
     sessions: ports.Sessions

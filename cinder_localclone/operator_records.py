@@ -9,9 +9,10 @@ from cinder import objects
 from cinder_localclone import exceptions
 from cinder_localclone import ports
 from cinder_localclone import records
+from cinder_localclone import snapshot_records
 
 
-class OperatorRecords(records.Records):
+class OperatorRecords(snapshot_records.SnapshotRecords):
     """The records; and what is needed to forget a node."""
 
     def give_up(self, volume: ports.Volume, heir: str) -> None:

@@ -66,6 +66,11 @@ localclone_opts = [
         help='Seconds that a request waits for other work on the same '
              'volume to end.'),
     cfg.IntOpt(
+        'localclone_snapshot_wait', default=300, min=0, max=86400,
+        help='Seconds that a snapshot or a clone of a volume waits for the '
+             'volume to be copied to its new home. Then it fails. What is '
+             'captured is the moment when the wait ends.'),
+    cfg.IntOpt(
         'localclone_source_timeout', default=86400, min=30, max=2147483,
         help='How long (in seconds) reads of data that is not copied yet '
              'wait for an unreachable source before the guest gets an I/O '

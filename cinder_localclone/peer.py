@@ -29,7 +29,7 @@ LOG = logging.getLogger(__name__)
 
 TOPIC = 'cinder-localclone'
 NAMESPACE = 'localclone'
-VERSION = '1.3'
+VERSION = '1.4'
 #: How often sending is tried again while the bus is away. By default that
 #: goes on until it is back, whatever the time limit of a call.
 RESENDS = 2
@@ -74,6 +74,16 @@ METHODS = {
     'initialize_connection': Method('initialize_connection', limit=_twice),
     'terminate_connection': Method('terminate_connection'),
     'delete': Method('delete', '1.2', expected=(exception.VolumeIsBusy,)),
+    'create_snapshot': Method('create_snapshot', '1.4',
+                              expected=(exceptions.BeingCopied,)),
+    'delete_snapshot': Method('delete_snapshot', '1.4', _prompt,
+                              (exceptions.Busy,)),
+    'serve_snapshot': Method('serve_snapshot', '1.4'),
+    'unserve_snapshot': Method('unserve_snapshot', '1.4'),
+    # The volume may have to move afterwards.
+    'create_from_snapshot': Method('create_from_snapshot', '1.4', _twice),
+    'create_from_volume': Method('create_from_volume', '1.4', _twice,
+                                 expected=(exceptions.BeingCopied,)),
     'extend': Method('extend', '1.3'),
     'troubles': Method('troubles', '1.3', _prompt),
     'inspect': Method('inspect', '1.1', _prompt),

@@ -20,84 +20,20 @@ from cinder_localclone import survey as surveys
 Context: typing.TypeAlias = typing.Any
 #: A volume with its attachments (``cinder.objects.Volume``).
 Volume: typing.TypeAlias = typing.Any
+#: A snapshot (``cinder.objects.Snapshot``).
+Snapshot: typing.TypeAlias = typing.Any
 #: What os-brick says of a host: host, ip, initiator and more.
 Connector: typing.TypeAlias = dict[str, typing.Any]
-
-
-class Services(typing.Protocol):
-    """Which volume services there are."""
-
-    def services(self) -> dict[str, bool]:
-        """All volume services: host and whether it is alive."""
-
-
-class Records(typing.Protocol):
-    """Volumes and moves, as Cinder's database has them.
-
-    What changes a move compares first and raises StaleMove if another
-    service was first; see :class:`cinder_localclone.records.Records`.
-    """
-
-    def volume(self, volume_id: str) -> Volume | None:
-        """A volume with its attachments; None if it is gone."""
-
-    def volumes_of(self, host: str) -> list[Volume]:
-        """All visible volumes whose home is a service host."""
-
-    def move_of(self, volume_id: str) -> state.Move | None:
-        """The move of a volume that is not over, if it has one."""
-
-    def remains_of(self, volume_id: str) -> list[state.Move]:
-        """The moves of a volume that are over but for a clean-up."""
-
-    def get_move(self, shadow_id: str) -> state.Move | None:
-        """The move with this shadow."""
-
-    def is_move(self, shadow_id: str) -> bool:
-        """Whether there is such a move, readable or not."""
-
-    def moves_of(self, host: str) -> list[state.Move]:
-        """All moves from or to a service host, remains among them.
-
-        Remains are those to be cleaned up there, and those of volumes that
-        are there now.
-        """
-
-    def begin(self, volume: Volume, host: str, event: state.Event,
-              geometry: state.Geometry, locate: Callable[[str], str],
-              auth: str, initiator: str) -> state.Move:
-        """Record the intent to move a volume."""
-
-    def advance(self, move: state.Move, event: state.Event) -> state.Move:
-        """Enter the phase that follows an event."""
-
-    def commit(self, move: state.Move) -> state.Move:
-        """Swap the identities of volume and shadow."""
-
-    def roll_back(self, move: state.Move) -> state.Move:
-        """Swap the identities back and enter ``rolling-back``."""
-
-    def finish(self, move: state.Move, event: state.Event) -> None:
-        """Forget a move."""
-
-    def drop_live_attachment(self, volume_id: str, host: str | None) -> None:
-        """Remove the attachment of a live migration that was refused."""
-
-
-class OperatorRecords(Records, typing.Protocol):
-    """What forgetting a node changes besides."""
-
-    def give_up(self, volume: Volume, heir: str) -> None:
-        """A volume whose data is lost gets another home, to be deleted."""
-
-    def forget_service(self, host: str) -> bool:
-        """A volume service is not expected any more."""
 
 
 class Stack(typing.Protocol):
     """The block stack of this node; see :mod:`cinder_localclone.stack`."""
 
     group: str
+
+    @property
+    def pool(self) -> str | None:
+        """The thin pool of the volumes; None for thick ones."""
 
     def survey(self) -> surveys.Survey:
         """What LVM and device-mapper show at this moment."""
@@ -120,11 +56,31 @@ class Stack(typing.Protocol):
     def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:
         """Create the LV of a volume."""
 
+    def create_snapshot(self, snapshot_id: str, origin: str,
+                        volume_id: str) -> None:
+        """Take a snapshot of a volume's LV, at this moment."""
+
+    def create_copy(self, name: str, image: str, size_bytes: int,
+                    volume_id: str) -> None:
+        """Create the LV of a volume with the data of another LV."""
+
+    def accept(self, name: str) -> None:
+        """An LV is not newborn any more."""
+
+    def resume(self, name: str) -> bool:
+        """Resume an LV that an LVM command has left suspended."""
+
+    def pool_usage(self) -> tuple[float, float]:
+        """Percent of the thin pool's data and metadata in use."""
+
     def extend_lv(self, name: str, size_bytes: int) -> bool:
         """Extend the LV of a volume; what is new reads as zeros."""
 
     def activate(self, name: str) -> bool:
         """Activate an LV; one that is gone is left alone."""
+
+    def deactivate(self, name: str) -> None:
+        """Deactivate an LV that nothing has open."""
 
     def remove_lv(self, name: str) -> bool:
         """Remove an LV."""
@@ -154,8 +110,12 @@ class Stack(typing.Protocol):
     def ensure_handle_on_clone(self, move: state.Move) -> bool:
         """The handle maps to the clone of a move."""
 
+    def ensure_handle_on_snapshot(self, snapshot_id: str,
+                                  size_bytes: int) -> bool:
+        """The handle of a snapshot, which can only be read."""
+
     def remove_handle(self, volume_id: str) -> bool:
-        """Remove the handle of a volume."""
+        """Remove the handle of a volume, or of a snapshot."""
 
     def read_head(self, volume_id: str) -> None:
         """Prove that a handle can be read."""
@@ -185,9 +145,15 @@ class Exports(typing.Protocol):
     def withdraw_strays(self, wanted: Callable[[str], bool]) -> list[str]:
         """Stop serving the sources of moves that are over."""
 
-    def offer_volume(self, volume_id: str, initiator: str,
-                     auth: str) -> dict[str, typing.Any]:
-        """Serve a volume to a host without this backend."""
+    def offer_volume(self, volume_id: str, initiator: str, auth: str,
+                     readonly: bool = False) -> dict[str, typing.Any]:
+        """Serve a volume, or a snapshot, to a host without this backend."""
+
+    def note_offered(self, snapshot_id: str) -> None:
+        """A snapshot is about to be offered to somebody."""
+
+    def was_offered(self, snapshot_id: str) -> bool:
+        """Whether that was a moment ago."""
 
     def offer_again(self, volume_id: str, initiator: str,
                     properties: Mapping[str, typing.Any]) -> bool:
@@ -274,6 +240,41 @@ class Peers(typing.Protocol):
         """Have the volume's home delete it, which may take its time.
 
         :raises VolumeIsBusy: if something uses it there
+        """
+
+    def create_snapshot(self, context: Context, host: str, snapshot_id: str
+                        ) -> None:
+        """Have the volume's home take a snapshot of it.
+
+        :raises BeingCopied: if the volume is not all there yet
+        """
+
+    def delete_snapshot(self, context: Context, host: str, snapshot_id: str
+                        ) -> None:
+        """Have the node that has a snapshot remove it."""
+
+    def serve_snapshot(self, context: Context, host: str, snapshot_id: str,
+                       connector: Connector) -> dict[str, typing.Any]:
+        """Have the node that has a snapshot serve it, to be read."""
+
+    def unserve_snapshot(self, context: Context, host: str, snapshot_id: str,
+                         connector: Connector | None) -> None:
+        """Have it end that."""
+
+    def create_from_snapshot(self, context: Context, host: str,
+                             volume_id: str, snapshot_id: str,
+                             destination: str) -> None:
+        """Have the node that has a snapshot make a volume of it.
+
+        :param destination: where the volume moves then; '': nowhere
+        """
+
+    def create_from_volume(self, context: Context, host: str,
+                           volume_id: str, source_id: str, destination: str
+                           ) -> None:
+        """Have a volume's home make another of it, in the same way.
+
+        :raises BeingCopied: if the volume is not all there yet
         """
 
     def extend(self, context: Context, host: str, volume_id: str,

@@ -13,6 +13,7 @@ from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
+from cinder_localclone import births
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
@@ -25,6 +26,7 @@ from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import records
 from cinder_localclone import served
+from cinder_localclone import snapshots
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone import wake
@@ -334,8 +336,15 @@ class Reconciler:
                 self._attempt(volume_id)
         # It may hang; and an export keeps a stray handle open.
         self.node.exports.withdraw_strays(self.node.records.is_move)
-        self._attempt_all(survey.volumes_above(self.node.stack.group)
-                          - set(home) - waiting)
+        group = self.node.stack.group
+        self._attempt_all(survey.volumes_above(group) - set(home) - waiting
+                          - set(survey.snapshots(group)))
+        for look in (snapshots.look, births.look):
+            try:
+                look(self.node, survey)
+            except Exception:  # stops neither the other nor the moves
+                LOG.exception('A look at snapshots and new volumes failed, '
+                              'will retry.')
         if moves:
             self._attempt_all(waiting)
 

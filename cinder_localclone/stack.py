@@ -231,6 +231,30 @@ class Stack(logical_volumes.LogicalVolumes):
                 _length(present, move.volume_id, move.volume_bytes),
                 names.lv_path(self.group, move.destination_lv)))
 
+    def ensure_handle_on_snapshot(self, snapshot_id: str,
+                                  size_bytes: int) -> bool:
+        """The handle of a snapshot, which can only be read.
+
+        :raises MissingData: if there is no LV
+        """
+        lv = names.snapshot_lv(snapshot_id)
+        present = self.survey()
+        if present.handle_is_on_lv(snapshot_id, lv):
+            return self._mend_path(snapshot_id)
+        if lv not in present.lvs:
+            raise exceptions.MissingData(
+                what='Logical volume %s' % lv, volume=snapshot_id,
+                host=self.host)
+        self.remove_handle(snapshot_id)  # one that is on nothing usable
+        self._activate(present.lvs[lv])
+        name = names.handle(snapshot_id)
+        devicemapper.create(
+            name, names.device_uuid(name), tables.linear(
+                size_bytes // state.SECTOR, names.lv_path(self.group, lv)),
+            self.timeout, readonly=True)
+        self._mend_path(snapshot_id)
+        return True
+
     def _ensure_handle(self, devices: Mapping[str, tables.Device],
                        volume_id: str, table: str) -> bool:
         name = names.handle(volume_id)

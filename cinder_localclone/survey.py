@@ -32,6 +32,19 @@ class Survey:
         """The metadata LV of a move, if it is here."""
         return self.lvs.get(names.metadata_lv(shadow_id))
 
+    def snapshots(self, group: str) -> dict[str, reports.LogicalVolume]:
+        """The LVs of snapshots in a group, by the snapshots' ids."""
+        found = {names.facts(lv.tags).get('snapshot', ''): lv
+                 for lv in self.lvs.values() if lv.group == group}
+        return {key: lv for key, lv in found.items()
+                if lv.name == names.snapshot_lv(key)}
+
+    def newborns(self, group: str) -> dict[str, reports.LogicalVolume]:
+        """The LVs in a group that nobody was given yet, by volume id."""
+        return {names.facts(lv.tags).get('volume', ''): lv
+                for lv in self.lvs.values()
+                if lv.group == group and names.NEWBORN in lv.tags}
+
     def handle_is_on_lv(self, volume_id: str, lv: str, size: int = 0
                         ) -> bool:
         """Whether a volume's handle is usable and maps to this very LV.

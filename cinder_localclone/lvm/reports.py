@@ -23,6 +23,7 @@ class LogicalVolume:
     :param thin: whether it is a thin volume (not whether it is a pool)
     :param zeroes: whether a thin pool zeroes blocks it hands out
     :param allocated: bytes that a thin volume, or thin pool, uses
+    :param suspended: whether its device is: nobody can read or write it
     """
 
     group: str
@@ -33,6 +34,7 @@ class LogicalVolume:
     thin: bool = False
     zeroes: bool = False
     allocated: int = 0
+    suspended: bool = False
 
     @property
     def shown(self) -> int:
@@ -88,7 +90,7 @@ class Capacity:
 
     :param total: bytes in all
     :param free: bytes that nothing is written to yet
-    :param provisioned: bytes promised to volumes
+    :param provisioned: bytes promised to volumes and snapshots
     :param volumes: how many volumes there are
     """
 
@@ -127,8 +129,9 @@ def capacity(lvs: Mapping[str, LogicalVolume], name: str, group: Group,
     total, free = group.size, group.free
     if pool:
         total, free = lvs[pool].size, lvs[pool].size - lvs[pool].allocated
+    snapshots = [lv for lv in volumes if 'snapshot' in names.facts(lv.tags)]
     return Capacity(total, free, sum(lv.size for lv in volumes),
-                    len(volumes))
+                    len(volumes) - len(snapshots))
 
 
 def parse_volumes(text: str) -> dict[str, LogicalVolume]:
@@ -141,6 +144,7 @@ def parse_volumes(text: str) -> dict[str, LogicalVolume]:
         thin=row['lv_attr'].startswith('V'), zeroes=row['zero'] == 'zero',
         allocated=int(int(row['lv_size']) * _percent(
             row['data_percent']) / 100),
+        suspended=row['lv_attr'][4:5] in ('s', 'S'),
     ) for row in _rows(text, 'lv')}
 
 

@@ -41,11 +41,13 @@ def survey(timeout: float) -> tuple[str, str]:
 
 
 @privileged.entrypoint
-def create(name: str, uuid: str, table: str, timeout: float) -> None:
+def create(name: str, uuid: str, table: str, timeout: float,
+           readonly: bool = False) -> None:
     """Create a device with its first table, and activate it."""
     privileged.require(names.is_device(name), name)
     privileged.require(uuid == names.device_uuid(name), uuid)
-    _load('create', name, '--uuid', uuid, table=table, timeout=timeout)
+    _load('create', name, '--uuid', uuid, *['--readonly'] * readonly,
+          table=table, timeout=timeout)
 
 
 def _load(*command: str, table: str, timeout: float) -> None:

@@ -206,7 +206,8 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
         if store:
             _remove_with_targets(store)  # it is not this device
         _remove_empty_backstores()
-        store = rtslib_fb.BlockStorageObject(name, dev=device, wwn=serial)
+        store = rtslib_fb.BlockStorageObject(
+            name, dev=device, wwn=serial, readonly=sysfs.is_readonly(device))
     _remove(_target(rtslib_fb, iqn), None)
     try:
         # Before Linux 6.0 only a new store looks at its device.

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """LVM commands that Cinder's brick has no method for, and its reports.
 
-Options: lvcreate(8), lvchange(8), lvremove(8), lvmreport(7), lvm.conf(5).
-Sizes are bytes, time limits seconds. Each raises CommandFailed or
-CommandTimeout.
+Options: lvcreate(8), lvchange(8), lvextend(8), lvremove(8), lvmreport(7),
+lvm.conf(5). Sizes are bytes, time limits seconds. Each raises CommandFailed
+or CommandTimeout.
+
+What changes anything is never killed: a snapshot that is killed halfway
+leaves its origin suspended, with the guest above it, or a thin pool in which
+nothing can be changed any more (measured with LVM 2.03.16). LVM puts SIGTERM
+off for those moments.
 """
 
 from cinder_localclone import names
@@ -12,6 +17,10 @@ from cinder_localclone.privileged import process
 
 _RETRY = 'activation { retry_deactivation = 1 }'
 _JSON = ('--reportformat', 'json', '--units', 'b', '--nosuffix')
+#: Seconds more for what was asked to end.
+GRACE = 60
+#: What LVM says of an LV that is to be created and is there.
+_EXISTS = 'already exists in volume group'
 
 
 @privileged.entrypoint
@@ -39,9 +48,9 @@ def create_thin(group: str, pool: str, name: str, size: int,
     :returns: False if there is such an LV
     """
     return process.run_unless(
-        'already exists in volume group', 'lvcreate', '--yes',
-        '--wipesignatures', 'n', '-V', '%db' % size, '-T',
-        '%s/%s' % (group, pool), '-n', name, *_tagged(tags), timeout=timeout)
+        _EXISTS, 'lvcreate', '--yes', '--wipesignatures', 'n', '-V',
+        '%db' % size, '-T', '%s/%s' % (group, pool), '-n', name,
+        *_tagged(tags), timeout=timeout, grace=GRACE)
 
 
 @privileged.entrypoint
@@ -53,9 +62,40 @@ def create_thick(group: str, name: str, size: int, tags: list[str],
     :returns: False if there is such an LV
     """
     return process.run_unless(
-        'already exists in volume group', 'lvcreate', '--yes',
-        '--wipesignatures', 'n', '--zero', 'n', '-L', '%db' % size, '-n',
-        name, *_tagged(tags), group, timeout=timeout)
+        _EXISTS, 'lvcreate', '--yes', '--wipesignatures', 'n', '--zero', 'n',
+        '-L', '%db' % size, '-n', name, *_tagged(tags), group,
+        timeout=timeout, grace=GRACE)
+
+
+@privileged.entrypoint
+def create_snapshot(group: str, origin: str, name: str, writable: bool,
+                    tags: list[str], timeout: float) -> bool:
+    """Take a snapshot of a thin LV: another thin LV, as large.
+
+    It gets none of the origin's tags, and lives on without it. While it is
+    taken LVM suspends the origin for a moment; what was written past the page
+    cache before is in it.
+
+    :param writable: active then, and after a reboot; one that is not is
+        read-only, and inactive until :func:`activate`
+    :returns: False if there is such an LV, of whatever
+    """
+    return process.run_unless(
+        _EXISTS, 'lvcreate', '--yes', '--snapshot', '--permission',
+        *(('rw', '--setactivationskip', 'n') if writable else
+          ('r', '--setactivationskip', 'y')),
+        '-n', name, *_tagged(tags), '%s/%s' % (group, origin),
+        timeout=timeout, grace=GRACE)
+
+
+@privileged.entrypoint
+def extend(group: str, name: str, size: int, timeout: float) -> None:
+    """Make an LV larger; what a thin one gets reads as zeros.
+
+    :param size: bytes; LVM rounds up to whole extents
+    """
+    process.run('lvextend', '-L', '%db' % size, '%s/%s' % (group, name),
+                timeout=timeout, grace=GRACE)
 
 
 @privileged.entrypoint
@@ -80,31 +120,28 @@ def _tagged(tags: list[str]) -> list[str]:
 def activate(group: str, name: str, timeout: float) -> None:
     """Activate an LV, one that is skipped at boot (-K), too."""
     process.run('lvchange', '-ay', '-K', '%s/%s' % (group, name),
-                timeout=timeout)
+                timeout=timeout, grace=GRACE)
+
+
+@privileged.entrypoint
+def deactivate(group: str, name: str, timeout: float) -> None:
+    """Deactivate an LV that nothing has open."""
+    process.run('lvchange', '-an', '--config', _RETRY,
+                '%s/%s' % (group, name), timeout=timeout, grace=GRACE)
 
 
 @privileged.entrypoint
 def add_tag(group: str, name: str, tag: str, timeout: float) -> None:
     """Tag an LV; one that has the tag keeps it."""
     process.run('lvchange', '--addtag', tag, '%s/%s' % (group, name),
-                timeout=timeout)
+                timeout=timeout, grace=GRACE)
 
 
 @privileged.entrypoint
 def remove_tag(group: str, name: str, tag: str, timeout: float) -> None:
-    """Take a tag from an LV."""
+    """Take a tag off an LV."""
     process.run('lvchange', '--deltag', tag, '%s/%s' % (group, name),
-                timeout=timeout)
-
-
-@privileged.entrypoint
-def extend(group: str, name: str, size: int, timeout: float) -> None:
-    """Extend an LV, active or not.
-
-    :param size: bytes; LVM rounds up to whole extents
-    """
-    process.run('lvextend', '-L', '%db' % size, '%s/%s' % (group, name),
-                timeout=timeout)
+                timeout=timeout, grace=GRACE)
 
 
 @privileged.entrypoint
@@ -134,4 +171,15 @@ def remove(group: str, name: str, timeout: float) -> bool:
     """
     return process.run_unless(
         'Failed to find logical volume', 'lvremove', '--force', '--config',
-        _RETRY, '%s/%s' % (group, name), timeout=timeout)
+        _RETRY, '%s/%s' % (group, name), timeout=timeout, grace=GRACE)
+
+
+@privileged.entrypoint
+def resume(number: str, timeout: float) -> None:
+    """Resume the device of an LV that something has left suspended.
+
+    :param number: its ``major:minor``
+    """
+    major, minor = number.split(':')
+    process.run('dmsetup', 'resume', '-j', major, '-m', minor,
+                timeout=timeout)

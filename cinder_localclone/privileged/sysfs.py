@@ -46,6 +46,12 @@ def mapped_device(name: str) -> str:
     return ''
 
 
+def is_readonly(path: str) -> bool:
+    """Whether nobody can open the block device at a path for writing."""
+    return _text('block', os.path.basename(os.path.realpath(path)),
+                 'ro') == '1'
+
+
 def _text(*entry: str) -> str:
     try:
         with open(os.path.join(ROOT, *entry)) as file:

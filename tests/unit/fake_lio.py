@@ -48,12 +48,13 @@ class Lio:
                 return (each for each in list(lio.stores))
 
         class BlockStorageObject(Named):
-            def __init__(self, name, dev, wwn):
+            def __init__(self, name, dev, wwn, readonly=False):
                 lio._step('store')
                 lio._require(not any(name == each.name or dev ==
                                      each.udev_path for each in lio.stores),
                              'device is in use')
                 self.name, self.udev_path, self.wwn = name, dev, wwn
+                self.readonly = readonly
                 self.attributes = {'emulate_tpu': '0'}
                 lio.stores.append(self)
 

@@ -71,7 +71,8 @@ class Base(test.TestCase):
     def driver(self, host):
         """The driver of a node, on real records and nothing else."""
         node = nodes.Node(
-            host=host, records=self.records, stack=mock.MagicMock(),
+            host=host, records=self.records, snapshots=mock.MagicMock(),
+            stack=mock.MagicMock(),
             exports=mock.MagicMock(), sessions=mock.MagicMock(),
             peers=mock.MagicMock(), geometry=GEOMETRY,
             lock=lambda name: contextlib.nullcontext(),

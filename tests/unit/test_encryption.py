@@ -56,6 +56,7 @@ class EncryptedTypeTest(test.TestCase):
         self.assertEqual([], self.node.mock_calls)
         self.api.create.assert_called_once_with(
             self.owner, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
+            resource_type=message_field.Resource.VOLUME,
             resource_uuid=volume.id, detail=messages.DETAILS['ENCRYPTED'])
 
     @ddt.data({}, {'encryption_key_id': fake.ENCRYPTION_KEY_ID},

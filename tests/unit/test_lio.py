@@ -87,6 +87,13 @@ class ForeignTest(Case):
 @ddt.ddt
 class ExportTest(Case):
 
+    @ddt.data('0', '1')
+    def test_a_device_that_can_only_be_read_is_opened_so(self, readonly):
+        (self.root / 'block' / STORE / 'ro').write_text(readonly + '\n')
+        export(readonly=True)
+        store, = self.lio.stores
+        self.assertIs(readonly == '1', store.readonly)
+
     def test_to_one_initiator_with_chap(self):
         self.assertTrue(export())
         target, = self.lio.targets

@@ -55,15 +55,44 @@ class LvmTest(commands.Case):
 
     def test_activate_and_tag(self):
         lvm.activate('g', 'v', 30)
+        lvm.deactivate('g', 'v', 30)
         lvm.add_tag('g', 'v', 'localclone.ready', 30)
-        lvm.remove_tag('g', 'v', 'localclone.ready', 30)
-        self.assertRan('lvchange -ay -K g/v',
+        lvm.remove_tag('g', 'v', 'localclone.newborn', 30)
+        self.assertRan('lvchange -ay -K g/v', "lvchange -an --config "
+                       "'activation { retry_deactivation = 1 }' g/v",
                        'lvchange --addtag localclone.ready g/v',
-                       'lvchange --deltag localclone.ready g/v')
+                       'lvchange --deltag localclone.newborn g/v')
 
-    def test_extend(self):
-        lvm.extend('g', 'v', 1 << 30, 30)
-        self.assertRan('lvextend -L 1073741824b g/v')
+    def snapshot(self, writable):
+        return lvm.create_snapshot('g', 'v', '_s', writable, ['a', 'b=c'], 30)
+
+    def test_snapshot(self):
+        for writable in (False, True):
+            self.assertTrue(self.snapshot(writable))
+        begin = 'lvcreate --yes --snapshot --permission '
+        end = '-n _s --addtag a --addtag b=c g/v'
+        # No size: with one it would be no thin snapshot.
+        self.assertRan(begin + 'r --setactivationskip y ' + end,
+                       begin + 'rw --setactivationskip n ' + end)
+        self.commands.answer('lvcreate', code=5, err=EXISTS)
+        self.assertFalse(self.snapshot(True))
+
+    def test_extend_and_resume(self):
+        lvm.extend('g', 'v', 2 << 30, 30)
+        lvm.resume('253:5', 30)
+        self.assertRan('lvextend -L 2147483648b g/v',
+                       'dmsetup resume -j 253 -m 5')
+
+    def test_what_changes_anything_is_never_killed(self):
+        for change in (self.thin, self.thick, lambda: self.snapshot(True),
+                       lambda: lvm.extend('g', 'v', 1, 30),
+                       lambda: lvm.activate('g', 'v', 30),
+                       lambda: lvm.deactivate('g', 'v', 30),
+                       lambda: lvm.add_tag('g', 'v', 't', 30),
+                       lambda: lvm.remove_tag('g', 'v', 't', 30),
+                       lambda: lvm.remove('g', 'v', 30)):
+            change()
+        self.assertEqual({60}, set(self.commands.graces))
 
     def zero(self, start):
         lvm.zero('g', 'v', start, 4096, 30)

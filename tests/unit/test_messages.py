@@ -34,12 +34,21 @@ FROZEN = {
     'LC17': ('ENCRYPTED', '75c3de'),
     'LC18': ('NO_SPACE_TO_EXTEND', '2f2529'),
     'LC19': ('NOT_EXTENDED', 'ab301f'),
+    'LC20': ('CREATE_FAILED', 'fa207d'),
+    'LC21': ('BEING_COPIED', '8b75a9'),
+    'LC22': ('NEEDS_THIN', '07f185'),
+    'LC23': ('POOL_FULL', 'ca5767'),
+    'LC24': ('FOREIGN_IMAGE', '4aebe2'),
+    'LC25': ('SNAPSHOT_UNREACHABLE', '252270'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
 TOLD = {
+    'BeingCopied': 'LC21', 'BirthFailed': 'LC20',
     'CloneFailed': 'LC15', 'Busy': 'LC07', 'CommandTimeout': 'LC09',
     'DestinationWritten': 'LC16', 'EncryptionUnsupported': 'LC17',
+    'ForeignImage': 'LC24', 'NeedsThin': 'LC22', 'PoolFull': 'LC23',
+    'TooLate': 'LC20',
     'InvalidTransition': 'LC07',
     'LoginFailed': 'LC12', 'MetadataLost': 'LC14',
     'MetadataTooSmall': 'LC13', 'MissingData': 'LC08',
@@ -99,6 +108,10 @@ class ErrorsTest(testtools.TestCase):
     @ddt.data(('prepare', 'PEER_UNREACHABLE'),
               ('heartbeat', 'PEER_UNREACHABLE'),
               ('initialize_connection', 'HOME_UNREACHABLE'),
+              ('create_snapshot', 'HOME_UNREACHABLE'),
+              ('create_from_volume', 'HOME_UNREACHABLE'),
+              ('create_from_snapshot', 'SNAPSHOT_UNREACHABLE'),
+              ('serve_snapshot', 'SNAPSHOT_UNREACHABLE'),
               ('terminate_connection', 'HOME_UNREACHABLE'))
     @ddt.unpack
     def test_owner_reads_which_host_does_not_answer(self, method, key):

@@ -149,8 +149,16 @@ class TableTest(testtools.TestCase):
             'prepare': ('1.0', ('shadow_id', 'nonce')),
             'converge': ('1.0', ('volume_id',)),
             'initialize_connection': ('1.0', ('volume_id', 'connector')),
+            'serve_snapshot': ('1.4', ('snapshot_id', 'connector')),
+            'unserve_snapshot': ('1.4', ('snapshot_id', 'connector')),
             'terminate_connection': ('1.0', ('volume_id', 'connector')),
+            'create_from_snapshot': (
+                '1.4', ('volume_id', 'snapshot_id', 'destination')),
+            'create_from_volume': (
+                '1.4', ('volume_id', 'source_id', 'destination')),
+            'create_snapshot': ('1.4', ('snapshot_id',)),
             'delete': ('1.2', ('volume_id',)),
+            'delete_snapshot': ('1.4', ('snapshot_id',)),
             'extend': ('1.3', ('volume_id', 'size_gib')),
             'troubles': ('1.3', ()),
             'inspect': ('1.1', ('volume_id',)),

@@ -23,8 +23,9 @@ ENTRY_POINTS = {
               'known_portal', 'login',
               'record_target', 'set_recovery_timeout'},
     'lio': {'export', 'unexport'},
-    'lvm': {'activate', 'add_tag', 'create_thick', 'create_thin', 'extend',
-            'flush_pvs', 'free', 'remove', 'remove_tag', 'volumes', 'zero'},
+    'lvm': {'activate', 'add_tag', 'create_snapshot', 'create_thick',
+            'create_thin', 'deactivate', 'extend', 'flush_pvs', 'free',
+            'remove', 'remove_tag', 'resume', 'volumes', 'zero'},
     'process': set(),
     'sysfs': set(),
 }

@@ -62,6 +62,11 @@ class RunTest(ProcessTest):
 
 class TimeLimitTest(ProcessTest):
 
+    def setUp(self):
+        super().setUp()
+        self.mark = os.path.join(
+            self.useFixture(fixtures.TempDir()).path, 'mark')
+
     def test_all_that_the_command_started_is_killed(self):
         pids = os.path.join(self.useFixture(fixtures.TempDir()).path, 'pids')
         began = time.monotonic()
@@ -75,7 +80,7 @@ class TimeLimitTest(ProcessTest):
                 self.assertTrue(_ends(int(pid)), pid)
 
     def test_what_cannot_be_killed_is_left_behind(self):
-        hangs = mock.Mock(pid=4711)
+        hangs = mock.Mock(pid=4711, returncode=None)
         hangs.communicate.side_effect = (
             process.subprocess.TimeoutExpired('dd', 7))
         with mock.patch.object(process.subprocess, 'Popen',
@@ -88,6 +93,29 @@ class TimeLimitTest(ProcessTest):
         kill.assert_called_once_with(4711, process.signal.SIGKILL)
         self.assertEqual([mock.call(None, timeout=7), mock.call(timeout=1)],
                          hangs.communicate.mock_calls)
+
+    def test_what_must_not_be_killed_halfway_is_asked_to_end(self):
+        self.assertEqual('done\n', shell(
+            'trap "" TERM; sleep 1; echo done', timeout=0.3, grace=20))
+        error = self.assertRaises(
+            exceptions.CommandFailed, shell,
+            'trap "" TERM; sleep 1; echo why >&2; exit 5', timeout=0.3,
+            grace=20)
+        self.assertIn('why', str(error))
+        self.assertRaises(exceptions.CommandTimeout, shell, 'sleep 60',
+                          timeout=0.3, grace=20)
+
+    def test_what_does_not_end_when_asked_is_left_to_go_on(self):
+        self.assertRaises(
+            exceptions.CommandTimeout, shell,
+            'trap "" TERM; sleep 1; sleep 1; echo >%s' % self.mark,
+            timeout=0.1, grace=0.1)
+        self.assertFalse(os.path.exists(self.mark))
+        for _attempt in range(200):
+            if os.path.exists(self.mark):
+                return
+            time.sleep(0.05)
+        self.fail('it was killed')
 
 
 class RunUnlessTest(ProcessTest):

@@ -13,22 +13,25 @@ PACKAGE = 'cinder_localclone'
 #: own here is one room; what is in it may import each other.
 ORDER = (
     'cmd',
-    'driver', 'handlers', 'assembly', 'connections',
-    'operations', 'extending', 'deletion', 'reconcile',
+    'driver', 'image_driver', 'handlers', 'assembly', 'connections',
+    'operations', 'extending', 'deletion', 'reconcile', 'births',
+    'snapshots',
     'moves.source', 'moves.destination', 'moves.completion',
     'moves.remains', 'moves.removal', 'moves.checks', 'moves.flow', 'moves',
     'restore', 'repair', 'forgetting', 'inspection', 'wake', 'directory',
     'sessions', 'export', 'stack', 'logical_volumes', 'peer',
-    'operator_records', 'records', 'privileged',
+    'operator_records', 'snapshot_records', 'records', 'privileged',
     'iscsi_target', 'opts', 'messages', 'version',
-    'capabilities', 'node', 'served', 'ports', 'hydration', 'decision',
-    'survey', 'lvm', 'dm', 'names', 'state', 'exceptions',
+    'capabilities', 'node', 'served', 'record_ports', 'ports', 'images',
+    'hydration', 'decision', 'survey', 'lvm', 'dm', 'names', 'state',
+    'exceptions',
 )
 #: These are values and functions of values: they import each other, what is
 #: listed here of the standard library, and nothing else, so nothing that
 #: acts; except for exceptions, whose base is Cinder's.
-PURE = ('capabilities', 'node', 'served', 'ports', 'hydration', 'decision',
-        'survey', 'lvm', 'dm', 'names', 'state', 'exceptions')
+PURE = ('capabilities', 'node', 'served', 'record_ports', 'ports', 'images',
+        'hydration', 'decision', 'survey', 'lvm', 'dm', 'names', 'state',
+        'exceptions')
 HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'functools',
             'hashlib', 'json', 're', 'struct', 'types', 'typing'}
 #: Lines of a module, at most.

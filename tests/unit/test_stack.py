@@ -17,7 +17,8 @@ from cinder_localclone import stack
 from cinder_localclone import state
 
 GIB = 1 << 30
-V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
+V1, SHADOW, SNAPSHOT = (
+    '%08d-0000-4000-8000-000000000000' % n for n in (1, 2, 3))
 MOVE = state.Move(
     V1, SHADOW, state.Token(state.Phase.MIGRATING, 'n',
                             state.Geometry(128, 32, 8)), False, 'a@l', 'b@l',
@@ -247,6 +248,114 @@ class VolumeTest(Case):
         self.assertIs(did, self.stack.activate(name))
         self.assertEqual([mock.call.lvm.activate('g', 'v', 30)] * did,
                          self.ran.mock_calls)
+
+
+@ddt.ddt
+class SnapshotTest(Case):
+
+    def setUp(self):
+        super().setUp()
+        self.lvs(lv('g-pool', zeroes=True), lv('volume-x', '253:5'))
+
+    def test_snapshot(self):
+        self.stack.create_snapshot(SNAPSHOT, 'volume-x', V1)
+        self.assertRan(
+            mock.call.lvm.create_snapshot(
+                'g', 'volume-x', '_snapshot-' + SNAPSHOT, False,
+                ['localclone.snapshot=' + SNAPSHOT,
+                 'localclone.of=' + V1], 30),
+            mock.call.lvm.flush_pvs(['g'], 30))
+
+    @ddt.data((GIB, []), (2 * GIB, ['extend', 'flush_pvs']))
+    @ddt.unpack
+    def test_copy(self, size, more):
+        self.stack.create_copy('volume-x', '_snapshot-y', size, V1)
+        self.assertEqual(['create_snapshot', 'flush_pvs', *more],
+                         self.called())
+        self.assertEqual(
+            mock.call('g', '_snapshot-y', 'volume-x', True,
+                      ['localclone.volume=' + V1, names.NEWBORN], 30),
+            self.ran.lvm.create_snapshot.call_args)
+        if more:
+            self.ran.lvm.extend.assert_called_once_with(
+                'g', 'volume-x', 2 * GIB, 30)
+
+    def test_copy_that_would_show_what_others_have_deleted(self):
+        self.lvs(lv('g-pool'))
+        self.assertRaises(exceptions.PoolDoesNotZero, self.stack.create_copy,
+                          'volume-x', '_snapshot-y', GIB, V1)
+        self.assertRan()
+
+    def test_one_that_did_not_end_well_is_not_taken_for_it(self):
+        self.ran.lvm.create_snapshot.side_effect = [False, True]
+        self.stack.create_snapshot(SNAPSHOT, 'volume-x', V1)
+        self.assertEqual(
+            ['create_snapshot', 'remove', 'create_snapshot', 'flush_pvs'],
+            self.called())
+        self.ran.lvm.remove.assert_called_once_with(
+            'g', '_snapshot-' + SNAPSHOT, 30)
+
+    @ddt.data((True, ['create_snapshot', 'resume']),
+              (False, ['create_snapshot']))
+    @ddt.unpack
+    def test_the_origin_is_not_left_suspended(self, suspended, called):
+        self.lvs(lv('volume-x', '253:5', suspended=suspended))
+        for broken in (None, FAILED):
+            self.ran.reset_mock()
+            self.ran.lvm.create_snapshot.side_effect = FAILED
+            self.ran.lvm.resume.side_effect = broken
+            self.assertRaises(
+                exceptions.CommandFailed, self.stack.create_snapshot,
+                SNAPSHOT, 'volume-x', V1)
+            self.assertEqual(called, self.called())
+        if suspended:
+            self.ran.lvm.resume.assert_called_with('253:5', 30)
+
+    @ddt.data((lv('volume-x', '253:5', suspended=True), True),
+              (lv('volume-x', '253:5'), False),
+              (lv('volume-y', '253:5', suspended=True), False),
+              (lv('volume-x', suspended=True), False))
+    @ddt.unpack
+    def test_resume(self, present, did):
+        self.lvs(present)
+        self.assertIs(did, self.stack.resume('volume-x'))
+        self.assertRan(*[mock.call.lvm.resume('253:5', 30)] * did)
+
+    def test_accept_and_deactivate(self):
+        self.stack.accept('volume-x')
+        self.stack.deactivate('_snapshot-y')
+        self.assertRan(
+            mock.call.lvm.remove_tag('g', 'volume-x', names.NEWBORN, 30),
+            mock.call.lvm.deactivate('g', '_snapshot-y', 30))
+
+    @ddt.data(('', ['remove', 'activate', 'create']),
+              ('253:5', ['remove', 'create']))
+    @ddt.unpack
+    def test_handle(self, number, called):
+        name = names.handle(SNAPSHOT)
+        self.devices()
+        self.lvs(lv('_snapshot-' + SNAPSHOT, number))
+        self.assertTrue(self.stack.ensure_handle_on_snapshot(SNAPSHOT, GIB))
+        self.assertEqual(called, self.called())
+        self.ran.devicemapper.create.assert_called_once_with(
+            name, 'LOCALCLONE-' + name, '0 2097152 linear '
+            '/dev/g/_snapshot-%s 0' % SNAPSHOT, 30, readonly=True)
+        self.ran.devicemapper.mend_path.assert_called_once_with(name)
+
+    def test_handle_that_is_there(self):
+        self.lvs(lv('_snapshot-' + SNAPSHOT, '253:5'))
+        self.devices(device(names.handle(SNAPSHOT), '253:7',
+                            '0 1 linear 253:5 0'))
+        self.assertFalse(self.stack.ensure_handle_on_snapshot(SNAPSHOT, GIB))
+        self.assertRan()
+
+    def test_handle_of_a_snapshot_that_is_gone(self):
+        self.lvs()
+        self.devices()
+        self.assertRaises(
+            exceptions.MissingData, self.stack.ensure_handle_on_snapshot,
+            SNAPSHOT, GIB)
+        self.assertRan()
 
 
 @ddt.ddt

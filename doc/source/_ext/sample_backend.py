@@ -115,6 +115,7 @@ class _Backend:
     records = types.SimpleNamespace(
         services=lambda: {NODE1: True, NODE2: True},
         moves=lambda: list(MOVES.values()), remains_of=lambda volume_id: [],
+        snapshots_of=lambda volume_id: [], snapshots=lambda ids: {},
         moves_of=lambda host: MOVES_OF.get(host, []),
         volumes_of=lambda host: VOLUMES_OF.get(host, []))
     settings = types.SimpleNamespace(

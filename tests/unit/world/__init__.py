@@ -15,6 +15,7 @@ from tests.unit.world.disks import CLEARED
 from tests.unit.world.disks import EMPTY
 from tests.unit.world.disks import GIB
 from tests.unit.world.disks import REGIONS
+from tests.unit.world.disks import ZERO
 from tests.unit.world.effects import Stopped
 from tests.unit.world.flows import plain_run
 from tests.unit.world.flows import remembered
@@ -29,4 +30,4 @@ from tests.unit.world.stack import SimStack
 
 __all__ = ('CLEARED', 'EMPTY', 'GEOMETRY', 'GIB', 'REGIONS', 'SimExports',
            'SimNode', 'SimPeers', 'SimRecords', 'SimSessions', 'SimStack',
-           'Stopped', 'World', 'plain_run', 'remembered')
+           'Stopped', 'World', 'ZERO', 'plain_run', 'remembered')

@@ -74,6 +74,14 @@ class Disk:
     def flush(self, *lvs):
         self._cached = [each for each in self._cached if each[0] not in lvs]
 
+    def flushed(self, lv):
+        """What an LV has without the cache."""
+        regions = list(self.lvs[lv])
+        for each, region, before in reversed(self._cached):
+            if each == lv:
+                regions[region] = before
+        return regions
+
     def lose_power(self):
         """The cache is lost; nothing is active until it is activated."""
         for lv, region, before in reversed(self._cached):

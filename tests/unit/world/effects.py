@@ -12,7 +12,9 @@ UNNOTED = frozenset((
     'volumes_of', 'get_move', 'move_of', 'moves_of', 'remains_of',
     'source_location', 'serving', 'completed_reads', 'remote',
     'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'services',
-    'problem'))
+    'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
+    'newborn', 'zone_of', 'correct_services', 'pool_usage', 'resume',
+    'note_offered', 'was_offered'))
 #: Only with the lock of the volume that the first argument is of. Begin,
 #: advance and offer_volume are not here: with these tests set a scene.
 LOCKED = frozenset((
@@ -22,7 +24,8 @@ LOCKED = frozenset((
     'read_head', 'flush_handle', 'flush_lv', 'clear',
     'offer_source', 'withdraw_source', 'offer_again', 'withdraw_volume',
     'withdraw_unnamed', 'attach', 'detach', 'end_if_down', 'commit',
-    'roll_back', 'finish'))
+    'roll_back', 'finish', 'create_snapshot', 'create_copy', 'accept',
+    'deactivate', 'ensure_handle_on_snapshot', 'locate'))
 ALLOCATING = frozenset(('create_lv', 'create_metadata'))
 
 

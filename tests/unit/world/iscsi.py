@@ -3,9 +3,10 @@
 
 from cinder_localclone import exceptions
 from cinder_localclone import names
+from tests.unit.world import images
 
 
-class SimExports:
+class SimExports(images.SimSnapshotExports):
     def __init__(self, node):
         self.node = node
         self.portal = 'portal of ' + node.host
@@ -45,7 +46,7 @@ class SimExports:
         self.node.remote -= gone
         return bool(gone)
 
-    def offer_volume(self, volume_id, initiator, auth):
+    def offer_volume(self, volume_id, initiator, auth, readonly=False):
         self._insist_handle(volume_id)
         self.node.remote.add((volume_id, initiator))
         self.node.offered.add((volume_id, initiator))

@@ -3,8 +3,6 @@
 
 import contextlib
 import dataclasses
-import types
-import uuid
 
 from cinder_localclone import connections
 from cinder_localclone import directory
@@ -18,6 +16,7 @@ from cinder_localclone import state
 from cinder_localclone import survey
 from tests.unit.world import disks
 from tests.unit.world import effects
+from tests.unit.world import images
 from tests.unit.world import iscsi
 from tests.unit.world import peers
 from tests.unit.world import records
@@ -30,7 +29,7 @@ def lv_kind(name):
     return 'metadata' if names.shadow_of_metadata(name) else 'volume'
 
 
-class World:
+class World(images.WorldImages):
     """The database, the network and the nodes.
 
     :param stop_at: numbers of the moments at which the acting node stops
@@ -51,6 +50,15 @@ class World:
         self.wrongs = []
         self.volumes = {}
         self.shadows = {}
+        #: The thin pool of each node; None: their volumes are thick.
+        self.pool = None
+        #: Rows of snapshots by id, deleted ones too; of deleted volumes.
+        self.snapshots = {}
+        self.deleted = {}
+        #: Snapshots of which a backup is being made.
+        self.read = set()
+        #: Availability zones by node, where they are not all one.
+        self.zones = {}
         self.nodes = {host: SimNode(self, host) for host in hosts}
 
     def tick(self, node, what):
@@ -87,13 +95,7 @@ class World:
             for node, name, subject in self.done[start:] if node == host]
 
     def create_volume(self, host):
-        volume = types.SimpleNamespace(
-            id=str(uuid.uuid4()), host=host + '#p', size=1,
-            status='available', migration_status=None, group_id=None,
-            replication_driver_data=None, volume_attachment=[])
-        volume.name_id = volume.id
-        volume.name = 'volume-' + volume.id
-        self.volumes[volume.id] = volume
+        volume = self.row(host, status='available')
         node = self.nodes[host]
         node.disk.create(volume.name, volume.id, [
             '%s%d' % (volume.id[:4], n) for n in range(disks.REGIONS)])
@@ -161,6 +163,10 @@ class SimNode:
     opened: set = dataclasses.field(default_factory=set)
     held: set = dataclasses.field(default_factory=set)
     problems: list = dataclasses.field(default_factory=list)
+    #: Snapshots that were offered a moment ago, as its service knows.
+    lent: set = dataclasses.field(default_factory=set)
+    #: Percent of its pool's data and metadata in use.
+    usage: tuple = (0.0, 0.0)
     free: int = 100 * disks.GIB
     reads: int = 0
     broken: bool = False  # its disk refuses what the kernel copies
@@ -174,7 +180,7 @@ class SimNode:
         self.sim_stack = acting(self, stack.SimStack(self))
         rows = acting(self, records.SimRecords(self))
         self.node = nodes.Node(
-            host=self.host, records=rows,
+            host=self.host, records=rows, snapshots=rows,
             stack=self.sim_stack, exports=acting(self, iscsi.SimExports(self)),
             sessions=acting(self, iscsi.SimSessions(self)),
             peers=peers.SimPeers(self),
@@ -208,6 +214,7 @@ class SimNode:
         self.dead = True
         self.held.clear()
         self.offered.clear()
+        self.lent.clear()
         if power:
             for kept in (self.devices, self.exports, self.remote,
                          self.sessions, self.opened):

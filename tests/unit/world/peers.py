@@ -8,9 +8,10 @@ from cinder_localclone import exceptions
 from cinder_localclone import extending
 from cinder_localclone.moves import destination
 from tests.unit.world import effects
+from tests.unit.world import images
 
 
-class SimPeers:
+class SimPeers(images.SimSnapshotPeers):
     """Calls reach the other node; one that stops does not answer."""
 
     def __init__(self, node):

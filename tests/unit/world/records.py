@@ -7,9 +7,10 @@ import uuid
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import state
+from tests.unit.world import images
 
 
-class SimRecords:
+class SimRecords(images.SimSnapshotRecords):
     """:class:`cinder_localclone.records.Records` on dictionaries."""
 
     def __init__(self, node):
@@ -97,6 +98,7 @@ class SimRecords:
         volume.name_id = move.shadow_id
         volume.name = move.destination_lv
         volume.host = move.destination + '#p'
+        volume.availability_zone = self.zone_of(move.destination)
         after = dataclasses.replace(move, committed=True)
         self.world.shadows[move.shadow_id] = after
         return after

@@ -8,9 +8,10 @@ from cinder_localclone import names
 from cinder_localclone import state
 from cinder_localclone import survey
 from tests.unit.world import disks
+from tests.unit.world import images
 
 
-class SimStack:
+class SimStack(images.SimSnapshotStack):
     """:class:`cinder_localclone.stack.Stack` without a kernel."""
 
     group = metadata_group = 'g'
@@ -95,6 +96,8 @@ class SimStack:
     def clear(self, name, size):
         """Where volumes are thick."""
         self._insist_unused(name)
+        if self.pool:
+            return
         body = self.node.lvs[name]
         self._insist(disks.regions(size) == len(body), 'not all is cleared')
         body[:] = [disks.CLEARED] * len(body)
@@ -102,11 +105,16 @@ class SimStack:
     def remove_lv(self, name):
         self._insist_unused(name)
         for volume in self.node.world.volumes.values():
-            self._insist(name != volume.name or volume.status == 'deleting',
-                         'LV has the volume')
+            self._insist(
+                name != volume.name or name not in self.node.lvs
+                or self.node.world.home(volume) is not self.node
+                or volume.status == 'deleting' or (
+                    volume.status == 'creating'
+                    and names.NEWBORN in self.node.disk.tags[name]),
+                'LV has the volume')
         self._insist(
             names.shadow_of_metadata(name) or name not in self.node.lvs
-            or set(self.node.lvs[name]) == {disks.CLEARED},
+            or self.pool or set(self.node.lvs[name]) == {disks.CLEARED},
             'the next owner can read what is removed')
         return self.node.disk.remove(name)
 

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that are made of an image: born on the node that has it.
+
+No byte is copied. The volume's row says that this node is its home before
+anything is made; whatever node Cinder has asked. Only locks of that node are
+held. A birth that fails gives the row back to the node that Cinder has asked.
+"""
+
+from collections.abc import Callable
+import contextlib
+
+from cinder.volume import volume_utils
+from oslo_log import log as logging
+
+from cinder_localclone import exceptions
+from cinder_localclone import images
+from cinder_localclone import iscsi_target
+from cinder_localclone.moves import source as moving
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import snapshots
+from cinder_localclone import survey as surveys
+
+LOG = logging.getLogger(__name__)
+
+
+# -- at the node that Cinder has asked
+
+def from_snapshot(node: nodes.Node, context: ports.Context,
+                  volume_id: str, snapshot_id: str) -> None:
+    """Make a volume of a snapshot, on the node that has that.
+
+    :param context: the admin context in which peers are called
+    :raises ForeignImage: if no node of this backend has it
+    :raises LocalCloneError: if it could not be made
+    """
+    snapshot = node.snapshots.snapshot(snapshot_id)
+    host = snapshot.node if snapshot else ''
+    _check_backend(node, 'snapshot ' + snapshot_id, host)
+
+    def make(destination: str) -> None:
+        if host == node.host:
+            from_snapshot_here(node, context, volume_id, snapshot_id,
+                               destination)
+        else:
+            node.peers.create_from_snapshot(
+                context, host, volume_id, snapshot_id, destination)
+    _bear(node, _volume(node, volume_id), host, make)
+
+
+def from_volume(node: nodes.Node, context: ports.Context, volume_id: str,
+                source_id: str, seconds: float,
+                progress: Callable[[str], object]) -> None:
+    """Make a volume of another, at that one's home.
+
+    One that Cinder has cached of an image is only taken if that takes no
+    time: else Cinder downloads the image.
+
+    :param context: the admin context in which peers are called
+    :param seconds: to wait while the source is copied there, at most
+    :param progress: ``progress(shadow_id)``: how far a copy to here is
+    :raises ForeignImage: if it is not a volume of this backend
+    :raises LocalCloneError: if it could not be made
+    """
+    volume = _volume(node, volume_id)
+    cached = volume.source_volid != source_id and volume.use_quota
+
+    def attempt() -> None:
+        source = node.records.volume(source_id)
+        if source is None:
+            raise exceptions.MissingData(
+                what='The row', volume=source_id, host='the database')
+        host = volume_utils.extract_host(source.host)
+        _check_backend(node, 'volume ' + source_id, host)
+        if cached and _is_in_other_zone(node, volume, host):
+            raise exceptions.ForeignImage(
+                image='volume ' + source_id,
+                reason='it is in another availability zone')
+        snapshots.check_copied(node, source)
+
+        def make(destination: str) -> None:
+            if host == node.host:
+                from_volume_here(node, context, volume_id, source_id,
+                                 destination, progress)
+            else:
+                node.peers.create_from_volume(
+                    context, host, volume_id, source_id, destination)
+        _bear(node, volume, host, make)
+    snapshots.when_copied(0 if cached else seconds, attempt)
+
+
+def _volume(node: nodes.Node, volume_id: str) -> ports.Volume:
+    volume = node.records.volume(volume_id)
+    if volume is None:
+        raise exceptions.TooLate(what='Volume ' + volume_id)
+    return volume
+
+
+def _check_backend(node: nodes.Node, image: str, host: str) -> None:
+    """:raises ForeignImage: if an image is not on a node of this backend"""
+    if images.backend_of(host) != images.backend_of(node.host):
+        raise exceptions.ForeignImage(
+            image=image, reason='it is on %s' % (
+                host or 'no node of this backend'))
+
+
+def _is_in_other_zone(node: nodes.Node, volume: ports.Volume, host: str
+                      ) -> bool:
+    zone = node.snapshots.zone_of(host)
+    return bool(zone and zone != volume.availability_zone)
+
+
+def _bear(node: nodes.Node, volume: ports.Volume, host: str,
+          make: Callable[[str], None]) -> None:
+    """Give a volume its home, and have it made there.
+
+    :param volume: as Cinder has asked for it
+    :param host: service host of the node that has the image
+    :param make: ``make(destination)`` makes it there
+    """
+    asked = volume.host
+    home = volume_utils.append_host(
+        host, volume_utils.extract_host(asked, 'pool'))
+    destination = (node.host if _is_in_other_zone(node, volume, host)
+                   else '')
+    if home != asked:
+        node.snapshots.place(volume.id, asked, home)
+    try:
+        make(destination)
+    except Exception:
+        if home != asked:
+            _give_back(node, volume.id, home, asked)
+        raise
+
+
+def _give_back(node: nodes.Node, volume_id: str, home: str, asked: str
+               ) -> None:
+    """Cinder may yet fill it with an image that it downloads."""
+    try:
+        node.snapshots.place(volume_id, home, asked)
+    except Exception as exc:  # must not hide why there is no volume
+        LOG.warning('Volume %(volume)s, which was not created, stays one of '
+                    '%(host)s: %(error)s',
+                    {'volume': volume_id, 'host': home, 'error': exc})
+
+
+# -- at the node that has the image
+
+def from_snapshot_here(node: nodes.Node, context: ports.Context,
+                       volume_id: str, snapshot_id: str, destination: str
+                       ) -> None:
+    """Make a volume of a snapshot that this node has.
+
+    :param destination: service host that it moves to then; '': nowhere
+    :raises MissingData: if this node does not have it
+    :raises TooLate: if nobody waits for the volume any more
+    :raises LocalCloneError: if LVM fails
+    """
+    with node.lock(snapshot_id):
+        snapshot = node.snapshots.snapshot(snapshot_id)
+        if (snapshot is None or snapshot.is_doomed
+                or snapshot.node != node.host
+                or snapshot.lv not in node.stack.lvs()):
+            raise exceptions.MissingData(
+                what='Snapshot ' + snapshot_id, host=node.host,
+                volume=snapshot.volume_id if snapshot else '?')
+        _make(node, context, volume_id, snapshot.lv, destination)
+
+
+def from_volume_here(node: nodes.Node, context: ports.Context,
+                     volume_id: str, source_id: str, destination: str,
+                     progress: Callable[[str], object]) -> None:
+    """Make a volume of another whose home is this node.
+
+    :param progress: ``progress(shadow_id)``: how far a copy to here is
+    :raises LocalCloneError: as :func:`.snapshots.at_home`, and as
+        :func:`from_snapshot_here`
+    """
+    with node.lock(source_id):
+        image = snapshots.at_home(node, context, source_id, progress)
+        _make(node, context, volume_id, image.name, destination)
+
+
+def _make(node: nodes.Node, context: ports.Context, volume_id: str,
+          image: str, destination: str) -> None:
+    """:param image: the LV that it is made of"""
+    snapshots.check_pool(node)
+    with node.lock(volume_id):
+        volume = node.records.volume(volume_id)
+        if (volume is None or volume.status != 'creating'
+                or volume_utils.extract_host(volume.host) != node.host):
+            raise exceptions.TooLate(what='Volume ' + volume_id)
+        try:
+            # That of an earlier request may be of another moment.
+            node.stack.remove_handle(volume_id)
+            node.stack.create_copy(volume.name, image, volume.size << 30,
+                                   volume_id)
+            node.stack.ensure_handle_on_lv(volume_id, volume.name,
+                                           volume.size << 30)
+            if destination:
+                moving.move_volume(node, context, volume, destination,
+                                   iscsi_target.new_credentials)
+        except Exception:
+            # What can't be removed now the next look finds.
+            with contextlib.suppress(Exception):
+                _remove(node, volume_id, volume.name)
+            raise
+
+
+def _remove(node: nodes.Node, volume_id: str, lv: str) -> None:
+    """Remove what nobody was given, unless a move has it after all.
+
+    One that has failed may export it yet: that ends first.
+    """
+    handle = node.stack.survey().handle(volume_id)
+    if node.records.move_of(volume_id) is None and not any(
+            move.cleanup_lv == lv and move.cleanup_node == node.host
+            for move in node.records.remains_of(volume_id)) and not (
+            handle and handle.opened):
+        node.stack.remove_handle(volume_id)
+        node.stack.remove_lv(lv)
+
+
+# -- the node's look
+
+def look(node: nodes.Node, present: surveys.Survey) -> None:
+    """Remove what births that failed have left; accept all others.
+
+    Only an LV that is tagged as newborn, and whose row says that the volume
+    is elsewhere, or was deleted.
+
+    :param present: what there is on this node
+    """
+    for volume_id, lv in present.newborns(node.stack.group).items():
+        try:
+            with node.lock(volume_id):
+                _settle(node, volume_id, lv.name)
+        except exceptions.Busy:
+            pass
+        except exceptions.LocalCloneError as exc:
+            LOG.error('What there is of volume %(volume)s, which was not '
+                      'created, could not be removed, will retry: %(error)s',
+                      {'volume': volume_id, 'error': exc})
+    node.snapshots.correct_services(node.host)
+
+
+def _settle(node: nodes.Node, volume_id: str, lv: str) -> None:
+    recorded = node.snapshots.newborn(volume_id)
+    if recorded is None or lv not in node.stack.lvs():
+        return  # it may be all that is left of somebody's data
+    undecided = recorded.status in ('creating', 'error')
+    if recorded.deleted or (recorded.home, recorded.lv) != (node.host, lv):
+        # One in error may be there because its node was given up.
+        if recorded.deleted or not undecided:
+            _remove(node, volume_id, lv)
+    elif not undecided and recorded.status != 'deleting':
+        node.stack.accept(lv)

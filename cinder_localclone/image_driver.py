@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cinder's driver interface: snapshots, and volumes made of an image."""
+
+from collections.abc import Iterator
+import contextlib
+import typing
+
+from cinder.message import message_field
+
+from cinder_localclone import assembly
+from cinder_localclone import births
+from cinder_localclone import exceptions
+from cinder_localclone import messages
+from cinder_localclone import ports
+from cinder_localclone import records
+from cinder_localclone import snapshots
+
+
+class ImageDriver:
+    """What the driver is besides :mod:`.driver`: a part of it."""
+
+    configuration: assembly.Configuration
+    service: assembly.Service
+
+    # -- volumes
+
+    def create_volume_from_snapshot(self, volume: ports.Volume,
+                                    snapshot: ports.Snapshot) -> None:
+        """A volume on the node that has the snapshot, without a copy.
+
+        See :func:`.births.from_snapshot`.
+
+        :raises BirthFailed: if that can't be; its owner is told why
+        """
+        with no_second_try(), telling_of_creation(volume):
+            refuse_encryption(volume)
+            births.from_snapshot(
+                self.service.node, self.service.reconciler.context,
+                volume.id, snapshot.id)
+
+    def create_cloned_volume(self, volume: ports.Volume,
+                             src_vref: ports.Volume) -> None:
+        """A volume at the home of another, without a copy.
+
+        See :func:`.births.from_volume`.
+
+        :raises BirthFailed: if that can't be; its owner is told why
+        """
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(no_second_try())
+            if volume.source_volid == src_vref.id:
+                # Else it is an image, which Cinder can download as well.
+                stack.enter_context(telling_of_creation(volume))
+            refuse_encryption(volume)
+            reconciler = self.service.reconciler
+            births.from_volume(
+                self.service.node, reconciler.context, volume.id,
+                src_vref.id, self.configuration.localclone_snapshot_wait,
+                reconciler.progress)
+
+    # -- snapshots
+
+    def create_snapshot(self, snapshot: ports.Snapshot
+                        ) -> dict[str, typing.Any]:
+        """Take a snapshot at the volume's home. See :mod:`.snapshots`.
+
+        :raises LocalCloneError: if it can't be taken; its owner is told why
+        """
+        reconciler = self.service.reconciler
+        try:
+            return {'provider_location': snapshots.create(
+                self.service.node, reconciler.context, snapshot.id,
+                snapshot.volume_id,
+                self.configuration.localclone_snapshot_wait,
+                reconciler.progress)}
+        except Exception as exc:
+            messages.tell_owner(
+                snapshot._context, snapshot.id, exc,
+                message_field.Action.SNAPSHOT_CREATE, 'CREATE_FAILED',
+                message_field.Resource.VOLUME_SNAPSHOT)
+            raise
+
+    def delete_snapshot(self, snapshot: ports.Snapshot) -> None:
+        """Remove a snapshot, now or when its node can; never an error."""
+        snapshots.delete(self.service.node, self.service.reconciler.context,
+                         snapshot.id)
+
+    def initialize_connection_snapshot(
+            self, snapshot: ports.Snapshot, connector: ports.Connector,
+            **kwargs: typing.Any) -> dict[str, typing.Any]:
+        """Serve a snapshot to a host, to be read (by a backup)."""
+        return snapshots.serve(
+            self.service.node, self.service.reconciler.context, snapshot.id,
+            connector)
+
+    def terminate_connection_snapshot(
+            self, snapshot: ports.Snapshot, connector: ports.Connector | None,
+            **kwargs: typing.Any) -> None:
+        """End that."""
+        snapshots.unserve(
+            self.service.node, self.service.reconciler.context, snapshot.id,
+            connector)
+
+    def create_export_snapshot(self, context: ports.Context,
+                               snapshot: ports.Snapshot,
+                               connector: ports.Connector) -> None:
+        """Nothing: see initialize_connection_snapshot."""
+
+    def remove_export_snapshot(self, context: ports.Context,
+                               snapshot: ports.Snapshot) -> None:
+        """Nothing: see terminate_connection_snapshot."""
+
+
+@contextlib.contextmanager
+def telling_of_creation(volume: ports.Volume) -> Iterator[None]:
+    """Tell a volume's owner why it was not created."""
+    try:
+        yield
+    except Exception as exc:
+        messages.tell_owner(
+            volume._context, volume.id, exc,
+            message_field.Action.CREATE_VOLUME_FROM_BACKEND,
+            'CREATE_FAILED')
+        raise
+
+
+def refuse_encryption(volume: ports.Volume) -> None:
+    """:raises EncryptionUnsupported: for a volume of an encrypted type"""
+    if records.is_encrypted(volume):
+        # os-brick's encryptors take the handle for their own device.
+        raise exceptions.EncryptionUnsupported(volume=volume.id)
+
+
+@contextlib.contextmanager
+def no_second_try() -> Iterator[None]:
+    """Another node would meet what this one has met.
+
+    :raises BirthFailed: if anything is raised
+    """
+    try:
+        yield
+    except Exception as exc:
+        raise exceptions.BirthFailed(str(exc)) from exc

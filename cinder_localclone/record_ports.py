@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Typed interfaces of the records, as the work on a volume uses them.
+
+As :mod:`.ports`, which has the others.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+import typing
+
+from cinder_localclone import images
+from cinder_localclone import ports
+from cinder_localclone import state
+
+
+class Services(typing.Protocol):
+    """Which volume services there are."""
+
+    def services(self) -> dict[str, bool]:
+        """All volume services: host and whether it is alive."""
+
+
+class Records(typing.Protocol):
+    """Volumes and moves, as Cinder's database has them.
+
+    What changes a move compares first and raises StaleMove if another
+    service was first; see :class:`cinder_localclone.records.Records`.
+    """
+
+    def volume(self, volume_id: str) -> ports.Volume | None:
+        """A volume with its attachments; None if it is gone."""
+
+    def volumes_of(self, host: str) -> list[ports.Volume]:
+        """All visible volumes whose home is a service host."""
+
+    def move_of(self, volume_id: str) -> state.Move | None:
+        """The move of a volume that is not over, if it has one."""
+
+    def remains_of(self, volume_id: str) -> list[state.Move]:
+        """The moves of a volume that are over but for a clean-up."""
+
+    def get_move(self, shadow_id: str) -> state.Move | None:
+        """The move with this shadow."""
+
+    def is_move(self, shadow_id: str) -> bool:
+        """Whether there is such a move, readable or not."""
+
+    def moves_of(self, host: str) -> list[state.Move]:
+        """All moves from or to a service host, remains among them.
+
+        Remains are those to be cleaned up there, and those of volumes that
+        are there now.
+        """
+
+    def begin(self, volume: ports.Volume, host: str, event: state.Event,
+              geometry: state.Geometry, locate: Callable[[str], str],
+              auth: str, initiator: str) -> state.Move:
+        """Record the intent to move a volume."""
+
+    def advance(self, move: state.Move, event: state.Event) -> state.Move:
+        """Enter the phase that follows an event."""
+
+    def commit(self, move: state.Move) -> state.Move:
+        """Swap the identities of volume and shadow."""
+
+    def roll_back(self, move: state.Move) -> state.Move:
+        """Swap the identities back and enter ``rolling-back``."""
+
+    def finish(self, move: state.Move, event: state.Event) -> None:
+        """Forget a move."""
+
+    def drop_live_attachment(self, volume_id: str, host: str | None) -> None:
+        """Remove the attachment of a live migration that was refused."""
+
+
+class SnapshotRecords(typing.Protocol):
+    """Snapshots and newborn volumes, as Cinder's database has them."""
+
+    def snapshot(self, snapshot_id: str) -> images.Snapshot | None:
+        """A snapshot, also one that was deleted; None if it has no row."""
+
+    def snapshots(self, ids: Iterable[str]) -> dict[str, images.Snapshot]:
+        """Those of some snapshots that have a row, by id."""
+
+    def snapshots_of(self, volume_id: str) -> list[images.Snapshot]:
+        """The snapshots of a volume that are not deleted."""
+
+    def locate(self, snapshot_id: str, host: str) -> None:
+        """Record which node is about to make a snapshot."""
+
+    def is_being_read(self, snapshot_id: str) -> bool:
+        """Whether a backup is being made of a snapshot."""
+
+    def place(self, volume_id: str, old: str, new: str) -> None:
+        """Give a volume that is being created another home."""
+
+    def newborn(self, volume_id: str) -> images.Newborn | None:
+        """What has become of a newborn volume; None if it has no row."""
+
+    def zone_of(self, host: str) -> str | None:
+        """The availability zone of a service host."""
+
+    def correct_services(self, host: str) -> None:
+        """The volumes of a service host say that they are that service's."""
+
+
+class OperatorRecords(Records, typing.Protocol):
+    """What forgetting a node changes besides."""
+
+    def give_up(self, volume: ports.Volume, heir: str) -> None:
+        """A volume whose data is lost gets another home, to be deleted."""
+
+    def forget_service(self, host: str) -> bool:
+        """A volume service is not expected any more."""

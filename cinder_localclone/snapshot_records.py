@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots and newborn volumes in Cinder's database.
+
+Which node has a snapshot is in its row's ``provider_location``, and nowhere
+else: its volume may be at another home by then. Where a newborn volume is to
+be is in its row before anything of it is made.
+"""
+
+from collections.abc import Iterable
+
+from cinder_localclone import exceptions
+from cinder_localclone import images
+from cinder_localclone import records
+
+
+class SnapshotRecords(records.Records):
+    """The records, with snapshots and newborn volumes."""
+
+    # -- snapshots
+
+    def snapshot(self, snapshot_id: str) -> images.Snapshot | None:
+        """A snapshot, also one that was deleted; None if it has no row."""
+        return self.snapshots([snapshot_id]).get(snapshot_id)
+
+    def snapshots(self, ids: Iterable[str]) -> dict[str, images.Snapshot]:
+        """Those of some snapshots that have a row, by id."""
+        with records.main_context_manager.reader.using(
+                records._admin()) as session:
+            rows = session.query(records.models.Snapshot).filter(
+                records.models.Snapshot.id.in_(list(ids))).all()
+            return {row.id: _to_snapshot(row) for row in rows}
+
+    def snapshots_of(self, volume_id: str) -> list[images.Snapshot]:
+        """The snapshots of a volume that are not deleted."""
+        with records.main_context_manager.reader.using(
+                records._admin()) as session:
+            rows = session.query(records.models.Snapshot).filter_by(
+                volume_id=volume_id, deleted=False).all()
+            return [_to_snapshot(row) for row in rows]
+
+    def locate(self, snapshot_id: str, host: str) -> None:
+        """Record which node is about to make a snapshot.
+
+        :param host: its service host
+        :raises TooLate: if it is not being created (any more)
+        """
+        with records.main_context_manager.writer.using(
+                records._admin()) as session:
+            changed = session.query(records.models.Snapshot).filter_by(
+                id=snapshot_id, deleted=False, status='creating').update(
+                    {'provider_location': images.location(host)})
+        if not changed:
+            raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
+
+    def is_being_read(self, snapshot_id: str) -> bool:
+        """Whether a backup is being made of a snapshot.
+
+        Cinder knows of no other connections of snapshots.
+        """
+        with records.main_context_manager.reader.using(
+                records._admin()) as session:
+            backup = records.models.Backup
+            return bool(session.query(backup).filter_by(
+                deleted=False, status='creating').filter(
+                    (backup.snapshot_id == snapshot_id)
+                    | (backup.temp_snapshot_id == snapshot_id)).count())
+
+    # -- newborn volumes
+
+    def place(self, volume_id: str, old: str, new: str) -> None:
+        """Give a volume that is being created another home, if it has none.
+
+        :param old: the home with its pool that it must still have
+        :param new: the one that it gets
+        :raises TooLate: if it is not being created (any more), or is not
+            there
+        """
+        with records.main_context_manager.writer.using(
+                records._admin()) as session:
+            row = self._row(session, volume_id, lock=True)
+            if (row is None or row.status != 'creating' or row.host != old
+                    or self._is_moving(session, row)):
+                raise exceptions.TooLate(what='Volume ' + volume_id)
+            service = self._service_row(session, new)
+            row.host, row.cluster_name = new, None
+            if service:
+                row.service_uuid = service.uuid
+                row.availability_zone = service.availability_zone
+
+    def _is_moving(self, session: records.Session, row: records.Row) -> bool:
+        return any(not records._to_move(shadow, row).is_over
+                   for shadow in self._shadows(session, row.id))
+
+    def newborn(self, volume_id: str) -> images.Newborn | None:
+        """What has become of a newborn volume; None if it has no row."""
+        with records.main_context_manager.reader.using(
+                records._admin()) as session:
+            row = session.query(records.models.Volume).filter_by(
+                id=volume_id).first()
+            return row and images.Newborn(
+                row.status, (row.host or '').partition('#')[0], row.name,
+                bool(row.deleted))
+
+    def zone_of(self, host: str) -> str | None:
+        """The availability zone of a service host, with or without pool."""
+        with records.main_context_manager.reader.using(
+                records._admin()) as session:
+            service = self._service_row(session, host)
+            return service and service.availability_zone
+
+    def correct_services(self, host: str) -> None:
+        """The volumes of a service host say that they are that service's.
+
+        Cinder's manager notes the service that was asked to create one,
+        wherever it is then.
+        """
+        volume = records.models.Volume
+        with records.main_context_manager.writer.using(
+                records._admin()) as session:
+            service = self._service_row(session, host)
+            if service is None:
+                return
+            wrong = [row.id for row in session.query(volume).filter_by(
+                deleted=False).filter(
+                    volume.host.startswith(host + '#', autoescape=True),
+                    volume.status != 'creating',
+                    volume.service_uuid != service.uuid).all()
+                if row.host.partition('#')[0] == host]
+            if wrong:
+                session.query(volume).filter(volume.id.in_(wrong)).update(
+                    {'service_uuid': service.uuid},
+                    synchronize_session=False)
+
+
+def _to_snapshot(row: records.Row) -> images.Snapshot:
+    return images.Snapshot(
+        row.id, row.volume_id, row.volume_size, row.status,
+        images.node_of(row.provider_location), bool(row.deleted))

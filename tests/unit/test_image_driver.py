@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's interface: snapshots, and volumes made of an image."""
+
+from unittest import mock
+
+from cinder import exception
+from cinder.message import message_field
+from cinder.volume.flows.manager import create_volume
+import ddt
+import fixtures
+from taskflow.types import failure
+
+from cinder_localclone import exceptions
+from cinder_localclone import messages
+from tests.unit import test_driver
+
+FULL = exceptions.PoolFull(pool='g/p', host='h', data=96, metadata=1)
+
+
+def snapshot(**more):
+    return test_driver.volume(id='s', volume_id='v', **more)
+
+
+@ddt.ddt
+class ImageDriverTest(test_driver.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.births, self.snapshots = (
+            self.useFixture(fixtures.MockPatch(
+                'cinder_localclone.image_driver.' + room)).mock
+            for room in ('births', 'snapshots'))
+        self.told = self.useFixture(fixtures.MockPatchObject(
+            messages, 'api')).mock.API().create
+        self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.records.volume_types.is_encrypted',
+            return_value=False))
+        self.context = self.reconciler.context
+
+    def test_snapshot(self):
+        self.snapshots.create.return_value = 'lc1:n2@l'
+        self.assertEqual({'provider_location': 'lc1:n2@l'},
+                         self.driver.create_snapshot(snapshot()))
+        self.snapshots.create.assert_called_once_with(
+            self.node, self.context, 's', 'v', 300, self.reconciler.progress)
+        self.driver.delete_snapshot(snapshot())
+        self.snapshots.delete.assert_called_once_with(
+            self.node, self.context, 's')
+
+    def test_owner_is_told_why_there_is_no_snapshot(self):
+        self.snapshots.create.side_effect = FULL
+        self.assertRaises(exceptions.PoolFull, self.driver.create_snapshot,
+                          snapshot())
+        self.told.assert_called_once_with(
+            'context', message_field.Action.SNAPSHOT_CREATE,
+            resource_type=message_field.Resource.VOLUME_SNAPSHOT,
+            resource_uuid='s', detail=messages.DETAILS['POOL_FULL'])
+
+    def test_connections_of_snapshots(self):
+        connector = {'host': 'n1'}
+        self.assertEqual(
+            self.snapshots.serve.return_value,
+            self.driver.initialize_connection_snapshot(
+                snapshot(), connector))
+        self.snapshots.serve.assert_called_once_with(
+            self.node, self.context, 's', connector)
+        self.driver.terminate_connection_snapshot(
+            snapshot(), connector, force=True)
+        self.snapshots.unserve.assert_called_once_with(
+            self.node, self.context, 's', connector)
+        # What they return Cinder would write over the snapshot's node.
+        self.assertIsNone(self.driver.create_export_snapshot(
+            None, snapshot(), connector))
+        self.assertIsNone(self.driver.remove_export_snapshot(
+            None, snapshot()))
+
+    def from_snapshot(self):
+        self.driver.create_volume_from_snapshot(
+            test_driver.volume(source_volid=None), snapshot())
+
+    def clone(self, of='src'):
+        self.driver.create_cloned_volume(
+            test_driver.volume(source_volid='src'),
+            test_driver.volume(id=of))
+
+    def test_births(self):
+        self.from_snapshot()
+        self.births.from_snapshot.assert_called_once_with(
+            self.node, self.context, 'v', 's')
+        self.clone()
+        self.births.from_volume.assert_called_once_with(
+            self.node, self.context, 'v', 'src', 300,
+            self.reconciler.progress)
+
+    @ddt.data('from_snapshot', 'clone')
+    def test_a_birth_that_fails_is_not_tried_elsewhere(self, birth):
+        self.births.from_snapshot.side_effect = (
+            self.births.from_volume.side_effect) = FULL
+        error = self.assertRaises(exceptions.BirthFailed,
+                                  getattr(self, birth))
+        self.assertEqual(str(FULL), str(error))
+        task = create_volume.OnFailureRescheduleTask(
+            None, None, None, None, True)
+        self.assertTrue(failure.Failure.from_exception(error).check(
+            *task.no_reschedule_types))
+        self.assertEqual(messages.DETAILS['POOL_FULL'],
+                         self.told.call_args.kwargs['detail'])
+        self.assertEqual('v', self.told.call_args.kwargs['resource_uuid'])
+
+    def test_an_image_that_is_downloaded_instead_is_no_news(self):
+        self.births.from_volume.side_effect = FULL
+        error = self.assertRaises(exceptions.BirthFailed, self.clone,
+                                  'cached')
+        self.assertIsInstance(error, exception.CinderException)
+        self.told.assert_not_called()
+
+    @ddt.data('from_snapshot', 'clone')
+    def test_encrypted_types(self, birth):
+        with mock.patch('cinder_localclone.records.is_encrypted',
+                        return_value=True):
+            self.assertRaises(exceptions.BirthFailed, getattr(self, birth))
+        self.assertEqual(messages.DETAILS['ENCRYPTED'],
+                         self.told.call_args.kwargs['detail'])
+        self.assertEqual([], self.births.mock_calls)
+
+    def test_unexpected_errors_are_not_said_to_be_of_a_connection(self):
+        self.births.from_snapshot.side_effect = KeyError('x')
+        self.assertRaises(exceptions.BirthFailed, self.from_snapshot)
+        self.assertEqual(messages.DETAILS['CREATE_FAILED'],
+                         self.told.call_args.kwargs['detail'])
+
+    def test_cached_images_are_used_wherever_they_are(self):
+        stats = self.driver.get_volume_stats(refresh=True)
+        self.assertIs(True, stats['clone_across_pools'])
+        self.node.stack.pool = None
+        stats = self.driver.get_volume_stats(refresh=True)
+        self.assertIs(False, stats['clone_across_pools'])

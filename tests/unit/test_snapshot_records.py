@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots and newborn volumes on Cinder's own schema."""
+
+from cinder import objects
+from cinder.tests.unit import utils
+import ddt
+import testtools
+
+from cinder_localclone import exceptions
+from cinder_localclone import images
+from cinder_localclone.state import Event
+from tests.unit import test_records
+
+A, B, C = 'a@l', 'b@l', 'c@l'
+NONE = '%08d-0000-4000-8000-000000000000' % 9
+
+
+class Case(test_records.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.services = {
+            host: utils.create_service(self.context, {
+                'host': host, 'binary': 'cinder-volume',
+                'topic': 'cinder-volume', 'availability_zone': zone,
+                'uuid': '%08d-0000-4000-8000-00000000000a' % number})
+            for number, (host, zone) in enumerate(
+                {A: 'here', B: 'there'}.items())}
+
+
+@ddt.ddt
+class SnapshotTest(Case):
+
+    def setUp(self):
+        super().setUp()
+        self.snapshot = utils.create_snapshot(
+            self.context, self.volume.id, status='creating', volume_size=3)
+
+    def found(self):
+        return self.records.snapshot(self.snapshot.id)
+
+    def test_before_anything_is_made(self):
+        self.assertEqual(images.Snapshot(
+            self.snapshot.id, self.volume.id, 3, 'creating', '', False),
+            self.found())
+        self.assertEqual('_snapshot-' + self.snapshot.id, self.found().lv)
+        self.assertEqual(3 << 30, self.found().size_bytes)
+        self.assertFalse(self.found().is_doomed)
+        self.assertIsNone(self.records.snapshot(NONE))
+
+    def test_its_node(self):
+        self.records.locate(self.snapshot.id, A)
+        self.records.locate(self.snapshot.id, B)  # asked again
+        self.assertEqual(B, self.found().node)
+        # What Cinder then saves of its own object does not undo it.
+        self.snapshot.status = 'available'
+        self.snapshot.save()
+        self.assertEqual((B, 'available'), (self.found().node,
+                                            self.found().status))
+        self.assertEqual('lc1:' + B, objects.Snapshot.get_by_id(
+            self.context, self.snapshot.id).provider_location)
+
+    @ddt.data('available', 'error', 'deleting')
+    def test_late_request(self, status):
+        self.snapshot.status = status
+        self.snapshot.save()
+        self.assertRaises(exceptions.TooLate, self.records.locate,
+                          self.snapshot.id, A)
+        self.assertEqual('', self.found().node)
+
+    def test_it_is_deleted(self):
+        self.records.locate(self.snapshot.id, A)
+        self.snapshot.status = 'deleting'
+        self.snapshot.save()
+        self.assertTrue(self.found().is_doomed)
+        self.assertFalse(self.found().deleted)
+        self.snapshot.destroy()
+        self.assertRaises(exceptions.TooLate, self.records.locate,
+                          self.snapshot.id, B)
+        found = self.found()
+        self.assertEqual((A, True, True), (found.node, found.deleted,
+                                           found.is_doomed))
+        self.assertEqual([], self.records.snapshots_of(self.volume.id))
+
+    def test_many(self):
+        other = utils.create_snapshot(self.context, self.volume.id,
+                                      provider_location='elsewhere:7')
+        self.assertEqual({self.snapshot.id: self.found()},
+                         self.records.snapshots([self.snapshot.id, NONE]))
+        self.assertEqual({}, self.records.snapshots([]))
+        self.assertEqual(
+            {self.snapshot.id, other.id},
+            {each.id for each in self.records.snapshots_of(self.volume.id)})
+        self.assertEqual('', self.records.snapshot(other.id).node)
+
+    @ddt.data(('snapshot_id', 'creating', True),
+              ('temp_snapshot_id', 'creating', True),
+              ('snapshot_id', 'available', False),
+              ('temp_snapshot_id', 'error', False))
+    @ddt.unpack
+    def test_a_backup_reads_it(self, column, status, reads):
+        self.assertFalse(self.records.is_being_read(self.snapshot.id))
+        backup = utils.create_backup(
+            self.context, self.volume.id, status=status,
+            **{column: self.snapshot.id})
+        self.assertIs(reads, self.records.is_being_read(self.snapshot.id))
+        backup.destroy()
+        self.assertFalse(self.records.is_being_read(self.snapshot.id))
+
+
+@ddt.ddt
+class NewbornTest(Case):
+
+    def setUp(self):
+        super().setUp()
+        self.volume.status = 'creating'
+        self.volume.service_uuid = self.services[A].uuid
+        self.volume.availability_zone = 'here'
+        self.volume.save()
+
+    def place(self, old=A, new=B):
+        self.records.place(self.volume.id, old + '#p', new + '#p')
+
+    def where(self):
+        row = self.reload()
+        return row.host, row.availability_zone, row.service_uuid
+
+    def test_there_and_back(self):
+        before = self.where()
+        self.place()
+        self.assertEqual((B + '#p', 'there', self.services[B].uuid),
+                         self.where())
+        # What Cinder saves of its own object afterwards leaves it there.
+        self.volume.status = 'available'
+        self.volume.save()
+        self.assertEqual(B + '#p', self.where()[0])
+        self.volume.status = 'creating'
+        self.volume.save()
+        self.place(B, A)
+        self.assertEqual(before, self.where())
+
+    @ddt.data({'status': 'error'}, {'status': 'available'},
+              {'host': C + '#p'}, {'host': A + '#q'})
+    def test_not_what_it_was_asked_for(self, changes):
+        self.volume.update(changes)
+        self.volume.save()
+        before = self.where()
+        self.assertRaises(exceptions.TooLate, self.place)
+        self.assertEqual(before, self.where())
+
+    def test_not_what_is_moving(self):
+        moving = self.begin()
+        self.assertRaises(exceptions.TooLate, self.place)
+        self.records.advance(moving, Event.FAILED)
+        self.place()
+
+    def test_not_what_is_gone(self):
+        self.volume.destroy()
+        self.assertRaises(exceptions.TooLate, self.place)
+
+    def test_a_node_without_a_service(self):
+        before = self.where()
+        self.place(new=C)
+        self.assertEqual((C + '#p', *before[1:]), self.where())
+
+    def test_what_has_become_of_it(self):
+        def found():
+            return self.records.newborn(self.volume.id)
+        self.assertEqual(images.Newborn(
+            'creating', A, 'volume-' + self.volume.id), found())
+        moving = self.records.commit(self.begin())
+        self.assertEqual((B, 'volume-' + moving.shadow_id),
+                         (found().home, found().lv))
+        self.volume.destroy()
+        self.assertTrue(found().deleted)
+        self.assertIsNone(self.records.newborn(NONE))
+
+    def test_zones(self):
+        self.assertEqual(['here', 'there', 'there', None], [
+            self.records.zone_of(host) for host in (A, B, B + '#p', C)])
+
+    def test_services_are_corrected(self):
+        # As Cinder's manager leaves them: of the service that was asked.
+        uuid = self.services[A].uuid
+        other = self.services[B].uuid
+        expected = {}
+        for host, status, corrected in (
+                (B + '#p', 'available', other), (B + '#p', 'creating', uuid),
+                (A + '#p', 'available', uuid), (C + '#p', 'in-use', uuid),
+                ('bb@l#p', 'available', uuid), (B + 'x#p', 'error', uuid)):
+            row = utils.create_volume(
+                self.context, host=host, status=status, service_uuid=uuid,
+                volume_type_id=None)
+            expected[row.id] = corrected
+        self.records.correct_services(B)
+        self.records.correct_services(C)
+        self.assertEqual(expected, {
+            key: self.records.volume(key).service_uuid for key in expected})
+
+
+class ValuesTest(testtools.TestCase):
+
+    def test_location(self):
+        self.assertEqual('a@l', images.node_of(images.location('a@l')))
+        for other in (None, '', 'lc2:a@l', 'a@l', 'lc1'):
+            self.assertEqual('', images.node_of(other))
+
+    def test_backend(self):
+        for host in ('a@l', 'b@l#pool'):
+            self.assertEqual('l', images.backend_of(host))
+        for host in ('', None, 'a'):
+            self.assertEqual('', images.backend_of(host))

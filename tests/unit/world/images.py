@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots and newborn volumes in the simulated world."""
+
+import dataclasses
+import types
+import typing
+import uuid
+
+from cinder_localclone import births
+from cinder_localclone import exceptions
+from cinder_localclone import images
+from cinder_localclone import names
+from cinder_localclone import snapshots
+from tests.unit.world import disks
+
+#: What a snapshot has that LVM has not taken yet: that of a later moment.
+LATE = 'late'
+
+
+class WorldImages:
+    """What Cinder does for snapshots and newborn volumes."""
+
+    volumes: dict
+    deleted: dict
+    snapshots: dict
+    zones: dict
+
+    def row(self, host, size=1, **more):
+        """A volume that Cinder is about to have created by a node."""
+        volume_id = str(uuid.uuid4())
+        volume = types.SimpleNamespace(**dict({
+            'id': volume_id, 'host': host + '#p', 'size': size,
+            'status': 'creating', 'migration_status': None, 'group_id': None,
+            'replication_driver_data': None, 'volume_attachment': [],
+            'name_id': volume_id, 'name': 'volume-' + volume_id,
+            'availability_zone': self.zone_of(host), 'source_volid': None,
+            'use_quota': True}, **more))
+        self.volumes[volume_id] = volume
+        return volume
+
+    def snapshot_row(self, volume):
+        """A snapshot that Cinder is about to have taken."""
+        snapshot = images.Snapshot(
+            str(uuid.uuid4()), volume.id, volume.size, 'creating', '')
+        self.snapshots[snapshot.id] = snapshot
+        return snapshot.id
+
+    def set_snapshot(self, snapshot_id, **changes):
+        self.snapshots[snapshot_id] = dataclasses.replace(
+            self.snapshots[snapshot_id], **changes)
+
+    def destroy(self, volume):
+        """Cinder marks a row as deleted."""
+        self.deleted[volume.id] = self.volumes.pop(volume.id)
+
+    def zone_of(self, host):
+        return self.zones.get(host.partition('#')[0], 'zone')
+
+
+class SimSnapshotRecords:
+    """:class:`cinder_localclone.snapshot_records.SnapshotRecords`."""
+
+    world: typing.Any
+    volume: typing.Any
+    move_of: typing.Any
+
+    def snapshot(self, snapshot_id):
+        return self.world.snapshots.get(snapshot_id)
+
+    def snapshots(self, ids):
+        return {key: self.world.snapshots[key] for key in ids
+                if key in self.world.snapshots}
+
+    def snapshots_of(self, volume_id):
+        return [each for each in self.world.snapshots.values()
+                if each.volume_id == volume_id and not each.deleted]
+
+    def locate(self, snapshot_id, host):
+        snapshot = self.snapshot(snapshot_id)
+        if not snapshot or snapshot.deleted or snapshot.status != 'creating':
+            raise exceptions.TooLate(what=snapshot_id)
+        self.world.set_snapshot(snapshot_id, node=host)
+
+    def is_being_read(self, snapshot_id):
+        return snapshot_id in self.world.read
+
+    def place(self, volume_id, old, new):
+        volume = self.volume(volume_id)
+        if (volume is None or volume.status != 'creating'
+                or volume.host != old or self.move_of(volume_id)):
+            raise exceptions.TooLate(what=volume_id)
+        volume.host = new
+        volume.availability_zone = self.zone_of(new)
+
+    def newborn(self, volume_id):
+        gone = self.world.deleted.get(volume_id)
+        volume = gone or self.volume(volume_id)
+        return volume and images.Newborn(
+            volume.status, volume.host.partition('#')[0], volume.name,
+            bool(gone))
+
+    def zone_of(self, host):
+        return self.world.zone_of(host)
+
+    def correct_services(self, host):
+        """There are none."""
+
+
+class SimSnapshotStack:
+    """What the stack does for snapshots and newborn volumes."""
+
+    node: typing.Any
+    _insist_unused: typing.Any
+    activate: typing.Any
+    _handle: typing.Any
+
+    @property
+    def pool(self):
+        return self.node.world.pool
+
+    def pool_usage(self):
+        return self.node.usage
+
+    def create_snapshot(self, snapshot_id, origin, volume_id):
+        name = names.snapshot_lv(snapshot_id)
+        self._take(origin, name, names.tags(snapshot=snapshot_id,
+                                            of=volume_id))
+        self.node.disk.inactive.add(name)
+
+    def create_copy(self, name, image, size_bytes, volume_id):
+        self._take(image, name, [*names.tags(volume=volume_id),
+                                 names.NEWBORN])
+        self.node.world.tick(self.node, 'after lvcreate')
+        regions = self.node.lvs[name]
+        regions += [disks.ZERO] * (
+            size_bytes // disks.GIB * disks.REGIONS - len(regions))
+
+    def _take(self, origin, name, tags):
+        """LVM takes a snapshot in two steps: it may die in between."""
+        disk = self.node.disk
+        self._insist_unused(name)
+        disk.remove(name)
+        content = disk.flushed(origin)
+        disk.lvs[name] = [LATE] * len(content)
+        disk.tags[name] = frozenset(tags)
+        self.node.world.tick(self.node, 'half of lvcreate')
+        disk.lvs[name][:] = content
+
+    def accept(self, name):
+        tags = self.node.disk.tags
+        tags[name] = tags[name] - {names.NEWBORN}
+
+    def resume(self, name):
+        return False
+
+    def deactivate(self, name):
+        self._insist_unused(name)
+        self.node.disk.inactive.add(name)
+
+    def ensure_handle_on_snapshot(self, snapshot_id, size):
+        lv = names.snapshot_lv(snapshot_id)
+        self.activate(lv)
+        return self._handle(snapshot_id, lv, lv, size)
+
+
+class SimSnapshotExports:
+    """What is served of snapshots."""
+
+    node: typing.Any
+
+    def note_offered(self, snapshot_id):
+        self.node.lent.add(snapshot_id)
+
+    def was_offered(self, snapshot_id):
+        return snapshot_id in self.node.lent
+
+
+class SimSnapshotPeers:
+    """What nodes ask of each other for snapshots and newborn volumes."""
+
+    _call: typing.Any
+
+    def create_snapshot(self, context, host, snapshot_id):
+        self._call(host, lambda other: snapshots.create_here(
+            other.node, context, snapshot_id, other.reconciler.progress))
+
+    def delete_snapshot(self, context, host, snapshot_id):
+        self._call(host, lambda other: snapshots.delete_here(
+            other.node, snapshot_id))
+
+    def serve_snapshot(self, context, host, snapshot_id, connector):
+        return self._call(host, lambda other: snapshots.serve_here(
+            other.node, snapshot_id, connector))
+
+    def unserve_snapshot(self, context, host, snapshot_id, connector):
+        self._call(host, lambda other: snapshots.unserve_here(
+            other.node, snapshot_id, connector))
+
+    def create_from_snapshot(self, context, host, volume_id, snapshot_id,
+                             destination):
+        self._call(host, lambda other: births.from_snapshot_here(
+            other.node, context, volume_id, snapshot_id, destination))
+
+    def create_from_volume(self, context, host, volume_id, source_id,
+                           destination):
+        self._call(host, lambda other: births.from_volume_here(
+            other.node, context, volume_id, source_id, destination,
+            other.reconciler.progress))
