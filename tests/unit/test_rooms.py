@@ -22,13 +22,13 @@ ORDER = (
     'operator_records', 'records', 'privileged',
     'iscsi_target', 'opts', 'messages', 'version',
     'capabilities', 'node', 'served', 'ports', 'hydration', 'decision',
-    'survey', 'lvm', 'dm', 'names', 'state', 'exceptions',
+    'survey', 'lvm', 'dm', 'names', 'rows', 'state', 'exceptions',
 )
 #: These are values and functions of values: they import each other, what is
 #: listed here of the standard library, and nothing else, so nothing that
 #: acts; except for exceptions, whose base is Cinder's.
 PURE = ('capabilities', 'node', 'served', 'ports', 'hydration', 'decision',
-        'survey', 'lvm', 'dm', 'names', 'state', 'exceptions')
+        'survey', 'lvm', 'dm', 'names', 'rows', 'state', 'exceptions')
 HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'functools',
             'hashlib', 'json', 're', 'struct', 'types', 'typing'}
 #: Lines of a module, at most.
