@@ -34,12 +34,16 @@ FROZEN = {
     'LC17': ('ENCRYPTED', '75c3de'),
     'LC18': ('NO_SPACE_TO_EXTEND', '2f2529'),
     'LC19': ('NOT_EXTENDED', 'ab301f'),
+    'LC30': ('NOT_MOVED', 'a0d871'),
+    'LC31': ('NOT_MOVABLE', '67ae06'),
+    'LC32': ('FOLLOWS_INSTANCE', 'b9e275'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
 TOLD = {
     'CloneFailed': 'LC15', 'Busy': 'LC07', 'CommandTimeout': 'LC09',
     'DestinationWritten': 'LC16', 'EncryptionUnsupported': 'LC17',
+    'FollowsInstance': 'LC32', 'NotMovable': 'LC31',
     'InvalidTransition': 'LC07',
     'LoginFailed': 'LC12', 'MetadataLost': 'LC14',
     'MetadataTooSmall': 'LC13', 'MissingData': 'LC08',

@@ -153,6 +153,7 @@ class TableTest(testtools.TestCase):
             'delete': ('1.2', ('volume_id',)),
             'extend': ('1.3', ('volume_id', 'size_gib')),
             'troubles': ('1.3', ()),
+            'depart': ('1.3', ('volume_id', 'destination')),
             'inspect': ('1.1', ('volume_id',)),
             'repair': ('1.1', ('volume_id',)),
             'abort': ('1.1', ('volume_id',)),
