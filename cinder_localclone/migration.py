@@ -93,7 +93,8 @@ def _check(node: nodes.Node, volume: ports.Volume, peer: str,
             volume=volume.id, host=peer, reason=decision.under_way(move))
     if volume.volume_attachment:
         raise exceptions.FollowsInstance(volume=volume.id, host=peer)
-    reason = why_it_stays(volume, asked_by)
+    reason = rows.why_it_stays(
+        volume, asked_by, records.is_migrated_by_cinder(volume))
     if peer == node.host:
         reason = 'it is there.'
     if reason:
@@ -121,15 +122,3 @@ def retype(node: nodes.Node, volume_id: str
                 volume.host) != node.host:
             raise exceptions.StaleMove(volume=volume_id)
         return True, {'host': volume.host}
-
-
-def why_it_stays(volume: ports.Volume, asked_by: Asked) -> str:
-    """Why a volume that nobody has attached can't be moved; '' if it can."""
-    if volume.group_id:
-        return 'it belongs to a group, whose volumes stay together.'
-    by_cinder = records.is_migrated_by_cinder(volume)
-    if rows.may_move(volume, asked_by, by_cinder):
-        return ''
-    if by_cinder and asked_by is not Asked.MIGRATION:
-        return 'Cinder is migrating it.'
-    return 'its status is "%s".' % volume.status

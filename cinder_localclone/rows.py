@@ -36,6 +36,17 @@ def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
     return not by_cinder and bool(row.status == FREE)
 
 
+def why_it_stays(row: Row, asked_by: state.Asked, by_cinder: bool) -> str:
+    """Why a volume that nobody has attached can't be moved; '' if it can."""
+    if row.group_id:
+        return 'it belongs to a group, whose volumes stay together.'
+    if may_move(row, asked_by, by_cinder):
+        return ''
+    if by_cinder and asked_by is not state.Asked.MIGRATION:
+        return 'Cinder is migrating it.'
+    return 'its status is "%s".' % row.status
+
+
 def hold(row: Row, shadow: Row, asked_by: state.Asked) -> None:
     """What the beginning of a move changes on its volume.
 

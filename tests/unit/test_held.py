@@ -156,3 +156,23 @@ class CopiesTest(Base):
         self.assertEqual(self.row.id, rows.handle_id(copy))
         self.set(migration_status='migrating')
         self.assertEqual(self.row.id, rows.handle_id(self.volume()))
+
+
+class NodeTest(Base):
+    """What the operator's command asks of a node."""
+
+    def test_service(self):
+        self.assertIsNone(self.records.service(A))
+        utils.create_service(self.context, {
+            'host': A, 'binary': 'cinder-volume', 'topic': 't',
+            'availability_zone': 'zone', 'disabled': True})
+        found = self.records.service(A)
+        self.assertEqual((True, 'zone'), (found.disabled, found.zone))
+
+    def test_snapshots_on_a_node(self):
+        made = [utils.create_snapshot(
+            self.context, self.row.id, provider_location=where)
+            for where in ('lc1:' + A, 'lc1:' + B, None, 'lc1:' + A)]
+        made[3].destroy()
+        self.assertEqual({made[0].id: self.row.id},
+                         self.records.snapshots_on(A))
