@@ -115,6 +115,9 @@ def _of_move(move: state.Move, host: str) -> Iterator[Held]:
     if move.is_over:
         if move.cleanup_node == host:
             yield Held(move.volume_id, CLEANED, 'what a move has left here.')
+    elif move.phase is state.Phase.STARTING and move.source == host:
+        yield Held(move.volume_id, 'live migration', 'of its instance, to '
+                   '%s. It is copied when that has ended.' % move.destination)
     elif move.committed and move.source == host:
         yield Held(move.volume_id, COPIED_FROM, 'to %s (%s).' % (
             move.destination, move.display_phase))

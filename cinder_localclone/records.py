@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves and volumes in Cinder's database; no other room touches it.
 
-:mod:`.operator_records` adds what only the operator's command changes.
+:mod:`.migration_records` and :mod:`.operator_records` add to it.
 
 A move is recorded in a *shadow*: a hidden volume row in status
 ``maintenance`` whose ``migration_status`` is ``target:<volume id>``, as in

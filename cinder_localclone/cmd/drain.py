@@ -10,6 +10,7 @@ from cinder_localclone.cmd import base
 from cinder_localclone.cmd import moves
 from cinder_localclone.lvm import reports
 from cinder_localclone import opts
+from cinder_localclone import state
 
 if typing.TYPE_CHECKING:
     from cinder_localclone import draining
@@ -96,8 +97,10 @@ class Draining:
             time.sleep(1)
 
     def _under_way(self):
+        """The copies, but for what waits for a live migration."""
         return [move for move in self._backend.records.moves_of(self._host)
-                if move.source == self._host and not move.is_over]
+                if move.source == self._host and not move.is_over
+                and move.phase is not state.Phase.STARTING]
 
     def _waiting(self):
         """Whether something goes on, or can be tried, without anybody."""

@@ -255,6 +255,22 @@ class DrainTest(Base):
         self.assertEqual([], self.drain('--to', C))
         self.assertEqual(C, self.world.home(volume).host)
 
+    def test_live_migrations_are_not_waited_for(self):
+        """Nor do they keep others from being copied."""
+        volumes = self.volumes(3)
+        for volume in volumes[:2]:
+            handle = 'localclone-' + volume.id
+            self.world.nodes[A].opened.add(handle)
+            self.world.nodes[A].move(volume, B, live=True)
+            volume.volume_attachment = [
+                test_remains.attachment('a'), test_remains.attachment('b')]
+        held = self.drain(code=1)
+        self.assertEqual({(volume.id, 'live migration')
+                          for volume in volumes[:2]},
+                         {row[:2] for row in held})
+        self.assertEqual([volumes[2].id],
+                         [volume_id for volume_id, _peer in self.departed])
+
     def test_what_is_about_to_come(self):
         volume = self.volumes(host=B)
         self.backend.records.begin(
