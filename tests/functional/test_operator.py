@@ -126,7 +126,7 @@ class OperatorTest(test_live_move.Base):
         held = self.instance.attach(other, self.n1)
         drain = 'drain', 'node1@localclone', '--json'
         self.assertIn('is not disabled', self.command(
-            self.n2, *drain, code=1))
+            self.n2, *drain[:2], code=1))
         look.take_volumes(self.lab, 'node2')
         self.addCleanup(look.take_volumes, self.lab)
         self.assertEqual(
