@@ -305,7 +305,7 @@ class IntoTest(Base):
         self.put(host=A + '#p', migration_status=None)
         left = self.move((COLD, Event.FAILED))
         self.put(migration_status='migrating')
-        self.stack.lvs.return_value = {left.destination_lv: None}
+        self.stack.lvs.return_value = {left.destination_lv: mock.Mock()}
         self.create()
         self.assertFalse(self.records.is_move(left.shadow_id))
         self.assertEqual(
@@ -433,7 +433,7 @@ class IntoTest(Base):
         held = []
         self.show('9:1')
         node = self.there.service.node
-        self.stack.lvs.return_value = {self.copy.name: None}
+        self.stack.lvs.return_value = {self.copy.name: mock.Mock()}
         self.stack.devices.return_value = {}
         node.exports.serving.return_value = (False, False)
 
