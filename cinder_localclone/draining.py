@@ -19,8 +19,10 @@ from cinder_localclone import rows
 from cinder_localclone import state
 
 #: What holds a node back for a while only, without anybody's doing.
-PASSING = 'copied to it', 'copied from it', 'to be cleaned up'
-COPIED_TO, COPIED_FROM, CLEANED = PASSING
+COPIED_TO = 'copied to it'
+COPIED_FROM = 'copied from it'
+CLEANED = 'to be cleaned up'
+PASSING = (COPIED_TO, COPIED_FROM, CLEANED)
 
 
 @dataclasses.dataclass(frozen=True)
