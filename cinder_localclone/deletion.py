@@ -13,6 +13,8 @@ from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
+from cinder_localclone import records
+from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
@@ -59,14 +61,28 @@ def delete_here(node: nodes.Node, context: ports.Context,
 
 @contextlib.contextmanager
 def _locked(node: nodes.Node, volume_id: str) -> Iterator[None]:
-    """Hold the lock of a volume, and of another whose move it has."""
+    """Hold the locks of a volume, and of others whose data its LV has."""
     with contextlib.ExitStack() as locks:
         locks.enter_context(node.lock(volume_id))
         volume = node.records.volume(volume_id)
-        move = volume and _move(node, volume)
-        if move and move.volume_id != volume_id:
-            locks.enter_context(node.lock(move.volume_id))
+        for other in sorted(_others(node, volume) if volume else ()):
+            locks.enter_context(node.lock(other))
         yield
+
+
+def _others(node: nodes.Node, volume: ports.Volume) -> set[str]:
+    """Whose move, or handle, is what the row of a volume names.
+
+    Cinder's own migration copies into the row of another volume, and then
+    has that row's LV deleted which had the volume before.
+    """
+    move = _move(node, volume)
+    others = {move.volume_id} if move else set()
+    if records.is_migrated_by_cinder(volume):
+        present = node.stack.survey()
+        others |= {rows.handle_id(volume), *present.volumes_above(
+            node.stack.group, volume.name)}
+    return others - {volume.id}
 
 
 def _move(node: nodes.Node, volume: ports.Volume) -> state.Move | None:

@@ -72,6 +72,23 @@ class MoveUnderWay(Refused):
     user_message = 'MOVE_BUSY'
 
 
+class NotMovable(LocalCloneError):
+    """A volume that is not moved, or copied by Cinder, to a node."""
+
+    message = _('Volume %(volume)s cannot be moved to %(host)s: %(reason)s '
+                'Nothing was changed.')
+    user_message = 'NOT_MOVABLE'
+
+
+class FollowsInstance(NotMovable):
+    """A volume that is attached goes where its instance goes."""
+
+    message = _('Volume %(volume)s cannot be moved to %(host)s: it is '
+                'attached, and follows its instance. Migrate that, or '
+                'detach the volume. Nothing was changed.')
+    user_message = 'FOLLOWS_INSTANCE'
+
+
 class EncryptionUnsupported(LocalCloneError):
     """A volume of an encrypted type, which this backend does not take."""
 

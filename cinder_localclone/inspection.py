@@ -16,6 +16,7 @@ from cinder_localclone import hydration
 from cinder_localclone import images
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone import survey
@@ -67,6 +68,7 @@ def inspect(node: nodes.Node, volume_id: str,
     """
     move = node.records.move_of(volume_id)
     volume = node.records.volume(volume_id)
+    handle_id = rows.handle_id(volume) if volume else volume_id
     present = node.stack.survey()
     wanted = {names.metadata_lv(move.shadow_id), move.source_lv,
               move.destination_lv} if move else set()
@@ -78,11 +80,11 @@ def inspect(node: nodes.Node, volume_id: str,
         wanted |= _lvs_of_remains(left, node.host)
     report: Report = {
         'host': node.host, 'clone': None, 'session': None, 'progress': None,
-        'handle': _handle(present, volume_id),
+        'handle': _handle(present, handle_id),
         'lvs': [{'name': lv.name, 'size': lv.size, 'active': bool(lv.number),
                  'tags': sorted(lv.tags)} for name, lv in
                 sorted(present.lvs.items()) if name in wanted],
-        'served': node.exports.serving(volume_id),
+        'served': node.exports.serving(handle_id),
     }
     if move and present.clone(move.shadow_id):
         report['clone'] = dataclasses.asdict(

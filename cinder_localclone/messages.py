@@ -90,7 +90,16 @@ DETAILS = {
     'SNAPSHOT_UNREACHABLE': ('LC25', _(
         'The volume service of the host that the snapshot is on does not '
         'answer; try again when that host is back.')),
+    'NOT_MOVED': ('LC26', _(
+        'The volume could not be moved; it is unchanged where it was.')),
+    'NOT_MOVABLE': ('LC27', _(
+        'The volume cannot be moved to that host in its present state.')),
+    'FOLLOWS_INSTANCE': ('LC28', _(
+        'The volume is attached: it moves with its instance. Migrate the '
+        'instance, or detach the volume first.')),
 }
+#: What was asked for, where Cinder has no word for it: (id, text).
+MOVE = ('LC1', _('move volume'))
 
 
 def register() -> None:
@@ -98,6 +107,8 @@ def register() -> None:
     known = {detail[0] for detail in message_field.Detail.ALL}
     message_field.Detail.ALL += tuple(
         detail for detail in DETAILS.values() if detail[0] not in known)
+    if MOVE not in message_field.Action.ALL:
+        message_field.Action.ALL += (MOVE,)
 
 
 def load(_extension_manager) -> None:

@@ -143,6 +143,11 @@ def is_iqn(iqn: str) -> bool:
     return bool(_EXPORT.fullmatch(iqn))
 
 
+def same_backend(host: str, other: str) -> bool:
+    """Whether two service hosts are nodes of one backend section."""
+    return host.partition('@')[2] == other.partition('@')[2]
+
+
 def backstore(device: str) -> str:
     """The name of the LIO storage object of a device, by its path."""
     return device.rpartition('/')[2]

@@ -91,6 +91,9 @@ METHODS = {
     'abort': Method('abort', '1.1'),
     'resume': Method('resume', '1.1'),
     'open_without_source': Method('open_without_source', '1.2'),
+    # The home waits for the destination.
+    'depart': Method('depart', '1.3', _twice, expected=(
+        exceptions.Busy, exceptions.NotMovable, exceptions.StaleMove)),
 }
 
 

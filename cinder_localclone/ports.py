@@ -302,6 +302,13 @@ class OperatorPeers(Peers, typing.Protocol):
     def resume(self, context: Context, host: str, volume_id: str) -> None:
         """Let a move go on that an attachment holds back."""
 
+    def depart(self, context: Context, host: str, volume_id: str,
+               destination: str) -> None:
+        """Have a volume's home move it to a node, without an attach.
+
+        :raises LocalCloneError: if it could not be moved; it is there still
+        """
+
     def open_without_source(self, context: Context, host: str,
                             volume_id: str) -> None:
         """Give out what is local of a copy whose source is lost."""

@@ -50,6 +50,17 @@ class Event(str, enum.Enum):
     DESTINATION_REMOVED = 'destination removed'
 
 
+class Asked(str, enum.Enum):
+    """Who asked for a move."""
+
+    #: An instance that attaches the volume elsewhere.
+    ATTACH = 'attach'
+    #: Cinder's own migration or retype, of a volume that nobody attaches.
+    MIGRATION = 'migration'
+    #: The operator, of such a volume: its node is drained.
+    DRAIN = 'drain'
+
+
 #: For each (phase, event, committed): the next phase. What is not here is
 #: refused. ``committed`` is whether the identities are swapped when the
 #: event arrives; DESTINATION_DETACHED swaps them back in the same

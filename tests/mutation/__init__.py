@@ -29,7 +29,9 @@ DATA_PATH = (
     'decision.py', 'served.py', 'connections.py', 'handlers.py',
     'deletion.py', 'extending.py', 'operations.py', 'forgetting.py',
     'repair.py', 'survey.py', 'restore.py', 'snapshots.py', 'births.py',
-    'snapshot_records.py', 'images.py', 'privileged/[a-z]*.py')
+    'snapshot_records.py', 'images.py', 'rows.py', 'copies.py',
+    'migration.py', 'migration_records.py', 'draining.py',
+    'privileged/[a-z]*.py')
 
 #: Mutants that no test can notice, each with the reason.
 EQUIVALENT = pathlib.Path(__file__).parent / 'equivalent.yaml'

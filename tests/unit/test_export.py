@@ -316,7 +316,8 @@ class ServedAgainTest(testtools.TestCase):
     def volume(self, connection_info, connector):
         found = types.SimpleNamespace(
             id=VOLUME, name='volume-' + VOLUME, name_id=VOLUME, size=1,
-            host=HOST + '#p', status='in-use', volume_attachment=[
+            host=HOST + '#p', status='in-use', migration_status=None,
+            volume_attachment=[
                 types.SimpleNamespace(connection_info=connection_info,
                                       connector=connector)])
         self.node.records.volumes_of.return_value = [found]

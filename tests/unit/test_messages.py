@@ -40,6 +40,9 @@ FROZEN = {
     'LC23': ('POOL_FULL', 'ca5767'),
     'LC24': ('FOREIGN_IMAGE', '4aebe2'),
     'LC25': ('SNAPSHOT_UNREACHABLE', '252270'),
+    'LC26': ('NOT_MOVED', 'a0d871'),
+    'LC27': ('NOT_MOVABLE', '67ae06'),
+    'LC28': ('FOLLOWS_INSTANCE', 'b9e275'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
@@ -49,6 +52,7 @@ TOLD = {
     'DestinationWritten': 'LC16', 'EncryptionUnsupported': 'LC17',
     'ForeignImage': 'LC24', 'NeedsThin': 'LC22', 'PoolFull': 'LC23',
     'TooLate': 'LC20',
+    'FollowsInstance': 'LC28', 'NotMovable': 'LC27',
     'InvalidTransition': 'LC07',
     'LoginFailed': 'LC12', 'MetadataLost': 'LC14',
     'MetadataTooSmall': 'LC13', 'MissingData': 'LC08',

@@ -161,6 +161,7 @@ class TableTest(testtools.TestCase):
             'delete_snapshot': ('1.4', ('snapshot_id',)),
             'extend': ('1.3', ('volume_id', 'size_gib')),
             'troubles': ('1.3', ()),
+            'depart': ('1.3', ('volume_id', 'destination')),
             'inspect': ('1.1', ('volume_id',)),
             'repair': ('1.1', ('volume_id',)),
             'abort': ('1.1', ('volume_id',)),

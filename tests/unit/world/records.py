@@ -64,7 +64,8 @@ class SimRecords(images.SimSnapshotRecords):
     def moves_of(self, host):
         return [t for t in self._all() if host in (t.source, t.destination)]
 
-    def begin(self, volume, host, event, geometry, locate, auth, initiator):
+    def begin(self, volume, host, event, geometry, locate, auth, initiator,
+              asked_by=state.Asked.ATTACH):
         if self.move_of(volume.id):
             raise exceptions.StaleMove(volume=volume.id)
         shadow = str(uuid.uuid4())
