@@ -67,7 +67,7 @@ def skipped(scenario):
     for node in both:
         node.run('lvs --noheadings -o vg_name,lv_name --separator / '
                  'cinder-volumes | grep -E "/(volume|localclone)-" | '
-                 'xargs lvchange -q -ky && sync')
+                 'xargs lvchange -q -ky && sync /dev/vda')
         scenario.cut(node)
     for node in both:
         node.power_on()
