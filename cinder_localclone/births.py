@@ -157,13 +157,7 @@ def from_snapshot_here(node: nodes.Node, context: ports.Context,
     :raises LocalCloneError: if LVM fails
     """
     with node.lock(snapshot_id):
-        snapshot = node.snapshots.snapshot(snapshot_id)
-        if (snapshot is None or snapshot.is_doomed
-                or snapshot.node != node.host
-                or snapshot.lv not in node.stack.lvs()):
-            raise exceptions.MissingData(
-                what='Snapshot ' + snapshot_id, host=node.host,
-                volume=snapshot.volume_id if snapshot else '?')
+        snapshot = snapshots.present(node, snapshot_id)
         _make(node, context, volume_id, snapshot.lv, destination)
 
 
@@ -203,21 +197,24 @@ def _make(node: nodes.Node, context: ports.Context, volume_id: str,
         except Exception:
             # What can't be removed now the next look finds.
             with contextlib.suppress(Exception):
-                _remove(node, volume_id, volume.name)
+                remove(node, volume_id, volume.name)
             raise
 
 
-def _remove(node: nodes.Node, volume_id: str, lv: str) -> None:
+def remove(node: nodes.Node, volume_id: str, lv: str) -> None:
     """Remove what nobody was given, unless a move has it after all.
 
     One that has failed may export it yet: that ends first.
     """
-    handle = node.stack.survey().handle(volume_id)
     if node.records.move_of(volume_id) is None and not any(
             move.cleanup_lv == lv and move.cleanup_node == node.host
-            for move in node.records.remains_of(volume_id)) and not (
-            handle and handle.opened):
-        node.stack.remove_handle(volume_id)
+            for move in node.records.remains_of(volume_id)):
+        present = node.stack.survey()
+        handle, body = present.handle(volume_id), present.lvs.get(lv)
+        if handle and body and body.number in handle.uses():
+            if handle.opened:
+                return
+            node.stack.remove_handle(volume_id)
         node.stack.remove_lv(lv)
 
 
@@ -244,7 +241,7 @@ def look(node: nodes.Node, present: surveys.Survey) -> None:
 
     :param present: what there is on this node
     """
-    for volume_id, lv in present.newborns(node.stack.group).items():
+    for volume_id, lv in present.newborns(node.stack.group):
         try:
             with node.lock(volume_id):
                 _settle(node, volume_id, lv.name)
@@ -261,10 +258,10 @@ def _settle(node: nodes.Node, volume_id: str, lv: str) -> None:
     recorded = node.snapshots.newborn(volume_id)
     if recorded is None or lv not in node.stack.lvs():
         return  # it may be all that is left of somebody's data
-    undecided = recorded.status in ('creating', 'error')
+    undecided = recorded.status in ('creating', 'reverting', 'error')
     if recorded.deleted or (recorded.home, recorded.lv) != (node.host, lv):
         # One in error may be there because its node was given up.
         if recorded.deleted or not undecided:
-            _remove(node, volume_id, lv)
+            remove(node, volume_id, lv)
     elif not undecided and recorded.status != 'deleting':
         node.stack.accept(lv)

@@ -113,9 +113,8 @@ class BeingCopied(LocalCloneError):
 class NeedsThin(LocalCloneError):
     """A snapshot or clone of a thick volume."""
 
-    message = _('The volumes on %(host)s are not thin (lvm_type), and only '
-                'of thin ones can snapshots and clones be made. Nothing was '
-                'changed.')
+    message = _('Snapshots and clones need thin volumes (lvm_type), and '
+                'those on %(host)s are thick. Nothing was changed.')
     user_message = 'NEEDS_THIN'
 
 
@@ -140,19 +139,21 @@ class ForeignImage(LocalCloneError):
 class TooLate(LocalCloneError):
     """A request that arrives when whoever made it has given it up."""
 
-    message = _('%(what)s is not being created (any more), or not here. '
-                'Nothing was done.')
+    message = _('%(what)s is not being made (any more). Nothing was done.')
     user_message = 'CREATE_FAILED'
 
 
 class BirthFailed(LocalCloneError, exception.MetadataUpdateFailure):
-    """A volume could not be made of an image.
-
-    Its base keeps Cinder from trying on another node: the image stays where
-    it is, and that node may be at work yet.
-    """
+    """No volume was made of an image. Cinder is to try no other node."""
 
     user_message = 'CREATE_FAILED'
+
+
+class NotReverted(LocalCloneError):
+    """Whatever the cause: after some errors Cinder itself would copy."""
+
+    message = _('Volume %(volume)s was not reverted: %(reason)s')
+    user_message = 'NOT_REVERTED'
 
 
 class NotPossible(LocalCloneError):

@@ -23,6 +23,7 @@ from cinder_localclone import operations
 from cinder_localclone import ports
 from cinder_localclone import reconcile
 from cinder_localclone import repair
+from cinder_localclone import reverting
 from cinder_localclone import snapshots
 from cinder_localclone import state
 
@@ -139,6 +140,18 @@ class Handlers:
         """See :func:`cinder_localclone.migration.depart`."""
         migration.depart(self._service.node, self._service.reconciler.context,
                          volume_id, destination, state.Asked.DRAIN)
+
+    def revert(self, context: ports.Context, volume_id: str,
+               snapshot_id: str) -> None:
+        """See :func:`cinder_localclone.reverting.revert_here`."""
+        reverting.revert_here(self._service.reconciler, volume_id,
+                              snapshot_id)
+
+    def create_body(self, context: ports.Context, volume_id: str,
+                    snapshot_id: str, new: str) -> None:
+        """See :func:`cinder_localclone.reverting.create_body`."""
+        reverting.create_body(self._service.node, volume_id, snapshot_id,
+                              new)
 
     def inspect(self, context: ports.Context, volume_id: str
                 ) -> inspection.Report:

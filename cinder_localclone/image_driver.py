@@ -13,6 +13,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import messages
 from cinder_localclone import ports
 from cinder_localclone import records
+from cinder_localclone import reverting
 from cinder_localclone import snapshots
 
 
@@ -84,6 +85,27 @@ class ImageDriver:
         """Remove a snapshot, now or when its node can; never an error."""
         snapshots.delete(self.service.node, self.service.reconciler.context,
                          snapshot.id)
+
+    def snapshot_revert_use_temp_snapshot(self) -> bool:
+        """Not needed: what is reverted is not written to."""
+        return False
+
+    def revert_to_snapshot(self, context: ports.Context,
+                           volume: ports.Volume, snapshot: ports.Snapshot
+                           ) -> None:
+        """Give a volume what a snapshot has. See :mod:`.reverting`.
+
+        :raises NotReverted: if that can't be; its owner is told why, and it
+            is available as before
+        """
+        try:
+            reverting.revert(self.service.reconciler, volume.id, snapshot.id)
+        except Exception as exc:
+            messages.tell_owner(context, volume.id, exc, messages.REVERT,
+                                'NOT_REVERTED')
+            # Cinder would leave it in error.
+            self.service.node.snapshots.keep(volume.id, volume.name_id)
+            raise exceptions.NotReverted(volume=volume.id, reason=exc)
 
     def initialize_connection_snapshot(
             self, snapshot: ports.Snapshot, connector: ports.Connector,

@@ -144,6 +144,11 @@ class LogicalVolumes:
         lvm.resume(lv.number, self.timeout)
         return True
 
+    def disown(self, name: str) -> None:
+        """An LV is newborn again: unless its row names it, it goes."""
+        lvm.add_tag(self.group, name, names.NEWBORN, self.timeout)
+        lvm.flush_pvs([self.group], self.timeout)
+
     def accept(self, name: str) -> None:
         """An LV is not newborn any more."""
         lvm.remove_tag(self.group, name, names.NEWBORN, self.timeout)

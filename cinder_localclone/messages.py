@@ -97,9 +97,13 @@ DETAILS = {
     'FOLLOWS_INSTANCE': ('LC28', _(
         'The volume is attached: it moves with its instance. Migrate the '
         'instance, or detach the volume first.')),
+    'NOT_REVERTED': ('LC29', _(
+        'The volume was not reverted to the snapshot; its data is '
+        'unchanged.')),
 }
 #: What was asked for, where Cinder has no word for it: (id, text).
 MOVE = ('LC1', _('move volume'))
+REVERT = ('LC2', _('revert volume to snapshot'))
 
 
 def register() -> None:
@@ -107,8 +111,9 @@ def register() -> None:
     known = {detail[0] for detail in message_field.Detail.ALL}
     message_field.Detail.ALL += tuple(
         detail for detail in DETAILS.values() if detail[0] not in known)
-    if MOVE not in message_field.Action.ALL:
-        message_field.Action.ALL += (MOVE,)
+    message_field.Action.ALL += tuple(
+        action for action in (MOVE, REVERT)
+        if action not in message_field.Action.ALL)
 
 
 def load(_extension_manager) -> None:

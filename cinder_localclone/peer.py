@@ -29,7 +29,7 @@ LOG = logging.getLogger(__name__)
 
 TOPIC = 'cinder-localclone'
 NAMESPACE = 'localclone'
-VERSION = '1.4'
+VERSION = '1.5'
 #: How often sending is tried again while the bus is away. By default that
 #: goes on until it is back, whatever the time limit of a call.
 RESENDS = 2
@@ -85,6 +85,8 @@ METHODS = {
     'create_from_volume': Method('create_from_volume', '1.4', _twice,
                                  expected=(exceptions.BeingCopied,)),
     'extend': Method('extend', '1.3'),
+    'revert': Method('revert', '1.5', _twice),
+    'create_body': Method('create_body', '1.5'),
     'troubles': Method('troubles', '1.3', _prompt),
     'inspect': Method('inspect', '1.1', _prompt),
     'repair': Method('repair', '1.1'),

@@ -64,6 +64,9 @@ class Stack(typing.Protocol):
                     volume_id: str) -> None:
         """Create the LV of a volume with the data of another LV."""
 
+    def disown(self, name: str) -> None:
+        """An LV is newborn again."""
+
     def accept(self, name: str) -> None:
         """An LV is not newborn any more."""
 
@@ -267,6 +270,17 @@ class Peers(typing.Protocol):
         """Have the node that has a snapshot make a volume of it.
 
         :param destination: where the volume moves then; '': nowhere
+        """
+
+    def revert(self, context: Context, host: str, volume_id: str,
+               snapshot_id: str) -> None:
+        """Have the volume's home revert it to a snapshot."""
+
+    def create_body(self, context: Context, host: str, volume_id: str,
+                    snapshot_id: str, new: str) -> None:
+        """Have the node of a snapshot make an LV that a volume reverts to.
+
+        :param new: the id in the LV's name
         """
 
     def create_from_volume(self, context: Context, host: str,

@@ -95,6 +95,16 @@ class SnapshotRecords(typing.Protocol):
     def place(self, volume_id: str, old: str, new: str) -> None:
         """Give a volume that is being created another home."""
 
+    def lv_name(self, name_id: str) -> str:
+        """The name of an LV of a volume."""
+
+    def replace_body(self, volume: ports.Volume, new: str, host: str
+                     ) -> ports.Volume:
+        """A volume that is being reverted gets another LV, and home."""
+
+    def keep(self, volume_id: str, name_id: str) -> None:
+        """A volume that was not reverted is available again."""
+
     def newborn(self, volume_id: str) -> images.Newborn | None:
         """What has become of a newborn volume; None if it has no row."""
 

@@ -8,8 +8,11 @@ be is in its row before anything of it is made.
 
 from collections.abc import Iterable
 
+from cinder.volume import volume_utils
+
 from cinder_localclone import exceptions
 from cinder_localclone import images
+from cinder_localclone import ports
 from cinder_localclone import records
 
 
@@ -86,6 +89,52 @@ class SnapshotRecords(records.Records):
             if service:
                 row.service_uuid = service.uuid
                 row.availability_zone = service.availability_zone
+
+    @staticmethod
+    def lv_name(name_id: str) -> str:
+        """The name of an LV of a volume."""
+        name: str = records.CONF.volume_name_template % name_id
+        return name
+
+    def replace_body(self, volume: ports.Volume, new: str, host: str
+                     ) -> ports.Volume:
+        """A volume that is being reverted gets another LV, and home.
+
+        :param volume: as it is now
+        :param new: the id in the LV's name
+        :param host: service host of the node that has the LV
+        :returns: the volume as it is then
+        :raises StaleMove: if the row is not as the volume says
+        """
+        with records.main_context_manager.writer.using(
+                records._admin()) as session:
+            row = self._row(session, volume.id, lock=True)
+            if (row is None or row.status != 'reverting'
+                    or (row.host, row.name_id) != (
+                        volume.host, volume.name_id)
+                    or self._is_moving(session, row)):
+                raise exceptions.StaleMove(volume=volume.id)
+            row._name_id = new
+            if records._service(row.host) != host:
+                service = self._service_row(session, host)
+                row.cluster_name = None
+                row.host = volume_utils.append_host(
+                    host, volume_utils.extract_host(row.host, 'pool'))
+                if service:
+                    row.service_uuid = service.uuid
+                    row.availability_zone = service.availability_zone
+        return self.volume(volume.id)
+
+    def keep(self, volume_id: str, name_id: str) -> None:
+        """A volume that was not reverted is available again.
+
+        :param name_id: of its LV, if it was not
+        """
+        with records.main_context_manager.writer.using(
+                records._admin()) as session:
+            row = self._row(session, volume_id, lock=True)
+            if row and (row.status, row.name_id) == ('reverting', name_id):
+                row.status = 'available'
 
     def _is_moving(self, session: records.Session, row: records.Row) -> bool:
         return any(not records._to_move(shadow, row).is_over

@@ -209,19 +209,38 @@ def serve(node: nodes.Node, context: ports.Context, snapshot_id: str,
     :raises MissingData: if no node has it
     :raises LocalCloneError: if the node that has it does not serve it
     """
-    host = _node_of(node, snapshot_id)
+    host = node_of(node, snapshot_id)
     if host == node.host:
         return serve_here(node, snapshot_id, connector)
     return node.peers.serve_snapshot(context, host, snapshot_id, connector)
 
 
-def _node_of(node: nodes.Node, snapshot_id: str) -> str:
+def node_of(node: nodes.Node, snapshot_id: str) -> str:
+    """The service host of the node that has a snapshot.
+
+    :raises MissingData: if none has it
+    """
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None or snapshot.is_doomed or not snapshot.node:
         raise exceptions.MissingData(
             what='Snapshot ' + snapshot_id, host='any node',
             volume=snapshot.volume_id if snapshot else '?')
     return snapshot.node
+
+
+def present(node: nodes.Node, snapshot_id: str) -> images.Snapshot:
+    """A snapshot that this node has, for a caller that holds its lock.
+
+    :raises MissingData: if it does not, or nobody wants it any more
+    """
+    snapshot = node.snapshots.snapshot(snapshot_id)
+    if (snapshot is None or snapshot.is_doomed
+            or snapshot.node != node.host
+            or snapshot.lv not in node.stack.lvs()):
+        raise exceptions.MissingData(
+            what='Snapshot ' + snapshot_id, host=node.host,
+            volume=snapshot.volume_id if snapshot else '?')
+    return snapshot
 
 
 def serve_here(node: nodes.Node, snapshot_id: str,
@@ -232,11 +251,7 @@ def serve_here(node: nodes.Node, snapshot_id: str,
     :raises Refused: if the host has no way to it
     """
     with node.lock(snapshot_id):
-        snapshot = node.snapshots.snapshot(snapshot_id)
-        if (snapshot is None or snapshot.is_doomed
-                or snapshot.node != node.host):
-            raise exceptions.MissingData(
-                what='Snapshot ' + snapshot_id, volume='?', host=node.host)
+        snapshot = present(node, snapshot_id)
         local = node.is_at(connector, node.host)
         if not (local or connector.get('initiator')):
             raise exceptions.Refused(

@@ -39,11 +39,12 @@ class Survey:
         return {key: lv for key, lv in found.items()
                 if lv.name == names.snapshot_lv(key)}
 
-    def newborns(self, group: str) -> dict[str, reports.LogicalVolume]:
-        """The LVs in a group that nobody was given yet, by volume id."""
-        return {names.facts(lv.tags).get('volume', ''): lv
+    def newborns(self, group: str
+                 ) -> list[tuple[str, reports.LogicalVolume]]:
+        """The LVs in a group that nobody was given yet, with volume ids."""
+        return [(names.facts(lv.tags).get('volume', ''), lv)
                 for lv in self.lvs.values()
-                if lv.group == group and names.NEWBORN in lv.tags}
+                if lv.group == group and names.NEWBORN in lv.tags]
 
     def handle_is_on_lv(self, volume_id: str, lv: str, size: int = 0
                         ) -> bool:

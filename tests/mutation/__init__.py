@@ -29,6 +29,7 @@ DATA_PATH = (
     'decision.py', 'served.py', 'connections.py', 'handlers.py',
     'deletion.py', 'extending.py', 'operations.py', 'forgetting.py',
     'repair.py', 'survey.py', 'restore.py', 'snapshots.py', 'births.py',
+    'reverting.py',
     'snapshot_records.py', 'images.py', 'rows.py', 'copies.py',
     'migration.py', 'migration_records.py', 'draining.py',
     'privileged/[a-z]*.py')

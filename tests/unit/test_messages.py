@@ -43,6 +43,7 @@ FROZEN = {
     'LC26': ('NOT_MOVED', 'a0d871'),
     'LC27': ('NOT_MOVABLE', '67ae06'),
     'LC28': ('FOLLOWS_INSTANCE', 'b9e275'),
+    'LC29': ('NOT_REVERTED', 'a1842c'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
@@ -57,7 +58,7 @@ TOLD = {
     'LoginFailed': 'LC12', 'MetadataLost': 'LC14',
     'MetadataTooSmall': 'LC13', 'MissingData': 'LC08',
     'NoFreeSpace': 'LC03', 'NoSpaceToExtend': 'LC18',
-    'NotReady': 'LC04', 'PeerUnreachable': 'LC02',
+    'NotReady': 'LC04', 'NotReverted': 'LC29', 'PeerUnreachable': 'LC02',
     'Refused': 'LC01', 'SourceBusy': 'LC05', 'SourceUnreachable': 'LC12',
     'StaleMove': 'LC07', 'VolumeIsMoving': 'LC07', 'WrongSource': 'LC06',
 }

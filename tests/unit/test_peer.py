@@ -160,6 +160,8 @@ class TableTest(testtools.TestCase):
             'delete': ('1.2', ('volume_id',)),
             'delete_snapshot': ('1.4', ('snapshot_id',)),
             'extend': ('1.3', ('volume_id', 'size_gib')),
+            'revert': ('1.5', ('volume_id', 'snapshot_id')),
+            'create_body': ('1.5', ('volume_id', 'snapshot_id', 'new')),
             'troubles': ('1.3', ()),
             'depart': ('1.3', ('volume_id', 'destination')),
             'inspect': ('1.1', ('volume_id',)),

@@ -14,7 +14,7 @@ PACKAGE = 'cinder_localclone'
 ORDER = (
     'cmd',
     'driver', 'image_driver', 'handlers', 'assembly', 'connections',
-    'operations', 'extending', 'migration', 'deletion',
+    'operations', 'extending', 'reverting', 'migration', 'deletion',
     'reconcile', 'copies', 'births', 'snapshots',
     'moves.source', 'moves.destination', 'moves.completion',
     'moves.remains', 'moves.removal', 'moves.checks', 'moves.flow', 'moves',

@@ -3,6 +3,7 @@
 
 import typing
 
+from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import state
 
@@ -14,7 +15,7 @@ UNNOTED = frozenset((
     'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'services',
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
     'newborn', 'zone_of', 'correct_services', 'pool_usage', 'resume',
-    'note_offered', 'was_offered'))
+    'note_offered', 'was_offered', 'lv_name'))
 #: Only with the lock of the volume that the first argument is of. Begin,
 #: advance and offer_volume are not here: with these tests set a scene.
 LOCKED = frozenset((
@@ -25,7 +26,9 @@ LOCKED = frozenset((
     'offer_source', 'withdraw_source', 'offer_again', 'withdraw_volume',
     'withdraw_unnamed', 'attach', 'detach', 'end_if_down', 'commit',
     'roll_back', 'finish', 'create_snapshot', 'create_copy', 'accept',
-    'deactivate', 'ensure_handle_on_snapshot', 'locate'))
+    'disown', 'deactivate', 'ensure_handle_on_snapshot', 'locate'))
+#: Those whose first argument does not tell, and which does.
+BY = {'create_copy': 3}
 ALLOCATING = frozenset(('create_lv', 'create_metadata'))
 
 
@@ -59,7 +62,7 @@ class _Acting:
         def acting(*args, **kwargs):
             node, world = self._node, self._node.world
             if name in LOCKED:
-                _insist_on_lock(node, name, args[0])
+                _insist_on_lock(node, name, args[BY.get(name, 0)])
             if name in ALLOCATING:
                 world.insist(nodes.FREE_SPACE in node.held,
                              '%s without the lock of free space', name)
@@ -85,7 +88,8 @@ def _insist_on_lock(node, name, subject):
     """:param subject: a move, an id, or the name of an LV"""
     identity = (subject.volume_id if isinstance(subject, state.Move)
                 else subject[-36:])
-    if identity in node.held:
+    tags = node.disk.tags.get(subject, ()) if isinstance(subject, str) else ()
+    if {identity, names.facts(tags).get('volume')} & node.held:
         return
     volumes = {volume.id for volume in node.world.volumes.values()
                if identity == volume.name_id}

@@ -10,6 +10,7 @@ from cinder_localclone import births
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import names
+from cinder_localclone import reverting
 from cinder_localclone import snapshots
 from tests.unit.world import disks
 
@@ -92,6 +93,24 @@ class SimSnapshotRecords:
         volume.host = new
         volume.availability_zone = self.zone_of(new)
 
+    @staticmethod
+    def lv_name(name_id):
+        return 'volume-' + name_id
+
+    def replace_body(self, volume, new, host):
+        recorded = self.volume(volume.id)
+        if (recorded is None or recorded.status != 'reverting'
+                or self.move_of(volume.id)):
+            raise exceptions.StaleMove(volume=volume.id)
+        recorded.name_id, recorded.name = new, self.lv_name(new)
+        recorded.host = host + '#p'
+        return recorded
+
+    def keep(self, volume_id, name_id):
+        recorded = self.volume(volume_id)
+        if (recorded.status, recorded.name_id) == ('reverting', name_id):
+            recorded.status = 'available'
+
     def newborn(self, volume_id):
         gone = self.world.deleted.get(volume_id)
         volume = gone or self.volume(volume_id)
@@ -145,6 +164,10 @@ class SimSnapshotStack:
         disk.tags[name] = frozenset(tags)
         self.node.world.tick(self.node, 'half of lvcreate')
         disk.lvs[name][:] = content
+
+    def disown(self, name):
+        tags = self.node.disk.tags
+        tags[name] = tags[name] | {names.NEWBORN}
 
     def accept(self, name):
         tags = self.node.disk.tags
@@ -200,6 +223,14 @@ class SimSnapshotPeers:
                              destination):
         self._call(host, lambda other: births.from_snapshot_here(
             other.node, context, volume_id, snapshot_id, destination))
+
+    def revert(self, context, host, volume_id, snapshot_id):
+        self._call(host, lambda other: reverting.revert_here(
+            other.reconciler, volume_id, snapshot_id))
+
+    def create_body(self, context, host, volume_id, snapshot_id, new):
+        self._call(host, lambda other: reverting.create_body(
+            other.node, volume_id, snapshot_id, new))
 
     def create_from_volume(self, context, host, volume_id, source_id,
                            destination):

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reverting a volume to a snapshot: it gets another body.
+
+Nothing is written to the volume's LV. Another is made of the snapshot, on
+the node that has it; then one change of the volume's row says that this LV is
+the volume's, and that node its home. Before that change the volume is what it
+was, after it what the snapshot is. Both LVs are tagged newborn meanwhile, so
+whichever the row does not name is removed: now, or by the look of its node.
+
+The data is compared with nothing: Cinder itself would copy a snapshot over a
+thin volume and leave out the zeros (volume/manager.py).
+"""
+
+import uuid
+
+from cinder.volume import volume_utils
+
+from cinder_localclone import births
+from cinder_localclone import exceptions
+from cinder_localclone.moves import checks
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import reconcile
+from cinder_localclone import snapshots
+
+
+def revert(reconciler: reconcile.Reconciler, volume_id: str,
+           snapshot_id: str) -> None:
+    """Revert a volume that nobody uses, wherever it is.
+
+    :raises LocalCloneError: if it could not be; it is then as it was
+    """
+    node = reconciler.node
+    volume = node.records.volume(volume_id)
+    if volume is None:
+        raise exceptions.TooLate(what='Volume ' + volume_id)
+    home = volume_utils.extract_host(volume.host)
+    if home == node.host:
+        revert_here(reconciler, volume_id, snapshot_id)
+    else:
+        node.peers.revert(reconciler.context, home, volume_id, snapshot_id)
+
+
+def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
+                snapshot_id: str) -> None:
+    """Revert a volume whose home is this node.
+
+    :raises SourceBusy: if something has it open
+    :raises MissingData: if there is no such snapshot
+    :raises LocalCloneError: as :func:`.snapshots.at_home`, or if a step
+        failed
+    """
+    node, context = reconciler.node, reconciler.context
+    with node.lock(volume_id):
+        volume = snapshots.at_home(node, context, volume_id,
+                                   reconciler.progress)
+        _check_reverting(volume)
+        checks.check_closed(node, volume_id)
+        host = snapshots.node_of(node, snapshot_id)
+        new, old = str(uuid.uuid4()), volume.name
+        if host == node.host:
+            _make(node, volume, snapshot_id, new)
+        else:
+            node.peers.create_body(context, host, volume_id, snapshot_id, new)
+        node.stack.disown(old)
+        reverted = node.snapshots.replace_body(volume, new, host)
+        if host == node.host:
+            node.stack.ensure_handle_on_lv(volume_id, reverted.name,
+                                           volume.size << 30)
+        births.remove(node, volume_id, old)
+    if host != node.host:
+        node.peers.converge_soon(context, host, volume_id)
+
+
+def create_body(node: nodes.Node, volume_id: str, snapshot_id: str, new: str
+                ) -> None:
+    """Make the LV that a volume reverts to, on the node of the snapshot.
+
+    :param new: the id in the LV's name
+    :raises TooLate: if the volume is not being reverted any more
+    """
+    with node.lock(volume_id):
+        volume = node.records.volume(volume_id)
+        if volume is None:
+            raise exceptions.TooLate(what='Volume ' + volume_id)
+        _check_reverting(volume)
+        _make(node, volume, snapshot_id, new)
+
+
+def _check_reverting(volume: ports.Volume) -> None:
+    if volume.status != 'reverting':
+        raise exceptions.TooLate(what='Volume ' + volume.id)
+
+
+def _make(node: nodes.Node, volume: ports.Volume, snapshot_id: str, new: str
+          ) -> None:
+    snapshots.check_pool(node)
+    with node.lock(snapshot_id):
+        image = snapshots.present(node, snapshot_id)
+        node.stack.create_copy(node.snapshots.lv_name(new), image.lv,
+                               volume.size << 30, volume.id)

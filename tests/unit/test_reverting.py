@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that are reverted to a snapshot, with a stop at every moment."""
+
+import itertools
+import types
+from unittest import mock
+
+import ddt
+import testtools
+
+from cinder_localclone import exceptions
+from cinder_localclone import image_driver
+from cinder_localclone import messages
+from cinder_localclone import names
+from cinder_localclone import reverting
+from tests.unit import test_move
+from tests.unit import test_snapshots
+from tests.unit import world as worlds
+
+A, B = 'a@l', 'b@l'
+ONE, TWO = test_move.ONE, test_move.TWO
+FAILURES = (exceptions.LocalCloneError, worlds.Stopped)
+
+
+class Base(test_snapshots.Base):
+
+    def prepared(self, home=A, faults=('cut',)):
+        """A volume that was written to since its snapshot was taken on A."""
+        world, volume, expected = self.begin(faults=faults)
+        snapshot = self.take(world, volume)
+        world.nodes[A].write(volume.id, 1, 'new')
+        if home != A:
+            world.nodes[A].move(volume, home)
+            world.settle()
+        written = list(expected)
+        written[1] = 'new'
+        self.assertEqual(written, self.all_of(world, volume))
+        return world, volume, snapshot, expected, written
+
+    @staticmethod
+    def all_of(world, volume):
+        home = world.home(volume)
+        return [home.read(volume.id, n) for n in range(worlds.REGIONS)]
+
+    @staticmethod
+    def revert(world, volume, snapshot, asked=A):
+        """What Cinder and the driver do; who resets a status, too."""
+        volume.status, before = 'reverting', volume.name_id
+        node = world.nodes[asked]
+        try:
+            reverting.revert(node.reconciler, volume.id, snapshot)
+        except exceptions.LocalCloneError:
+            node.node.snapshots.keep(volume.id, before)
+            raise
+        finally:
+            if volume.status == 'reverting':
+                volume.status = 'available'
+
+
+@ddt.ddt
+class StopTest(Base):
+
+    def scenario(self, stops, faults, home, asked):
+        world, volume, snapshot, old, written = self.prepared(home, faults)
+        world.moment, world.stop_at = 0, stops
+        for _attempt in range(4):
+            try:
+                self.revert(world, volume, snapshot, asked)
+            except FAILURES:
+                world.recover()
+                world.settle()
+                # Reverted, or as it was: nothing in between.
+                self.assertIn(self.all_of(world, volume), (old, written))
+                self.check_all(world)
+            else:
+                break
+        else:
+            raise AssertionError('never reverted')
+        world.recover()
+        self.assertEqual(old, self.all_of(world, volume))
+        world.settle()
+        self.assertEqual(A, world.home(volume).host)
+        world.nodes[A].write(volume.id, 2, 'else')
+        self.assertEqual(old, self.content(world, snapshot))
+        self.check_all(world)
+        return world
+
+    @ddt.data(*itertools.product(ONE, ((A, A), (B, B), (B, A))))
+    @ddt.unpack
+    def test_stop_at_every_moment(self, faults, where):
+        self.stop_everywhere(lambda stops: self.scenario(
+            stops, faults, *where))
+
+    @ddt.data(*itertools.product(TWO, ((A, A), (B, B))))
+    @ddt.unpack
+    def test_stop_at_every_two_moments(self, faults, where):
+        self.stop_everywhere(lambda stops: self.scenario(
+            stops, faults, *where), 2)
+
+
+class RevertTest(Base):
+
+    def refused(self, world, volume, snapshot, error, asked=A):
+        """It is as it was, and available."""
+        before = repr([(node.disk.lvs, node.devices)
+                       for node in world.nodes.values()])
+        self.assertRaises(error, self.revert, world, volume, snapshot, asked)
+        self.assertEqual('available', volume.status)
+        self.assertEqual(before, repr([(node.disk.lvs, node.devices)
+                                       for node in world.nodes.values()]))
+
+    def test_in_use(self):
+        world, volume, snapshot, _old, _written = self.prepared()
+        world.nodes[A].opened.add(names.handle(volume.id))
+        self.refused(world, volume, snapshot, exceptions.SourceBusy)
+
+    def test_node_of_the_snapshot_is_down(self):
+        world, volume, snapshot, _old, _written = self.prepared(B)
+        world.nodes[A].dead = world.nodes[A].gone = True
+        self.refused(world, volume, snapshot, exceptions.PeerUnreachable, B)
+
+    def test_while_it_is_copied(self):
+        world, volume, expected = self.begin()
+        snapshot = self.take(world, volume)
+        world.nodes[A].move(volume, B)
+        self.refused(world, volume, snapshot, exceptions.BeingCopied, B)
+        world.settle()
+        self.assertEqual(expected, self.all_of(world, volume))
+
+    def test_snapshot_that_is_gone(self):
+        world, volume, snapshot, _old, _written = self.prepared()
+        self.drop(world, snapshot, A)
+        self.refused(world, volume, snapshot, exceptions.MissingData)
+
+    def test_pool_that_is_full(self):
+        world, volume, snapshot, _old, _written = self.prepared()
+        world.nodes[A].usage = (95.0, 1.0)
+        self.refused(world, volume, snapshot, exceptions.PoolFull)
+
+    def test_late_request(self):
+        """Whoever asked for it has given it up, and the volume is used."""
+        world, volume, snapshot, _old, _written = self.prepared(B)
+        before = repr(world.snapshot())
+        self.assertRaises(exceptions.TooLate, reverting.create_body,
+                          world.nodes[A].node, volume.id, snapshot, 'new')
+        self.assertRaises(exceptions.TooLate, reverting.revert_here,
+                          world.nodes[B].reconciler, volume.id, snapshot)
+        self.assertEqual(before, repr(world.snapshot()))
+
+    def test_row_that_has_changed(self):
+        """The change of the row is what decides."""
+        world, volume, snapshot, _old, written = self.prepared()
+        rows = world.nodes[A].node.snapshots._inner
+        with mock.patch.object(
+                type(rows), 'replace_body',
+                side_effect=exceptions.StaleMove(volume=volume.id)):
+            self.assertRaises(exceptions.StaleMove, self.revert, world,
+                              volume, snapshot)
+        world.settle()
+        self.assertEqual(written, self.all_of(world, volume))
+        self.check_all(world)
+
+
+@ddt.ddt
+class DriverTest(testtools.TestCase):
+    """After NotImplementedError or AttributeError Cinder itself would copy.
+
+    It would leave out the zeros, and so what was written since stays.
+    """
+
+    @ddt.data(NotImplementedError, AttributeError, ValueError,
+              exceptions.StaleMove(volume='v'))
+    def test_whatever_fails(self, error):
+        driver = image_driver.ImageDriver()
+        driver.service = mock.MagicMock()
+        row = types.SimpleNamespace(id='v', name_id='n')
+        with mock.patch.object(reverting, 'revert', side_effect=error), (
+                mock.patch.object(messages, 'api')) as api:
+            self.assertRaises(exceptions.NotReverted,
+                              driver.revert_to_snapshot, None, row,
+                              types.SimpleNamespace(id='s'))
+        driver.service.node.snapshots.keep.assert_called_once_with('v', 'n')
+        self.assertEqual(messages.REVERT, api.API().create.call_args.args[1])
+
+    def test_no_other_snapshot_is_taken_first(self):
+        self.assertFalse(
+            image_driver.ImageDriver().snapshot_revert_use_temp_snapshot())
