@@ -149,6 +149,18 @@ class SnapshotTest(base.LabTest):
         look.wait_moved(self.lab, newborn)
         for node in (self.n1, self.n2):
             self.assertEqual([], look.leftovers(node, snapshot))
+        # Reverted, the volume is where the snapshot is, and like it.
+        self.act(volume, 'revert', self.demo,
+                 snapshot_id=snapshot).raise_for_status()
+        instances.wait_status(self.demo, volume, 'available')
+        self.assertEqual('node1', instances.home(self.lab, volume))
+        self.assertEqual(before, self.sum_of(volume, self.n1, MIB))
+        self.assertEqual([], look.leftovers(self.n2, volume))
+        self.assertEqual(1, len(look.volume_lvs(self.n1)))
+        attached = self.instance.attach(volume, self.n2)
+        look.wait_moved(self.lab, volume)
+        self.assertEqual(before, self.checksum(attached, MIB))
+        attached.detach()
         # Its node is down: it holds up nobody.
         self.n1.power_cut()
         self.demo.delete('/volumes/%s?cascade=true' % volume

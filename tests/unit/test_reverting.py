@@ -109,6 +109,14 @@ class RevertTest(Base):
         self.assertEqual(before, repr([(node.disk.lvs, node.devices)
                                        for node in world.nodes.values()]))
 
+    def test_what_it_was_is_removed_at_once(self):
+        for home in (A, B):
+            world, volume, snapshot, _old, _written = self.prepared(home)
+            before = volume.name
+            self.revert(world, volume, snapshot, home)
+            self.assertNotIn(before, world.nodes[home].lvs)
+            self.assertNotEqual(before, volume.name)
+
     def test_in_use(self):
         world, volume, snapshot, _old, _written = self.prepared()
         world.nodes[A].opened.add(names.handle(volume.id))
