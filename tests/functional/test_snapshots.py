@@ -154,6 +154,9 @@ class SnapshotTest(base.LabTest):
                  snapshot_id=snapshot).raise_for_status()
         instances.wait_status(self.demo, volume, 'available')
         self.assertEqual('node1', instances.home(self.lab, volume))
+        process.wait_for('the handle', lambda: not self.n1.run(
+            'test -b /dev/mapper/localclone-' + volume,
+            check=False).returncode, 30)
         self.assertEqual(before, self.sum_of(volume, self.n1, MIB))
         self.assertEqual([], look.leftovers(self.n2, volume))
         self.assertEqual(1, len(look.volume_lvs(self.n1)))
