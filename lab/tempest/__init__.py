@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tempest, the suite by which OpenStack tests itself, against a lab.
+
+``venv`` installs it, ``settings`` is its configuration, ``cloud`` makes what
+that names, ``suite`` runs the tests, ``results`` is what they say, and
+``skipped`` reads ``skipped.yaml``: what cannot run here, each with a reason.
+"""

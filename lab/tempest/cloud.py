@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Tempest needs in a lab's cloud beyond what every lab has."""
+
+from lab.guest import image as guest_image
+from lab.nova import server as servers
+from lab.tempest import settings
+
+#: Only an administrator may boot from an image with a flavour without disk.
+FLAVORS = (('tempest', 0), ('tempest-larger', 32))
+
+
+def prepare(lab) -> settings.Cloud:
+    """Make it; nothing that is there already is made again."""
+    second_backend(lab)
+    nova = lab.client('nova')
+    there = {each['name']: each['id'] for each in nova.get(
+        '/flavors').json()['flavors']}
+    for name, more in FLAVORS:
+        if name not in there:
+            there[name] = nova.post('/flavors', json={'flavor': {
+                'name': name, 'ram': guest_image.MEMORY_MIB + more,
+                'vcpus': 1, 'disk': 1}}).raise_for_status().json()[
+                    'flavor']['id']
+    image = servers.image(lab)
+    return settings.Cloud(image, image, *(there[name]
+                                          for name, _more in FLAVORS))
+
+
+def second_backend(lab) -> None:
+    """Cinder's own LVM driver on one node, to retype to and migrate to."""
+    node, backend = lab.nodes['node1'], settings.BACKENDS[1]
+    lab.write_service_config(node, backend)
+    node.service('start', backend)
+    lab.wait_for_services(backend, nodes=[node.name])
