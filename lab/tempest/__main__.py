@@ -6,6 +6,7 @@ import re
 import sys
 import time
 
+from lab.core import process
 from lab.demos import show
 from lab.tempest import cloud
 from lab.tempest import results
@@ -43,6 +44,8 @@ class Tempest:
             len(self.lab.nodes)))
         every = tempest.tests()
         names = chosen(every, self.options.only)
+        if not names:
+            raise process.LabError('no test has %s' % self.options.only)
         left_out = {each for each in names
                     if skipped.reason(self.reasons, each)}
         wanted = [each for each in names if each not in left_out]
