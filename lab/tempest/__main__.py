@@ -10,6 +10,7 @@ from lab.core import process
 from lab.demos import show
 from lab.tempest import cloud
 from lab.tempest import results
+from lab.tempest import service_logs
 from lab.tempest import settings
 from lab.tempest import skipped
 from lab.tempest import suite
@@ -76,6 +77,10 @@ class Tempest:
                 outcome.name))
             if outcome.cause:
                 self._say(' ' * 20 + outcome.cause)
+            if outcome.status == results.FAILED:
+                for line in service_logs.of_nodes(
+                        self.lab.logs, time.time(), outcome.seconds):
+                    self._say(' ' * 20 + line)
         if ids:
             tempest.run(ids, self.options.workers, tell)
         return told

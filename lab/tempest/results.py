@@ -79,7 +79,11 @@ def cause(traceback) -> str:
         if said or not line.startswith(' '):
             if line.strip():
                 said.append(line.strip())
-    text = ' '.join(said) or ENDED
+    return without_ids(' '.join(said) or ENDED)
+
+
+def without_ids(text) -> str:
+    """What is left when what varies from run to run is named, and cut."""
     for pattern, word in _VARYING:
         text = pattern.sub(word, text)
     return text if len(text) <= LENGTH else text[:LENGTH] + '...'

@@ -73,6 +73,9 @@ def tempest(cloud, directory, nodes) -> str:
         'volume': {
             'backend_names': ','.join(BACKENDS), 'storage_protocol': 'iSCSI',
             'vendor_name': 'Open Source', 'max_microversion': 'latest',
+            # Five minutes by default, which a driver that lacks something
+            # costs each of some tests.
+            'build_timeout': 180,
             'manage_volume_ref': 'source-name,volume-%s',
             'manage_snapshot_ref': 'source-name,_snapshot-%s'},
         'volume-feature-enabled': dict(

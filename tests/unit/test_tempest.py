@@ -8,6 +8,7 @@ import ddt
 import testtools
 
 from lab.tempest import results
+from lab.tempest import service_logs
 from lab.tempest import settings
 from lab.tempest import skipped
 
@@ -168,6 +169,38 @@ class ResultsTest(testtools.TestCase):
                           self.outcome(VOLUME + '2', results.FAILED),
                           self.outcome(VOLUME + '3', results.SKIPPED),
                           self.outcome(ATTACH + '1', results.PASSED)]))
+
+
+class ServiceLogsTest(testtools.TestCase):
+
+    LOG = '''\
+2026-11-22 10:00:01.5 968 ERROR cinder.manager Traceback (most recent call):
+2026-11-22 10:00:01.5 968 ERROR cinder.manager   File "/x.py", line 3, in do
+2026-11-22 10:00:01.5 968 ERROR cinder.manager     self.driver.clone(volume)
+2026-11-22 10:00:01.5 968 ERROR cinder.manager   File "/y.py", line 8, in clone
+2026-11-22 10:00:01.5 968 ERROR cinder.manager     raise NotImplementedError()
+2026-11-22 10:00:01.5 968 ERROR cinder.manager NotImplementedError
+2026-11-22 10:00:02.0 968 ERROR oslo [req-1] Exception: clone failed
+2026-11-22 10:00:02.5 968 INFO cinder.manager x.Broken: said twice
+2026-11-22 10:00:03.5 968 ERROR oslo   File "/y.py", line 8, in copy
+2026-11-22 10:00:03.5 968 ERROR oslo x.Broken: no %s
+2026-11-22 10:00:04.5 968 ERROR oslo   File "/y.py", line 8, in clone
+2026-11-22 10:00:04.5 968 ERROR oslo NotImplementedError
+''' % ('0a1b2c3d-0000-4000-8000-0a1b2c3d4e5f')
+
+    def raised(self, began, ended):
+        return service_logs.raised(
+            self.LOG, *('2026-11-22 10:00:0%d' % each
+                        for each in (began, ended)))
+
+    def test_what_was_raised_is_told_once_with_its_function(self):
+        self.assertEqual(
+            ['clone: NotImplementedError', 'copy: x.Broken: no ID'],
+            self.raised(0, 9))
+
+    def test_only_while_the_test_ran(self):
+        self.assertEqual(['copy: x.Broken: no ID'], self.raised(2, 3))
+        self.assertEqual([], self.raised(5, 9))
 
 
 @ddt.ddt
