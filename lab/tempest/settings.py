@@ -28,8 +28,8 @@ class Cloud:
 def tempest(cloud, directory, nodes) -> str:
     """The configuration.
 
-    A feature that the lab has and the driver lacks is on, so that its tests
-    fail; one that the lab lacks is off, and skipped.yaml says why.
+    What a driver should have is on, so that its tests fail if it is not
+    there; skipped.yaml says why the rest is off.
 
     :param directory: where it runs
     :param nodes: how many there are
@@ -72,7 +72,8 @@ def tempest(cloud, directory, nodes) -> str:
                  'attach_encrypted_volume'))),
         'volume': {
             'backend_names': ','.join(BACKENDS), 'storage_protocol': 'iSCSI',
-            'vendor_name': 'Open Source', 'max_microversion': 'latest',
+            'vendor_name': 'Open Source', 'backup_driver': 'posix',
+            'max_microversion': 'latest',
             # Five minutes by default, which a driver that lacks something
             # costs each of some tests.
             'build_timeout': 180,
@@ -83,8 +84,8 @@ def tempest(cloud, directory, nodes) -> str:
                 on=('multi_backend', 'snapshot', 'clone', 'manage_volume',
                     'manage_snapshot', 'extend_volume_with_snapshot',
                     'extend_attached_volume', 'volume_revert',
-                    'concurrency_tests'),
-                off=('backup', 'replication', 'consistency_group',
+                    'concurrency_tests', 'backup'),
+                off=('replication', 'consistency_group',
                      'extend_attached_encrypted_volume'))),
     })
 
