@@ -19,7 +19,8 @@ _VARYING = (
     # Before ids: some names end in one.
     (re.compile(r'\btempest-[\w-]+'), 'NAME'),
     (re.compile(r'\b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b'), 'ID'),
-    (re.compile(r'\b\d+(\.\d+)? s\b'), 'N s'))
+    (re.compile(r'\b\d+(\.\d+)? s\b'), 'N s'),
+    (re.compile(r'\b\d{9,}\b'), 'TIME'))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,7 @@ Traceback (most recent call last):
 tempest.exceptions.VolumeResourceBuildErrorException: volume \
 0a1b2c3d-0000-4000-8000-0a1b2c3d4e5f of \
 tempest-VolumesGetTest-1234 failed within 300 s
-Details: status ERROR
+Details: status ERROR, began at 1795343758
 
 Traceback (most recent call last):
   File "/venv/x.py", line 1, in y
@@ -101,7 +101,7 @@ class ResultsTest(testtools.TestCase):
     def test_a_cause_has_neither_ids_nor_names_nor_times(self):
         self.assertEqual(
             'tempest.exceptions.VolumeResourceBuildErrorException: volume ID '
-            'of NAME failed within N s Details: status ERROR',
+            'of NAME failed within N s Details: status ERROR, began at TIME',
             results.cause(TRACEBACK))
 
     def test_a_cause_is_not_endless(self):
