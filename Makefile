@@ -5,7 +5,7 @@ SIZE ?= 2
 NAMED = $(if $(LAB),--name $(LAB))
 LABRUN = PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -m
 
-.PHONY: demo live-migration servers test unit lab-up lab-down lab-status bench docs faults mutations
+.PHONY: demo live-migration servers test unit lab-up lab-down lab-status bench docs faults mutations tempest
 demo: python3 ; $(LABRUN) lab.demos.move $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 live-migration: python3
 	$(LABRUN) lab.demos.live_migration $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
@@ -18,6 +18,8 @@ bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(JSON),--json $(JSON))
 # ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on, LABS=2 side by side,
 # SUMMARY=FILE for the documentation; SEED=, MINUTES=: random
 faults: python3 ; $(LABRUN) lab.faults $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(LABS),--labs $(LABS)) $(if $(SUMMARY),--summary $(SUMMARY)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
+# ONLY=REGEX tests whose names have it, WORKERS=N at a time (2)
+tempest: python3 ; $(LABRUN) lab.tempest $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(WORKERS),--workers $(WORKERS)) $(if $(KEEP),--keep)
 # ONLY=REGEX mutants like it, LIST=1, SAMPLE=N every Nth, RESUME=FILE goes on
 mutations: python3 ; $(LABRUN) tests.mutation $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(RESUME),--resume $(RESUME)) $(if $(SCORE),--score $(SCORE))
 lab-up: python3 ; $(LABRUN) lab $(NAMED) up

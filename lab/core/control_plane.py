@@ -209,6 +209,9 @@ class ControlPlane:
             if name == 'cinder' else '2', '--thunder-lock',
             '--lazy-apps', '--buffer-size', '65535', '--listen', '64',
             '--http-auto-chunked', '--http-chunked-input',
+            # A chunk with its header: uwsgi takes 1 MiB, Cinder sends that.
+            '--chunked-input-limit', str(4 << 20),
+            '--chunked-input-timeout', '60',
             '--add-header', 'Connection: close', '--disable-logging',
             '--pyargv', '--config-file %s' % (self.directory / conf),
         ], self.lab.logs / ('%s.log' % name), env=environment)

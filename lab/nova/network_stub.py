@@ -3,7 +3,7 @@
 
 Servers of the lab have no network (``--nic none``). Nova still looks for
 the network service's extensions, networks and ports: there are none, and
-every list is empty.
+every list is empty. A project may have as many ports as it likes.
 """
 
 import http.server
@@ -26,6 +26,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif len(words) == 2:
             kind = words[1].removesuffix('.json').replace('-', '_')
             self._answer({kind: []})
+        elif words[1] == 'quotas':
+            self._answer({'quota': {'port': -1}})
         else:
             self.send_error(404)
 
