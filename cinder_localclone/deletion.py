@@ -7,6 +7,8 @@ import contextlib
 from cinder import exception
 from cinder.volume import volume_utils
 
+from cinder_localclone import adoption
+from cinder_localclone import manageable
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
@@ -47,7 +49,10 @@ def delete_here(node: nodes.Node, context: ports.Context,
         if volume is None:
             return node.host
         home: str = volume_utils.extract_host(volume.host)
-        if home == node.host:
+        if home == node.host and manageable.was_not_managed(
+                volume.status, volume.size):
+            adoption.give_back(node, 'volume', volume_id)
+        elif home == node.host:
             _remove(node, context, volume)
         return home
 

@@ -147,6 +147,33 @@ class BirthFailed(LocalCloneError, exception.MetadataUpdateFailure):
     user_message = 'CREATE_FAILED'
 
 
+class CannotManage(LocalCloneError,
+                   exception.ManageExistingInvalidReference):
+    """An LV that somebody has named, and that is not to be managed."""
+
+    message = _('Logical volume %(lv)s on %(host)s can\'t be managed: '
+                '%(reason)s. Nothing was changed.')
+    user_message = 'NOT_MANAGED'
+
+
+class CannotUnmanage(LocalCloneError, exception.VolumeIsBusy):
+    """A volume that has to stay managed for now.
+
+    Its base makes Cinder's manager take the volume for available again.
+    """
+
+    message = _('Volume %(volume)s can\'t be unmanaged: %(reason)s. Nothing '
+                'was changed; try again when that has ended.')
+    user_message = 'NOT_UNMANAGED'
+
+
+class SnapshotInUse(LocalCloneError, exception.SnapshotIsBusy):
+    """The same, of a snapshot."""
+
+    message = _('Snapshot %(snapshot)s can\'t be unmanaged: it is being '
+                'read. Nothing was changed; try again when that has ended.')
+
+
 class NotPossible(LocalCloneError):
     """What an operator asked for cannot be done."""
 
@@ -169,9 +196,10 @@ class PeerUnreachable(LocalCloneError):
     _ASKED = {
         **dict.fromkeys((
             'initialize_connection', 'terminate_connection',
-            'create_snapshot', 'create_from_volume'), 'HOME_UNREACHABLE'),
+            'create_snapshot', 'create_from_volume', 'unmanage'),
+            'HOME_UNREACHABLE'),
         **dict.fromkeys((
-            'create_from_snapshot', 'serve_snapshot'),
+            'create_from_snapshot', 'serve_snapshot', 'unmanage_snapshot'),
             'SNAPSHOT_UNREACHABLE')}
 
     def __init__(self, message: str | None = None, **kwargs: Any) -> None:

@@ -85,6 +85,12 @@ DETAILS = {
     'SNAPSHOT_UNREACHABLE': ('LC23', _(
         'The volume service of the host that the snapshot is on does not '
         'answer; try again when that host is back.')),
+    'NOT_MANAGED': ('LC40', _(
+        'What was named could not be made a volume of this storage; it is '
+        'unchanged.')),
+    'NOT_UNMANAGED': ('LC41', _(
+        'The volume is being moved or in use, or its storage failed: it is '
+        'still managed.')),
 }
 
 
@@ -102,15 +108,20 @@ def load(_extension_manager) -> None:
 
 def tell_owner(context, volume_id: str, error: Exception,
                action: tuple[str, str] = message_field.Action.ATTACH_VOLUME,
-               resource: str = message_field.Resource.VOLUME) -> None:
+               resource: str = message_field.Resource.VOLUME,
+               otherwise: str = 'FAILED') -> None:
     """Record for the volume's owner why something was not done.
 
     :param context: the request context of the owner
     :param action: what was not done
     :param resource: what it was to be done to, if not to a volume; the id is
         that one's
+    :param otherwise: which of :data:`DETAILS` says so, if the error has none
+        that is more precise
     """
     key = getattr(error, 'user_message', 'FAILED')
+    if key == 'FAILED':
+        key = otherwise
     if key == 'FAILED' and action != message_field.Action.ATTACH_VOLUME:
         key = 'CREATE_FAILED'
     api.API().create(context, action, resource_type=resource,

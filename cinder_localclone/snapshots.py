@@ -13,6 +13,7 @@ from cinder.volume import volume_utils
 from oslo_log import log as logging
 import tenacity
 
+from cinder_localclone import adoption
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import iscsi_target
@@ -344,10 +345,15 @@ def _resume_suspended(node: nodes.Node, present: surveys.Survey) -> None:
 def _remove_doomed(node: nodes.Node, snapshot_id: str) -> None:
     with node.lock(snapshot_id):
         snapshot = node.snapshots.snapshot(snapshot_id)
-        if snapshot and snapshot.is_doomed:
-            _remove(node, snapshot_id)
-            LOG.info('Snapshot %s, which is deleted, was removed from this '
-                     'node.', snapshot_id)
+        present = node.stack.survey().snapshots(node.stack.group)
+        if not (snapshot and snapshot.is_doomed and snapshot_id in present):
+            return
+        if not snapshot.node:  # managing it did not end well
+            adoption.give_back(node, 'snapshot', snapshot_id)
+            return
+        _remove(node, snapshot_id)
+        LOG.info('Snapshot %s, which is deleted, was removed from this '
+                 'node.', snapshot_id)
 
 
 def _end_if_unread(node: nodes.Node, snapshot_id: str) -> None:

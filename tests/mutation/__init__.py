@@ -28,7 +28,8 @@ DATA_PATH = (
     'logical_volumes.py', 'export.py', 'sessions.py', 'state.py',
     'decision.py', 'connections.py', 'deletion.py', 'operations.py',
     'survey.py', 'restore.py', 'snapshots.py', 'births.py',
-    'snapshot_records.py', 'images.py', 'privileged/[a-z]*.py')
+    'snapshot_records.py', 'images.py', 'adoption.py', 'manageable.py',
+    'managing.py', 'managing_snapshots.py', 'privileged/[a-z]*.py')
 
 #: Mutants that no test can notice, each with the reason.
 EQUIVALENT = pathlib.Path(__file__).parent / 'equivalent.yaml'

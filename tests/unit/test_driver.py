@@ -66,10 +66,6 @@ class DriverTest(Case):
         self.assertRaises(NotImplementedError, self.driver.extend_volume,
                           volume(), 2)
 
-    def test_only_whole_volumes_leave(self):
-        self.assertRaises(NotImplementedError, self.driver.unmanage,
-                          volume())
-
     @ddt.data('migrating', 'target:x')
     def test_cinders_own_copy_is_no_way_in(self, status):
         self.assertRaises(NotImplementedError, self.driver.create_volume,

@@ -38,11 +38,14 @@ FROZEN = {
     'LC21': ('POOL_FULL', 'ca5767'),
     'LC22': ('FOREIGN_IMAGE', '4aebe2'),
     'LC23': ('SNAPSHOT_UNREACHABLE', '252270'),
+    'LC40': ('NOT_MANAGED', 'a027ba'),
+    'LC41': ('NOT_UNMANAGED', '9040da'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
 TOLD = {
     'BeingCopied': 'LC19', 'BetweenNodes': 'LC07', 'BirthFailed': 'LC18',
+    'CannotManage': 'LC40', 'CannotUnmanage': 'LC41',
     'CloneFailed': 'LC15', 'Busy': 'LC07', 'CommandTimeout': 'LC09',
     'DestinationWritten': 'LC16', 'EncryptionUnsupported': 'LC17',
     'ForeignImage': 'LC22', 'NeedsThin': 'LC20', 'PoolFull': 'LC21',
@@ -109,6 +112,8 @@ class ErrorsTest(testtools.TestCase):
               ('create_from_volume', 'HOME_UNREACHABLE'),
               ('create_from_snapshot', 'SNAPSHOT_UNREACHABLE'),
               ('serve_snapshot', 'SNAPSHOT_UNREACHABLE'),
+              ('unmanage', 'HOME_UNREACHABLE'),
+              ('unmanage_snapshot', 'SNAPSHOT_UNREACHABLE'),
               ('terminate_connection', 'HOME_UNREACHABLE'))
     @ddt.unpack
     def test_owner_reads_which_host_does_not_answer(self, method, key):

@@ -13,8 +13,9 @@ PACKAGE = 'cinder_localclone'
 #: own here is one room; what is in it may import each other.
 ORDER = (
     'cmd',
-    'driver', 'image_driver', 'handlers', 'assembly', 'connections',
-    'operations', 'deletion', 'reconcile', 'births', 'snapshots',
+    'driver', 'image_driver', 'manage_driver', 'handlers', 'assembly',
+    'connections', 'operations', 'managing_snapshots', 'managing',
+    'deletion', 'reconcile', 'births', 'snapshots', 'adoption',
     'moves.source', 'moves.destination', 'moves.completion',
     'moves.remains', 'moves.removal', 'moves.checks', 'moves.flow', 'moves',
     'restore', 'repair', 'forgetting', 'inspection', 'wake', 'directory',
@@ -22,15 +23,15 @@ ORDER = (
     'operator_records', 'snapshot_records', 'records', 'privileged',
     'iscsi_target', 'opts', 'messages', 'version',
     'capabilities', 'node', 'served', 'record_ports', 'ports', 'images',
-    'hydration', 'decision', 'survey', 'lvm', 'dm', 'names', 'state',
-    'exceptions',
+    'hydration', 'decision', 'manageable', 'survey', 'lvm', 'dm', 'names',
+    'state', 'exceptions',
 )
 #: These are values and functions of values: they import each other, what is
 #: listed here of the standard library, and nothing else, so nothing that
 #: acts; except for exceptions, whose base is Cinder's.
 PURE = ('capabilities', 'node', 'served', 'record_ports', 'ports', 'images',
-        'hydration', 'decision', 'survey', 'lvm', 'dm', 'names', 'state',
-        'exceptions')
+        'hydration', 'decision', 'manageable', 'survey', 'lvm', 'dm',
+        'names', 'state', 'exceptions')
 HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'hashlib',
             'json', 're', 'struct', 'types', 'typing'}
 #: Lines of a module, at most.

@@ -25,8 +25,9 @@ LOCKED = frozenset((
     'offer_source', 'withdraw_source', 'offer_again', 'withdraw_volume',
     'withdraw_unnamed', 'attach', 'detach', 'end_if_down', 'commit',
     'roll_back', 'finish', 'create_snapshot', 'create_copy', 'accept',
-    'deactivate', 'ensure_handle_on_snapshot', 'locate'))
-ALLOCATING = frozenset(('create_lv', 'create_metadata'))
+    'deactivate', 'ensure_handle_on_snapshot', 'locate', 'disown',
+    'protect', 'extend_lv'))
+ALLOCATING = frozenset(('create_lv', 'create_metadata', 'adopt'))
 
 
 class Stopped(Exception):
