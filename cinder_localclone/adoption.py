@@ -12,18 +12,15 @@ from cinder_localclone import names
 from cinder_localclone import node as nodes
 
 
-def adopted(lvs: Mapping[str, reports.LogicalVolume], kind: str, owner: str
-            ) -> reports.LogicalVolume | None:
-    """The LV that was adopted for a volume, or snapshot, if one was.
+def adopted(lvs: Mapping[str, reports.LogicalVolume], kind: str
+            ) -> dict[str, reports.LogicalVolume]:
+    """The LVs that were adopted for volumes, or snapshots, by their ids.
 
     :param kind: 'volume' or 'snapshot'
-    :param owner: the id of that
     """
-    for lv in lvs.values():
-        facts = names.facts(lv.tags)
-        if facts.get(kind) == owner and names.WAS in facts:
-            return lv
-    return None
+    facts = ((names.facts(lv.tags), lv) for lv in lvs.values())
+    return {each[kind]: lv for each, lv in facts
+            if kind in each and names.WAS in each}
 
 
 def adopt(node: nodes.Node, lv: reports.LogicalVolume, own_name: str,
@@ -47,7 +44,7 @@ def give_back(node: nodes.Node, kind: str, owner: str) -> bool:
 
     :returns: False if there is none
     """
-    lv = adopted(node.stack.lvs(), kind, owner)
+    lv = adopted(node.stack.lvs(), kind).get(owner)
     if lv is None:
         return False
     node.stack.remove_handle(owner)

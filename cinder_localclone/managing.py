@@ -91,7 +91,7 @@ def _find(node: nodes.Node, volume_id: str, reference: Reference
           ) -> reports.LogicalVolume:
     """The LV that a volume is to be made of, or has been made of."""
     lvs = node.stack.lvs()
-    mine = adoption.adopted(lvs, 'volume', volume_id)
+    mine = adoption.adopted(lvs, 'volume').get(volume_id)
     if mine:
         return mine
     lv = referred(node, lvs, reference)

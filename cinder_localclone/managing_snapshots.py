@@ -69,7 +69,7 @@ def _find(node: nodes.Node, snapshot: images.Snapshot,
           reference: managing.Reference) -> reports.LogicalVolume:
     """The LV that a snapshot is to be, or is already."""
     lvs = node.stack.lvs()
-    mine = adoption.adopted(lvs, 'snapshot', snapshot.id)
+    mine = adoption.adopted(lvs, 'snapshot').get(snapshot.id)
     if mine:
         return mine
     lv = managing.referred(node, lvs, reference)

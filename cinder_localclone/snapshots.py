@@ -307,7 +307,8 @@ def look(node: nodes.Node, present: surveys.Survey) -> None:
     :param present: what there is on this node
     """
     _resume_suspended(node, present)
-    found = present.snapshots(node.stack.group)
+    found = {*present.snapshots(node.stack.group),
+             *adoption.adopted(present.lvs, 'snapshot')}
     recorded = node.snapshots.snapshots(found) if found else {}
     for snapshot_id in found:
         snapshot = recorded.get(snapshot_id)
@@ -345,15 +346,15 @@ def _resume_suspended(node: nodes.Node, present: surveys.Survey) -> None:
 def _remove_doomed(node: nodes.Node, snapshot_id: str) -> None:
     with node.lock(snapshot_id):
         snapshot = node.snapshots.snapshot(snapshot_id)
-        present = node.stack.survey().snapshots(node.stack.group)
-        if not (snapshot and snapshot.is_doomed and snapshot_id in present):
+        if snapshot is None or not snapshot.is_doomed:
             return
         if not snapshot.node:  # managing it did not end well
             adoption.give_back(node, 'snapshot', snapshot_id)
-            return
-        _remove(node, snapshot_id)
-        LOG.info('Snapshot %s, which is deleted, was removed from this '
-                 'node.', snapshot_id)
+        # Not if it was unmanaged since the look began.
+        elif snapshot_id in node.stack.survey().snapshots(node.stack.group):
+            _remove(node, snapshot_id)
+            LOG.info('Snapshot %s, which is deleted, was removed from this '
+                     'node.', snapshot_id)
 
 
 def _end_if_unread(node: nodes.Node, snapshot_id: str) -> None:
