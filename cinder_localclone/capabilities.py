@@ -50,6 +50,7 @@ def pool(name: str, location: str, thin: bool, capacity: reports.Capacity,
         'QoS_support': False,
         'multiattach': False,
         'online_extend_support': False,
+        'consistent_group_snapshot_enabled': False,
         'backend_state': 'down' if outage else 'up',
         **options,
     }

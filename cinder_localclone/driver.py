@@ -24,6 +24,7 @@ from cinder_localclone import capabilities
 from cinder_localclone import decision
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
+from cinder_localclone import group_driver
 from cinder_localclone import handlers
 from cinder_localclone import image_driver
 from cinder_localclone.lvm import reports
@@ -43,7 +44,7 @@ LOG = logging.getLogger(__name__)
 
 @interface.volumedriver
 class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
-                       driver.VolumeDriver):
+                       group_driver.GroupDriver, driver.VolumeDriver):
     """Node-local LVM volumes that follow their instances.
 
     Version history:

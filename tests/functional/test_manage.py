@@ -34,7 +34,7 @@ class ManageTest(base.LabTest):
     def lvs(self, node):
         """What LVM has, but for what is in use at the moment."""
         return node.run('lvs --noheadings --units b -o lv_name,lv_size,'
-                        'lv_tags,lv_permissions ' + GROUP).stdout
+                        'lv_permissions,lv_tags ' + GROUP).stdout
 
     def listed(self, node, kind='volumes'):
         """What Cinder lists of a node, by name."""
@@ -137,8 +137,8 @@ class ManageTest(base.LabTest):
 
         self.unmanage(volume)
         self.assertEqual([], look.leftovers(self.n2, volume))
-        self.assertRegex(self.lvs(self.n2), r'%s +1073741824B +writeable\n|'
-                         r'%s +1073741824B +writeable$' % (lv, lv))
+        self.assertRegex(self.lvs(self.n2),
+                         r'(?m)%s +1073741824B +writeable *$' % lv)
         self.wait_two_checks()
         self.assertEqual(expected, self.bytes_of(self.n2, lv))
         found = self.listed(self.n2)[lv]
@@ -164,7 +164,7 @@ class ManageTest(base.LabTest):
         self.wait_gone('/snapshots/' + snapshot)
         self.wait_two_checks()
         self.assertRegex(self.lvs(self.n2),
-                         r'%s +1073741824B +read-only' % lv)
+                         r'(?m)%s +1073741824B +read-only *$' % lv)
         found = self.listed(self.n2, 'snapshots')[lv]
         self.assertTrue(found['safe_to_manage'], found)
         again = self.admin.post('/manageable_snapshots', json={'snapshot': {

@@ -13,8 +13,8 @@ PACKAGE = 'cinder_localclone'
 #: own here is one room; what is in it may import each other.
 ORDER = (
     'cmd',
-    'driver', 'image_driver', 'manage_driver', 'handlers', 'assembly',
-    'connections', 'operations', 'managing_snapshots', 'managing',
+    'driver', 'image_driver', 'manage_driver', 'group_driver', 'handlers',
+    'assembly', 'connections', 'operations', 'managing_snapshots', 'managing',
     'deletion', 'reconcile', 'births', 'snapshots', 'adoption',
     'moves.source', 'moves.destination', 'moves.completion',
     'moves.remains', 'moves.removal', 'moves.checks', 'moves.flow', 'moves',
