@@ -15,8 +15,9 @@ test: python3 ; $(LABRUN) lab.testrun
 # ALL=1: the exhaustive ones, too
 unit: python3 ; $(LABRUN) lab.testrun --unit $(if $(ALL),--all)
 bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(JSON),--json $(JSON))
-# ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on; SEED=, MINUTES=: random
-faults: python3 ; $(LABRUN) lab.faults $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
+# ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on, LABS=2 side by side,
+# SUMMARY=FILE for the documentation; SEED=, MINUTES=: random
+faults: python3 ; $(LABRUN) lab.faults $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(LABS),--labs $(LABS)) $(if $(SUMMARY),--summary $(SUMMARY)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 # ONLY=REGEX mutants like it, LIST=1, SAMPLE=N every Nth, RESUME=FILE goes on
 mutations: python3 ; $(LABRUN) tests.mutation $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(RESUME),--resume $(RESUME)) $(if $(SCORE),--score $(SCORE))
 lab-up: python3 ; $(LABRUN) lab $(NAMED) up

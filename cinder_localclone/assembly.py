@@ -91,12 +91,16 @@ class Service:
     def _look(self) -> tuple[
             dict[str, reports.LogicalVolume], reports.FreeSpace, str]:
         """LVs (of thick volumes: none), free space, and the outage if any."""
+        nothing = reports.FreeSpace(0, 0, False)
         try:
             self.stack.devices()
             lvs = self.stack.lvs() if self.stack.pool else {}
+            if self.stack.pool and self.stack.pool not in lvs:
+                return lvs, nothing, 'there is no thin pool %s/%s' % (
+                    self.stack.group, self.stack.pool)
             return lvs, self.stack.free_space(lvs), ''
         except Exception as exc:  # whatever it is, nothing works without
-            return {}, reports.FreeSpace(0, 0, False), str(exc)
+            return {}, nothing, str(exc) or repr(exc)
 
     def troubles(self) -> list[str]:
         """What an operator has to see to, but keeps no move from here."""
@@ -242,15 +246,15 @@ def clearing(conf: Configuration, stack: stacks.Stack
     Thick ones as Cinder's ``volume_clear`` says. A thin pool zeroes blocks
     before it hands them out again.
 
-    :returns: ``clear(lv_name, size_gib)``
+    :returns: ``clear(lv_name, size_bytes)``
     """
-    def clear(lv: str, size_gib: int) -> None:
+    def clear(lv: str, size_bytes: int) -> None:
         if stack.pool or conf.volume_clear == 'none':
             return
         # After a reboot it may not be active: what is written to a path
         # without a device becomes a file.
         volume_utils.clear_volume(
-            size_gib * 1024, stack.device_of(lv),
+            size_bytes >> 20, stack.device_of(lv),
             volume_clear=conf.volume_clear,
             volume_clear_size=conf.volume_clear_size,
             volume_clear_ionice=conf.volume_clear_ionice)

@@ -224,6 +224,19 @@ def _remove(node: nodes.Node, volume_id: str, lv: str) -> None:
 
 # -- the node's look
 
+def look_at_images(node: nodes.Node, present: surveys.Survey) -> None:
+    """Whatever it is that fails, neither look stops the other, or moves.
+
+    :param present: what there is on this node
+    """
+    for each in (snapshots.look, look):
+        try:
+            each(node, present)
+        except Exception:
+            LOG.exception('A look at snapshots and new volumes failed, will '
+                          'retry.')
+
+
 def look(node: nodes.Node, present: surveys.Survey) -> None:
     """Remove what births that failed have left; accept all others.
 

@@ -23,6 +23,7 @@ from cinder_localclone import names
 from cinder_localclone import ports
 from cinder_localclone import reconcile
 from cinder_localclone import records
+from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 
@@ -69,9 +70,9 @@ class Connections:
                          'decision': choice})
             if choice.verdict is decision.Verdict.LOCAL:
                 self._reconciler.converge_present(volume_id)
-                return _local_connection(volume_id)
+                return _local_connection(rows.handle_id(volume))
             if choice.verdict is decision.Verdict.REMOTE:
-                return self._remote_connection(volume_id, connector)
+                return self._remote_connection(volume, connector)
             if choice.verdict is decision.Verdict.LIVE_MOVE:
                 self._check_exports(volume, connector)
             if (node_of_connector
@@ -116,11 +117,13 @@ class Connections:
             pinned=_pinned(volume),
             by_cinder=records.is_migrated_by_cinder(volume))
 
-    def _remote_connection(self, volume_id: str, connector: ports.Connector
+    def _remote_connection(self, volume: ports.Volume,
+                           connector: ports.Connector
                            ) -> dict[str, typing.Any]:
-        self._reconciler.converge_present(volume_id)
+        self._reconciler.converge_present(volume.id)
         properties = self._node.exports.offer_volume(
-            volume_id, connector['initiator'], iscsi_target.new_credentials())
+            rows.handle_id(volume), connector['initiator'],
+            iscsi_target.new_credentials())
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, discard=True)}
 
@@ -142,10 +145,12 @@ class Connections:
         :raises LocalCloneError: if a live move could not be rolled back
         """
         with self._node.lock(volume_id):
+            volume = self._node.records.volume(volume_id)
+            handle_id = rows.handle_id(volume) if volume else volume_id
             if connector is None:
-                removal.stop_serving(self._node, volume_id, None)
+                removal.stop_serving(self._node, handle_id, None)
             elif connector.get('initiator'):
-                removal.stop_serving(self._node, volume_id,
+                removal.stop_serving(self._node, handle_id,
                                      connector['initiator'])
             move = self._node.records.move_of(volume_id)
             if not (connector and move and _is_live(move)):

@@ -6,6 +6,7 @@ import contextlib
 
 from cinder import exception
 from cinder.volume import volume_utils
+import tenacity
 
 from cinder_localclone import adoption
 from cinder_localclone import manageable
@@ -14,9 +15,14 @@ from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
+from cinder_localclone import records
+from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
+
+#: Seconds for what has waited for a source to end when its session has.
+CLOSING = 5
 
 
 def delete(node: nodes.Node, context: ports.Context,
@@ -53,20 +59,35 @@ def delete_here(node: nodes.Node, context: ports.Context,
                 volume.status, volume.size):
             adoption.give_back(node, 'volume', volume_id)
         elif home == node.host:
+            source.abandon_interrupted(node, context, volume_id)
             _remove(node, context, volume)
         return home
 
 
 @contextlib.contextmanager
 def _locked(node: nodes.Node, volume_id: str) -> Iterator[None]:
-    """Hold the lock of a volume, and of another whose move it has."""
+    """Hold the locks of a volume, and of others whose data its LV has."""
     with contextlib.ExitStack() as locks:
         locks.enter_context(node.lock(volume_id))
         volume = node.records.volume(volume_id)
-        move = volume and _move(node, volume)
-        if move and move.volume_id != volume_id:
-            locks.enter_context(node.lock(move.volume_id))
+        for other in sorted(_others(node, volume) if volume else ()):
+            locks.enter_context(node.lock(other))
         yield
+
+
+def _others(node: nodes.Node, volume: ports.Volume) -> set[str]:
+    """Whose move, or handle, is what the row of a volume names.
+
+    Cinder's own migration copies into the row of another volume, and then
+    has that row's LV deleted which had the volume before.
+    """
+    move = _move(node, volume)
+    others = {move.volume_id} if move else set()
+    if records.is_migrated_by_cinder(volume):
+        present = node.stack.survey()
+        others |= {rows.handle_id(volume), *present.volumes_above(
+            node.stack.group, volume.name)}
+    return others - {volume.id}
 
 
 def _move(node: nodes.Node, volume: ports.Volume) -> state.Move | None:
@@ -80,9 +101,26 @@ def _move(node: nodes.Node, volume: ports.Volume) -> state.Move | None:
     return None if move and move.is_over else move
 
 
+def _is_closed(node: nodes.Node, volume_id: str, move: state.Move | None
+               ) -> bool:
+    """Whether nothing uses a volume that is attached nowhere.
+
+    A process that reads from a source which does not answer can't end, even
+    if it is killed. What waits fails when the session ends.
+    """
+    if not checks.users(node, volume_id):
+        return True
+    return bool(move and node.sessions.end_if_down(move)) and not (
+        tenacity.Retrying(
+            retry=tenacity.retry_if_result(bool),
+            stop=tenacity.stop_after_delay(CLOSING),
+            wait=tenacity.wait_fixed(0.5),
+            retry_error_callback=lambda _state: True)(
+                checks.users, node, volume_id))
+
+
 def _remove(node: nodes.Node, context: ports.Context,
             volume: ports.Volume) -> None:
-    source.abandon_interrupted(node, context, volume.id)
     move = _move(node, volume)
     if move and move.phase is Phase.STARTING:
         raise exception.VolumeIsBusy(volume_name=volume.name)
@@ -93,7 +131,7 @@ def _remove(node: nodes.Node, context: ports.Context,
         node.stack.group, volume.name))
     for volume_id in handles:
         removal.stop_serving(node, volume_id, None)
-        if checks.users(node, volume_id):
+        if not _is_closed(node, volume_id, move):
             raise exception.VolumeIsBusy(volume_name=volume.name)
     if move is None:
         # A move that failed may have left its export of the handle.
@@ -104,7 +142,7 @@ def _remove(node: nodes.Node, context: ports.Context,
         node.exports.withdraw_strays(node.records.is_move)
         for volume_id in handles:
             node.stack.remove_handle(volume_id)
-        removal.remove_volume_lv(node, volume.name, volume.size)
+        removal.remove_volume_lv(node, volume.name)
     else:
         removal.tear_down(node, move)
         remains.append(node.records.advance(move, Event.VOLUME_DELETED))

@@ -11,8 +11,8 @@ begun to its end. :mod:`.handlers` is what the nodes ask of each other,
 import typing
 
 from cinder import exception
-from cinder.i18n import _
 from cinder import interface
+from cinder.message import message_field
 from cinder.volume import driver
 from cinder.volume.drivers import lvm as cinder_lvm
 from cinder.volume import volume_utils
@@ -21,22 +21,26 @@ from oslo_log import log as logging
 
 from cinder_localclone import assembly
 from cinder_localclone import capabilities
+from cinder_localclone import copies
 from cinder_localclone import decision
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
+from cinder_localclone import extending
 from cinder_localclone import group_driver
 from cinder_localclone import handlers
 from cinder_localclone import image_driver
 from cinder_localclone.lvm import reports
 from cinder_localclone import manage_driver
 from cinder_localclone import messages
+from cinder_localclone import migration
+from cinder_localclone import migration_records
 from cinder_localclone.moves import destination
 from cinder_localclone import names
 from cinder_localclone import opts
 from cinder_localclone import peer
 from cinder_localclone import ports
 from cinder_localclone import records
-from cinder_localclone import state
+from cinder_localclone import rows
 from cinder_localclone import version
 
 LOG = logging.getLogger(__name__)
@@ -97,6 +101,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
                 group.vg_thin_pool)
             self._assembled = True
         self.service.check()
+        if self._server is None:  # no call of Cinder's manager runs yet
+            migration_records.MigrationRecords().end_interrupted(self.host)
         # Peers are asked later: at start there may be none.
         self.service.reconciler.converge_node(moves=False)
         if self._server is None:
@@ -110,7 +116,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
     def create_volume(self, volume: ports.Volume) -> None:
         """Create an LV and its handle, or the destination of a move.
 
-        :raises NotImplementedError: for Cinder's own migration to here
+        Or what Cinder's own migration copies into: :mod:`.copies`.
+
         :raises EncryptionUnsupported: for an encrypted type; its owner is
             told
         """
@@ -122,13 +129,18 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
                     volume='with shadow ' + volume.id)
             destination.prepare(node, volume.id, move.token.nonce)
             return
-        if records.is_migrated_by_cinder(volume):
-            raise NotImplementedError(_(
-                'Attaching a volume on a node of this backend moves it '
-                'there. "volume migrate" and "volume retype" cannot bring '
-                'volumes here.'))
-        with image_driver.telling_of_creation(volume):
+        is_copy = rows.visible_id(volume)
+        try:
             image_driver.refuse_encryption(volume)
+            if is_copy:
+                copies.create(node, volume)
+                return
+        except exceptions.LocalCloneError as exc:
+            messages.tell_owner(
+                volume._context, rows.handle_id(volume), exc,
+                messages.MOVE if is_copy else
+                message_field.Action.CREATE_VOLUME_FROM_BACKEND)
+            raise
         node.stack.create_lv(volume.name, volume.size << 30, volume.id)
         node.stack.ensure_handle_on_lv(
             volume.id, volume.name, volume.size << 30)
@@ -149,34 +161,62 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         deletion.delete(self.service.node, self.service.reconciler.context,
                         volume)
 
+    def extend_volume(self, volume: ports.Volume, new_size: int) -> None:
+        """Extend a volume at its home, wherever that is by now.
+
+        See :func:`.extending.extend`.
+
+        :param new_size: GiB
+        :raises LocalCloneError: if it can't be; its owner is told why
+        """
+        service = self.service
+        context = service.reconciler.context
+        try:
+            home = extending.extend(service.reconciler, volume.id, new_size)
+            if home != service.node.host:
+                service.node.peers.extend(context, home, volume.id, new_size)
+        except Exception as exc:  # of whatever kind
+            messages.tell_owner(
+                volume._context, volume.id, exc,
+                message_field.Action.EXTEND_VOLUME, 'NOT_EXTENDED')
+            raise
+
     def migrate_volume(self, context: ports.Context, volume: ports.Volume,
                        host: dict[str, typing.Any]
                        ) -> tuple[bool, dict[str, typing.Any] | None]:
-        """To a node of this backend: not by this way, which would copy.
+        """To a node of this backend: a move. To another: Cinder copies.
 
-        To another backend: Cinder's own copy, unless the volume is moving:
-        Cinder would give its rows another home meanwhile.
-
-        :raises NotImplementedError: for a node of this backend
-        :raises MoveUnderWay: while it is moving; its owner, who may have
-            asked for another type, is told
+        Its owner, who may have asked for another type, is told what keeps it
+        from that. See :func:`.migration.migrate`.
         """
-        if str(host['capabilities'].get('location_info')).startswith(
-                'LocalCloneDriver:'):
-            raise NotImplementedError(_(
-                'A volume moves to another node by being attached there.'))
-        move = self.service.node.records.move_of(volume.id)
-        if move and move.phase in state.READS_SOURCE:
-            error = exceptions.MoveUnderWay(
-                volume=volume.id, host=host['host'],
-                reason=decision.under_way(move))
-            messages.tell_owner(context, volume.id, error)
-            raise error
-        return False, None
+        try:
+            return migration.migrate(
+                self.service.node, context, volume.id, host)
+        except Exception as exc:  # of whatever kind
+            messages.tell_owner(
+                context, volume.id, exc, messages.MOVE, 'NOT_MOVED')
+            raise
+
+    def update_migrated_volume(self, ctxt: ports.Context,
+                               volume: ports.Volume, new_volume: ports.Volume,
+                               original_volume_status: str
+                               ) -> dict[str, str | None]:
+        """Where Cinder's copy is; its handle has the right name already.
+
+        The LV keeps its name, as after any move.
+        """
+        return {'_name_id': new_volume.id, 'provider_location': None}
+
+    def retype(self, context: ports.Context, volume: ports.Volume,
+               new_type: typing.Any, diff: dict[str, typing.Any],
+               host: dict[str, typing.Any]
+               ) -> tuple[bool, dict[str, typing.Any]]:
+        """See :func:`.migration.retype`."""
+        return migration.retype(self.service.node, volume.id)
 
     def local_path(self, volume: ports.Volume) -> str:
         """The handle: never the LV, which may lack what is not local yet."""
-        return names.handle_path(volume.id)
+        return names.handle_path(rows.handle_id(volume))
 
     # -- connections
 
@@ -300,5 +340,6 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
                     'reserved_percentage': conf.reserved_percentage,
                     'max_over_subscription_ratio':
                         conf.max_over_subscription_ratio,
+                    'online_extend_support': conf.localclone_online_extend,
                     'filter_function': self.get_filter_function(),
                     'goodness_function': self.get_goodness_function()}))

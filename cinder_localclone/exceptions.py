@@ -72,6 +72,23 @@ class MoveUnderWay(Refused):
     user_message = 'MOVE_BUSY'
 
 
+class NotMovable(LocalCloneError):
+    """A volume that is not moved, or copied by Cinder, to a node."""
+
+    message = _('Volume %(volume)s cannot be moved to %(host)s: %(reason)s '
+                'Nothing was changed.')
+    user_message = 'NOT_MOVABLE'
+
+
+class FollowsInstance(NotMovable):
+    """A volume that is attached goes where its instance goes."""
+
+    message = _('Volume %(volume)s cannot be moved to %(host)s: it is '
+                'attached, and follows its instance. Migrate that, or '
+                'detach the volume. Nothing was changed.')
+    user_message = 'FOLLOWS_INSTANCE'
+
+
 class EncryptionUnsupported(LocalCloneError):
     """A volume of an encrypted type, which this backend does not take."""
 
@@ -91,15 +108,6 @@ class BeingCopied(LocalCloneError):
                 '(%(progress)s), so no snapshot or clone of it can be made '
                 'yet. Nothing was changed; try again when that has ended.')
     user_message = 'BEING_COPIED'
-
-
-class BetweenNodes(LocalCloneError):
-    """The same, while nothing is copied yet: in a live migration."""
-
-    message = _('Volume %(volume)s is being attached on %(host)s by a live '
-                'migration, so no snapshot or clone of it can be made. '
-                'Nothing was changed; try again when that has ended.')
-    user_message = 'MOVE_BUSY'
 
 
 class NeedsThin(LocalCloneError):
@@ -147,33 +155,6 @@ class BirthFailed(LocalCloneError, exception.MetadataUpdateFailure):
     user_message = 'CREATE_FAILED'
 
 
-class CannotManage(LocalCloneError,
-                   exception.ManageExistingInvalidReference):
-    """An LV that somebody has named, and that is not to be managed."""
-
-    message = _('Logical volume %(lv)s on %(host)s can\'t be managed: '
-                '%(reason)s. Nothing was changed.')
-    user_message = 'NOT_MANAGED'
-
-
-class CannotUnmanage(LocalCloneError, exception.VolumeIsBusy):
-    """A volume that has to stay managed for now.
-
-    Its base makes Cinder's manager take the volume for available again.
-    """
-
-    message = _('Volume %(volume)s can\'t be unmanaged: %(reason)s. Nothing '
-                'was changed; try again when that has ended.')
-    user_message = 'NOT_UNMANAGED'
-
-
-class SnapshotInUse(LocalCloneError, exception.SnapshotIsBusy):
-    """The same, of a snapshot."""
-
-    message = _('Snapshot %(snapshot)s can\'t be unmanaged: it is being '
-                'read. Nothing was changed; try again when that has ended.')
-
-
 class NotPossible(LocalCloneError):
     """What an operator asked for cannot be done."""
 
@@ -211,6 +192,27 @@ class PeerUnreachable(LocalCloneError):
         super().__init__(message, **kwargs)
         self.user_message = self._ASKED.get(
             str(kwargs.get('method')), self.user_message)
+
+
+class VolumeIsMoving(LocalCloneError):
+    """What was asked for has to wait until a move has ended.
+
+    :param what: what can't be done with the volume: "extended", say
+    """
+
+    message = _('Volume %(volume)s can\'t be %(what)s while it is being moved '
+                '(%(phase)s). Nothing was changed; try again when that has '
+                'ended.')
+    user_message = 'MOVE_BUSY'
+
+
+class NoSpaceToExtend(LocalCloneError):
+    """The volume group of a thick volume is full."""
+
+    message = _('%(host)s lacks space to extend volume %(volume)s: '
+                '%(missing)s MiB are needed and not free. Nothing was '
+                'changed.')
+    user_message = 'NO_SPACE_TO_EXTEND'
 
 
 class NoFreeSpace(LocalCloneError):

@@ -15,15 +15,18 @@ from cinder_localclone import assembly
 from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
+from cinder_localclone import extending
 from cinder_localclone import inspection
 from cinder_localclone import managing
 from cinder_localclone import managing_snapshots
+from cinder_localclone import migration
 from cinder_localclone.moves import destination
 from cinder_localclone import operations
 from cinder_localclone import ports
 from cinder_localclone import reconcile
 from cinder_localclone import repair
 from cinder_localclone import snapshots
+from cinder_localclone import state
 
 
 class Handlers:
@@ -136,6 +139,20 @@ class Handlers:
         births.from_volume_here(
             self._service.node, reconciler.context, volume_id, source_id,
             destination, reconciler.progress)
+
+    def extend(self, context: ports.Context, volume_id: str, size_gib: int
+               ) -> None:
+        """See :func:`cinder_localclone.extending.extend`."""
+        reconciler = self._service.reconciler
+        if extending.extend(reconciler, volume_id,
+                            size_gib) != reconciler.node.host:
+            raise exceptions.StaleMove(volume=volume_id)
+
+    def depart(self, context: ports.Context, volume_id: str,
+               destination: str) -> None:
+        """See :func:`cinder_localclone.migration.depart`."""
+        migration.depart(self._service.node, self._service.reconciler.context,
+                         volume_id, destination, state.Asked.DRAIN)
 
     def inspect(self, context: ports.Context, volume_id: str
                 ) -> inspection.Report:

@@ -76,7 +76,7 @@ class ImageDriver:
         except Exception as exc:
             messages.tell_owner(
                 snapshot._context, snapshot.id, exc,
-                message_field.Action.SNAPSHOT_CREATE,
+                message_field.Action.SNAPSHOT_CREATE, 'CREATE_FAILED',
                 message_field.Resource.VOLUME_SNAPSHOT)
             raise
 
@@ -119,7 +119,8 @@ def telling_of_creation(volume: ports.Volume) -> Iterator[None]:
     except Exception as exc:
         messages.tell_owner(
             volume._context, volume.id, exc,
-            message_field.Action.CREATE_VOLUME_FROM_BACKEND)
+            message_field.Action.CREATE_VOLUME_FROM_BACKEND,
+            'CREATE_FAILED')
         raise
 
 

@@ -13,8 +13,10 @@ from typing import Any
 from typing import TypedDict
 
 from cinder_localclone import hydration
+from cinder_localclone import images
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone import survey
@@ -66,20 +68,23 @@ def inspect(node: nodes.Node, volume_id: str,
     """
     move = node.records.move_of(volume_id)
     volume = node.records.volume(volume_id)
+    handle_id = rows.handle_id(volume) if volume else volume_id
     present = node.stack.survey()
     wanted = {names.metadata_lv(move.shadow_id), move.source_lv,
               move.destination_lv} if move else set()
+    wanted |= {lv.name for lv in present.lvs.values()
+               if names.facts(lv.tags).get('of') == volume_id}
     if volume is not None:
         wanted.add(volume.name)
     for left in node.records.remains_of(volume_id):
         wanted |= _lvs_of_remains(left, node.host)
     report: Report = {
         'host': node.host, 'clone': None, 'session': None, 'progress': None,
-        'handle': _handle(present, volume_id),
+        'handle': _handle(present, handle_id),
         'lvs': [{'name': lv.name, 'size': lv.size, 'active': bool(lv.number),
                  'tags': sorted(lv.tags)} for name, lv in
                 sorted(present.lvs.items()) if name in wanted],
-        'served': node.exports.serving(volume_id),
+        'served': node.exports.serving(handle_id),
     }
     if move and present.clone(move.shadow_id):
         report['clone'] = dataclasses.asdict(
@@ -113,16 +118,28 @@ def _lvs_of_remains(move: state.Move, host: str) -> set[str]:
 
 def differences(report: Report, move: state.Move | None,
                 home: str | None, lv: str | None,
-                remains: Sequence[state.Move] = ()) -> list[str]:
+                remains: Sequence[state.Move] = (),
+                snapshots: Sequence[images.Snapshot] = ()) -> list[str]:
     """Where a node is not as the record says, in words. Pure.
 
     :param report: what :func:`inspect` returned there
     :param home: service host of the volume's home; None: it was deleted
     :param lv: name of the LV with the volume's data
     :param remains: the volume's moves that are over but for a clean-up
+    :param snapshots: the volume's snapshots, wherever they are
     """
     return [*_suspended(report), *_by_role(report, move, home, lv),
-            *_not_removed(report, remains)]
+            *_not_removed(report, remains),
+            *_missing_snapshots(report, snapshots)]
+
+
+def _missing_snapshots(report: Report, snapshots: Sequence[images.Snapshot]
+                       ) -> Iterator[str]:
+    for each in snapshots:
+        if (each.node == report['host'] and each.status in (
+                'available', 'backing-up')
+                and each.lv not in _lv_names(report)):
+            yield 'the LV of snapshot %s is missing' % each.id
 
 
 def _not_removed(report: Report, remains: Sequence[state.Move]

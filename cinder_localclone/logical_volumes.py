@@ -17,6 +17,9 @@ from cinder_localclone.privileged import block
 from cinder_localclone.privileged import lvm
 from cinder_localclone import state
 
+#: Bytes of a thick LV that one command zeroes: each has the time limit.
+ZEROED_AT_ONCE = 1 << 28
+
 
 class LogicalVolumes:
     """The logical volumes of one backend on this node.
@@ -186,17 +189,40 @@ class LogicalVolumes:
         lvm.deactivate(self.group, name, self.timeout)
         lvm.flush_pvs([self.group], self.timeout)
 
-    def extend_lv(self, name: str, size_bytes: int) -> bool:
-        """Extend the LV of a volume; what is new of it reads as zeros."""
-        if self.lvs()[name].size >= size_bytes:
-            return False
-        lvm.extend(self.group, name, size_bytes, self.timeout)
-        lvm.flush_pvs([self.group], self.timeout)
-        return True
-
     def deactivate(self, name: str) -> None:
         """Deactivate an LV that nothing has open."""
         lvm.deactivate(self.group, name, self.timeout)
+
+    def extend_lv(self, name: str, size_bytes: int) -> bool:
+        """Extend the LV of a volume; what is new of it reads as zeros.
+
+        A thick one is tagged until all of that is written: whoever shows the
+        LV before then shows less of it. Once this returns, it outlives a
+        power cut.
+
+        :raises CommandFailed: if there is no such LV, or no free extents
+        """
+        lv = self.lvs().get(name)
+        if lv and lv.size >= size_bytes and lv.shown == lv.size:
+            return False
+        if not self.pool and lv and lv.shown == lv.size:
+            lvm.add_tag(self.group, name, names.shown(lv.size), self.timeout)
+        if lv is None or lv.size < size_bytes:
+            lvm.extend(self.group, name, size_bytes, self.timeout)
+        if not self.pool:
+            self._zero_tail(name)
+        lvm.flush_pvs([self.group], self.timeout)
+        return True
+
+    def _zero_tail(self, name: str) -> None:
+        """Zero what a thick LV was extended by; then it can be shown."""
+        self.device_of(name)
+        lv = self.lvs()[name]
+        for start in range(lv.shown, lv.size, ZEROED_AT_ONCE):
+            lvm.zero(self.group, name, start,
+                     min(ZEROED_AT_ONCE, lv.size - start), self.timeout)
+        self.flush_lv(name)
+        lvm.remove_tag(self.group, name, names.shown(lv.shown), self.timeout)
 
     def activate(self, name: str) -> bool:
         """Activate an LV, so that it has a device.
@@ -247,7 +273,8 @@ class LogicalVolumes:
                 move.geometry.metadata_bytes(move.size_bytes),
                 names.tags(
                     volume=move.volume_id, geometry=move.geometry,
-                    source=move.source_iqn), self.timeout):
+                    source=move.source_iqn, copied=move.size_gib),
+                self.timeout):
             lv = self.lvs()[name]
             activated = self._activate(lv)
             if names.METADATA_READY in lv.tags:

@@ -15,6 +15,7 @@ from oslo_log import log as logging
 from cinder_localclone import adoption
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
+from cinder_localclone import manage_errors
 from cinder_localclone import manageable
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import removal
@@ -40,11 +41,11 @@ def referred(node: nodes.Node, lvs: manageable.LVs, reference: Reference
     try:
         lv = manageable.find(lvs, node.stack.group, reference)
     except KeyError:
-        raise exceptions.CannotManage(
+        raise manage_errors.CannotManage(
             lv=dict(reference), host=node.host, reason='the reference must '
             'have source-name, the name of an LV, or source-id, its UUID')
     if lv is None:
-        raise exceptions.CannotManage(
+        raise manage_errors.CannotManage(
             lv=reference.get('source-name', reference.get('source-id')),
             host=node.host, reason='there is none in volume group %s' % (
                 node.stack.group))
@@ -97,8 +98,8 @@ def _find(node: nodes.Node, volume_id: str, reference: Reference
     lv = referred(node, lvs, reference)
     reason = manageable.why_no_volume(lv, node.stack.pool, known(node, lvs))
     if reason:
-        raise exceptions.CannotManage(lv=lv.name, host=node.host,
-                                      reason=reason)
+        raise manage_errors.CannotManage(
+            lv=lv.name, host=node.host, reason=reason)
     return lv
 
 
@@ -175,7 +176,7 @@ def _leave(node: nodes.Node, volume: ports.Volume) -> None:
     _check_free(node, volume)
     removal.stop_serving(node, volume.id, None)
     if checks.users(node, volume.id):
-        raise exceptions.CannotUnmanage(
+        raise manage_errors.CannotUnmanage(
             volume=volume.id, reason='it is open on %s' % node.host)
     node.stack.remove_handle(volume.id)
     # Its name stays: whoever asks again finds it.
@@ -209,4 +210,4 @@ def _check_free(node: nodes.Node, volume: ports.Volume) -> None:
         if not others:
             return
         reason = 'volume %s has its data, too' % sorted(others)[0]
-    raise exceptions.CannotUnmanage(volume=volume.id, reason=reason)
+    raise manage_errors.CannotUnmanage(volume=volume.id, reason=reason)

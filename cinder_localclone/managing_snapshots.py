@@ -14,6 +14,7 @@ from cinder_localclone import adoption
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone.lvm import reports
+from cinder_localclone import manage_errors
 from cinder_localclone import manageable
 from cinder_localclone import managing
 from cinder_localclone import names
@@ -77,8 +78,8 @@ def _find(node: nodes.Node, snapshot: images.Snapshot,
         lv, node.stack.pool, {*known(node, lvs), *managing.known(node, lvs)},
         lvs, snapshot.volume_id)
     if reason:
-        raise exceptions.CannotManage(lv=lv.name, host=node.host,
-                                      reason=reason)
+        raise manage_errors.CannotManage(
+            lv=lv.name, host=node.host, reason=reason)
     return lv
 
 
@@ -139,7 +140,7 @@ def unmanage_here(node: nodes.Node, snapshot_id: str) -> None:
         handle = node.stack.survey().handle(snapshot_id)
         if node.snapshots.is_being_read(snapshot_id) or (
                 handle and handle.opened):
-            raise exceptions.SnapshotInUse(snapshot=snapshot_id)
+            raise manage_errors.SnapshotInUse(snapshot=snapshot_id)
         node.stack.remove_handle(snapshot_id)
         lv = names.snapshot_lv(snapshot_id)
         node.stack.disown(lv, lv)

@@ -69,29 +69,43 @@ DETAILS = {
     'ENCRYPTED': ('LC17', _(
         'This storage does not offer encrypted volumes; choose a volume type '
         'without encryption, or one of another storage.')),
-    'CREATE_FAILED': ('LC18', _(
+    'NO_SPACE_TO_EXTEND': ('LC18', _(
+        'The host that the volume is on has not enough free storage to '
+        'extend it; the volume is unchanged.')),
+    'NOT_EXTENDED': ('LC19', _(
+        'The volume could not be extended; its data is unchanged.')),
+    'CREATE_FAILED': ('LC20', _(
         'It could not be created; what it was to be made of is unchanged.')),
-    'BEING_COPIED': ('LC19', _(
+    'BEING_COPIED': ('LC21', _(
         'The volume is still being copied to the host that it was moved to; '
         'try again when that has ended.')),
-    'NEEDS_THIN': ('LC20', _(
+    'NEEDS_THIN': ('LC22', _(
         'This storage does not offer snapshots and clones of volumes.')),
-    'POOL_FULL': ('LC21', _(
+    'POOL_FULL': ('LC23', _(
         'The storage of the host that the volume is on is too full for '
         'snapshots and clones.')),
-    'FOREIGN_IMAGE': ('LC22', _(
+    'FOREIGN_IMAGE': ('LC24', _(
         'This storage cannot make a volume of that snapshot or volume, which '
         'is on another one.')),
-    'SNAPSHOT_UNREACHABLE': ('LC23', _(
+    'SNAPSHOT_UNREACHABLE': ('LC25', _(
         'The volume service of the host that the snapshot is on does not '
         'answer; try again when that host is back.')),
-    'NOT_MANAGED': ('LC40', _(
+    'NOT_MOVED': ('LC26', _(
+        'The volume could not be moved; it is unchanged where it was.')),
+    'NOT_MOVABLE': ('LC27', _(
+        'The volume cannot be moved to that host in its present state.')),
+    'FOLLOWS_INSTANCE': ('LC28', _(
+        'The volume is attached: it moves with its instance. Migrate the '
+        'instance, or detach the volume first.')),
+    'NOT_MANAGED': ('LC29', _(
         'What was named could not be made a volume of this storage; it is '
         'unchanged.')),
-    'NOT_UNMANAGED': ('LC41', _(
+    'NOT_UNMANAGED': ('LC30', _(
         'The volume is being moved or in use, or its storage failed: it is '
         'still managed.')),
 }
+#: What was asked for, where Cinder has no word for it: (id, text).
+MOVE = ('LC1', _('move volume'))
 
 
 def register() -> None:
@@ -99,6 +113,8 @@ def register() -> None:
     known = {detail[0] for detail in message_field.Detail.ALL}
     message_field.Detail.ALL += tuple(
         detail for detail in DETAILS.values() if detail[0] not in known)
+    if MOVE not in message_field.Action.ALL:
+        message_field.Action.ALL += (MOVE,)
 
 
 def load(_extension_manager) -> None:
@@ -108,22 +124,20 @@ def load(_extension_manager) -> None:
 
 def tell_owner(context, volume_id: str, error: Exception,
                action: tuple[str, str] = message_field.Action.ATTACH_VOLUME,
-               resource: str = message_field.Resource.VOLUME,
-               otherwise: str = 'FAILED') -> None:
+               otherwise: str = 'FAILED',
+               resource: str = message_field.Resource.VOLUME) -> None:
     """Record for the volume's owner why something was not done.
 
     :param context: the request context of the owner
     :param action: what was not done
-    :param resource: what it was to be done to, if not to a volume; the id is
-        that one's
     :param otherwise: which of :data:`DETAILS` says so, if the error has none
         that is more precise
+    :param resource: what it was to be done to, if not to a volume; the id is
+        that one's
     """
     key = getattr(error, 'user_message', 'FAILED')
     if key == 'FAILED':
         key = otherwise
-    if key == 'FAILED' and action != message_field.Action.ATTACH_VOLUME:
-        key = 'CREATE_FAILED'
     api.API().create(context, action, resource_type=resource,
                      resource_uuid=volume_id, detail=DETAILS[key])
 

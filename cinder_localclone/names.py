@@ -36,6 +36,11 @@ def tags(**facts: object) -> list[str]:
     return ['localclone.%s=%s' % fact for fact in facts.items()]
 
 
+def shown(size_bytes: int) -> str:
+    """The tag of a thick LV of which no more may be seen yet."""
+    return tags(shown=size_bytes)[0]
+
+
 def facts(tags: Iterable[str]) -> dict[str, str]:
     """The facts in an LV's tags."""
     pairs = [tag.removeprefix('localclone.').partition('=') for tag in tags
@@ -148,6 +153,11 @@ def is_device(name: str) -> bool:
 def is_iqn(iqn: str) -> bool:
     """Whether a target of this name can be the driver's own, by any prefix."""
     return bool(_EXPORT.fullmatch(iqn))
+
+
+def same_backend(host: str, other: str) -> bool:
+    """Whether two service hosts are nodes of one backend section."""
+    return host.partition('@')[2] == other.partition('@')[2]
 
 
 def backstore(device: str) -> str:

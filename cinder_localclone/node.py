@@ -23,7 +23,7 @@ class Node:
         raises Busy if that takes too long
     :param is_at: ``is_at(connector, host)``: whether a connector belongs to
         the node of a service host
-    :param clear: ``clear(lv_name, size_gib)`` overwrites an LV's data before
+    :param clear: ``clear(lv_name, size_bytes)`` overwrites an LV's data before
         it is removed, where thick volumes would leak it
     """
 

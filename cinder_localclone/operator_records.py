@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator's command changes in Cinder's database besides."""
+"""What the operator's command does in Cinder's database besides."""
+
+import dataclasses
 
 from cinder.common import constants
 from cinder import context as cinder_context
@@ -7,13 +9,51 @@ from cinder import exception as cinder_exception
 from cinder import objects
 
 from cinder_localclone import exceptions
+from cinder_localclone import images
+from cinder_localclone import migration_records
 from cinder_localclone import ports
 from cinder_localclone import records
 from cinder_localclone import snapshot_records
 
 
-class OperatorRecords(snapshot_records.SnapshotRecords):
-    """The records; and what is needed to forget a node."""
+@dataclasses.dataclass(frozen=True)
+class Service:
+    """A volume service.
+
+    :param zone: its availability zone
+    """
+
+    up: bool
+    disabled: bool
+    zone: str
+
+
+class OperatorRecords(migration_records.MigrationRecords,
+                      snapshot_records.SnapshotRecords):
+    """The records; and what is needed to drain a node, or to forget it."""
+
+    def service(self, host: str) -> Service | None:
+        """A volume service; None if there is none."""
+        try:
+            found = objects.Service.get_by_args(
+                cinder_context.get_admin_context(), host,
+                constants.VOLUME_BINARY)
+        except cinder_exception.ServiceNotFound:
+            return None
+        return Service(bool(found.is_up), bool(found.disabled),
+                       found.availability_zone)
+
+    def snapshots_on(self, host: str) -> dict[str, str]:
+        """The snapshots on a node, wherever their volumes are.
+
+        :returns: for each snapshot the volume that it is of
+        """
+        with records.main_context_manager.reader.using(
+                cinder_context.get_admin_context()) as session:
+            return {row.id: row.volume_id for row in session.query(
+                records.models.Snapshot).filter_by(
+                    deleted=False,
+                    provider_location=images.location(host))}
 
     def give_up(self, volume: ports.Volume, heir: str) -> None:
         """A volume whose data is lost with its node gets another home.

@@ -47,6 +47,11 @@ localclone_opts = [
         help='Seconds between checks of everything on this node: each '
              'volume, device and export is compared with the database, and '
              'repaired if it differs.'),
+    cfg.BoolOpt(
+        'localclone_online_extend', default=False,
+        help='Whether volumes can be extended while they are attached. Nova '
+             'has to take part: see "Extending volumes" in the '
+             'documentation.'),
     cfg.IntOpt(
         'localclone_command_timeout', default=30, min=5, max=600,
         help='Seconds after which a command (LVM, dmsetup, iscsiadm) is '

@@ -23,6 +23,7 @@ from oslo_log import log as logging
 import oslo_messaging as messaging
 
 from cinder_localclone import exceptions
+from cinder_localclone import manage_errors
 from cinder_localclone import ports
 
 LOG = logging.getLogger(__name__)
@@ -75,9 +76,9 @@ METHODS = {
     'terminate_connection': Method('terminate_connection'),
     'delete': Method('delete', '1.2', expected=(exception.VolumeIsBusy,)),
     'unmanage': Method('unmanage', '1.4',
-                       expected=(exceptions.CannotUnmanage,)),
+                       expected=(manage_errors.CannotUnmanage,)),
     'unmanage_snapshot': Method('unmanage_snapshot', '1.4',
-                                expected=(exceptions.SnapshotInUse,)),
+                                expected=(manage_errors.SnapshotInUse,)),
     'create_snapshot': Method('create_snapshot', '1.4',
                               expected=(exceptions.BeingCopied,)),
     'delete_snapshot': Method('delete_snapshot', '1.4', _prompt,
@@ -88,12 +89,16 @@ METHODS = {
     'create_from_snapshot': Method('create_from_snapshot', '1.4', _twice),
     'create_from_volume': Method('create_from_volume', '1.4', _twice,
                                  expected=(exceptions.BeingCopied,)),
+    'extend': Method('extend', '1.3'),
     'troubles': Method('troubles', '1.3', _prompt),
     'inspect': Method('inspect', '1.1', _prompt),
     'repair': Method('repair', '1.1'),
     'abort': Method('abort', '1.1'),
     'resume': Method('resume', '1.1'),
     'open_without_source': Method('open_without_source', '1.2'),
+    # The home waits for the destination.
+    'depart': Method('depart', '1.3', _twice, expected=(
+        exceptions.Busy, exceptions.NotMovable, exceptions.StaleMove)),
 }
 
 
@@ -173,7 +178,8 @@ def _as_own(remote: messaging.RemoteError) -> Exception:
     Only its class and its text have come over the bus. So what the owner of
     the volume reads must depend on the class alone.
     """
-    kind = getattr(exceptions, remote.exc_type or '', None)
+    name = remote.exc_type or ''
+    kind = getattr(exceptions, name, getattr(manage_errors, name, None))
     if inspect.isclass(kind) and issubclass(
             kind, exceptions.LocalCloneError):
         return kind(remote.value)

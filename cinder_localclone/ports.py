@@ -77,14 +77,14 @@ class Stack(typing.Protocol):
     def protect(self, name: str) -> None:
         """Make an LV what a snapshot is: read-only, and not active."""
 
-    def extend_lv(self, name: str, size_bytes: int) -> bool:
-        """Extend the LV of a volume; what is new reads as zeros."""
-
     def resume(self, name: str) -> bool:
         """Resume an LV that an LVM command has left suspended."""
 
     def pool_usage(self) -> tuple[float, float]:
         """Percent of the thin pool's data and metadata in use."""
+
+    def extend_lv(self, name: str, size_bytes: int) -> bool:
+        """Extend the LV of a volume; what is new reads as zeros."""
 
     def activate(self, name: str) -> bool:
         """Activate an LV; one that is gone is left alone."""
@@ -117,8 +117,7 @@ class Stack(typing.Protocol):
                             size_bytes: int) -> bool:
         """The handle maps to an LV."""
 
-    def ensure_handle_on_clone(self, volume_id: str, shadow_id: str,
-                               size_bytes: int) -> bool:
+    def ensure_handle_on_clone(self, move: state.Move) -> bool:
         """The handle maps to the clone of a move."""
 
     def ensure_handle_on_snapshot(self, snapshot_id: str,
@@ -301,6 +300,10 @@ class Peers(typing.Protocol):
         :raises BeingCopied: if the volume is not all there yet
         """
 
+    def extend(self, context: Context, host: str, volume_id: str,
+               size_gib: int) -> None:
+        """Have the volume's home extend it; see extending.extend."""
+
 
 class OperatorPeers(Peers, typing.Protocol):
     """What the operator's command asks besides."""
@@ -321,6 +324,13 @@ class OperatorPeers(Peers, typing.Protocol):
 
     def resume(self, context: Context, host: str, volume_id: str) -> None:
         """Let a move go on that an attachment holds back."""
+
+    def depart(self, context: Context, host: str, volume_id: str,
+               destination: str) -> None:
+        """Have a volume's home move it to a node, without an attach.
+
+        :raises LocalCloneError: if it could not be moved; it is there still
+        """
 
     def open_without_source(self, context: Context, host: str,
                             volume_id: str) -> None:

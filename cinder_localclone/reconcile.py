@@ -14,6 +14,7 @@ from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from cinder_localclone import births
+from cinder_localclone import copies
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
@@ -26,8 +27,8 @@ from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import records
+from cinder_localclone import rows
 from cinder_localclone import served
-from cinder_localclone import snapshots
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone import wake
@@ -144,8 +145,11 @@ class Reconciler:
             raise exceptions.MissingData(
                 what='The move record', volume=volume_id,
                 host=self.node.host)
-        self.node.stack.ensure_handle_on_lv(
-            volume_id, volume.name, volume.size << 30)
+        if rows.visible_id(volume):
+            copies.converge(self.node, volume)
+        else:
+            self.node.stack.ensure_handle_on_lv(
+                volume_id, volume.name, volume.size << 30)
         with _trouble_with_exports(volume_id):
             self.node.exports.withdraw_strays(self.node.records.is_move)
             self.settle_exports(volume, None)
@@ -158,14 +162,15 @@ class Reconciler:
 
         :param move: the volume's move, if one is under way
         """
+        handle_id = rows.handle_id(volume)
         unnamed = self.unnamed_exports(volume, move)
         if unnamed and served.by_attachment(
                 volume, records.is_migrated_by_cinder(volume)):
             self.node.exports.withdraw_unnamed(
-                volume.id, unnamed, at_once=served.is_idle(volume))
+                handle_id, unnamed, at_once=served.is_idle(volume))
         for each in served.wanted(volume, move, self.node.host,
                                   self.node.exports.portal):
-            if self.node.exports.offer_again(volume.id, each.initiator,
+            if self.node.exports.offer_again(handle_id, each.initiator,
                                              each.properties):
                 LOG.info('Volume %(volume)s is exported to %(initiator)s '
                          'again.', {'volume': volume.id,
@@ -176,7 +181,7 @@ class Reconciler:
         """The iSCSI names of exports that no attachment names."""
         return served.unnamed(
             volume, move, self.node.host, self.node.exports.portal,
-            self.node.exports.remote().get(volume.id, set()))
+            self.node.exports.remote().get(rows.handle_id(volume), set()))
 
     def _is_home(self, volume: ports.Volume) -> bool:
         return volume_utils.extract_host(volume.host) == self.node.host
@@ -331,21 +336,19 @@ class Reconciler:
                     'creating', 'deleting', 'error_deleting',
                     *manageable.UNSETTLED):
                 continue
-            if (not survey.handle_is_on_lv(volume_id, volume.name)
+            if (rows.visible_id(volume)
+                    or not survey.handle_is_on_lv(
+                        volume_id, volume.name, volume.size << 30)
                     or self._exports_differ(
                         volume, remote().get(volume_id, set()))):
                 self._attempt(volume_id)
         # It may hang; and an export keeps a stray handle open.
         self.node.exports.withdraw_strays(self.node.records.is_move)
         group = self.node.stack.group
-        self._attempt_all(survey.volumes_above(group) - set(home) - waiting
+        known = {rows.handle_id(volume) for volume in home.values()}
+        self._attempt_all(survey.volumes_above(group) - known - waiting
                           - set(survey.snapshots(group)))
-        for look in (snapshots.look, births.look):
-            try:
-                look(self.node, survey)
-            except Exception:  # stops neither the other nor the moves
-                LOG.exception('A look at snapshots and new volumes failed, '
-                              'will retry.')
+        births.look_at_images(self.node, survey)
         if moves:
             self._attempt_all(waiting)
 

@@ -54,7 +54,8 @@ class Records(typing.Protocol):
 
     def begin(self, volume: ports.Volume, host: str, event: state.Event,
               geometry: state.Geometry, locate: Callable[[str], str],
-              auth: str, initiator: str) -> state.Move:
+              auth: str, initiator: str,
+              asked_by: state.Asked = state.Asked.ATTACH) -> state.Move:
         """Record the intent to move a volume."""
 
     def advance(self, move: state.Move, event: state.Event) -> state.Move:

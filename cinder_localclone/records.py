@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves and volumes in Cinder's database; no other room touches it.
 
-:mod:`.operator_records` adds what only the operator's command changes.
+:mod:`.migration_records` and :mod:`.operator_records` add to it.
 
 A move is recorded in a *shadow*: a hidden volume row in status
 ``maintenance`` whose ``migration_status`` is ``target:<volume id>``, as in
@@ -31,6 +31,7 @@ from oslo_utils import timeutils
 
 from cinder_localclone import exceptions
 from cinder_localclone import ports
+from cinder_localclone import rows
 from cinder_localclone import state
 
 try:  # Cinder 29
@@ -70,9 +71,9 @@ def _target(volume_id: str) -> str:
 def _to_move(shadow: Row, volume: Row | None) -> state.Move:
     """A move from its rows; the volume's may be gone already."""
     committed = shadow.name_id != shadow.id
-    here, there = _service(shadow.host), ''
+    here, there, volume_gib = _service(shadow.host), '', 0
     if volume is not None:
-        there = _service(volume.host)
+        there, volume_gib = _service(volume.host), volume.size
     source, destination = (here, there) if committed else (there, here)
     if committed:
         source_lv = shadow.name
@@ -88,7 +89,7 @@ def _to_move(shadow: Row, volume: Row | None) -> state.Move:
         source_lv=source_lv, destination_lv=destination_lv,
         size_gib=shadow.size,
         location=shadow.provider_location, auth=shadow.provider_auth,
-        initiator=shadow.display_description)
+        initiator=shadow.display_description, volume_gib=volume_gib)
 
 
 class Records:
@@ -185,7 +186,8 @@ class Records:
 
     def begin(self, volume: ports.Volume, host: str, event: state.Event,
               geometry: state.Geometry, locate: Callable[[str], str],
-              auth: str, initiator: str) -> state.Move:
+              auth: str, initiator: str,
+              asked_by: state.Asked = state.Asked.ATTACH) -> state.Move:
         """Record the intent to move a volume: create its shadow.
 
         :param host: the destination with its pool
@@ -193,9 +195,10 @@ class Records:
         :param locate: gives the export's provider_location for a shadow id
         :param auth: the export's one-time credentials
         :param initiator: who may log in to the export
+        :param asked_by: unless by an attach, the move holds the row
         :raises StaleMove: if the volume is not at the home it was read
-            with any more, has a move that is not over, or is migrated by
-            Cinder itself
+            with any more, has a move that is not over, or
+            :func:`.rows.may_move` says no
         :raises InvalidToken: if a record of the volume cannot be read
         """
         shadow_id = str(uuid.uuid4())
@@ -206,7 +209,8 @@ class Records:
             busy = any(not _to_move(shadow, row).is_over for shadow in
                        self._shadows(session, volume.id))
             if (row is None or busy or row.host != volume.host
-                    or is_migrated_by_cinder(row)):
+                    or not rows.may_move(
+                        row, asked_by, is_migrated_by_cinder(row))):
                 raise exceptions.StaleMove(volume=volume.id)
             service = self._service_row(session, host)
             shadow = models.Volume(
@@ -224,7 +228,7 @@ class Records:
                 replication_driver_data=str(token),
                 shared_targets=False)
             session.add(shadow)
-            row.migration_status = None
+            rows.hold(row, shadow, asked_by)
             return _to_move(shadow, row)
 
     def advance(self, move: state.Move,
@@ -238,6 +242,7 @@ class Records:
         with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
             shadow.replication_driver_data = str(token)
+            rows.give_back(volume, shadow)
             return _to_move(shadow, volume)
 
     def commit(self, move: state.Move) -> state.Move:
@@ -249,9 +254,11 @@ class Records:
         with main_context_manager.writer.using(_admin()) as session:
             volume, shadow = self._locked(session, move)
             if (move.committed or volume is None
-                    or _service(volume.host) != move.source):
+                    or _service(volume.host) != move.source
+                    or rows.has_lost_hold(volume, shadow)):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, shadow)
+            rows.give_back(volume, shadow)
             return _to_move(shadow, volume)
 
     def roll_back(self, move: state.Move) -> state.Move:

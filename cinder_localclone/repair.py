@@ -17,12 +17,12 @@ IN_THE_WAY = 'in the way: '
 #: that an operator need not read of are not in it.
 DESCRIPTIONS = {
     'create_lv': 'created LV {0}', 'remove_lv': 'removed LV {0}',
-    'activate': 'activated LV {0}',
+    'activate': 'activated LV {0}', 'extend_lv': 'extended LV {0}',
     'ensure_clone': 'built the clone of {0.volume_id}',
     'remove_clone': 'removed the clone of move {0}',
     'set_hydration': 'background copy of move {0} enabled: {1}',
     'ensure_handle_on_lv': 'handle of {0} now on LV {1}',
-    'ensure_handle_on_clone': 'handle of {0} now on its clone',
+    'ensure_handle_on_clone': 'handle of {0.volume_id} now on its clone',
     'remove_handle': 'removed the handle of {0}',
     'offer_source': 'exported the source of {0.volume_id}',
     'withdraw_source': 'withdrew the export of {0.volume_id}',

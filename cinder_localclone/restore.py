@@ -53,7 +53,7 @@ def plan(present: survey.Survey) -> list[Local]:
         volume_id = names.facts(lv.tags).get('volume')
         if not volume_id or names.shadow_of_metadata(lv.name):
             continue
-        local = Local(volume_id, lv.name, lv.size)
+        local = Local(volume_id, lv.name, lv.shown)
         # A destination LV is named after the shadow (see records.py). One
         # whose volume has a metadata LV is never given out by itself.
         arrival = arriving.get(lv.name[-36:]) or arriving.get(volume_id)
@@ -83,6 +83,7 @@ def _of_move(local: Local, shadow_id: str,
     try:
         geometry = state.Geometry.parse(facts['geometry'])
         iqn = facts['source']
+        size_gib = int(facts.get('copied', local.size >> 30))
     except (KeyError, ValueError):
         return dataclasses.replace(
             local, reason='the tags of its metadata LV are not complete')
@@ -90,14 +91,15 @@ def _of_move(local: Local, shadow_id: str,
         volume_id=local.volume_id, shadow_id=shadow_id,
         token=state.Token(state.Phase.MIGRATING, '', geometry),
         committed=True, source='', destination='', source_lv='',
-        destination_lv=local.lv, size_gib=local.size >> 30,
+        destination_lv=local.lv, size_gib=size_gib,
+        volume_gib=local.size >> 30,
         location='local %s 0' % iqn))
 
 
 def _without_doubles(volumes: Sequence[Local]) -> list[Local]:
     ids = [local.volume_id for local in volumes]
     return [dataclasses.replace(
-        local, move=None, reason='two LVs here claim to be it')
+        local, reason='two LVs here claim to be it')
         if ids.count(local.volume_id) > 1 else local for local in volumes]
 
 
@@ -136,5 +138,4 @@ def _restore(stack_: stack.Stack, sessions_: sessions.Sessions,
         stack_.activate(lv)
     disk = sessions_.login_from_records(move)
     stack_.ensure_clone(move, disk)
-    stack_.ensure_handle_on_clone(local.volume_id, move.shadow_id,
-                                  local.size)
+    stack_.ensure_handle_on_clone(move)

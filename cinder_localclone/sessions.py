@@ -68,7 +68,7 @@ class Sessions:
             it is
         """
         properties = iscsi_target.connection_properties(
-            move.location or '', move.auth or '')
+            move.location, move.auth)
         path = self.disk(move)
         if path:
             _verify(move, path)

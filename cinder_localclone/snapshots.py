@@ -58,14 +58,15 @@ def check_copied(node: nodes.Node, volume: ports.Volume,
     :param progress: ``progress(shadow_id)``: how far a copy to this node is,
         if that is known
     :raises BeingCopied: if it will be
-    :raises BetweenNodes: if a live migration may yet give it back
+    :raises VolumeIsMoving: if a live migration may yet give it back
     """
     move = node.records.move_of(volume.id)
     if move is None or not move.committed:
         return  # its home gives up what it has not committed
     if move.phase is Phase.STARTING:
-        raise exceptions.BetweenNodes(volume=volume.id,
-                                      host=move.destination)
+        raise exceptions.VolumeIsMoving(
+            volume=volume.id, what='captured (for a snapshot or a clone)',
+            phase=move.display_phase)
     raise exceptions.BeingCopied(
         volume=volume.id, host=move.destination,
         progress=progress(move.shadow_id) or move.display_phase)
@@ -94,7 +95,7 @@ def at_home(node: nodes.Node, context: ports.Context, volume_id: str,
 
     :raises StaleMove: if this node is not its home (any more)
     :raises BeingCopied: if it will be
-    :raises BetweenNodes: if a live migration may yet give it back
+    :raises VolumeIsMoving: if a live migration may yet give it back
     """
     source.abandon_interrupted(node, context, volume_id)
     volume = node.records.volume(volume_id)

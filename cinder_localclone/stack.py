@@ -199,11 +199,11 @@ class Stack(logical_volumes.LogicalVolumes):
 
         A handle that is on something else is swapped over while in use.
 
-        :param size_bytes: of the handle, not more than the LV has
+        :param size_bytes: which it has at least: it never gets shorter
         :raises MissingData: if there is no such LV; it is never created here
         """
         present = self.survey()
-        if present.handle_is_on_lv(volume_id, lv):
+        if present.handle_is_on_lv(volume_id, lv, size_bytes):
             return self._mend_path(volume_id)
         if lv not in present.lvs:
             raise exceptions.MissingData(
@@ -211,23 +211,25 @@ class Stack(logical_volumes.LogicalVolumes):
                 host=self.host)
         self._activate(present.lvs[lv])
         return self._ensure_handle(
-            present.devices, volume_id,
-            names.lv_path(present.lvs[lv].group, lv), size_bytes)
+            present.devices, volume_id, tables.linear(
+                _length(present, volume_id, size_bytes),
+                names.lv_path(present.lvs[lv].group, lv)))
 
-    def ensure_handle_on_clone(self, volume_id: str, shadow_id: str,
-                               size_bytes: int) -> bool:
+    def ensure_handle_on_clone(self, move: state.Move) -> bool:
         """The handle of a volume, on the clone of its move.
 
-        A handle that is on something else is swapped over while in use.
-
-        :param size_bytes: of the handle, and of the clone
+        What the volume was extended by since the move began is on the LV. A
+        handle that is on something else is swapped over while in use.
         """
         present = survey.Survey({}, self.devices())
-        if present.handle_is_on_clone(volume_id, shadow_id):
-            return self._mend_path(volume_id)
+        if present.handle_is_on_clone(move):
+            return self._mend_path(move.volume_id)
         return self._ensure_handle(
-            present.devices, volume_id, names.clone_path(shadow_id),
-            size_bytes)
+            present.devices, move.volume_id, tables.on_clone(
+                move.size_bytes // state.SECTOR,
+                names.clone_path(move.shadow_id),
+                _length(present, move.volume_id, move.volume_bytes),
+                names.lv_path(self.group, move.destination_lv)))
 
     def ensure_handle_on_snapshot(self, snapshot_id: str,
                                   size_bytes: int) -> bool:
@@ -254,9 +256,8 @@ class Stack(logical_volumes.LogicalVolumes):
         return True
 
     def _ensure_handle(self, devices: Mapping[str, tables.Device],
-                       volume_id: str, body: str, size_bytes: int) -> bool:
+                       volume_id: str, table: str) -> bool:
         name = names.handle(volume_id)
-        table = tables.linear(size_bytes // state.SECTOR, body)
         if name in devices:
             devicemapper.swap_table(name, table, self.timeout)
         else:
@@ -288,3 +289,9 @@ class Stack(logical_volumes.LogicalVolumes):
         """Everything written so far is on stable storage afterwards."""
         self._mend_path(volume_id)
         block.flush(names.handle_path(volume_id), self.timeout)
+
+
+def _length(present: survey.Survey, volume_id: str, size_bytes: int) -> int:
+    """Sectors of a handle: what its users have seen, they keep."""
+    handle = present.handle(volume_id)
+    return max(size_bytes // state.SECTOR, handle.sectors if handle else 0)

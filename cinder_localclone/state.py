@@ -50,6 +50,17 @@ class Event(str, enum.Enum):
     DESTINATION_REMOVED = 'destination removed'
 
 
+class Asked(str, enum.Enum):
+    """Who asked for a move."""
+
+    #: An instance that attaches the volume elsewhere.
+    ATTACH = 'attach'
+    #: Cinder's own migration or retype, of a volume that nobody attaches.
+    MIGRATION = 'migration'
+    #: The operator, of such a volume: its node is drained.
+    DRAIN = 'drain'
+
+
 #: For each (phase, event, committed): the next phase. What is not here is
 #: refused. ``committed`` is whether the identities are swapped when the
 #: event arrives; DESTINATION_DETACHED swaps them back in the same
@@ -175,6 +186,8 @@ class Move:
     Hosts are volume service hosts without the pool (``node1@localclone``);
     LV names are those of the volume's data on either side. Of a volume that
     was deleted only the shadow's end is known; the other host is ''.
+    ``size_gib`` is what is copied; ``volume_gib`` is more if the volume was
+    extended meanwhile.
     ``location`` and ``auth`` are where and how the source is served, to
     ``initiator`` alone, in the form of Cinder's provider_location and
     provider_auth.
@@ -192,6 +205,7 @@ class Move:
     location: str = ''
     auth: str = dataclasses.field(default='', repr=False)
     initiator: str = ''
+    volume_gib: int = 0
 
     @property
     def phase(self) -> Phase:
@@ -235,5 +249,10 @@ class Move:
 
     @property
     def size_bytes(self) -> int:
-        """The volume's size in bytes."""
+        """What is copied, in bytes."""
         return self.size_gib << 30
+
+    @property
+    def volume_bytes(self) -> int:
+        """The volume's size at its destination, in bytes."""
+        return max(self.size_gib, self.volume_gib) << 30

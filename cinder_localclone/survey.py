@@ -6,6 +6,7 @@ import dataclasses
 from cinder_localclone.dm import tables
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,21 +45,26 @@ class Survey:
                 for lv in self.lvs.values()
                 if lv.group == group and names.NEWBORN in lv.tags}
 
-    def handle_is_on_lv(self, volume_id: str, lv: str) -> bool:
-        """Whether a volume's handle is usable and maps to this very LV."""
-        body = self.lvs.get(lv)
-        return bool(body and body.number and self._handle_is_on(
-            volume_id, body.number))
+    def handle_is_on_lv(self, volume_id: str, lv: str, size: int = 0
+                        ) -> bool:
+        """Whether a volume's handle is usable and maps to this very LV.
 
-    def handle_is_on_clone(self, volume_id: str, shadow_id: str) -> bool:
-        """Whether a volume's handle is usable and maps to a move's clone."""
-        body = self.clone(shadow_id)
-        return bool(body and self._handle_is_on(volume_id, body.number))
+        :param size: bytes that it must have at least
+        """
+        body, handle = self.lvs.get(lv), self.handle(volume_id)
+        return bool(body and handle
+                    and handle.uses() == (body.number,)
+                    and _is_usable(handle, size))
 
-    def _handle_is_on(self, volume_id: str, number: str) -> bool:
-        handle = self.handle(volume_id)
-        return bool(handle and not handle.suspended
-                    and handle.uses() == (number,))
+    def handle_is_on_clone(self, move: state.Move) -> bool:
+        """Whether a volume's handle is usable and maps to a move's clone.
+
+        What the volume was extended by meanwhile is on the LV.
+        """
+        clone, handle = self.clone(move.shadow_id), self.handle(move.volume_id)
+        return bool(clone and handle
+                    and handle.uses()[:1] == (clone.number,)
+                    and _is_usable(handle, move.volume_bytes))
 
     def volumes_above(self, group: str, lv: str | None = None) -> set[str]:
         """The volumes whose handles are above a group's LVs, or one of them.
@@ -67,10 +73,15 @@ class Survey:
         """
         numbers = {each.number for each in self.lvs.values()
                    if each.group == group and lv in (None, each.name)}
+        # And above a clone that is above one.
         numbers |= {device.number for device in self.devices.values()
-                    if device.target == 'clone'
-                    and numbers.intersection(device.uses())}
+                    if numbers.intersection(device.uses())}
         above = {names.volume_of_handle(name)
                  for name, device in self.devices.items()
                  if numbers.intersection(device.uses())}
         return {volume_id for volume_id in above if volume_id}
+
+
+def _is_usable(handle: tables.Device, size: int) -> bool:
+    return (not handle.suspended
+            and handle.sectors * state.SECTOR >= size)

@@ -328,13 +328,13 @@ def waiting(backend: str, moves: Iterable[state.Move],
 
 
 def unknown_volumes(lvs: Iterable[str]) -> list[Finding]:
-    """LVs of volumes that no record names; nothing removes them.
+    """LVs of volumes and snapshots without a record; nothing removes them.
 
     :param lvs: their names
     """
     return [Finding(
-        'LV ' + name, WARN, 'no volume and no move has it: its volume was '
-        'forgotten, or restored from an older database',
+        'LV ' + name, WARN, 'no volume, move or snapshot has it: what it '
+        'was of was forgotten, or the database is an older one',
         'save what is needed; lvremove it') for name in sorted(lvs)]
 
 

@@ -116,12 +116,19 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
 
 
 def _unknown_lvs(backend):
-    """LVs that are tagged as a volume's here and that no record names."""
-    volumes = {}
+    """LVs tagged as those of volumes or snapshots that no record names."""
+    volumes, snapshots = {}, {}
     with contextlib.suppress(exceptions.LocalCloneError):  # said by others
-        volumes = {name: names.facts(lv.tags).get('volume')
-                   for name, lv in backend.stack().lvs().items()}
+        for name, lv in backend.stack().lvs().items():
+            facts = names.facts(lv.tags)
+            volumes[name] = facts.get('volume')
+            if 'snapshot' in facts:
+                snapshots[facts['snapshot']] = name
     records = backend.records
+    # One that is deleted goes at its node's next look.
+    recorded = records.snapshots(snapshots) if snapshots else {}
+    yield from (name for key, name in snapshots.items()
+                if key not in recorded)
     known = {volume.name for volume in records.volumes_of(backend.host)}
     for move in records.moves_of(backend.host):
         known |= {move.source_lv, move.destination_lv,

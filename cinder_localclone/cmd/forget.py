@@ -52,7 +52,11 @@ class Forget(base.Command):
                 (step.volume_id, step.what, step.lost, step.then)
                 for step in steps] + [
                     ('', 'volume service', forgetting.NOTHING, 'forgotten')]
-        rows = [(step.volume_id, self._done(step)) for step in steps]
+        rows = [
+            (volume_id, 'Cinder\'s migration of it has ended: ' + how)
+            for volume_id, how in backend.records.end_interrupted(
+                host).items()]
+        rows += [(step.volume_id, self._done(step)) for step in steps]
         if not self.app.exit_code and backend.records.forget_service(host):
             rows.append(('', 'the volume service is forgotten'))
         return ('Volume', 'What'), rows
@@ -73,7 +77,8 @@ class Forget(base.Command):
         if backend.records.services().get(host):
             raise base.CommandError(
                 'The volume service %s is up. Nothing was changed. To take a '
-                'node out of service, move its volumes away first.' % host)
+                'node out of service, empty it first: "cinder-localclone '
+                'drain %s".' % (host, host))
         if host == backend.host:
             raise base.CommandError(
                 '%s is this node. Nothing was changed; run it on another one.'

@@ -22,6 +22,7 @@ USAGE, INTERRUPTED = 2, 130
 COMMANDS = {
     'abort': 'settle:Abort',
     'doctor': 'doctor:Doctor',
+    'drain': 'drain:Drain',
     'forget': 'forget:Forget',
     'moves': 'moves:Moves',
     'repair': 'repair:Repair',

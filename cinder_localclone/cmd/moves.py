@@ -12,13 +12,15 @@ COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
            'MiB/s', 'Seconds left', 'Remark')
 
 
-def progress(backend: backends.Backend, over: bool = True) -> list[dict]:
+def progress(backend: backends.Backend, over: bool = True,
+             source: str | None = None) -> list[dict]:
     """One dictionary for each move, as it is at this moment.
 
     :param over: those, too, that are over but for a clean-up
+    :param source: only those from there
     """
     return [_row(backend, each) for each in backend.records.moves()
-            if over or not each.is_over]
+            if (over or not each.is_over) and source in (None, each.source)]
 
 
 def _row(backend, move):
@@ -55,31 +57,55 @@ def _row(backend, move):
     return row
 
 
+class Bars:
+    """A progress bar for each move, on standard error."""
+
+    def __init__(self) -> None:
+        from rich import console
+        from rich import progress as bars
+        self._shown = bars.Progress(
+            bars.TextColumn('{task.description}'), bars.BarColumn(),
+            bars.TaskProgressColumn(),
+            bars.TextColumn('{task.fields[rest]}'),
+            console=console.Console(stderr=True))
+        self._tasks: dict = {}
+
+    def __enter__(self) -> 'Bars':
+        self._shown.start()
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self._shown.stop()
+
+    def say(self, text: str) -> None:
+        """A line above the bars."""
+        self._shown.console.print(text, highlight=False, soft_wrap=True)
+
+    def show(self, rows: list[dict]) -> None:
+        """What :func:`progress` gives; what is gone from it is done."""
+        for row in rows:
+            key = row['Volume']
+            if key not in self._tasks:
+                self._tasks[key] = self._shown.add_task('%s %s > %s' % (
+                    key, row['From'], row['To']), total=100, rest='')
+            self._shown.update(
+                self._tasks[key], completed=row['Percent'] or 0,
+                rest='%s  %s' % (row['Phase'], _rest(row)))
+        for key in set(self._tasks) - {row['Volume'] for row in rows}:
+            self._shown.update(
+                self._tasks[key], completed=100, rest='done')
+
+
 def watch(backend: backends.Backend, seconds: float | None) -> None:
     """Show progress bars on standard error until nothing moves.
 
     :param seconds: for at most as long
     """
-    from rich import console
-    from rich import progress as bars
     deadline = time.monotonic() + seconds if seconds else None
-    with bars.Progress(
-            bars.TextColumn('{task.description}'), bars.BarColumn(),
-            bars.TaskProgressColumn(),
-            bars.TextColumn('{task.fields[rest]}'),
-            console=console.Console(stderr=True)) as shown:
-        tasks = {}
+    with Bars() as bars:
         while deadline is None or time.monotonic() < deadline:
             rows = progress(backend, over=False)
-            for row in rows:
-                key = row['Volume']
-                if key not in tasks:
-                    tasks[key] = shown.add_task('%s %s > %s' % (
-                        key, row['From'], row['To']), total=100, rest='')
-                shown.update(tasks[key], completed=row['Percent'] or 0,
-                             rest='%s  %s' % (row['Phase'], _rest(row)))
-            for key in set(tasks) - {row['Volume'] for row in rows}:
-                shown.update(tasks[key], completed=100, rest='done')
+            bars.show(rows)
             if not rows:
                 return
             time.sleep(1)

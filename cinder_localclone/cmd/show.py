@@ -22,14 +22,15 @@ class Show(base.VolumeCommand):
         backend = self.app.backend()
         volume, move = backend.volume(parsed_args.volume)
         remains = backend.records.remains_of(parsed_args.volume)
+        snapshots = backend.records.snapshots_of(parsed_args.volume)
         rows = [('record', *pair)
-                for pair in _records(volume, move, remains)]
+                for pair in _records(volume, move, remains, snapshots)]
         clean = True
         for host in backend.nodes():
             answer, problem = backend.ask(host, 'inspect', parsed_args.volume)
             wrong = [problem] if answer is None else inspection.differences(
                 answer, move, backends.home_of(volume),
-                backends.lv_of(volume), remains)
+                backends.lv_of(volume), remains, snapshots)
             rows += [(host, *pair) for pair in _on_node(answer)]
             rows += [(host, 'DIFFERENCE', each) for each in wrong]
             clean = clean and not wrong
@@ -37,7 +38,7 @@ class Show(base.VolumeCommand):
         return ('Where', 'What', 'Value'), rows
 
 
-def _records(volume, move, remains) -> Pairs:
+def _records(volume, move, remains, snapshots) -> Pairs:
     if volume is not None:
         yield 'status', volume.status
         yield 'home', volume.host
@@ -54,6 +55,9 @@ def _records(volume, move, remains) -> Pairs:
         yield 'from', '%s, LV %s' % (move.source, move.source_lv)
         yield 'to', '%s, LV %s' % (move.destination, move.destination_lv)
         yield 'shadow', move.shadow_id
+    for each in snapshots:
+        yield 'snapshot', '%s: %s, on %s' % (
+            each.id, each.status, each.node or 'no node')
     for each in remains:
         yield each.display_phase, 'cleaning up on %s, LV %s' % (
             each.cleanup_node, each.cleanup_lv)

@@ -6,7 +6,9 @@ dm-clone.rst, include/uapi/linux/dm-ioctl.h; ``dmsetup info -c``. All lengths
 are in 512-byte sectors.
 """
 
+from collections.abc import Iterable
 import dataclasses
+import functools
 import struct
 
 from cinder_localclone import state
@@ -23,6 +25,19 @@ MESSAGE_IOCTL = 3 << 30 | _IOCTL.size << 16 | 0xfd << 8 | 14
 def linear(sectors: int, device: str) -> str:
     """A handle: all of ``device``, from its first sector."""
     return '0 %d linear %s 0' % (sectors, device)
+
+
+def on_clone(sectors: int, clone: str, end: int, lv: str) -> str:
+    """A handle on a clone, and beyond it on the clone's destination.
+
+    :param sectors: of the clone
+    :param end: of the handle: more, if the volume was extended meanwhile
+    """
+    table = linear(sectors, clone)
+    if end > sectors:
+        table += '\n%d %d linear %s %d' % (sectors, end - sectors, lv,
+                                           sectors)
+    return table
 
 
 def error(sectors: int) -> str:
@@ -97,12 +112,41 @@ def parse_clone_status(line: str) -> CloneStatus:
 
 
 @dataclasses.dataclass(frozen=True)
+class Segment:
+    """One line of a table.
+
+    :param start: its first sector
+    :param sectors: its length
+    :param target: its type: ``linear``, ``clone``, ...
+    :param arguments: what the target is told
+    """
+
+    start: int
+    sectors: int
+    target: str
+    arguments: tuple[str, ...]
+
+    def uses(self) -> tuple[str, ...]:
+        """The device numbers below it."""
+        return self.arguments[:{'linear': 1, 'clone': 3}.get(self.target, 0)]
+
+
+def _parse_segments(table: str) -> Iterable[Segment]:
+    for line in table.splitlines():
+        words = line.split()
+        if len(words) > 2:
+            yield Segment(int(words[0]), int(words[1]), words[2],
+                          tuple(words[3:]))
+
+
+@dataclasses.dataclass(frozen=True)
 class Device:
     """A device-mapper device as dmsetup lists it.
 
     :param number: ``major:minor``
     :param opened: open count
-    :param table: its live table, devices as ``major:minor``; '' if none
+    :param table: its live table, a line for each segment, devices as
+        ``major:minor``; '' if none
     """
 
     name: str
@@ -112,26 +156,25 @@ class Device:
     suspended: bool
     table: str = ''
 
+    @functools.cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The lines of its table."""
+        return tuple(_parse_segments(self.table))
+
     @property
     def target(self) -> str:
         """The type of its (first) target: ``linear``, ``clone``, ..."""
-        words = self.table.split()
-        return words[2] if len(words) > 2 else ''
+        return self.segments[0].target if self.segments else ''
 
     @property
     def sectors(self) -> int:
-        """The length of its (first) target, 512-byte sectors; 0 if none."""
-        words = self.table.split()
-        return int(words[1]) if len(words) > 2 else 0
+        """Its length in 512-byte sectors; 0 if it has no table."""
+        return sum(segment.sectors for segment in self.segments)
 
     def uses(self) -> tuple[str, ...]:
-        """The device numbers below it."""
-        words = self.table.split()
-        if self.target == 'linear':
-            return (words[3],)
-        if self.target == 'clone':
-            return tuple(words[3:6])
-        return ()
+        """The device numbers below it, segment by segment."""
+        return tuple(number for segment in self.segments
+                     for number in segment.uses())
 
 
 def parse_info(text: str) -> dict[str, Device]:
@@ -148,13 +191,13 @@ def parse_info(text: str) -> dict[str, Device]:
 
 
 def parse_tables(text: str) -> dict[str, str]:
-    """Read ``dmsetup table``: the first line of each device's table."""
-    tables: dict[str, str] = {}
+    """Read ``dmsetup table``: each device's table, a line a segment."""
+    tables: dict[str, list[str]] = {}
     for line in text.splitlines():
-        name, colon, table = line.partition(': ')
+        name, colon, segment = line.partition(': ')
         if colon:
-            tables.setdefault(name, table.strip())
-    return tables
+            tables.setdefault(name, []).append(segment.strip())
+    return {name: '\n'.join(lines) for name, lines in tables.items()}
 
 
 def parse_devices(info: str, table: str, prefix: str) -> dict[str, Device]:

@@ -47,6 +47,15 @@ class LogicalVolume:
     readonly: bool = False
     opened: bool = False
 
+    @property
+    def shown(self) -> int:
+        """How much of it may be seen, in bytes.
+
+        Less than all if extending it was interrupted: the rest may have
+        what others have deleted.
+        """
+        return int(names.facts(self.tags).get('shown', self.size))
+
 
 @dataclasses.dataclass(frozen=True)
 class Group:

@@ -27,27 +27,21 @@ class CutOver(flow.Step):
     def execute(self, completing: state.Move) -> None:
         self._node.stack.ensure_handle_on_lv(
             completing.volume_id, completing.destination_lv,
-            completing.size_bytes)
+            completing.volume_bytes)
         self._node.stack.flush_lv(completing.destination_lv)
 
 
 class RemoveClone(flow.Step):
     """Clone, session and metadata go; then the source may."""
 
-    default_provides = 'releasing'
-
-    def execute(self, completing: state.Move) -> state.Move:
+    def execute(self, completing: state.Move) -> None:
         self._node.stack.remove_clone(completing.shadow_id)
         self._node.sessions.detach(completing)
         self._node.stack.remove_lv(names.metadata_lv(completing.shadow_id))
-        return self._node.records.advance(completing, state.Event.DRAINED)
+        self._node.records.advance(completing, state.Event.DRAINED)
 
 
-def complete(node: nodes.Node, move: state.Move) -> state.Move:
-    """At the destination: finish a hydrated move.
-
-    :returns: the move in phase ``releasing``
-    """
-    return flow.run(linear_flow.Flow('complete').add(
-        MarkHydrated(node), CutOver(node), RemoveClone(node)),
-        move=move)['releasing']
+def complete(node: nodes.Node, move: state.Move) -> None:
+    """At the destination: finish a hydrated move."""
+    flow.run(linear_flow.Flow('complete').add(
+        MarkHydrated(node), CutOver(node), RemoveClone(node)), move=move)

@@ -70,8 +70,7 @@ class Handle(flow.Step):
     """The constant path; and proof that it can be read."""
 
     def execute(self, move: state.Move) -> None:
-        if self._node.stack.ensure_handle_on_clone(
-                move.volume_id, move.shadow_id, move.size_bytes):
+        if self._node.stack.ensure_handle_on_clone(move):
             self._node.stack.read_head(move.volume_id)
 
 
@@ -93,11 +92,9 @@ def is_complete_alone(node: nodes.Node, move: state.Move) -> bool:
     """Whether all is local of a move whose source cannot be reached.
 
     Then the source is not needed any more, and the handle is on the clone.
-    Otherwise nobody gets to read the clone.
-
-    :raises MissingData: if an LV is gone
+    Otherwise nobody gets to read the clone. :func:`build` has been tried, so
+    the LVs are active.
     """
-    Allocate(node, create=False).execute(move)
     node.stack.ensure_clone_alone(move)
     if not node.stack.clone_status(move.shadow_id).finished:
         return False
@@ -108,12 +105,10 @@ def is_complete_alone(node: nodes.Node, move: state.Move) -> bool:
 def open_alone(node: nodes.Node, move: state.Move) -> None:
     """The handle, on a clone of which some may not be readable.
 
-    :raises MissingData: if an LV is gone
+    As for :func:`is_complete_alone`, the LVs are active.
     """
-    Allocate(node, create=False).execute(move)
     node.stack.ensure_clone_alone(move)
-    node.stack.ensure_handle_on_clone(
-        move.volume_id, move.shadow_id, move.size_bytes)
+    node.stack.ensure_handle_on_clone(move)
 
 
 def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:

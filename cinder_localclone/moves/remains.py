@@ -37,4 +37,4 @@ def _remove_source(node: nodes.Node, move: state.Move) -> None:
         node.exports.withdraw_source(each)
     node.exports.withdraw_strays(node.records.is_move)
     removal.remove_handle(node, move, move.source_lv)
-    removal.remove_volume_lv(node, move.source_lv, move.size_gib)
+    removal.remove_volume_lv(node, move.source_lv)

@@ -17,8 +17,7 @@ def stop_serving(node: nodes.Node, volume_id: str, initiator: str | None
     """
     move = node.records.move_of(volume_id)
     try:
-        if (move and move.committed and move.phase in state.READS_SOURCE
-                and move.destination == node.host
+        if (move and move.destination == node.host
                 and node.exports.is_last(volume_id, initiator)
                 and checks.users(node, volume_id) == 1):
             node.sessions.end_if_down(move)
@@ -36,7 +35,7 @@ def tear_down(node: nodes.Node, move: state.Move) -> None:
     remove_handle(node, move, move.destination_lv)
     node.stack.remove_clone(move.shadow_id)
     # The metadata LV goes last: without it the LV would count as complete.
-    remove_volume_lv(node, move.destination_lv, move.size_gib)
+    remove_volume_lv(node, move.destination_lv)
     node.stack.remove_lv(names.metadata_lv(move.shadow_id))
 
 
@@ -56,8 +55,9 @@ def remove_handle(node: nodes.Node, move: state.Move, lv: str) -> None:
         node.stack.remove_handle(move.volume_id)
 
 
-def remove_volume_lv(node: nodes.Node, lv: str, size_gib: int) -> None:
+def remove_volume_lv(node: nodes.Node, name: str) -> None:
     """Clear and remove the LV of a volume; one that is gone is done."""
-    if lv in node.stack.lvs():
-        node.clear(lv, size_gib)
-        node.stack.remove_lv(lv)
+    lv = node.stack.lvs().get(name)
+    if lv:
+        node.clear(name, lv.size)
+        node.stack.remove_lv(name)

@@ -2,7 +2,6 @@
 """A move at its source: begin it, give it up, let hydration begin."""
 
 from collections.abc import Callable
-import contextlib
 import typing
 
 from oslo_log import log as logging
@@ -67,16 +66,17 @@ class Record(flow.Step):
     default_provides = 'move'
 
     def __init__(self, node: nodes.Node, event: state.Event,
-                 new_credentials: Callable[[], str]):
+                 asked_by: state.Asked, new_credentials: Callable[[], str]):
         super().__init__(node)
         self._event = event
+        self._asked_by = asked_by
         self._new_credentials = new_credentials
 
     def execute(self, volume: ports.Volume, destination: dict) -> state.Move:
         return self._node.records.begin(
             volume, destination['host'], self._event, self._node.geometry,
             self._node.exports.source_location, self._new_credentials(),
-            destination['initiator'])
+            destination['initiator'], self._asked_by)
 
     def revert(self, context: ports.Context, result: typing.Any,
                **_kwargs: typing.Any) -> None:
@@ -121,18 +121,21 @@ class Commit(flow.Step):
 
     def _committed(self, move: state.Move) -> state.Move | None:
         """The move if only the answer to the commit was lost."""
-        with contextlib.suppress(Exception):
+        try:
             recorded = self._node.records.get_move(move.shadow_id)
-            if (recorded and recorded.committed
-                    and recorded.token.nonce == move.token.nonce):
-                return recorded
+        except Exception:  # must not hide why the commit has failed
+            return None
+        if (recorded and recorded.committed
+                and recorded.token.nonce == move.token.nonce):
+            return recorded
         return None
 
 
 def move_volume(node: nodes.Node, context: ports.Context,
                 volume: ports.Volume, peer: str,
                 new_credentials: Callable[[], str],
-                live: bool = False) -> state.Move:
+                live: bool = False,
+                asked_by: state.Asked = state.Asked.ATTACH) -> state.Move:
     """Move a volume to a peer.
 
     :param peer: service host of the destination
@@ -140,6 +143,7 @@ def move_volume(node: nodes.Node, context: ports.Context,
         Cinder's provider_auth
     :param live: for a live migration: the source is in use and stays so
         until :func:`source_released`; without it, nothing may use the volume
+    :param asked_by: see :mod:`cinder_localclone.rows`
     :returns: the committed move; what follows is the destination's step
     :raises LocalCloneError: if a step failed; the move is rolled back
     """
@@ -149,7 +153,7 @@ def move_volume(node: nodes.Node, context: ports.Context,
         CheckFreeSpace(node), EnsureHandle(node))
     if not live:
         steps.add(CheckClosed(node), Flush(node))
-    steps.add(Record(node, event, new_credentials), Offer(node),
+    steps.add(Record(node, event, asked_by, new_credentials), Offer(node),
               Prepare(node))
     if not live:
         steps.add(CheckClosed(node, 'still closed'))

@@ -31,7 +31,7 @@ def exports(prefix: str) -> str:
          'devices': [_text(store, 'udev_path') for store in _stores_of(iqn)],
          'initiators': [acl for tpg in _groups(iqn)
                         for acl in _below(*tpg, 'acls')]}
-        for iqn in _targets() if iqn.startswith(prefix)])
+        for iqn in _below('iscsi') if iqn.startswith(prefix)])
 
 
 @privileged.entrypoint
@@ -40,7 +40,7 @@ def unused_backstores() -> str:
 
     Each keeps its device open. One that is just being made is among them.
     """
-    used = {store for iqn in _targets() for store in _stores_of(iqn)}
+    used = {store for iqn in _below('iscsi') for store in _stores_of(iqn)}
     return json.dumps([
         name for hba in _below('core') if hba.startswith('iblock_')
         for name in _below('core', hba) if names.volume_of_handle(name)
@@ -60,7 +60,7 @@ def hanging(prefix: str, timeout: float) -> list[str]:
     """
     probes = {iqn: [os.path.join(ROOT, *tpg, 'param', 'MaxConnections')
                     for tpg in _groups(iqn)]
-              for iqn in _targets() if iqn.startswith(prefix)}
+              for iqn in _below('iscsi') if iqn.startswith(prefix)}
     if _answer(sum(probes.values(), []), timeout):
         return []
     # Side by side: whoever asks waits for one more, however many hang.
@@ -76,13 +76,6 @@ def _answer(paths: list[str], timeout: float) -> bool:
     except exceptions.CommandTimeout:
         return False
     return True  # what has gone meanwhile does not hang, either
-
-
-def _targets() -> Iterator[str]:
-    for name in _below('iscsi'):
-        if os.path.isdir(os.path.join(ROOT, 'iscsi', name)) and (
-                name != 'discovery_auth'):
-            yield name
 
 
 def _groups(iqn: str) -> Iterator[tuple[str, ...]]:

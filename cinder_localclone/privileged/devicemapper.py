@@ -23,9 +23,8 @@ from cinder_localclone.privileged import sysfs
 
 
 def _device_vanished(exc: BaseException) -> bool:
-    return isinstance(exc, exceptions.CommandFailed) and any(
-        text in str(exc) for text in (
-            'No such device', 'Device does not exist'))
+    return any(text in str(exc) for text in (
+        'No such device', 'Device does not exist'))
 
 
 @privileged.entrypoint
@@ -47,8 +46,16 @@ def create(name: str, uuid: str, table: str, timeout: float,
     """Create a device with its first table, and activate it."""
     privileged.require(names.is_device(name), name)
     privileged.require(uuid == names.device_uuid(name), uuid)
-    process.run('dmsetup', 'create', name, '--uuid', uuid, '--table', table,
-                *['--readonly'] * readonly, timeout=timeout)
+    _load('create', name, '--uuid', uuid, *['--readonly'] * readonly,
+          table=table, timeout=timeout)
+
+
+def _load(*command: str, table: str, timeout: float) -> None:
+    if '\n' in table:  # --table takes one line
+        process.run('dmsetup', *command, stdin=table.encode(),
+                    timeout=timeout)
+    else:
+        process.run('dmsetup', *command, '--table', table, timeout=timeout)
 
 
 @privileged.entrypoint
@@ -84,7 +91,7 @@ def swap_table(name: str, table: str, timeout: float) -> None:
     Whatever fails, the device is not left suspended: it is on its old table.
     """
     privileged.require(names.is_device(name), name)
-    process.run('dmsetup', 'load', name, '--table', table, timeout=timeout)
+    _load('load', name, table=table, timeout=timeout)
     try:
         process.run('dmsetup', 'resume', name, timeout=timeout)
     except Exception:
@@ -124,8 +131,7 @@ def send(messages: list[tuple[str, str]]) -> list[str]:
     :returns: the names of devices that do not take it: they are gone
     """
     missing = []
-    control = os.open('/dev/mapper/control', os.O_RDWR | os.O_CLOEXEC)
-    with contextlib.closing(os.fdopen(control, 'rb', buffering=0)):
+    with open('/dev/mapper/control', 'r+b', buffering=0) as control:
         for name, text in messages:
             privileged.require(names.is_device(name), name)
             try:

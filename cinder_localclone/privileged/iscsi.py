@@ -57,7 +57,7 @@ def set_recovery_timeout(path: str, seconds: int) -> None:
 
     :param path: of the disk; of one that is no iSCSI disk nothing is set
     """
-    session = parse_session(os.path.realpath(sysfs.of_disk(path, 'device')))
+    session = parse_session(os.path.realpath(sysfs.of_disk(path)))
     if session:
         try:
             with open(sysfs.iscsi_session(session, 'recovery_tmo'),

@@ -253,10 +253,14 @@ def _remove_empty_backstores() -> None:
 
 
 def _remove_with_targets(store: typing.Any) -> None:
-    """Remove a backstore; first disabled is whatever serves it."""
+    """Remove a backstore; the driver's targets that serve it go first.
+
+    From a stranger's it is only taken away.
+    """
     targets = [lun.parent_tpg.parent_target for lun in store.attached_luns]
     for target in {each.wwn: each for each in targets}.values():
-        _remove(target, None)
+        if names.is_iqn(target.wwn):
+            _remove(target, None)
     store.delete()
 
 

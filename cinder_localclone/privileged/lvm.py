@@ -11,6 +11,7 @@ nothing can be changed any more (measured with LVM 2.03.16). LVM puts SIGTERM
 off for those moments.
 """
 
+from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 
@@ -172,6 +173,25 @@ def skip_activation(group: str, name: str, timeout: float) -> None:
     """Leave an LV inactive until :func:`activate`, at boot, too."""
     process.run('lvchange', '--setactivationskip', 'y',
                 '%s/%s' % (group, name), timeout=timeout, grace=GRACE)
+
+
+@privileged.entrypoint
+def zero(group: str, name: str, start: int, length: int, timeout: float
+         ) -> None:
+    """Zero a part of an LV that nobody may see yet (blkdiscard(8)).
+
+    Its tag says where that begins; see :func:`.names.shown`.
+
+    :param start: bytes, a multiple of the sector size, as ``length``
+    """
+    path = names.lv_path(group, name)
+    tags = process.run('lvs', '--noheadings', '-o', 'lv_tags',
+                       '%s/%s' % (group, name), timeout=timeout)
+    shown = names.facts(tags.strip().split(',')).get('shown')
+    privileged.require(shown and int(shown) <= start, path)
+    # --force: the handle may be on it; else it is opened exclusively.
+    process.run('blkdiscard', '--force', '--zeroout', '--offset', str(start),
+                '--length', str(length), path, timeout=timeout)
 
 
 @privileged.entrypoint

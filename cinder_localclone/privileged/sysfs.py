@@ -35,14 +35,13 @@ def number(path: str) -> str:
 
 def mapped_name(path: str) -> str:
     """The name of the device-mapper device that a path leads to, or ''."""
-    return _text('dev', 'block', number(path) or 'none', 'dm', 'name')
+    return _text('dev', 'block', number(path), 'dm', 'name')
 
 
 def mapped_device(name: str) -> str:
     """The kernel's name (``dm-N``) of a device-mapper device, or ''."""
     for entry in os.listdir(os.path.join(ROOT, 'block')):
-        if entry.startswith('dm-') and _text(
-                'block', entry, 'dm', 'name') == name:
+        if _text('block', entry, 'dm', 'name') == name:
             return entry
     return ''
 

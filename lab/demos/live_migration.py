@@ -222,13 +222,8 @@ class LiveMigration:
 
     def watch(self, node):
         """Progress until no clone is left; in words, how fast it was."""
-        from rich import progress as bars
         began, copied = time.monotonic(), {}
-        with bars.Progress(
-                bars.TextColumn('  copying to ' + node.name),
-                bars.BarColumn(), bars.TaskProgressColumn(),
-                bars.TransferSpeedColumn(), bars.TimeRemainingColumn(),
-                console=self.report.console) as bar:
+        with self.report.copying_to(node) as bar:
             tasks = {}
             while time.monotonic() - began < 300 + 120 * self.size:
                 clones = look.clones(node)

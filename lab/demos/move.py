@@ -126,12 +126,7 @@ class Demo:
 
     def watch(self, node):
         """A progress bar until the clone is gone."""
-        from rich import progress as bars
-        with bars.Progress(
-                bars.TextColumn('  copying to ' + node.name),
-                bars.BarColumn(), bars.TaskProgressColumn(),
-                bars.TransferSpeedColumn(), bars.TimeRemainingColumn(),
-                console=self.report.console) as bar:
+        with self.report.copying_to(node) as bar:
             task = bar.add_task('copy', total=None)
             deadline = time.monotonic() + 120 + 60 * self.size
             while time.monotonic() < deadline:

@@ -30,6 +30,15 @@ class Report:
         self.console.print('  %s %s %s' % (
             '[green]ok[/]' if good else '[red]FAILED[/]', what, detail))
 
+    def copying_to(self, node):
+        """Progress bars of the copies to a node (rich.progress)."""
+        from rich import progress as bars
+        return bars.Progress(
+            bars.TextColumn('  copying to ' + node.name),
+            bars.BarColumn(), bars.TaskProgressColumn(),
+            bars.TransferSpeedColumn(), bars.TimeRemainingColumn(),
+            console=self.console)
+
     @property
     def failed(self):
         """How many checks failed."""

@@ -5,13 +5,18 @@ Arrows point down this list::
 
     __main__         the command
     thrasher         random faults, by a seed
-    matrix           rows, columns, verdicts, what is kept
+    matrix           labs that take batches of cells from one queue
+    results          verdicts: kept, shown, summed up
+    plan             which cells there are, and which run together
     whole_operation  one cell with a fault across the whole operation
-    network_faults, service_faults, disk_faults, data_loss
+    network_faults, target_faults, initiator_faults, service_faults,
+    disk_faults, boot_faults, migration_faults, lone_home, data_loss
                      such faults
     scenario         one volume under such a fault
+    gone             one batch at whose steps a node goes and never comes back
     cells            one batch: an operation stopped at a step, a fault,
                      checks
+    third_party      operations with a host that does not run the backend
     operations       what a user asks for, and asks for again
     checks           the promises of the design, verified on the nodes
     environment      the lab: brought up, broken, repaired

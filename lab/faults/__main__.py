@@ -4,12 +4,15 @@
 import argparse
 import os
 import re
+import signal
 import sys
 import time
 
 from lab.core import process
 from lab.faults import environment as environments
 from lab.faults import matrix as matrices
+from lab.faults import plan
+from lab.faults import results as result
 from lab.faults import thrasher
 from lab import lab as labs
 
@@ -27,6 +30,10 @@ def parser():
                      help='cells like "move / source commit / cut both"')
     top.add_argument('--resume', metavar='FILE', help='keep steps and '
                      'verdicts here (JSON); what holds is not run again')
+    top.add_argument('--summary', metavar='FILE', help='sum all of it up '
+                     'here (JSON), for the documentation')
+    top.add_argument('--labs', type=int, default=1, help='so many labs side '
+                     'by side (default 1)')
     top.add_argument('--width', type=int, default=8, help='how many cells '
                      'share a fault (default 8)')
     top.add_argument('--seed', type=int, help='run the random thrasher')
@@ -40,49 +47,70 @@ def parser():
 def main(argv=None):
     """Run or show what is asked for; the exit code."""
     options = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
+    results = result.Results(options.resume)
+    if options.list and results.steps:
+        return show(results, options)
+    names = [options.name + ('-%d' % number if number > 1 else '')
+             for number in range(1, options.labs + 1)]
 
-    def say(text):
-        print('%7.1f s  %s' % (time.monotonic() - began, text), flush=True)
-    lab = labs.Lab(options.name)
-    environment = environments.Environment(lab, say)
-    matrix = matrices.Matrix(environment, options.resume, say)
+    def environment(name):
+        mark = name + ': ' if len(names) > 1 else ''
+
+        def say(text):
+            print('%7.1f s  %s%s' % (time.monotonic() - began, mark, text),
+                  flush=True)
+        return environments.Environment(labs.Lab(name), say)
     try:
-        if options.list and matrix.steps:
-            return show(matrix, options)
-        lab.claim.take()
-        environment.up()
-        matrix.empty_pool()
-        if options.seed is not None or options.minutes:
-            return thrasher.run(environment, options.seed,
-                                options.minutes or 20, say)
-        matrix.discover()
-        if options.list:
-            return show(matrix, options)
-        matrix.run(wanted(matrix, options), options.width)
-        print(matrix.table())
-        return int(any(not each.ok for each in matrix.verdicts.values()))
+        return run([environment(name) for name in names], results, options)
     except process.LabError as exc:
         print('faults: %s' % exc, file=sys.stderr)
         return 1
+
+
+def run(used, results, options):
+    """Bring labs up, run in them what is asked for, take them down."""
+    try:
+        for each in used:
+            each.lab.claim.take()
+        environments.in_parallel([each.up for each in used])
+        if options.seed is not None or options.minutes:
+            return thrasher.run(used[0], options.seed,
+                                options.minutes or 20, used[0].say)
+        lab = used[0].lab
+        results.begin(commit=result.commit_of(lab.repo), labs=len(used),
+                      kernel=lab.settings['kernel']['release'])
+        matrix = matrices.Matrix(used, results)
+        matrix.discover()
+        if options.list:
+            return show(results, options)
+        matrix.run(plan.batches([
+            cell for cell in wanted(results, options)
+            if not results.holds(cell)], options.width))
+        print(results.table())
+        if options.summary:
+            results.write_summary(options.summary)
+        return int(bool(results.failed))
     finally:
-        ours = lab.claim.holder == os.getpid()
-        if ours and lab.is_up and not options.keep:
-            lab.down(keep_logs=True)
+        for each in used:
+            ours = each.lab.claim.holder == os.getpid()
+            if ours and not (options.keep and each.lab.is_up):
+                each.lab.down(keep_logs=True)
 
 
-def wanted(matrix, options):
+def wanted(results, options):
     """The cells that were asked for."""
-    cells = [cell for cell in matrices.all_cells(matrix.steps)
+    cells = [cell for cell in plan.all_cells(results.steps)
              if re.search(options.only, str(cell))]
     if not cells:
         raise process.LabError('no cell matches "%s"' % options.only)
     return cells
 
 
-def show(matrix, options):
+def show(results, options):
     """Print the cells that were asked for."""
-    for cell in wanted(matrix, options):
+    for cell in wanted(results, options):
         print(cell)
     return 0
 

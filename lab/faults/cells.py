@@ -35,13 +35,15 @@ ALONE = frozenset('destination ' + step for step in (
 BEFORE_ANSWER = ALONE | frozenset((
     'source before flush handle', 'source flush handle',
     'source before begin', 'source begin', 'source export export',
-    'destination attach', 'destination create clone',
+    'destination set_recovery_timeout disk', 'destination attach',
+    'destination create clone',
     'destination disable_discards clone', 'destination create handle',
     'destination read_head handle', 'source commit'))
 
 #: What each look does again, whether there is need or not.
 EVERY_LOOK = frozenset((
-    'destination attach', 'destination disable_discards clone'))
+    'destination set_recovery_timeout disk', 'destination attach',
+    'destination disable_discards clone'))
 
 #: What a request that has met its time limit is answered with. These nodes
 #: are slow and share two processors with all else: it may be sent again.
@@ -60,6 +62,28 @@ FAULTS = {
     'cut both': ('cut', ('source', 'destination')),
 }
 
+#: Column: which end never comes back.
+GONE = {'source gone': 'source', 'destination gone': 'destination'}
+#: Of these operations only; of a live move, where it differs from a move.
+_GOING = {'move': None, 'completion': None, 'live-move': (
+    'destination read_head handle', 'source commit', 'source flush handle',
+    'source advance: source detached', 'destination enable_hydration')}
+
+
+def at_steps(operation, steps):
+    """The cells of an operation's steps, fault by fault."""
+    yield from (Cell(operation, step, fault)
+                for fault in FAULTS for step in steps)
+    if operation in _GOING:
+        differs = _GOING[operation]
+        yield from (Cell(operation, step, fault) for fault in GONE
+                    for step in steps if differs is None or step in differs)
+
+
+def faults_of(operation):
+    """The faults that an operation meets at its steps."""
+    return [*FAULTS, *(GONE if operation in _GOING else ())]
+
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
@@ -75,13 +99,17 @@ class Cell:
 
 @dataclasses.dataclass
 class Verdict:
-    """Whether a cell holds; if not, why, and what was logged."""
+    """Whether a cell holds; if not, why, and what was logged.
+
+    :param run: the number of the run that found it
+    """
 
     cell: Cell
     ok: bool
     reason: str = ''
     log: list = dataclasses.field(default_factory=list)
     seconds: float = 0
+    run: int = 0
 
 
 class Batch:

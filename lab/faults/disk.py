@@ -56,6 +56,7 @@ class Disk:
         self._areas = []
         self._sessions = []
         self._writer = None
+        self._writes_to = self.path
         self._on = None
         self._lock = threading.Lock()
 
@@ -67,13 +68,17 @@ class Disk:
         self._payload(node, 'fill', self.path, first, count, seed)
         self.fills.append([first, count, seed])
 
-    def start(self, node):
-        """The guest begins to write on a node, where nothing was yet."""
+    def start(self, node, path=None):
+        """The guest begins to write on a node, where nothing was yet.
+
+        :param path: of the volume there, if it is not the handle's
+        """
         self.stop()
+        self._writes_to = path or self.path
         first = FIRST_AREA + len(self._areas)
         self._areas.append([first, 1])
         self._writer = instances.start_writing(
-            node, self.path, first, 1, 3600, len(self._areas), RATE)
+            node, self._writes_to, first, 1, 3600, len(self._areas), RATE)
         self._on = node
         self._sessions.append(self._writer)
 
@@ -83,7 +88,7 @@ class Disk:
             return
         if self._on.is_on and self._writer.running:
             with self._lock:
-                instances.stop_writing(self._on, self.path)
+                instances.stop_writing(self._on, self._writes_to)
             self._writer.wait(20)
         self._writer = self._on = None
 
@@ -197,9 +202,13 @@ class Disk:
             raise
 
     def detach(self, node, status='available'):
-        """Detach; done again, it is done."""
-        self.forget(self.attached[node.name].id)
-        del self.attached[node.name]
+        """Detach; done again, it is done.
+
+        :param node: or its name
+        """
+        name = getattr(node, 'name', node)
+        self.forget(self.attached[name].id)
+        del self.attached[name]
         instances.wait_status(self.instance.nova, self.volume, status, 30)
 
     def forget(self, attachment):
@@ -214,6 +223,12 @@ class Disk:
         for attachment in self.attachments():
             if attachment not in mine:
                 self.forget(attachment)
+
+    def forget_others(self, node):
+        """Delete all attachments but that of a node."""
+        self.attached = {name: each for name, each in self.attached.items()
+                         if name == node.name}
+        self.forget_failed()
 
     def attachments(self):
         """The ids of all its attachments."""
@@ -246,7 +261,8 @@ class Disk:
             volume = self.cinder.get('/volumes/' + self.volume).json()[
                 'volume']
             if volume['status'] != 'deleting':
-                if volume['status'] not in ('available', 'error'):
+                if volume['attachments'] or (
+                        volume['status'] not in ('available', 'error')):
                     self.lab.cinder().post(
                         '/volumes/%s/action' % self.volume,
                         json={'os-reset_status': {

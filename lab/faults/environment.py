@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import contextlib
+import shutil
 import signal
 import time
 
@@ -80,8 +81,9 @@ class Environment:
         self.bystanders = []
         self.lab.down(keep_logs=True)
         self._set_logs_aside()
-        api.Client._tokens.clear()
-        instances.Instance._connectors.clear()
+        for known in (api.Client._tokens, instances.Instance._connectors):
+            for key in [key for key in known if key[0] == self.lab.name]:
+                known.pop(key)  # others' labs go on
         self.up()
 
     def _set_logs_aside(self):
@@ -138,6 +140,39 @@ class Environment:
         """Boot a node and start its service."""
         node.power_on()
         node.service('start')
+
+    def replace(self, node):
+        """Another machine under a node's name, with new disks."""
+        node.create_disks()
+        shutil.rmtree(node.directory / 'iscsi', ignore_errors=True)
+        (node.directory / 'iscsi').mkdir()
+        self.power_on(node)
+        node.wait_service()
+        self.lab.wait_for_services()
+        number = list(self.nodes.values()).index(node)
+        # As the cloud's administrator: only Nova may end an attachment.
+        disks.Disk(self.lab, self.bystanders[number].volume, 'admin').remove()
+        self.bystanders[number] = self._bystander(node)
+
+    def expire(self, node):
+        """A service that is gone counts as down at once."""
+        look.sql(self.lab, "UPDATE services SET updated_at = UTC_TIMESTAMP() "
+                 "- INTERVAL 1 HOUR WHERE host LIKE '%s@%%'" % node.name)
+
+    def forget(self, node, by):
+        """The operator's command, on another node; done again, it is done.
+
+        :raises LabError: if it fails, or does it unasked
+        """
+        name = node.name + '@localclone'
+        for words, code in (((), 1), (('--yes',), 0)):
+            done = by.operator('forget', name, *words)
+            if 'Nothing names' in done.stderr:
+                return
+            if done.returncode != code:
+                raise process.LabError('forget %s: exit code %d: %s%s' % (
+                    ' '.join(words), done.returncode, done.stdout[-600:],
+                    done.stderr[-600:]))
 
     def stall(self, name, seconds):
         """The database or the message bus answers nobody for a while."""
@@ -212,12 +247,24 @@ class Environment:
         """Whether the work on a volume has come to its step."""
         return (self.steps / (disk.volume + '.reached')).exists()
 
+    def look_oddly(self, node, name):
+        """The next look at sysfs by this name has an odd answer.
+
+        :raises LabError: if there is none for a while
+        """
+        asked = self.steps / (node.name + '.odd')
+        asked.write_text(name)
+        process.wait_for('a look (%s)' % name, lambda: not asked.exists(), 60)
+
     def release(self, disk=None):
         """Let work on a volume, or on all, go on."""
         if self.steps.is_dir():
             for stop in self.steps.glob(
                     '%s.stop' % (disk.volume if disk else '*')):
                 stop.unlink(missing_ok=True)
+            if disk is None:
+                for asked in self.steps.glob('*.odd'):
+                    asked.unlink(missing_ok=True)
 
     def forget_steps(self, disk):
         """Remove all notes of the steps of a volume."""

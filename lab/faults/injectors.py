@@ -51,7 +51,22 @@ lun = rtslib_fb.LUN(tpg, 0, storage_object=store)
 rtslib_fb.MappedLUN(acl, 0, lun, write_protect=True)
 '''
 
-_UNDO = '''
+#: configfs of the targets; a parameter that cannot be read while its target
+#: is being changed.
+_TARGETS = '/sys/kernel/config/target/iscsi'
+_LOCKED = _TARGETS + '/%s/tpgt_1/param/MaxConnections'
+
+_RESUME = '''
+dmsetup info -c --noheadings --separator ' ' -o name,suspended |
+while read -r name state; do
+    [ "$state" = Active ] || dmsetup resume "$name"
+done
+'''
+
+_HIDE = 'mount -t tmpfs -o ro none /sys/kernel/config/target'
+_SHOW = 'while umount /sys/kernel/config/target 2>/dev/null; do :; done'
+
+_UNDO = _RESUME.replace('%', '%%') + _SHOW + '''
 rm -f /run/bin/dmsetup /run/fail-dmsetup
 ip route flush type blackhole
 ahead=$(($(date +%%s) - %d))
@@ -262,3 +277,92 @@ def remove_stranger(node):
         'the stranger to be removed', lambda: not node.run(
             'lvremove -q -f ' + STRANGER, check=False).returncode,
         60, every=1)
+
+
+# -- targets
+
+
+def targets(node):
+    """The names of a node's targets."""
+    return [name for name in node.run('ls ' + _TARGETS, check=False
+                                      ).stdout.split()
+            if name.startswith('iqn.')]
+
+
+def disk_of(node, iqn):
+    """The name of the disk that a node's session with a target has."""
+    return node.run(
+        'for s in /sys/class/iscsi_session/session*; do '
+        '[ "$(cat $s/targetname)" = %s ] && '
+        'ls $s/device/target*/*/block; done' % iqn, check=False
+    ).stdout.strip()
+
+
+def hang_target(node, iqn, lv, reader):
+    """A target is disabled, which waits for a read that is not answered.
+
+    The driver resumes a handle that is suspended; not what is beneath.
+
+    :param lv: of what it serves; :func:`resume_devices` ends it
+    :param reader: a node that has a session with it
+    """
+    disk = disk_of(reader, iqn)
+    node.run('dmsetup suspend --noflush --nolockfs ' + mapper(lv))
+    reader.run('setsid dd if=/dev/%s of=/dev/null bs=%d count=1 '
+               'iflag=direct &>/dev/null </dev/null &' % (disk, BLOCK))
+    process.wait_for('a read in flight', lambda: reader.run(
+        'cat /sys/block/%s/inflight' % disk).stdout.split()[0] != '0', 10)
+    node.run('setsid sh -c "echo 0 >%s/%s/tpgt_1/enable" &>/dev/null '
+             '</dev/null &' % (_TARGETS, iqn))
+    process.wait_for('the target to hang', lambda: target_hangs(node, iqn),
+                     20)
+
+
+def target_hangs(node, iqn):
+    """Whether a change of a target is stuck."""
+    return node.run('timeout 2 cat ' + _LOCKED % iqn,
+                    check=False).returncode == 124
+
+
+def resume_devices(node):
+    """No device is suspended any more."""
+    node.run(_RESUME)
+
+
+def forbid_login(node, iqn):
+    """Another secret than the initiator has."""
+    node.run('echo another-secret >$(ls -d %s/%s/tpgt_1/acls/*/auth)/password'
+             % (_TARGETS, iqn))
+
+
+def hide_target(node):
+    """The kernel's target can neither be seen nor changed."""
+    node.run(_HIDE)
+
+
+def show_target(node):
+    """Undo :func:`hide_target`."""
+    node.run(_SHOW, check=False)
+
+
+# -- the initiator
+
+
+def disk_state(node, disk):
+    """The state of a SCSI disk, as the kernel sees it."""
+    return node.run('cat /sys/block/%s/device/state' % disk
+                    ).stdout.strip()
+
+
+def set_offline(node, disk):
+    """All I/O of a SCSI disk fails at once."""
+    node.run('echo offline >/sys/block/%s/device/state' % disk)
+
+
+def forget_record(node, iqn):
+    """The initiator's record of a target goes, under its session.
+
+    :raises LabError: if there is none, or no session
+    """
+    node.run('rm -r /etc/iscsi/nodes/%s && '
+             'iscsiadm -m session | grep -qw %s' % (iqn, iqn))

@@ -17,10 +17,14 @@ from lab.faults.environment import in_parallel
 from lab.faults import injectors
 from lab.faults.operations import move_once
 from lab.faults.operations import OPERATIONS
+from lab.faults import third_party
 
 #: Operations and how often each is chosen.
 CHOICES = {'move': 5, 'live-move': 3, 'live-move rolled back': 2,
-           'move back': 2, 'delete during hydration': 1}
+           'move back': 2, 'delete during hydration': 1,
+           'served elsewhere': 2, 'live-move of what is served': 2,
+           'encrypted type': 1}
+KINDS = dict(OPERATIONS, **third_party.OPERATIONS)
 #: Those that leave the volume at the destination once they have begun.
 STAYING = ('move', 'live-move', 'move back')
 MOST = 4  # volumes in one round
@@ -56,7 +60,7 @@ class Round:
     def run(self):
         """:raises LabError: if a promise does not hold"""
         self.environment.dirty(self.destination)
-        kinds = [OPERATIONS[name] for name in self.names]
+        kinds = [KINDS[name] for name in self.names]
         self._create(kinds)
         lvs = checks.lvs_of(self.environment.lab, self.disks)
         self.operations = operations = [
@@ -141,6 +145,15 @@ def _restart(_round, node):
     node.service('start')
 
 
+def _without_target(_round, node):
+    """The service starts while the kernel's target is not available."""
+    injectors.hide_target(node)
+    _restart(_round, node)
+    node.wait_service()
+    time.sleep(8)
+    injectors.show_target(node)
+
+
 def _away(now, name):
     with now.environment.away(name):
         time.sleep(5)
@@ -200,6 +213,7 @@ def _pool_full(_round, node):
 
 FAULTS = {
     'SIGKILL of the service': _restart,
+    'service start without the target': _without_target,
     'power cut': lambda _round, node: node.power_cut(),
     'network cut': _network, 'lossy link': _lossy,
     'cut off from the other node': _between,

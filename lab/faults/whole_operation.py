@@ -9,15 +9,20 @@ raises is the verdict.
 import time
 
 from lab.core import process
+from lab.faults import boot_faults  # noqa: F401
 from lab.faults import cells
 from lab.faults import checks
 from lab.faults import data_loss  # noqa: F401
 from lab.faults import disk as disks
 from lab.faults import disk_faults  # noqa: F401  (registers its faults)
 from lab.faults.environment import in_parallel
+from lab.faults import initiator_faults  # noqa: F401
+from lab.faults import lone_home  # noqa: F401
+from lab.faults import migration_faults  # noqa: F401
 from lab.faults import network_faults  # noqa: F401
 from lab.faults import scenario as scenarios
 from lab.faults import service_faults  # noqa: F401
+from lab.faults import target_faults  # noqa: F401
 
 WHOLE = 'whole'
 

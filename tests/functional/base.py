@@ -19,7 +19,8 @@ from lab import Lab
 #: at the same speed with any options.
 QUICK = {'localclone_hydration_batch': 64,
          'localclone_hydration_threshold': 256,
-         'localclone_move_interval': 2}
+         'localclone_move_interval': 2,
+         'localclone_online_extend': True}
 
 
 def _say(text):

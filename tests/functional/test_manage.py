@@ -94,14 +94,11 @@ class ManageTest(base.LabTest):
         self.assertEqual((1, False, 'it is open'), (
             found['size'], found['safe_to_manage'],
             found['reason_not_safe']))
-        for reference in ({'source-name': 'by_hand'}, {'source-name': POOL}):
-            volume = self.manage(self.n1, reference, 'error')
-            self.assertIn('could not be made a volume', str([
-                message['user_message'] for message in self.admin.get(
-                    '/messages').json()['messages']
-                if message['resource_uuid'] == volume]))
-            self.admin.delete('/volumes/' + volume).raise_for_status()
-            self.wait_gone('/volumes/' + volume)
+        volume = self.manage(self.n1, {'source-name': 'by_hand'}, 'error')
+        self.assertIn('could not be made a volume', str(
+            self.admin.get('/messages').json()))
+        self.admin.delete('/volumes/' + volume).raise_for_status()
+        self.wait_gone('/volumes/' + volume)
         self.n1.run('dmsetup remove hold')
         self.assertEqual(before, self.lvs(self.n1))
         found = self.listed(self.n1)
@@ -116,9 +113,6 @@ class ManageTest(base.LabTest):
         self.assertEqual((volume, False), (found['cinder_id'],
                                            found['safe_to_manage']))
         self.give(volume)
-        attached = self.instance.attach(volume, self.n1)
-        self.assertEqual(expected, self.checksum(attached, MIB))
-        attached.detach()
         # It moves as any other; it can't be left meanwhile.
         self.brake('60mbit')
         attached = self.instance.attach(volume, self.n2)
@@ -145,10 +139,7 @@ class ManageTest(base.LabTest):
         self.assertEqual((True, None), (found['safe_to_manage'],
                                         found['cinder_id']))
         again = self.manage(self.n2, found['extra_info'])
-        self.give(again)
-        attached = self.instance.attach(again, self.n2)
-        self.assertEqual(expected, self.checksum(attached, MIB))
-        attached.detach()
+        self.assertEqual(expected, self.bytes_of(self.n2, 'volume-' + again))
         self.snapshots(again, expected)
 
     def snapshots(self, volume, expected):
@@ -162,7 +153,6 @@ class ManageTest(base.LabTest):
         self.admin.post('/snapshots/%s/action' % snapshot, json={
             'os-unmanage': {}}).raise_for_status()
         self.wait_gone('/snapshots/' + snapshot)
-        self.wait_two_checks()
         self.assertRegex(self.lvs(self.n2),
                          r'(?m)%s +1073741824B +read-only *$' % lv)
         found = self.listed(self.n2, 'snapshots')[lv]
@@ -176,7 +166,5 @@ class ManageTest(base.LabTest):
             'size': 1, 'snapshot_id': again}}).raise_for_status().json()[
                 'volume']['id']
         instances.wait_status(self.admin, newborn, 'available')
-        self.give(newborn)
-        attached = self.instance.attach(newborn, self.n2)
-        self.assertEqual(expected, self.checksum(attached, MIB))
-        attached.detach()
+        self.assertEqual(expected,
+                         self.bytes_of(self.n2, 'volume-' + newborn))

@@ -5,6 +5,7 @@ import json
 import os
 
 from lab.core import config
+from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
 from tests.functional import preloaded
@@ -116,6 +117,36 @@ class OperatorTest(test_live_move.Base):
         self.brake()
         look.wait_moved(self.lab, volume)
         self.assertEqual(expected, self.checksum(attached))
+
+    def test_drain(self):
+        volume, other = self.volume(), self.volume()
+        attached = self.instance.attach(volume, self.n1)
+        expected = self.fill(attached)
+        attached.detach()
+        held = self.instance.attach(other, self.n1)
+        drain = 'drain', 'node1@localclone', '--json'
+        self.assertIn('is not disabled', self.command(
+            self.n2, *drain[:2], code=1))
+        look.take_volumes(self.lab, 'node2')
+        self.addCleanup(look.take_volumes, self.lab)
+        self.assertEqual(
+            {(volume, 'departs', 'to node2@localclone.'),
+             (other, 'attached')}, {
+                tuple(row.values())[:2 if row['What'] == 'attached' else 3]
+                for row in self.command(
+                    self.n2, *drain, '--dry-run', code=1)})
+        row, = self.command(self.n2, *drain, code=1)
+        self.assertEqual(other, row['Volume'])
+        self.assertIn('on node1', row['Why'])
+        self.assertEqual('node2', instances.home(self.lab, volume))
+        held.detach()
+        self.assertEqual([], self.command(self.n2, *drain))
+        self.assertEqual([], look.volume_lvs(self.n1))
+        self.assertEqual([], look.leftovers(self.n1, volume))
+        self.assertEqual([], look.shadows(self.lab))
+        attached = self.instance.attach(volume, self.n2)
+        self.assertEqual(expected, self.checksum(attached))
+        attached.detach()
 
     def test_a_live_migration_settled_by_hand(self):
         volume, source, destination, writer, expected = (

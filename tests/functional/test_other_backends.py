@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's own ways: to another backend, and out of its management."""
+"""Cinder's own ways: migration, retype, and out of its management."""
 
 from lab.core import instance as instances
 from lab.core import look
@@ -7,6 +7,7 @@ from lab.core import process
 from tests.functional import base
 
 STOCK = 'node2@stock#stock'
+NODE1, NODE2 = ('node%d@localclone#localclone' % n for n in (1, 2))
 
 
 class OtherBackendsTest(base.LabTest):
@@ -22,8 +23,11 @@ class OtherBackendsTest(base.LabTest):
             'name': 'anywhere'}}).raise_for_status().json()['volume_type']
         self.addCleanup(self.lab.cinder().delete, '/types/' + kind['id'])
 
-    def migrate(self, volume, host, **how):
-        """Ask for Cinder's own migration; the volume when that has ended."""
+    def migrate(self, volume, host, status='available', **how):
+        """Ask for Cinder's own migration; the volume when that has ended.
+
+        :param status: of the volume then
+        """
         self.act(volume, 'os-migrate_volume', host=host,
                  **how).raise_for_status()
 
@@ -31,25 +35,56 @@ class OtherBackendsTest(base.LabTest):
             row = self.row(volume)
             return row['migration_status'] in ('success', 'error') and row
         row = process.wait_for('the migration', ended, 240, every=1)
-        instances.wait_status(self.demo, volume, 'available')
+        instances.wait_status(self.demo, volume, status)
         return row
+
+    def assert_at(self, volume, home, expected=None):
+        """It is all at one node, for a guest there; the other has nothing.
+
+        :returns: the attachment
+        """
+        node, other = ((self.n1, self.n2) if home == NODE1
+                       else (self.n2, self.n1))
+        look.wait_moved(self.lab, volume)
+        process.wait_for('what was copied to go',
+                         lambda: self.rows() == [[volume]], 60)
+        process.wait_for('its old place to be free',
+                         lambda: not look.volume_lvs(other), 60)
+        self.assertEqual([], look.leftovers(other, volume))
+        self.assertEqual([], look.leftovers(node, None))
+        self.assertEqual(1, len(look.volume_lvs(node)))
+        attached = self.instance.attach(volume, node)
+        self.assertEqual('/dev/mapper/localclone-' + volume, attached.path)
+        if expected:
+            self.assertEqual(expected, self.checksum(attached))
+        self.assertEqual([], look.shadows(self.lab))
+        return attached
 
     def test_migration(self):
         volume = self.volume(volume_type='anywhere')
         attached = self.instance.attach(volume, self.n1)
         expected = self.fill(attached)
         attached.detach()
-        for force in (False, True):
-            row = self.migrate(volume, 'node2@localclone#localclone',
-                               force_host_copy=force)
-            self.assertEqual('error', row['migration_status'])
-            self.assert_untouched(volume, expected)
-            self.assertEqual([[volume]], self.rows())
+        # Within the backend: by the driver, without anybody attaching.
+        row = self.migrate(volume, NODE2)
+        self.assertEqual(('success', NODE2), (
+            row['migration_status'], row['os-vol-host-attr:host']))
+        attached = self.assert_at(volume, NODE2, expected)
+        # What is attached follows its instance.
+        row = self.migrate(volume, NODE1, status='in-use')
+        self.assertEqual('error', row['migration_status'])
+        self.assertIn('moves with its instance', self.told(volume))
+        self.assertEqual(expected, self.checksum(attached))
+        attached.detach()
+        # By Cinder's own copy, if that is asked for.
+        row = self.migrate(volume, NODE1, force_host_copy=True)
+        self.assertEqual('success', row['migration_status'])
+        self.assert_at(volume, NODE1, expected).detach()
         self.act(volume, 'os-unmanage').raise_for_status()
         instances.wait_status(self.demo, volume, 'error_unmanaging')
         self.act(volume, 'os-reset_status',
                  status='available').raise_for_status()
-        self.assert_untouched(volume, expected)
+        # Out of it, and in again.
         row = self.migrate(volume, STOCK)
         self.assertEqual(('success', STOCK), (
             row['migration_status'], row['os-vol-host-attr:host']))
@@ -57,9 +92,18 @@ class OtherBackendsTest(base.LabTest):
                          lambda: self.rows() == [[volume]], 60)
         self.assertEqual([], look.leftovers(self.n1, volume))
         self.assertEqual([], look.volume_lvs(self.n1))
-        attached = self.instance.attach(volume, self.n1)
-        self.assertEqual('iscsi', attached.data['driver_volume_type'])
-        self.assertEqual(expected, self.checksum(attached))
+        row = self.migrate(volume, NODE1)
+        self.assertEqual(('success', NODE1), (
+            row['migration_status'], row['os-vol-host-attr:host']))
+        self.assert_at(volume, NODE1, expected).detach()
+        # It moves as any other does, and has the type that is asked for.
+        self.act(volume, 'os-retype', new_type='localclone',
+                 migration_policy='never').raise_for_status()
+        process.wait_for('the type', lambda: self.row(volume)[
+            'volume_type'] == 'localclone', 30)
+        instances.wait_status(self.demo, volume, 'available')
+        attached = self.instance.attach(volume, self.n2)
+        self.assert_moved(volume, attached, expected)
         attached.detach()
         self.demo.delete('/volumes/' + volume).raise_for_status()
         look.wait_deleted(self.lab)

@@ -152,6 +152,7 @@ class AssembleTest(Base):
         """Commands that take long in a large group, for each move."""
         service = self.assemble(pool, volume_group='g')
         service.stack = mock.MagicMock(pool=pool)
+        service.stack.lvs.return_value = {'pool': mock.Mock(zeroes=True)}
         free, problems = service.readiness()
         self.assertIs(service.stack.free_space.return_value, free)
         self.assertEqual(asked, [
@@ -172,6 +173,14 @@ class AssembleTest(Base):
                          service.readiness())
         self.assertEqual('no group', service.outage())
 
+    def test_an_outage_is_never_without_a_reason(self):
+        service = self.assemble(volume_group='g')
+        self.look(service)
+        service.stack.lvs = dict
+        self.assertEqual('there is no thin pool g/pool', service.outage())
+        service.stack.lvs = mock.Mock(side_effect=ValueError)
+        self.assertEqual('ValueError()', service.outage())
+
     def test_a_target_that_hangs_is_told(self):
         service = self.assemble()
         service.node.exports.problem = lambda: ''
@@ -190,7 +199,7 @@ class AssembleTest(Base):
         with mock.patch.object(
                 assembly.volume_utils, 'clear_volume') as clear:
             service.stack.device_of = lambda lv: '/dev/g/' + lv
-            service.node.clear('volume-v', 2)
+            service.node.clear('volume-v', 2 << 30)
         self.assertEqual(times, clear.call_count)
         if times:
             self.assertEqual((2048, '/dev/g/volume-v'), clear.call_args.args)

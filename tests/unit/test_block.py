@@ -56,8 +56,13 @@ class CommandsTest(commands.Case):
                        'status=none')
 
     def test_head_is_not_zero(self):
-        self.commands.answer('dd', '\0' * 4095 + 'x')
-        self.assertFalse(block.head_is_zero('/dev/x', 30))
+        for byte in 'xX0 \n':
+            self.commands.answer('dd', '\0' * 4095 + byte, times=1)
+            self.assertFalse(block.head_is_zero('/dev/x', 30), byte)
+
+    def test_where_sysfs_is(self):
+        self.assertEqual('/sys/block/sdx/queue/y', sysfs.of_disk(
+            '/dev/sdx', 'queue', 'y'))
 
     def test_flush(self):
         block.flush('/dev/x', 30)
@@ -87,6 +92,13 @@ class SysfsTest(testtools.TestCase):
             b'\0\x80\0\x24' + VOLUME.encode())
         self.assertEqual((1 << 30, VOLUME), block.identity(self.path))
 
+    def test_serial_numbers(self):
+        """They are padded, and need not be ours."""
+        for page, serial in ((b'X-ray  \0\0', 'X-ray'), (b'  1X', '1X'),
+                             (b'a\xffb', 'a\ufffdb'), (b'', '')):
+            self.assertEqual(serial, block.parse_serial(
+                b'\0\x80\0\x24' + page))
+
     def test_size(self):
         (self.disk / 'size').write_text('8192\n')
         self.assertEqual(4 << 20, block.size(self.path))
@@ -102,8 +114,10 @@ class SysfsTest(testtools.TestCase):
         os.symlink('/dev/sdx', path)
         block.disable_discards(path)
         self.assertEqual('0', limit.read_text())
+        limit.write_text('4294966784')
         self.assertRaises(exceptions.Foreign, block.disable_discards,
                           self.path)
+        self.assertEqual('4294966784', limit.read_text())
 
     def test_number(self):
         self.assertEqual('', block.number(str(self.root / 'missing')))

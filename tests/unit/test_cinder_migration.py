@@ -201,19 +201,23 @@ class SwappedByNovaTest(Base):
             each.save()
         self.deleted = volume.finish_volume_migration(new)
 
+    @staticmethod
+    def lv(name, group='g'):
+        return reports.LogicalVolume(group, name, 1, '9:1', frozenset())
+
     def survey(self, home):
         """The destination's stack: handle, clone, LV."""
         def device(name, number, table):
             return tables.Device(name, 'u', number, 0, False, table)
         handle = names.handle(self.row.id)
         clone = names.clone(self.moving.shadow_id)
+        lvs = {self.deleted.name: self.lv(
+            self.deleted.name, home.service.stack.group)}
         home.service.stack.survey.return_value = survey.Survey(
-            {self.deleted.name: reports.LogicalVolume(
-                home.service.stack.group, self.deleted.name, 1, '9:1',
-                frozenset())},
+            lvs,
             {handle: device(handle, '9:3', '0 1 linear 9:2 0'),
              clone: device(clone, '9:2', '0 1 clone 9:0 9:1 9:4')})
-        home.service.stack.lvs.return_value = {self.deleted.name: None}
+        home.service.stack.lvs.return_value = lvs
         home.service.stack.devices.return_value = {}
         home.service.node.exports.serving.return_value = (False, False)
 
@@ -235,7 +239,7 @@ class SwappedByNovaTest(Base):
             mock.ANY, A, self.row.id)
         source = self.driver(A)
         source.service.stack.lvs.return_value = {
-            self.moving.source_lv: None}
+            self.moving.source_lv: self.lv(self.moving.source_lv)}
         source.service.reconciler.converge(self.row.id)
         source.service.stack.remove_lv.assert_called_once_with(
             self.moving.source_lv)

@@ -24,6 +24,7 @@ class Case(testtools.TestCase):
         self.commands = self.useFixture(commands.Commands())
         self.root = pathlib.Path(
             self.useFixture(fixtures.TempDir()).path) / 'target'
+        self.real = configfs.ROOT
         self.useFixture(fixtures.MockPatchObject(
             configfs, 'ROOT', str(self.root)))
 
@@ -53,6 +54,13 @@ class Case(testtools.TestCase):
 
 
 class ExportsTest(Case):
+
+    def test_where_configfs_is(self):
+        configfs.ROOT = self.real
+        with mock.patch.object(configfs.os, 'listdir',
+                               side_effect=FileNotFoundError) as look:
+            self.assertEqual([], self.exports())
+        look.assert_called_once_with('/sys/kernel/config/target/iscsi')
 
     def test_no_configfs(self):
         self.assertEqual([], self.exports())
@@ -86,6 +94,12 @@ class ExportsTest(Case):
             with mock.patch.object(configfs.os, 'listdir', list_):
                 self.assertEqual([IQN], [
                     each['iqn'] for each in self.exports()], gone)
+
+    def test_store_that_goes_while_it_is_looked_at(self):
+        store = self.store('localclone-' + V1)
+        self.target(IQN, store)
+        (store / 'udev_path').unlink()
+        self.assertEqual([['']], [each['devices'] for each in self.exports()])
 
     def test_without_the_worker(self):
         """Nothing else is called: what hangs in the kernel holds nobody."""

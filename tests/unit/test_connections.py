@@ -322,10 +322,14 @@ class HandlersTest(Base):
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
         self.a.node.exports._inner.offer_source(self.move())
-        self.handlers.prepare(None, self.move().shadow_id, 'n')
+        return lambda: self.handlers.prepare(
+            None, self.move().shadow_id, 'n')
 
     def test_prepare(self):
-        self.prepared()
+        prepare = self.prepared()
+        with self.b.lock(self.volume.id):
+            self.assertRaises(exceptions.Busy, prepare)
+        prepare()
         self.assertIn(self.handle, self.b.devices)
 
     def test_prepare_what_nobody_knows(self):
@@ -352,12 +356,27 @@ class HandlersTest(Base):
         self.serve(ON_B)
         self.is_local(self.handlers.initialize_connection(
             None, self.volume.id, ON_B))
-        self.handlers.terminate_connection(None, self.volume.id, ON_B)
+        self.handlers.initialize_connection(None, self.volume.id, ELSEWHERE)
+        self.assertEqual(1, len(self.b.remote))
+        self.handlers.terminate_connection(None, self.volume.id, ELSEWHERE)
+        self.assertEqual(set(), self.b.remote)
+
+    def test_delete(self):
+        delete = self.handlers.delete
+        self.assertRaises(exceptions.StaleMove, delete, None, self.volume.id)
+        self.assertIn(self.volume.name, self.a.lvs)
+        self.volume.host, self.volume.status = B + '#p', 'deleting'
+        self.b.lvs[self.volume.name] = self.a.lvs.pop(self.volume.name)
+        delete(None, self.volume.id)
+        self.assertEqual({}, self.b.lvs)
 
     def test_abort_and_resume(self):
         for method in (self.handlers.abort, self.handlers.resume):
             self.assertRaises(exceptions.NotPossible, method, None,
                               self.volume.id)
-        with mock.patch.object(handlers.operations, 'go_forward') as forward:
-            self.handlers.resume(None, self.volume.id)
-        forward.assert_called_once_with(self.b.reconciler, self.volume.id)
+        for method, operation in (
+                (self.handlers.resume, 'go_forward'),
+                (self.handlers.open_without_source, 'open_without_source')):
+            with mock.patch.object(handlers.operations, operation) as called:
+                method(None, self.volume.id)
+            called.assert_called_once_with(self.b.reconciler, self.volume.id)

@@ -70,6 +70,20 @@ class DeletionTest(testtools.TestCase):
         self.assertRaises(exception.VolumeIsBusy, self.delete)
         self.assertIs(Phase.MIGRATING, self.shadow().phase)
 
+    def test_what_waits_for_a_source_that_is_gone(self):
+        """A process that nothing can kill keeps the handle open."""
+        self.a.move(self.volume, B)
+        handle = 'localclone-' + self.volume.id
+        self.b.opened.add(handle)
+
+        def fails(_move):
+            self.b.opened.discard(handle)
+            return True
+        self.b.node.sessions.end_if_down = fails
+        self.delete()
+        self.assertIs(Phase.RELEASING, self.shadow().phase)
+        self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
+
     def test_its_new_home_is_down(self):
         self.a.move(self.volume, B)
         self.b.dead = True
@@ -83,14 +97,16 @@ class DeletionTest(testtools.TestCase):
         self.assertEqual(before, repr(self.world.snapshot()))
 
     def test_a_move_that_was_interrupted(self):
-        """It is given up first: nothing of it is the volume's."""
-        self.a.node.records.begin(
-            self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-            lambda shadow: shadow, 'CHAP u s', 'i')
+        """It is given up first, and its export of the volume goes."""
+        with self.a.lock(self.volume.id):
+            self.a.node.exports.offer_source(self.a.node.records.begin(
+                self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+                lambda shadow: shadow, 'CHAP u s', 'i'))
         self.b.dead = True
         self.delete()
         self.assertIs(Phase.ROLLING_BACK, self.shadow().phase)
-        self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
+        self.assertEqual([{}, {}, {}], [
+            self.a.lvs, self.a.devices, self.a.exports])
 
     def test_the_volume_is_locked(self):
         """From before its row is read until it is gone."""

@@ -192,7 +192,7 @@ class CommandsTest(commands.Case):
 
     def test_targets_without_modules(self):
         # They may be built in.
-        self.commands.answer('modprobe', code=1)
+        self.commands.answer('modprobe', code=1, times=1)
         self.commands.answer('dmsetup targets', 'clone v1.0.0')
         self.assertEqual('clone v1.0.0', devicemapper.targets(30))
         self.assertRan('modprobe -q dm-clone', 'modprobe -q dm-thin-pool',
@@ -227,13 +227,12 @@ class ForeignTest(commands.Case):
 class SendTest(commands.Case):
 
     def test_messages_without_a_process(self):
-        open_ = self.useFixture(fixtures.MockPatchObject(
-            devicemapper.os, 'open', return_value=77)).mock
-        control = self.useFixture(fixtures.MockPatchObject(
-            devicemapper.os, 'fdopen')).mock.return_value
+        open_ = self.useFixture(fixtures.MockPatch(
+            'builtins.open', mock.mock_open())).mock
         sent = []
 
-        def ioctl(_control, request, data):
+        def ioctl(control, request, data):
+            self.assertIs(open_.return_value, control)
             sent.append((request, bytes(data)))
             if C.encode() in data:
                 raise OSError(errno.ENXIO, 'No such device or address')
@@ -241,9 +240,14 @@ class SendTest(commands.Case):
             devicemapper.fcntl, 'ioctl', ioctl))
         self.assertEqual([C], devicemapper.send(
             [(C, 'x 1'), (H, 'x 2')]))
-        self.assertEqual('/dev/mapper/control', open_.call_args.args[0])
+        open_.assert_called_once_with('/dev/mapper/control', 'r+b',
+                                      buffering=0)
         self.assertEqual([
             (tables.MESSAGE_IOCTL, tables.message(C, 'x 1')),
             (tables.MESSAGE_IOCTL, tables.message(H, 'x 2'))], sent)
-        self.assertEqual([mock.call.close()], control.mock_calls)
+        open_.return_value.__exit__.assert_called_once()
         self.assertEqual([], self.commands.ran)
+        del sent[:]
+        self.assertRaises(exceptions.Foreign, devicemapper.send,
+                          [('g-root', 'x 1')])
+        self.assertEqual([], sent)

@@ -6,6 +6,7 @@ from unittest import mock
 
 from cinder import exception
 from cinder.interface import volume_driver
+from cinder.message import message_field
 from cinder.volume import configuration
 import ddt
 import fixtures
@@ -46,6 +47,8 @@ class Case(testtools.TestCase):
                 [], config_group=configuration.SHARED_CONF_GROUP), host=HOST)
         self.node = mock.MagicMock(host=HOST)
         self.node.records.move_of.return_value = None
+        self.node.stack.pool = 'pool'
+        self.node.stack.lvs.return_value = {'pool': None}
         self.directory = mock.MagicMock()
         self.reconciler = mock.MagicMock(node=self.node)
         self.driver.service = assembly.Service(
@@ -62,25 +65,44 @@ class DriverTest(Case):
         self.assertTrue(issubclass(driver.LocalCloneDriver,
                                    volume_driver.VolumeDriverCore))
 
-    def test_extend_is_not_implemented(self):
-        self.assertRaises(NotImplementedError, self.driver.extend_volume,
-                          volume(), 2)
+    def extended(self, home):
+        return mock.patch.object(driver.extending, 'extend',
+                                 return_value=home)
 
-    @ddt.data('migrating', 'target:x')
-    def test_cinders_own_copy_is_no_way_in(self, status):
-        self.assertRaises(NotImplementedError, self.driver.create_volume,
-                          volume(migration_status=status))
-        self.assertEqual([], self.node.stack.mock_calls)
+    def test_extended_here(self):
+        with self.extended(HOST) as extend:
+            self.driver.extend_volume(volume(), 2)
+        extend.assert_called_once_with(self.reconciler, 'v', 2)
+        self.node.peers.extend.assert_not_called()
 
-    def test_migrate_to_a_node_of_this_backend(self):
-        self.assertRaises(
-            NotImplementedError, self.driver.migrate_volume, None, volume(),
-            {'capabilities': {'location_info': 'LocalCloneDriver:n2@l:g'}})
+    def test_extended_at_its_home(self):
+        with self.extended('n2@l'):
+            self.driver.extend_volume(volume(), 2)
+        self.node.peers.extend.assert_called_once_with(
+            self.reconciler.context, 'n2@l', 'v', 2)
 
-    @ddt.data({}, {'location_info': 'LVMVolumeDriver:n2:g:thin:0'})
-    def test_migrate_to_another_backend_is_cinders_copy(self, capabilities):
-        self.assertEqual((False, None), self.driver.migrate_volume(
-            None, volume(), {'capabilities': capabilities}))
+    @ddt.data((exceptions.NoSpaceToExtend(volume='v', host='h', missing=1),
+               'NO_SPACE_TO_EXTEND'),
+              (exceptions.VolumeIsMoving(volume='v', what='x', phase='y'),
+               'MOVE_BUSY'), (KeyError('x'), 'NOT_EXTENDED'))
+    @ddt.unpack
+    def test_owner_is_told_that_it_was_not_extended(self, error, key):
+        self.node.peers.extend.side_effect = error
+        with self.extended('n2@l'), mock.patch.object(
+                messages, 'api') as api:
+            self.assertRaises(type(error), self.driver.extend_volume,
+                              volume(), 2)
+        told = api.API().create.call_args
+        self.assertEqual(messages.DETAILS[key], told.kwargs['detail'])
+        self.assertEqual(message_field.Action.EXTEND_VOLUME, told.args[1])
+
+    @ddt.data(True, False)
+    def test_online_extend(self, wanted):
+        self.driver.configuration.localclone_online_extend = wanted
+        self.addCleanup(setattr, self.driver.configuration,
+                        'localclone_online_extend', False)
+        pool, = self.driver.get_volume_stats(refresh=True)['pools']
+        self.assertIs(wanted, pool['online_extend_support'])
 
     def test_a_refused_backup_drops_no_attachment(self):
         self.directory.find.side_effect = exceptions.Busy(
@@ -103,7 +125,6 @@ class DriverTest(Case):
         self.assertEqual(bool(migration or group), bool(found.pinned))
 
     def test_stats(self):
-        self.node.stack.pool = 'pool'
         self.node.stack.capacity.return_value = reports.Capacity(
             100 << 30, 60 << 30, 150 << 30, 7)
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
@@ -299,6 +320,8 @@ class StartTest(testtools.TestCase):
             'pool': reports.LogicalVolume(
                 'g', 'pool', 1 << 30, '', frozenset(), zeroes=True)}
         self.converge = self.patch('reconcile.Reconciler.converge_node')
+        self.end = self.patch(
+            'migration_records.MigrationRecords.end_interrupted')
         self.server = self.patch('peer.rpc.get_server')
         self.loops = self.patch('assembly.loopingcall.DynamicLoopingCall')
 
@@ -313,6 +336,8 @@ class StartTest(testtools.TestCase):
         self.assertEqual(1, self.server.call_count)
         self.server.return_value.start.assert_called_once_with()
         self.assertEqual(3, self.loops.call_count)
+        # Later it would be what Cinder's manager is at work on.
+        self.end.assert_called_once_with(HOST)
         # Peers may be asked only once it serves them itself.
         self.assertEqual([mock.call(moves=False)] * 4,
                          self.converge.mock_calls)
@@ -392,3 +417,6 @@ class MessagesTest(testtools.TestCase):
         messages.load(None)
         for number, text in messages.DETAILS.values():
             self.assertEqual(text, message_field.translate_detail(number))
+        number, text = messages.MOVE
+        self.assertEqual(text, message_field.translate_action(number))
+        self.assertEqual(1, message_field.Action.ALL.count(messages.MOVE))

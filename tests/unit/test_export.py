@@ -193,10 +193,32 @@ class ServedTest(testtools.TestCase):
     def test_problem(self):
         self.configfs.hanging.return_value = []
         self.assertEqual('', self.exports.problem())
-        self.configfs.hanging.return_value = [SOURCE]
-        self.assertIn(SOURCE, self.exports.problem())
+        self.configfs.hanging.return_value = [SOURCE, REMOTE]
+        self.assertEqual(
+            'its iSCSI target hangs: a change of %s, %s waits for a device '
+            'that does not answer' % (SOURCE, REMOTE), self.exports.problem())
         self.configfs.hanging.assert_called_with(
             'iqn.x:', export.PROBE_TIMEOUT)
+
+    def test_the_last_that_is_served(self):
+        other = names.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
+        strange = names.remote_iqn('iqn.x:', SHADOW, INITIATOR)
+        for served, last in (
+                ([], ()), ([SOURCE, strange], ()),
+                ([SOURCE, REMOTE], (INITIATOR, None)),
+                ([REMOTE, other], (None,)), ([other], (None,))):
+            self.serve(*[(iqn, []) for iqn in served])
+            self.assertEqual(last, tuple(
+                each for each in (INITIATOR, None)
+                if self.exports.is_last(VOLUME, each)))
+
+    def test_what_is_just_being_offered_is_not_unnamed(self):
+        """Cinder learns of it only when it is served."""
+        self.serve((REMOTE, []))
+        self.lio.export.side_effect = lambda *_all: (
+            self.exports.withdraw_unnamed(VOLUME, {REMOTE}))
+        self.exports.offer_volume(VOLUME, INITIATOR, 'CHAP user secret')
+        self.lio.unexport.assert_not_called()
 
     def test_sources_of_moves_that_are_over(self):
         over = 'iqn.x:localclone-' + VOLUME
@@ -253,13 +275,22 @@ class ServedAgainTest(testtools.TestCase):
         self.lio.export.assert_not_called()
 
     def test_not_what_was_ended(self):
-        for ended in (INITIATOR, None):
+        for ended in (INITIATOR, None, INITIATOR):
             properties = self.connect()
             self.assertTrue(self.exports.offer_again(
                 VOLUME, INITIATOR, properties))
             self.exports.withdraw_volume(VOLUME, ended)
             self.assertFalse(self.exports.offer_again(
                 VOLUME, INITIATOR, properties))
+
+    def test_not_what_was_ended_and_could_not_be_served_anew(self):
+        properties = self.connect()
+        self.exports.withdraw_volume(VOLUME, INITIATOR)
+        self.lio.export.side_effect = exceptions.TargetTimeout(seconds=20)
+        self.assertRaises(exceptions.TargetTimeout, self.connect)
+        self.lio.export.side_effect = None
+        self.assertFalse(self.exports.offer_again(
+            VOLUME, INITIATOR, properties))
 
     def test_what_was_ended_is_forgotten_in_time(self):
         properties = self.connect()
@@ -285,7 +316,8 @@ class ServedAgainTest(testtools.TestCase):
     def volume(self, connection_info, connector):
         found = types.SimpleNamespace(
             id=VOLUME, name='volume-' + VOLUME, name_id=VOLUME, size=1,
-            host=HOST + '#p', status='in-use', volume_attachment=[
+            host=HOST + '#p', status='in-use', migration_status=None,
+            volume_attachment=[
                 types.SimpleNamespace(connection_info=connection_info,
                                       connector=connector)])
         self.node.records.volumes_of.return_value = [found]

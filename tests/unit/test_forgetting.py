@@ -215,6 +215,9 @@ class CommandTest(test_remains.Base):
         self.backend.ask.return_value = {'host': C + '#p'}, ''
         self.useFixture(fixtures.MockPatchObject(
             main.LocalClone, 'backend', return_value=self.backend))
+        self.useFixture(fixtures.MockPatchObject(
+            worlds.SimRecords, 'end_interrupted', create=True,
+            return_value={}))
         self.services = self.useFixture(fixtures.MockPatchObject(
             worlds.SimRecords, 'forget_service', return_value=True)).mock
 

@@ -46,7 +46,8 @@ class InspectTest(testtools.TestCase):
         self.node.records.move_of.return_value = moving
         self.node.records.remains_of.return_value = list(remains)
         self.node.records.volume.return_value = (
-            types.SimpleNamespace(name=NEW) if volume else None)
+            types.SimpleNamespace(id=V1, name=NEW, migration_status=None)
+            if volume else None)
         self.node.stack.survey.return_value = survey.Survey(
             {each.name: each for each in lvs},
             {each.name: each for each in devices})

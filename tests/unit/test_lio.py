@@ -4,8 +4,6 @@
 import os
 import pathlib
 import sys
-import threading
-import time
 from unittest import mock
 
 import ddt
@@ -175,6 +173,17 @@ class ExportTest(Case):
         export()
         self.assertEqual(['iblock_1'], os.listdir(core))
 
+    def test_it_is_out_of_the_way_before_a_store_is_made(self):
+        core = self.root / 'target' / 'core'
+        (core / 'iblock_0').mkdir(parents=True)
+        make = self.lio.rtslib.BlockStorageObject
+
+        def making(*args, **kwargs):
+            self.assertEqual([], os.listdir(core))
+            return make(*args, **kwargs)
+        self.lio.rtslib.BlockStorageObject = making
+        self.assertTrue(export())
+
     def test_nobody_logs_in_before_all_is_set(self):
         export()
         self.assertEqual('enable', self.lio.steps[-1])
@@ -235,6 +244,18 @@ class ExportTest(Case):
             ['not enable', 'delete target'] * 2 + ['delete store', 'store'],
             self.lio.steps[:6])
         self.assertEqual([IQN], [each.wwn for each in self.lio.targets])
+
+    def test_a_strangers_target_only_loses_a_store_that_is_replaced(self):
+        export(serial='another')
+        rtslib, store = self.lio.rtslib, self.lio.stores[0]
+        stranger = rtslib.Target(rtslib.FabricModule('iscsi'), 'iqn.x:other')
+        tpg = rtslib.TPG(stranger, 1)
+        rtslib.LUN(tpg, 0, store)
+        tpg.enable = True
+        self.assertTrue(export())
+        self.assertEqual(['iqn.x:other', IQN], [
+            each.wwn for each in self.lio.targets])
+        self.assertEqual(([], True), (tpg.luns, tpg.enable))
 
     def test_two_targets_share_the_store(self):
         self.assertTrue(export())
@@ -304,6 +325,12 @@ class UnexportTest(Case):
         lio.unexport(IQN, STORE)
         self.assertEqual({}, self.lio.rtslib.tcm.bs_cache)
 
+    def test_a_target_alone(self):
+        """What it serves is not the driver's."""
+        del self.targets[1:]
+        self.assertTrue(lio.unexport(IQN, ''))
+        self.assertEqual(([], 1), (self.targets, len(self.stores)))
+
     def test_nothing_to_withdraw(self):
         self.assertFalse(lio.unexport(THIRD, STORE))
         self.assertEqual(2, len(self.targets))
@@ -314,95 +341,3 @@ class UnexportTest(Case):
         del self.targets[:]
         self.assertTrue(lio.unexport(THIRD, STORE))
         self.assertEqual([], self.stores)
-
-
-class TimeLimitTest(Case):
-    """The kernel may keep a thread for ever; its callers go on."""
-
-    def setUp(self):
-        super().setUp()
-        self.useFixture(fixtures.MockPatchObject(lio, 'TIMEOUT', 0.2))
-        self.kernel = threading.Event()
-        self.addCleanup(self.kernel.set)
-        for iqn in (IQN, OTHER_IQN):
-            export(iqn=iqn)
-        self.stuck = []
-        for target in self.lio.targets:
-            self.hang(target)
-        del self.lio.steps[:]
-
-    def hang(self, target):
-        """Its commands wait for a device, so it can't be disabled."""
-        inner = target.delete
-
-        def delete():
-            self.stuck.append(target.wwn)
-            self.kernel.wait(60)
-            inner()
-        object.__setattr__(target, 'delete', delete)
-
-    def unexport(self, iqn=IQN):
-        return lio.unexport(iqn, STORE)
-
-    def test_hangs(self):
-        error = self.assertRaises(exceptions.TargetTimeout, self.unexport)
-        self.assertIsInstance(error, exceptions.CommandTimeout)
-        self.assertIn('within 0.2 s', str(error))
-
-    def test_a_target_that_hangs_is_left_alone(self):
-        self.assertRaises(exceptions.TargetTimeout, self.unexport)
-        began = time.monotonic()
-        for _time in range(3):
-            for change in (self.unexport, export):
-                error = self.assertRaises(exceptions.TargetHangs, change)
-                self.assertIn('hangs in the kernel since ', str(error))
-                self.assertIn(IQN, str(error))
-        self.assertLess(time.monotonic() - began, 0.15)
-        self.assertEqual([IQN], self.stuck)
-
-    def test_others_can_be_changed(self):
-        self.assertRaises(exceptions.TargetTimeout, self.unexport)
-        self.assertTrue(export(iqn=THIRD))
-        self.assertTrue(lio.unexport(THIRD, STORE))
-
-    def test_it_comes_back_by_itself(self):
-        self.assertRaises(exceptions.TargetTimeout, self.unexport)
-        self.kernel.set()
-        for _time in range(100):
-            if IQN not in [each.wwn for each in self.lio.targets]:
-                break
-            time.sleep(0.02)
-        time.sleep(0.1)
-        self.assertTrue(export())
-        self.assertTrue(self.unexport())
-
-    def test_not_without_end(self):
-        """A kernel in which each change hangs gets no more of them."""
-        for number in range(lio.MOST_HANGING):
-            iqn = 'iqn.x:volume-%s-1000000%d' % (V1, number)
-            export(iqn=iqn)
-            self.hang(self.lio.targets[-1])
-        for number in range(lio.MOST_HANGING):
-            self.assertRaises(exceptions.TargetTimeout, self.unexport,
-                              'iqn.x:volume-%s-1000000%d' % (V1, number))
-        del self.lio.steps[:]
-        for change in (lambda: export(iqn=THIRD), self.unexport,
-                       lambda: export(serial='another')):
-            error = self.assertRaises(exceptions.TargetHangs, change)
-            self.assertIn('-10000000, iqn', str(error))
-            self.assertIn('-10000002 hangs', str(error))
-        self.assertFalse(export())  # nothing has to be done
-        self.assertEqual([], self.lio.steps)
-
-    def test_what_waits_meanwhile_has_its_turn(self):
-        self.useFixture(fixtures.MockPatchObject(lio, 'TIMEOUT', 1))
-        first = threading.Thread(target=self.assertRaises, args=(
-            exceptions.TargetTimeout, self.unexport))
-        first.start()
-        for _time in range(100):
-            if self.stuck:
-                break
-            time.sleep(0.01)
-        time.sleep(0.3)
-        self.assertTrue(export(iqn=THIRD))
-        first.join()

@@ -109,6 +109,22 @@ class LvmTest(commands.Case):
                        'lvrename g v w', 'lvchange --permission r g/v',
                        'lvchange --setactivationskip y g/v')
 
+    def zero(self, start):
+        lvm.zero('g', 'v', start, 4096, 30)
+
+    def test_what_nobody_has_seen_is_zeroed(self):
+        self.commands.answer('lvs', '  localclone.volume=x,'
+                             'localclone.shown=8192\n')
+        self.zero(8192)
+        self.assertRan('lvs --noheadings -o lv_tags g/v',
+                       'blkdiscard --force --zeroout --offset 8192 '
+                       '--length 4096 /dev/g/v')
+
+    def test_nothing_else_is_zeroed(self):
+        for tags in ('localclone.shown=8193', 'localclone.volume=x', ''):
+            self.commands.answer('lvs', '  %s\n' % tags)
+            self.assertRaises(exceptions.Foreign, self.zero, 8192)
+
     def test_remove(self):
         self.assertTrue(lvm.remove('g', 'v', 30))
         self.assertRan("lvremove --force --config 'activation { "

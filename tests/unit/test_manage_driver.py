@@ -9,11 +9,12 @@ import fixtures
 
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
+from cinder_localclone import manage_errors
 from cinder_localclone import messages
 from tests.unit import test_driver
 from tests.unit import test_image_driver
 
-NOT = exceptions.CannotManage(lv='x', host='h', reason='it is open')
+NOT = manage_errors.CannotManage(lv='x', host='h', reason='it is open')
 CREATE = message_field.Action.CREATE_VOLUME_FROM_BACKEND
 UNMANAGE = message_field.Action.UNMANAGE_VOLUME
 ID = '%08d-0000-4000-8000-000000000000' % 1
@@ -69,7 +70,8 @@ class ManageDriverTest(test_driver.Case):
             self.assertTold(CREATE, key)
 
     @ddt.data(
-        (exceptions.CannotUnmanage(volume='v', reason='r'), 'NOT_UNMANAGED'),
+        (manage_errors.CannotUnmanage(volume='v', reason='r'),
+         'NOT_UNMANAGED'),
         (exceptions.CommandFailed(command='c', code=5, stderr=''),
          'NOT_UNMANAGED'),
         (exceptions.PeerUnreachable(host='h', method='unmanage', seconds=1),
@@ -85,9 +87,9 @@ class ManageDriverTest(test_driver.Case):
         self.assertIsInstance(NOT, exception.ManageExistingInvalidReference)
         self.assertIn('x on h can\'t be managed: it is open', str(NOT))
         self.assertIsInstance(
-            exceptions.CannotUnmanage(volume='v', reason='r'),
+            manage_errors.CannotUnmanage(volume='v', reason='r'),
             exception.VolumeIsBusy)
-        self.assertIsInstance(exceptions.SnapshotInUse(snapshot='s'),
+        self.assertIsInstance(manage_errors.SnapshotInUse(snapshot='s'),
                               exception.SnapshotIsBusy)
 
     def test_snapshots(self):

@@ -6,6 +6,7 @@ import ddt
 from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
+from cinder_localclone import manage_errors
 from cinder_localclone import manageable
 from cinder_localclone import managing
 from cinder_localclone import names
@@ -156,7 +157,7 @@ class RefusedTest(Base):
     def refused(self, reference=DATA, act=managing.get_size):
         """:returns: why; nothing was done"""
         volume, done = self.managing(self.world), len(self.world.done)
-        error = self.assertRaises(exceptions.CannotManage, act, self.a.node,
+        error = self.assertRaises(manage_errors.CannotManage, act, self.a.node,
                                   volume.id, reference)
         self.assertEqual(done, len(self.world.done))
         del self.world.volumes[volume.id]
@@ -254,6 +255,17 @@ class RefusedTest(Base):
         self.end(self.world, volume, deletion.delete, 'deleting')
         self.assertEqual({}, self.a.lvs)
 
+    def test_a_fraction_of_a_gib(self):
+        self.a.lvs['data'] += [worlds.EMPTY, worlds.EMPTY]
+        volume = self.managing(self.world)
+        self.manage(self.world, volume)
+        self.assertEqual(2, volume.size)
+        self.assertEqual([
+            *self.content, worlds.EMPTY, worlds.EMPTY, worlds.ZERO,
+            worlds.ZERO], self.a.lvs[volume.name])
+        self.assertEqual(8, self.a.devices[names.handle(volume.id)][
+            'regions'])
+
     def test_its_name_was_taken_meanwhile(self):
         volume = self.managing(self.world)
         managing.manage(self.a.node, volume.id, DATA)
@@ -278,7 +290,7 @@ class UnmanageTest(Base):
         before = repr(self.world.snapshot()), [
             dict(each.disk.tags) for each in self.world.nodes.values()]
         error = self.assertRaises(
-            exceptions.CannotUnmanage, managing.unmanage,
+            manage_errors.CannotUnmanage, managing.unmanage,
             (node or self.a).node, None, self.volume.id)
         self.assertEqual(before, (repr(self.world.snapshot()), [
             dict(each.disk.tags) for each in self.world.nodes.values()]))

@@ -5,6 +5,7 @@ import ddt
 
 from cinder_localclone import exceptions
 from cinder_localclone import images
+from cinder_localclone import manage_errors
 from cinder_localclone import manageable
 from cinder_localclone import managing_snapshots as managing
 from cinder_localclone import names
@@ -107,7 +108,7 @@ class SnapshotTest(Base):
     def row(self):
         return self.world.snapshot_row(self.volume)
 
-    def refused(self, reference, error=exceptions.CannotManage):
+    def refused(self, reference, error=manage_errors.CannotManage):
         snapshot, done = self.row(), len(self.world.done)
         for act in (managing.get_size, managing.manage):
             raised = self.assertRaises(error, act, self.a.node, snapshot,
@@ -164,12 +165,12 @@ class SnapshotTest(Base):
     def test_not_while_it_is_read(self):
         snapshot = self.manage(self.world, self.volume)
         self.world.read.add(snapshot)
-        self.assertRaises(exceptions.SnapshotInUse, managing.unmanage,
+        self.assertRaises(manage_errors.SnapshotInUse, managing.unmanage,
                           self.b.node, None, snapshot)
         snapshots.serve(self.a.node, None, snapshot, {'host': 'a'})
         self.world.read.clear()
         self.a.opened.add(names.handle(snapshot))
-        self.assertRaises(exceptions.SnapshotInUse, managing.unmanage,
+        self.assertRaises(manage_errors.SnapshotInUse, managing.unmanage,
                           self.a.node, None, snapshot)
         self.a.opened.clear()
         self.unmanage(self.world, snapshot)

@@ -104,7 +104,10 @@ class TablesTest(testtools.TestCase):
         self.assertEqual(('253:4', '253:5', '8:0'), clone.uses())
         self.assertEqual(2097152, clone.sectors)
         first = live['cinder--volumes-cinder--volumes--pool_tdata']
-        self.assertEqual('0 10485760 linear 254:0 18432', first)
+        self.assertEqual('0 10485760 linear 254:0 18432\n'
+                         '10485760 69206016 linear 254:0 10651648', first)
+        self.assertEqual(79691776, tables.Device(
+            'd', 'u', '253:1', 1, False, first).sectors)
 
     def test_message(self):
         found = tables.message('localclone-x', 'hydration_threshold 16')

@@ -86,6 +86,8 @@ class TimeLimitTest(ProcessTest):
         with mock.patch.object(process.subprocess, 'Popen',
                                return_value=hangs), \
                 mock.patch.object(process.os, 'killpg') as kill:
+            kill.side_effect = lambda *_all: self.assertEqual(
+                1, hangs.communicate.call_count)  # at once
             self.assertRaises(exceptions.CommandTimeout, process.run, 'dd',
                               timeout=7)
         kill.assert_called_once_with(4711, process.signal.SIGKILL)

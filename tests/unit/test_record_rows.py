@@ -154,7 +154,7 @@ class RowsTest(Base):
         expected = state.Move(
             self.volume.id, move.shadow_id, move.token, False, A, B,
             'volume-' + self.volume.id, 'volume-' + move.shadow_id, 3,
-            'portal,1 iqn:%s 0' % move.shadow_id, 'CHAP u s', 'i')
+            'portal,1 iqn:%s 0' % move.shadow_id, 'CHAP u s', 'i', 3)
         self.assertEqual([expected] * 3, [
             move, self.records.move_of(self.volume.id),
             self.records.get_move(move.shadow_id)])
@@ -319,7 +319,9 @@ class ReadsTest(Base):
             found.destination_lv))
 
     def test_services(self):
-        self.assertEqual({A, B}, set(self.records.services()))
+        utils.create_service(self.context, {
+            'host': 'controller', 'binary': 'cinder-scheduler', 'topic': 't'})
+        self.assertEqual({A: True, B: True}, self.records.services())
 
 
 @ddt.ddt

@@ -91,7 +91,7 @@ class RepairTest(testtools.TestCase):
          'background copy of move %s enabled: False' % SHADOW),
         ('stack.ensure_handle_on_lv', [V1, 'lv', 1],
          'handle of %s now on LV lv' % V1),
-        ('stack.ensure_handle_on_clone', [V1, SHADOW, 1],
+        ('stack.ensure_handle_on_clone', [MOVE],
          'handle of %s now on its clone' % V1),
         ('stack.remove_handle', [V1], 'removed the handle of ' + V1),
         ('exports.offer_source', [MOVE], 'exported the source of ' + V1),

@@ -60,7 +60,7 @@ class RestoreTest(testtools.TestCase):
             mock.call.stack.activate(NEW), mock.call.stack.activate(META),
             mock.call.sessions.login_from_records(move),
             mock.call.stack.ensure_clone(move, '/dev/sda'),
-            mock.call.stack.ensure_handle_on_clone(V1, SHADOW, GIB)],
+            mock.call.stack.ensure_handle_on_clone(move)],
             self.done())
 
     def test_without_its_source_nothing_is_built(self):
@@ -93,6 +93,13 @@ class RestoreTest(testtools.TestCase):
             self.assertNotEqual('', problems[V1])
             self.assertEqual([], self.done())
         self.acted.stack.ensure_handle_on_lv.assert_not_called()
+
+    def test_geometry_that_is_none(self):
+        problems = self.restore(ARRIVING[0], lv(
+            META, names.METADATA_READY, *names.tags(
+                volume=V1, geometry='128:32', source='iqn.x:y')))
+        self.assertIn('not complete', problems[V1])
+        self.assertEqual([], self.done())
 
     def test_two_that_claim_to_be_one(self):
         problems = self.restore(

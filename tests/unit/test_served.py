@@ -109,9 +109,18 @@ class RuleTest(testtools.TestCase):
         self.assertFalse(served.by_attachment(found, True))
 
     def test_nor_has_who_attaches_in_two_calls(self):
-        for mountpoint, expected in (('/dev/vdb', False), (None, True)):
+        for host, mountpoint, expected in (
+                (None, '/dev/vdb', False), (None, None, True),
+                ('d', '/dev/vdb', True)):
             self.assertIs(expected, served.by_attachment(volume(
-                attachment(None, mountpoint=mountpoint)), False))
+                attachment(host, mountpoint=mountpoint)), False))
+
+    def test_idle(self):
+        for status, attachments, expected in (
+                ('available', [], True), ('reserved', [], False),
+                ('available', [attachment('d')], False)):
+            self.assertIs(expected, served.is_idle(
+                volume(*attachments, status=status)))
 
     def test_a_secret_is_not_shown(self):
         found, = served.connections(volume(attachment(

@@ -90,11 +90,13 @@ class AttachTest(Case):
         self.called.block.identity.assert_called_once_with('/dev/sda')
         self.assertIn(SET_TIMEOUT, self.called.mock_calls)
 
-    def test_address_of_version_6(self):
+    @ddt.data(('[2001:db8::1]', '2001:db8::1'), ('X', 'X'))
+    @ddt.unpack
+    def test_other_addresses(self, told, host):
         self.sessions.attach(dataclasses.replace(
-            MOVE, location='[2001:db8::1]:3260,1 %s 0' % IQN))
-        self.assertEqual(('2001:db8::1', 3260),
-                         self.called.connect.call_args.args[0])
+            MOVE, location='%s:3260,1 %s 0' % (told, IQN)))
+        self.assertEqual((host, 3260), self.called.connect.call_args.args[0])
+        self.called.connect.return_value.close.assert_called_once_with()
 
     def test_session_that_exists_is_used_and_verified(self):
         self.disks({IQN: ['/dev/sda'], 'iqn.other': ['/dev/sdb']})
@@ -168,9 +170,9 @@ class LoginFromRecordsTest(Case):
     def setUp(self):
         super().setUp()
         self.called.iscsi.known_portal.return_value = PORTAL
-        self.useFixture(fixtures.MockPatchObject(
+        self.wait = self.useFixture(fixtures.MockPatchObject(
             sessions.tenacity, 'wait_fixed',
-            lambda _seconds: tenacity.wait_none()))
+            return_value=tenacity.wait_none())).mock
         self.move = dataclasses.replace(
             MOVE, location='local %s 0' % IQN, auth=None)
 
@@ -186,6 +188,14 @@ class LoginFromRecordsTest(Case):
         self.called.iscsi.known_portal.assert_called_once_with(IQN, 30)
         self.called.iscsi.login.assert_called_once_with(IQN, 30)
         self.assertIn(SET_TIMEOUT, self.called.mock_calls)
+        self.wait.assert_called_once_with(0.2)
+
+    def test_disk_is_there_once_it_is_logged_in(self):
+        self.useFixture(fixtures.MockPatchObject(
+            sessions, 'DISK_TIMEOUT', 0.05))
+        self.called.iscsi.login.side_effect = lambda *_all: self.disks(
+            {IQN: ['/dev/sda']})
+        self.assertEqual('/dev/sda', self.login())
 
     def test_session_that_exists(self):
         self.disks({IQN: ['/dev/sda']})

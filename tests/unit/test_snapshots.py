@@ -77,9 +77,11 @@ class Base(test_move.Base):
             self.assertEqual([{}, {}, set()], [
                 node.exports, node.sessions, node.remote])
             self.assertEqual({
-                names.handle(volume.id): {'below': volume.name}
+                names.handle(volume.id): volume.name
                 for volume in world.volumes.values()
-                if world.home(volume) is node}, node.devices)
+                if world.home(volume) is node}, {
+                name: device['below']
+                for name, device in node.devices.items()})
             self.assertFalse([lv for lv, tags in node.disk.tags.items()
                               if names.NEWBORN in tags])
 
@@ -229,7 +231,7 @@ class CreateTest(Base):
         world, volume, _expected = self.begin()
         world.nodes[A].move(volume, B, live=True)
         for host in (A, B):
-            self.assertRaises(exceptions.BetweenNodes, self.take, world,
+            self.assertRaises(exceptions.VolumeIsMoving, self.take, world,
                               volume, host)
 
     def test_a_move_that_was_not_committed_is_given_up(self):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the stack runs, and in which order, where the order matters."""
 
+import dataclasses
 import json
 from unittest import mock
 
@@ -142,7 +143,7 @@ class VolumeTest(Case):
         self.assertEqual(['create_thick', 'zero_head', 'add_tag'],
                          self.called())
         self.assertEqual({
-            'volume': V1, 'geometry': '128:32:8',
+            'volume': V1, 'geometry': '128:32:8', 'copied': '1',
             'source': 'iqn.2026-11.org.example:x'}, names.facts(
                 self.ran.lvm.create_thick.call_args.args[3]))
 
@@ -180,6 +181,65 @@ class VolumeTest(Case):
         self.assertTrue(self.stack.create_metadata(MOVE))
         self.assertEqual(['create_thick', 'zero_head', 'add_tag'],
                          self.called())
+
+    def test_thin_lv_is_extended(self):
+        self.lvs(lv('v', size=GIB))
+        self.assertTrue(self.stack.extend_lv('v', 2 * GIB))
+        self.assertEqual([mock.call.lvm.extend('g', 'v', 2 * GIB, 30),
+                          mock.call.lvm.flush_pvs(['g'], 30)],
+                         self.ran.mock_calls)
+
+    @ddt.data(GIB, 2 * GIB)
+    def test_lv_that_is_long_enough_is_left(self, size):
+        self.lvs(lv('v', size=2 * GIB))
+        self.assertFalse(self.stack.extend_lv('v', size))
+        self.assertEqual([], self.ran.mock_calls)
+
+    def thick(self, *states):
+        """One state of the LV after the other, as LVM shows it."""
+        self.stack.pool = None
+        shown = iter(states)
+        current = [next(shown)]
+
+        def change(*_args):
+            current[0] = next(shown)
+        self.ran.lvm.extend.side_effect = change
+        self.stack.lvs = lambda: {'v': current[0]}
+        self.ran.block.number.return_value = '253:5'
+
+    def zeroed(self):
+        return [call.args[:4] for call in self.ran.lvm.zero.mock_calls]
+
+    def test_thick_lv_is_zeroed_before_it_is_shown(self):
+        mark = names.shown(GIB)
+        self.thick(lv('v', '253:5', size=GIB),
+                   lv('v', '253:5', tags=[mark], size=2 * GIB))
+        self.assertTrue(self.stack.extend_lv('v', 2 * GIB))
+        self.assertEqual(
+            ['add_tag', 'extend', 'number', 'zero', 'zero', 'zero', 'zero',
+             'flush', 'remove_tag', 'flush_pvs'], self.called())
+        self.assertEqual([('g', 'v', start, GIB // 4) for start in range(
+            GIB, 2 * GIB, GIB // 4)], self.zeroed())
+        self.ran.lvm.add_tag.assert_called_with('g', 'v', mark, 30)
+        self.ran.lvm.remove_tag.assert_called_with('g', 'v', mark, 30)
+
+    def test_what_is_left_of_an_interrupted_extension_is_zeroed(self):
+        """All from where the LV ended at first, whatever was zeroed."""
+        self.thick(lv('v', '253:5', tags=[names.shown(GIB)], size=2 * GIB))
+        self.assertTrue(self.stack.extend_lv('v', 2 * GIB))
+        self.assertEqual(4, len(self.zeroed()))
+        self.assertNotIn('add_tag', self.called())
+        self.assertNotIn('extend', self.called())
+        self.assertEqual(['flush', 'remove_tag', 'flush_pvs'],
+                         self.called()[-3:])
+
+    def test_interrupted_extension_that_goes_further(self):
+        mark = names.shown(GIB)
+        self.thick(lv('v', '253:5', tags=[mark], size=2 * GIB),
+                   lv('v', '253:5', tags=[mark], size=3 * GIB))
+        self.assertTrue(self.stack.extend_lv('v', 3 * GIB))
+        self.assertEqual((GIB, 3 * GIB), (
+            self.zeroed()[0][2], sum(self.zeroed()[-1][2:])))
 
     @ddt.data(('v', '', True), ('v', '253:5', False), ('w', '', False))
     @ddt.unpack
@@ -269,14 +329,6 @@ class SnapshotTest(Case):
             self.assertEqual([*first, 'skip_activation', 'deactivate',
                               'flush_pvs'], self.called())
 
-    @ddt.data((GIB, False), (GIB + 1, True))
-    @ddt.unpack
-    def test_extend(self, size, extended):
-        self.lvs(lv('v'))
-        self.assertEqual(extended, self.stack.extend_lv('v', size))
-        self.assertEqual(['extend', 'flush_pvs'] if extended else [],
-                         self.called())
-
     def test_one_that_did_not_end_well_is_not_taken_for_it(self):
         self.ran.lvm.create_snapshot.side_effect = [False, True]
         self.stack.create_snapshot(SNAPSHOT, 'volume-x', V1)
@@ -354,10 +406,10 @@ class HandleTest(Case):
 
     def test_handle_on_its_clone_is_left(self):
         self.devices(
-            device(names.handle(V1), '253:7', '0 1 linear 253:6 0'),
+            device(
+                names.handle(V1), '253:7', '0 2097152 linear 253:6 0'),
             device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
-        self.assertFalse(self.stack.ensure_handle_on_clone(
-            V1, SHADOW, GIB))
+        self.assertFalse(self.stack.ensure_handle_on_clone(MOVE))
         self.assertRan()
 
     @ddt.data((True, 'swap_table'), (False, 'create'))
@@ -366,10 +418,9 @@ class HandleTest(Case):
         found = [device(names.clone(SHADOW), '253:6', '0 1 clone a b c')]
         if there:
             found.append(device(
-                names.handle(V1), '253:7', '0 1 linear 253:5 0'))
+                names.handle(V1), '253:7', '0 2097152 linear 253:5 0'))
         self.devices(*found)
-        self.assertTrue(self.stack.ensure_handle_on_clone(
-            V1, SHADOW, GIB))
+        self.assertTrue(self.stack.ensure_handle_on_clone(MOVE))
         self.assertEqual([called], self.called())
 
     def test_handle_on_an_lv_that_is_not_active(self):
@@ -390,13 +441,15 @@ class HandleTest(Case):
 
     def test_handle_on_its_lv_is_left(self):
         self.lvs(lv('v', '253:5'))
-        self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:5 0'))
+        self.devices(device(
+            names.handle(V1), '253:7', '0 2097152 linear 253:5 0'))
         self.assertFalse(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.assertRan()
 
     def test_handle_is_swapped_over_to_its_lv(self):
         self.lvs(lv('v', '253:5'))
-        self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:6 0'))
+        self.devices(device(
+            names.handle(V1), '253:7', '0 2097152 linear 253:6 0'))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.assertRan(mock.call.devicemapper.swap_table(
             names.handle(V1), '0 2097152 linear /dev/g/v 0', 30))
@@ -405,18 +458,63 @@ class HandleTest(Case):
     @ddt.unpack
     def test_handle_that_does_not_serve_is_swapped(self, on, state_):
         self.lvs(lv('v', '253:5'), lv('w', '253:9'))
-        self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:5 0',
-                            **state_))
+        self.devices(device(
+            names.handle(V1), '253:7', '0 2097152 linear 253:5 0',
+            **state_))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, on, GIB))
         self.assertEqual(['swap_table'], self.called())
 
     def test_suspended_handle_on_its_clone_is_swapped(self):
         self.devices(
-            device(names.handle(V1), '253:7', '0 1 linear 253:6 0',
-                   suspended=True),
+            device(
+                names.handle(V1), '253:7', '0 2097152 linear 253:6 0',
+                suspended=True),
             device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
-        self.assertTrue(self.stack.ensure_handle_on_clone(V1, SHADOW, GIB))
+        self.assertTrue(self.stack.ensure_handle_on_clone(MOVE))
         self.assertEqual(['swap_table'], self.called())
+
+    def test_handle_that_is_too_short_is_lengthened(self):
+        self.lvs(lv('v', '253:5'))
+        self.devices(device(names.handle(V1), '253:7',
+                            '0 2097152 linear 253:5 0'))
+        self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', 2 * GIB))
+        self.assertRan(mock.call.devicemapper.swap_table(
+            names.handle(V1), '0 4194304 linear /dev/g/v 0', 30))
+
+    def test_handle_never_gets_shorter(self):
+        """A guest has seen the new size; the row may not have it yet."""
+        self.lvs(lv('v', '253:5'))
+        self.devices(device(
+            names.handle(V1), '253:7', '0 2097152 linear 253:6 0\n'
+            '2097152 2097152 linear 253:5 2097152'))
+        self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
+        self.assertRan(mock.call.devicemapper.swap_table(
+            names.handle(V1), '0 4194304 linear /dev/g/v 0', 30))
+
+    @ddt.data('0 2097152 linear 253:6 0', '0 4194304 linear 253:5 0')
+    def test_extended_while_it_is_copied(self, before):
+        """The clone keeps its length; what is new is on the LV."""
+        self.devices(device(names.handle(V1), '253:7', before),
+                     device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
+        self.assertTrue(self.stack.ensure_handle_on_clone(
+            dataclasses.replace(MOVE, volume_gib=2)))
+        self.assertRan(mock.call.devicemapper.swap_table(
+            names.handle(V1),
+            '0 2097152 linear /dev/mapper/%s 0\n'
+            '2097152 2097152 linear /dev/g/%s 2097152' % (
+                names.clone(SHADOW), MOVE.destination_lv), 30))
+
+    @ddt.data(1, 2)
+    def test_extended_handle_on_its_clone_is_left(self, recorded):
+        """Also if the row does not say yet that it was extended."""
+        self.devices(
+            device(
+                names.handle(V1), '253:7', '0 2097152 linear 253:6 0\n'
+                '2097152 2097152 linear 253:5 2097152'),
+            device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
+        self.assertFalse(self.stack.ensure_handle_on_clone(
+            dataclasses.replace(MOVE, volume_gib=recorded)))
+        self.assertRan()
 
     def test_new_handle(self):
         self.devices()
@@ -440,14 +538,16 @@ class HandleTest(Case):
     def test_path_that_leads_elsewhere_is_mended(self):
         """A handle that is right is of no use if nothing leads to it."""
         self.lvs(lv('v', '253:5'))
-        self.devices(device(names.handle(V1), '253:7', '0 1 linear 253:5 0'))
+        self.devices(device(
+            names.handle(V1), '253:7', '0 2097152 linear 253:5 0'))
         mend = self.ran.devicemapper.mend_path
         mend.return_value = True
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.devices(
-            device(names.handle(V1), '253:7', '0 1 linear 253:6 0'),
+            device(
+                names.handle(V1), '253:7', '0 2097152 linear 253:6 0'),
             device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
-        self.assertTrue(self.stack.ensure_handle_on_clone(V1, SHADOW, GIB))
+        self.assertTrue(self.stack.ensure_handle_on_clone(MOVE))
         self.assertEqual([mock.call(names.handle(V1))] * 2, mend.mock_calls)
         self.assertRan()
 
@@ -467,7 +567,7 @@ class HandleTest(Case):
     def test_path_of_a_handle_that_was_just_made(self, there):
         self.lvs(lv('v', '253:5'))
         self.devices(*[device(names.handle(V1), '253:7',
-                              '0 1 linear 253:6 0')] * there)
+                              '0 2097152 linear 253:6 0')] * there)
         self.stack.ensure_handle_on_lv(V1, 'v', GIB)
         self.assertEqual('devicemapper.mend_path',
                          self.ran.mock_calls[-1][0])

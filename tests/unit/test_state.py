@@ -75,6 +75,9 @@ class StateTest(testtools.TestCase):
         self.assertRaises(exceptions.InvalidToken, state.Token.parse, text)
 
     @ddt.data((1 << 30, 16384, 4 << 20), ((1 << 30) + 1, 16385, 4 << 20),
+              (600 * 32576 << 16, 600 * 32576, (2 * 600 + 64) * 4096),
+              ((600 * 32576 << 16) + 1, 600 * 32576 + 1,
+               (2 * 601 + 64) * 4096),
               (16 << 40, 268435456, (2 * 8241 + 64) * 4096))
     @ddt.unpack
     def test_metadata_has_room(self, size, regions, metadata):

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a survey says of handles and what they are on."""
 
+import dataclasses
+
 import ddt
 import testtools
 
 from cinder_localclone.dm import tables
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import state
 from cinder_localclone import survey
 
 V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
@@ -26,13 +29,20 @@ def by_name(*things):
     return {each.name: each for each in things}
 
 
+def move(**more):
+    return dataclasses.replace(state.Move(
+        V1, SHADOW, state.Token(state.Phase.MIGRATING, 'n',
+                                state.Geometry(128, 32, 8)), True, 'a@l',
+        'b@l', 'x', 'v', 1), **more)
+
+
 @ddt.ddt
 class SurveyTest(testtools.TestCase):
 
     def present(self, below, number='253:5', **more):
         return survey.Survey(by_name(lv('v', number), lv(META, '253:4')), (
             by_name(device(names.handle(V1), '253:7',
-                           '0 1 linear %s 0' % below, **more),
+                           '0 2097152 linear %s 0' % below, **more),
                     device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))))
 
     @ddt.data(('253:5', True, False), ('253:6', False, True),
@@ -41,21 +51,39 @@ class SurveyTest(testtools.TestCase):
     def test_handle(self, below, on_lv, on_clone):
         present = self.present(below)
         self.assertIs(on_lv, present.handle_is_on_lv(V1, 'v'))
-        self.assertIs(on_clone, present.handle_is_on_clone(V1, SHADOW))
+        self.assertIs(on_clone, present.handle_is_on_clone(move()))
 
     @ddt.data('253:5', '253:6')
     def test_suspended_handle_is_on_nothing(self, below):
         present = self.present(below, suspended=True)
         self.assertFalse(present.handle_is_on_lv(V1, 'v'))
-        self.assertFalse(present.handle_is_on_clone(V1, SHADOW))
+        self.assertFalse(present.handle_is_on_clone(move()))
+
+    @ddt.data((0, 1, True), (1 << 30, 1, True), ((1 << 30) + 1, 2, False))
+    @ddt.unpack
+    def test_handle_that_is_too_short(self, size, gib, enough):
+        self.assertIs(enough, self.present('253:5').handle_is_on_lv(
+            V1, 'v', size))
+        self.assertIs(enough, self.present('253:6').handle_is_on_clone(
+            move(volume_gib=gib)))
+
+    @ddt.data(1, 2)
+    def test_extended_on_its_clone(self, gib):
+        """It is not on the LV alone before the clone has gone."""
+        present = self.present('253:6 0\n2097152 2097152 linear 253:5')
+        self.assertTrue(present.handle_is_on_clone(move(volume_gib=gib)))
+        self.assertFalse(present.handle_is_on_lv(V1, 'v'))
+        self.assertEqual({V1}, present.volumes_above('g', 'v'))
 
     def test_missing_things(self):
         self.assertFalse(self.present('253:5', '').handle_is_on_lv(V1, 'v'))
         present = self.present('253:5')
         self.assertFalse(present.handle_is_on_lv(V1, 'w'))
         self.assertFalse(present.handle_is_on_lv(SHADOW, 'v'))
-        self.assertFalse(present.handle_is_on_clone(V1, V1))
-        self.assertFalse(present.handle_is_on_clone(SHADOW, SHADOW))
+        self.assertFalse(present.handle_is_on_clone(
+            move(shadow_id=V1)))
+        self.assertFalse(present.handle_is_on_clone(
+            move(volume_id=SHADOW)))
 
     def test_by_id(self):
         present = self.present('253:5')

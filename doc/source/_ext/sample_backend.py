@@ -21,6 +21,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import operator_records
 from cinder_localclone.privileged import configfs
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import lvm
@@ -47,12 +48,34 @@ MOVES = {each.volume_id: each for each in (
     _move(MOVING, SHADOW, state.Phase.MIGRATING),
     _move(STARTING, OTHER_SHADOW, state.Phase.STARTING))}
 
+#: What a node that is to be emptied has.
+GROUPED, FREE, SNAPSHOT = (
+    '%s-5b1e-4f0a-9c3d-71f2a86e04b5' % begin
+    for begin in ('52e7c0d1', '0b9d3a86', '94f1b6e2'))
+
+
+def _volume(volume, **more):
+    return types.SimpleNamespace(**{
+        'id': volume, 'status': 'available', 'host': NODE1 + '#localclone',
+        'size': 20, 'volume_attachment': [], 'group_id': None,
+        'migration_status': None, 'replication_driver_data': None,
+        'attach_status': 'detached', 'availability_zone': 'nova', **more})
+
+
+def _attachment(host):
+    return types.SimpleNamespace(
+        attach_status='attached', instance_uuid=SERVER,
+        connector={'host': host})
+
+
 #: What a node that is gone is named by.
-MOVES_OF = {NODE3: [
+MOVES_OF = {NODE1: list(MOVES.values()), NODE3: [
     _move(MOVING, SHADOW, state.Phase.MIGRATING, NODE3),
     _move(STARTING, OTHER_SHADOW, state.Phase.RELEASING, NODE3)]}
-VOLUMES_OF = {NODE3: [types.SimpleNamespace(
-    id=QUIET, status='available', host=NODE3 + '#localclone')]}
+VOLUMES_OF = {
+    NODE3: [_volume(QUIET, host=NODE3 + '#localclone')],
+    NODE1: [_volume(FREE), _volume(GROUPED, group_id='g'), _volume(
+        QUIET, status='in-use', volume_attachment=[_attachment('node1')])]}
 
 
 def _lv(name, size=20 * GIB):
@@ -90,6 +113,8 @@ class _Peers:
         pass
 
     resume = abort
+    #: Whether both nodes are ready.
+    ready = False
 
     def answer(self, host, method, *arguments):
         if method == 'inspect':
@@ -98,11 +123,14 @@ class _Peers:
             moving = MOVES[arguments[0]]
             return [] if host == NODE2 else [
                 repair.DESCRIPTIONS['offer_source'].format(moving)]
-        problems = [] if host == NODE1 else [
+        if method == 'troubles':
+            return []
+        problems = [] if host == NODE1 or self.ready else [
             'its kernel has no dm-clone (CONFIG_DM_CLONE), or the module is '
             'missing']
         return {'host': host + '#localclone', 'time': time.time(),
-                'problems': problems}
+                'problems': problems, 'room': dataclasses.asdict(
+                    reports.FreeSpace(142 * GIB, 9 * GIB, False))}
 
 
 class _Backend:
@@ -115,8 +143,13 @@ class _Backend:
     records = types.SimpleNamespace(
         services=lambda: {NODE1: True, NODE2: True},
         moves=lambda: list(MOVES.values()), remains_of=lambda volume_id: [],
+        snapshots_of=lambda volume_id: [], snapshots=lambda ids: {},
         moves_of=lambda host: MOVES_OF.get(host, []),
-        volumes_of=lambda host: VOLUMES_OF.get(host, []))
+        volumes_of=lambda host: VOLUMES_OF.get(host, []) if (
+            host == NODE3 or _Peers.ready) else [],
+        service=lambda host: operator_records.Service(
+            True, host == NODE1, 'nova'),
+        snapshots_on=lambda host: {SNAPSHOT: QUIET})
     settings = types.SimpleNamespace(
         named='/etc/cinder/cinder.conf', rpc_timeout=60)
     conf = types.SimpleNamespace(check=lambda: None, **{
@@ -136,9 +169,7 @@ class _Backend:
         return types.SimpleNamespace(
             status='in-use', host=NODE2 + '#localclone',
             name=moving.destination_lv, migration_status=None,
-            volume_attachment=[types.SimpleNamespace(
-                attach_status='attached', instance_uuid=SERVER,
-                connector={'host': 'node2'})]), moving
+            volume_attachment=[_attachment('node2')]), moving
 
     def sessions(self):
         return types.SimpleNamespace(
@@ -195,6 +226,7 @@ def run(words: list[str]) -> tuple[str, int]:
             contextlib.redirect_stdout(io.StringIO()))
         for where, what, instead in (
                 (main, 'LocalClone', _Sample),
+                (_Peers, 'ready', words[0] == 'drain'),
                 (backend, 'act_as_root', lambda: None),
                 (restore, 'restore', _restored),
                 (doctor.os, 'geteuid', lambda: 0),

@@ -5,15 +5,24 @@ from cinder_localclone import names
 
 REGIONS = 4
 GIB = 1 << 30
-#: Of a region that nothing was written to; of one that was cleared.
-EMPTY, CLEARED = 'empty', 'cleared'
-#: Of one that a thin LV has got by growing.
-ZERO = 'zero'
+#: Of a region that nothing was written to; of one that was cleared; of what
+#: an LV was extended by.
+EMPTY, CLEARED, ZERO = 'empty', 'cleared', 'zero'
 
 
-def size(content):
-    """The bytes of an LV with so many regions; of metadata those of one."""
-    return max(1, len(content) // REGIONS) * GIB
+def regions(size_bytes):
+    """Of a volume or device of some size."""
+    return REGIONS * size_bytes // GIB
+
+
+def length(device):
+    """The regions of a device; one of a GiB does not say it."""
+    return device.get('regions', REGIONS)
+
+
+def sized(device, count):
+    """A device with so many regions."""
+    return device if count == REGIONS else dict(device, regions=count)
 
 
 class Disk:
@@ -41,6 +50,12 @@ class Disk:
         if name not in self.lvs:
             self.lvs[name] = content
             self.tags[name] = frozenset(names.tags(volume=volume_id))
+
+    def extend(self, name, count):
+        """An LV with so many regions; what is new reads as zeros."""
+        missing = count - len(self.lvs[name])
+        self.lvs[name] += [ZERO] * missing
+        return missing > 0
 
     def remove(self, name):
         self.flush(name)
@@ -70,6 +85,14 @@ class Disk:
 
     def flush(self, *lvs):
         self._cached = [each for each in self._cached if each[0] not in lvs]
+
+    def flushed(self, lv):
+        """What an LV has without the cache."""
+        regions = list(self.lvs[lv])
+        for each, region, before in reversed(self._cached):
+            if each == lv:
+                regions[region] = before
+        return regions
 
     def lose_power(self):
         """The cache is lost; nothing is active until it is activated."""

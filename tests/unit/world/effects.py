@@ -25,7 +25,7 @@ LOCKED = frozenset((
     'offer_source', 'withdraw_source', 'offer_again', 'withdraw_volume',
     'withdraw_unnamed', 'attach', 'detach', 'end_if_down', 'commit',
     'roll_back', 'finish', 'create_snapshot', 'create_copy', 'accept',
-    'deactivate', 'ensure_handle_on_snapshot', 'locate', 'disown',
+    'deactivate', 'ensure_handle_on_snapshot', 'locate',
     'protect', 'extend_lv'))
 ALLOCATING = frozenset(('create_lv', 'create_metadata', 'adopt'))
 
@@ -86,10 +86,11 @@ def _insist_on_lock(node, name, subject):
     """:param subject: a move, an id, or the name of an LV"""
     identity = (subject.volume_id if isinstance(subject, state.Move)
                 else subject[-36:])
+    if identity in node.held:
+        return
     volumes = {volume.id for volume in node.world.volumes.values()
-               if identity in (volume.id, volume.name_id)}
+               if identity == volume.name_id}
     volumes |= {move.volume_id for move in node.world.shadows.values()
-                if identity in (move.volume_id, move.shadow_id)}
-    volumes |= {identity}.intersection(node.world.snapshots)
-    node.world.insist(not volumes or volumes & node.held,
+                if identity in (move.shadow_id, move.source_lv[-36:])}
+    node.world.insist(volumes & node.held,
                       '%s without the lock of its volume', name)

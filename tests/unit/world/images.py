@@ -142,7 +142,7 @@ class SimSnapshotStack:
         disk = self.node.disk
         self._insist_unused(name)
         disk.remove(name)
-        content = disk.lvs[origin]
+        content = disk.flushed(origin)
         disk.lvs[name] = [LATE] * len(content)
         disk.tags[name] = frozenset(tags)
         self.node.world.tick(self.node, 'half of lvcreate')
@@ -162,8 +162,12 @@ class SimSnapshotStack:
 
     def disown(self, name, new_name):
         disk = self.node.disk
-        if not names.own_tags(disk.tags.get(name, ())):
+        facts = names.facts(disk.tags.get(name, ()))
+        if not facts:
             return False
+        self.node.world.insist(
+            facts.get('volume', facts.get('snapshot')) in self.node.held,
+            'disown without the lock of its owner')
         if new_name not in disk.lvs:
             disk.rename(name, new_name)
             name = new_name
@@ -176,9 +180,6 @@ class SimSnapshotStack:
         self.node.disk.readonly.add(name)
         self.node.disk.inactive.add(name)
 
-    def extend_lv(self, name, size_bytes):
-        return False
-
     def resume(self, name):
         return False
 
@@ -189,7 +190,7 @@ class SimSnapshotStack:
     def ensure_handle_on_snapshot(self, snapshot_id, size):
         lv = names.snapshot_lv(snapshot_id)
         self.activate(lv)
-        return self._handle(snapshot_id, lv)
+        return self._handle(snapshot_id, lv, lv, size)
 
 
 class SimSnapshotExports:

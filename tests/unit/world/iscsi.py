@@ -98,6 +98,9 @@ class SimSessions:
         self.node.sessions[move.shadow_id] = move.source
         return move.shadow_id
 
+    def _opened(self):
+        return [self.node.devices.get(name) for name in self.node.opened]
+
     def end_if_down(self, move):
         down = (move.shadow_id in self.node.sessions and
                 self.node.world.nodes[move.source].dead)
@@ -106,4 +109,9 @@ class SimSessions:
         return down
 
     def detach(self, move):
+        source = self.node.world.nodes.get(move.source)
+        clone = {'below': names.clone(move.shadow_id)}
+        self.node.world.insist(
+            source is None or source.dead or clone not in self._opened(),
+            'a guest loses the source that it reads from')
         self.node.sessions.pop(move.shadow_id, None)

@@ -176,6 +176,7 @@ class SimNode:
     free: int = 100 * disks.GIB
     reads: int = 0
     broken: bool = False  # its disk refuses what the kernel copies
+    unreadable: bool = False  # its disk gives errors to its peers
     clones: str = 'rw'  # the mode of its clones
     dead: bool = False
     gone: bool = False  # for good, until a test says otherwise
@@ -251,7 +252,7 @@ class SimNode:
         below = self.devices[names.handle(volume_id)]['below']
         clone = self.devices.get(below)
         self.disk.write(clone['lv'] if clone else below, region, value)
-        if clone:
+        if clone and region < disks.length(clone):
             self.disk.make_local(clone['metadata'], region)
         if flushed:
             self.flush(volume_id)
@@ -265,9 +266,12 @@ class SimNode:
 
     def _through(self, name, region):
         below = self.devices[name]['below']
+        assert region < disks.length(self.devices[name]), 'beyond its end'
         clone = self.devices.get(below)
         if clone is None:
             return self.lvs[below][region]
+        if region >= disks.length(clone):
+            return self.lvs[clone['lv']][region]
         if region in self.lvs[clone['metadata']]['local']:
             return self.lvs[clone['lv']][region]
         return self._from_source(clone, region)
@@ -279,6 +283,8 @@ class SimNode:
         volume_id = other.exports.get(clone['shadow'])
         if volume_id is None:
             raise IOError('the source is not exported')
+        if other.unreadable:
+            raise IOError('the source cannot be read')
         return other.read(volume_id, region)
 
     def hydrate(self, flushed=False):
@@ -294,7 +300,7 @@ class SimNode:
 
     def _hydrate(self, clone):
         local = self.lvs[clone['metadata']]['local']
-        for region in set(range(len(self.lvs[clone['lv']]))) - local:
+        for region in set(range(disks.length(clone))) - local:
             with contextlib.suppress(IOError, KeyError):
                 data = self._from_source(clone, region)
                 self.reads += 1

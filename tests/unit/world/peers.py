@@ -5,6 +5,7 @@ import dataclasses
 
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
+from cinder_localclone import extending
 from cinder_localclone.moves import destination
 from tests.unit.world import effects
 from tests.unit.world import images
@@ -45,11 +46,17 @@ class SimPeers(images.SimSnapshotPeers):
     def converge_soon(self, context, host, volume_id):
         """Lost: periodic reconciliation has to do it."""
         self.node.check_alive()
-        self.node.world.told.append((self.node.host, host, volume_id))
+        world = self.node.world
+        world.told.append((self.node.host, host, volume_id))
+        world.done.append((self.node.host, 'converge_soon', host))
 
     def initialize_connection(self, context, host, volume_id, connector):
         return self._call(host, lambda other: other.connections.serve(
             context, volume_id, connector))
+
+    def extend(self, context, host, volume_id, size_gib):
+        self._call(host, lambda other: extending.extend(
+            other.reconciler, volume_id, size_gib))
 
     def delete(self, context, host, volume_id):
         self._call(host, lambda other: deletion.delete_here(

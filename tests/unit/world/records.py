@@ -5,6 +5,7 @@ import dataclasses
 import uuid
 
 from cinder_localclone import exceptions
+from cinder_localclone import names
 from cinder_localclone import state
 from tests.unit.world import images
 
@@ -13,7 +14,16 @@ class SimRecords(images.SimSnapshotRecords):
     """:class:`cinder_localclone.records.Records` on dictionaries."""
 
     def __init__(self, node):
+        self.node = node
         self.world = node.world
+
+    def _insist_gone(self, move, *lvs):
+        """What this node has of a move: it has to be gone by now."""
+        node = self.node
+        left = (node.lvs.keys() & {names.metadata_lv(move.shadow_id), *lvs}
+                or names.clone(move.shadow_id) in node.devices
+                or move.shadow_id in node.sessions)
+        self.world.insist(not left, 'the record goes before what it tells')
 
     def volume(self, volume_id):
         return self.world.volumes.get(volume_id)
@@ -23,6 +33,8 @@ class SimRecords(images.SimSnapshotRecords):
         for move in self.world.shadows.values():
             volume = self.world.volumes.get(move.volume_id)
             home = volume.host.partition('#')[0] if volume else ''
+            move = dataclasses.replace(
+                move, volume_gib=volume.size if volume else 0)
             if move.committed:
                 yield dataclasses.replace(move, destination=home)
             else:
@@ -52,7 +64,8 @@ class SimRecords(images.SimSnapshotRecords):
     def moves_of(self, host):
         return [t for t in self._all() if host in (t.source, t.destination)]
 
-    def begin(self, volume, host, event, geometry, locate, auth, initiator):
+    def begin(self, volume, host, event, geometry, locate, auth, initiator,
+              asked_by=state.Asked.ATTACH):
         if self.move_of(volume.id):
             raise exceptions.StaleMove(volume=volume.id)
         shadow = str(uuid.uuid4())
@@ -62,7 +75,7 @@ class SimRecords(images.SimSnapshotRecords):
             volume.id, shadow, token, False,
             volume.host.partition('#')[0], host.partition('#')[0],
             volume.name, 'volume-' + shadow, volume.size, locate(shadow),
-            auth, initiator)
+            auth, initiator, volume.size)
         return self.world.shadows[shadow]
 
     def _check(self, move):
@@ -75,6 +88,8 @@ class SimRecords(images.SimSnapshotRecords):
         self._check(move)
         after = dataclasses.replace(
             move, token=move.token.after(event, move.committed))
+        if after.phase is state.Phase.RELEASING:
+            self._insist_gone(move)
         self.world.shadows[move.shadow_id] = after
         return after
 
@@ -119,6 +134,8 @@ class SimRecords(images.SimSnapshotRecords):
     def finish(self, move, event):
         self._check(move)
         move.token.after(event, move.committed)
+        if move.cleanup_node == self.node.host:
+            self._insist_gone(move, move.cleanup_lv)
         del self.world.shadows[move.shadow_id]
         if (event is state.Event.SOURCE_REMOVED
                 and move.volume_id in self.world.volumes):

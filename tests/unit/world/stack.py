@@ -5,6 +5,7 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import state
 from cinder_localclone import survey
 from tests.unit.world import disks
 from tests.unit.world import images
@@ -36,12 +37,12 @@ class SimStack(images.SimSnapshotStack):
         used = {device.get(key) for device in self.node.devices.values()
                 for key in ('below', 'lv', 'metadata')}
         return {name: reports.LogicalVolume(
-            'g', name, disks.size(content),
+            'g', name, len(body) * disks.GIB // disks.REGIONS,
             '' if name in disk.inactive else name,
             disk.tags.get(name, frozenset()), pool=self.pool or '',
             thin=bool(self.pool), plain=not self.pool, uuid='uuid ' + name,
             readonly=name in disk.readonly, opened=name in used)
-            for name, content in disk.lvs.items()}
+            for name, body in disk.lvs.items()}
 
     def devices(self):
         devices = {}
@@ -55,10 +56,19 @@ class SimStack(images.SimSnapshotStack):
             users += name in self.node.opened
             devices[name] = tables.Device(
                 name, names.device_uuid(name), name, users, False,
-                '0 1 linear %s 0' % device['below'] if 'below' in device
-                else '0 1 clone %s %s %s' % (
-                    device['metadata'], device['lv'], device['shadow']))
+                self._table(device))
         return devices
+
+    def _table(self, device):
+        end = _sectors(device)
+        if 'below' not in device:
+            return '0 %d clone %s %s %s' % (
+                end, device['metadata'], device['lv'], device['shadow'])
+        clone = self.node.devices.get(device['below'])
+        if clone is None:
+            return tables.linear(end, device['below'])
+        return tables.on_clone(_sectors(clone), device['below'], end,
+                               clone['lv'])
 
     def free_space(self):
         return reports.FreeSpace(self.node.free, self.node.free, False)
@@ -66,7 +76,7 @@ class SimStack(images.SimSnapshotStack):
     def clone_status(self, shadow_id):
         device = self.node.devices[names.clone(shadow_id)]
         local = self.node.lvs[device['metadata']]['local']
-        regions = len(self.node.lvs[device['lv']])
+        regions = disks.length(device)
         in_flight = regions - len(local) if device['hydrating'] else 0
         return tables.CloneStatus(
             128, 1, 9, len(local), regions, in_flight,
@@ -76,22 +86,25 @@ class SimStack(images.SimSnapshotStack):
         return self.node.reads
 
     def create_lv(self, name, size, volume_id):
-        self.node.disk.create(name, volume_id, [disks.EMPTY] * (
-            size // disks.GIB * disks.REGIONS))
+        self._insist(size % disks.GIB == 0, 'an LV of %d bytes', size)
+        self.node.disk.create(
+            name, volume_id, [disks.EMPTY] * disks.regions(size))
+
+    def extend_lv(self, name, size):
+        return self.node.disk.extend(name, disks.regions(size))
 
     def activate(self, name):
         self._insist(name in self.node.lvs, 'no such LV')
         self.node.disk.inactive.discard(name)
 
-    def clear(self, name, size_gib):
+    def clear(self, name, size):
         """Where volumes are thick."""
         self._insist_unused(name)
         if self.pool:
             return
-        regions = self.node.lvs[name]
-        self._insist(size_gib << 30 == disks.size(regions),
-                     'not all is cleared')
-        regions[:] = [disks.CLEARED] * len(regions)
+        body = self.node.lvs[name]
+        self._insist(disks.regions(size) == len(body), 'not all is cleared')
+        body[:] = [disks.CLEARED] * len(body)
 
     def remove_lv(self, name):
         self._insist_unused(name)
@@ -119,10 +132,11 @@ class SimStack(images.SimSnapshotStack):
                      self.node.sessions, 'no such disk')
         for lv in (move.destination_lv, names.metadata_lv(move.shadow_id)):
             self._insist_active(lv)
-        self.node.devices.setdefault(names.clone(move.shadow_id), {
-            'shadow': move.shadow_id, 'lv': move.destination_lv,
-            'metadata': names.metadata_lv(move.shadow_id),
-            'hydrating': False})
+        self.node.devices.setdefault(
+            names.clone(move.shadow_id), disks.sized({
+                'shadow': move.shadow_id, 'lv': move.destination_lv,
+                'metadata': names.metadata_lv(move.shadow_id),
+                'hydrating': False}, disks.regions(move.size_bytes)))
 
     def ensure_clone_alone(self, move):
         if names.clone(move.shadow_id) in self.node.devices:
@@ -144,20 +158,24 @@ class SimStack(images.SimSnapshotStack):
     def ensure_handle_on_lv(self, volume_id, lv, size):
         if lv not in self.node.lvs:
             raise exceptions.MissingData(what=lv, volume=volume_id, host='x')
-        self._insist(size == disks.size(self.node.lvs[lv]),
-                     'a handle of %d bytes', size)
         self.activate(lv)
-        return self._handle(volume_id, lv)
+        return self._handle(volume_id, lv, lv, size)
 
-    def ensure_handle_on_clone(self, volume_id, shadow_id, size):
-        self._insist(names.clone(shadow_id) in self.node.devices,
+    def ensure_handle_on_clone(self, move):
+        self._insist(names.clone(move.shadow_id) in self.node.devices,
                      'no such clone')
-        return self._handle(volume_id, names.clone(shadow_id))
+        return self._handle(move.volume_id, names.clone(move.shadow_id),
+                            move.destination_lv, move.volume_bytes)
 
-    def _handle(self, volume_id, below):
+    def _handle(self, volume_id, below, lv, size):
         before = self.node.devices.get(names.handle(volume_id))
-        self.node.devices[names.handle(volume_id)] = {'below': below}
-        return before != {'below': below}
+        count = max(disks.regions(size), disks.length(before or {
+            'regions': 0}))
+        self._insist(disks.REGIONS <= count <= len(self.node.lvs[lv]),
+                     'a handle of %d regions', count)
+        after = disks.sized({'below': below}, count)
+        self.node.devices[names.handle(volume_id)] = after
+        return before != after
 
     def remove_handle(self, volume_id):
         return self._remove(names.handle(volume_id))
@@ -169,7 +187,10 @@ class SimStack(images.SimSnapshotStack):
         return self.node.devices.pop(name, None) is not None
 
     def read_head(self, volume_id):
-        self.node.read(volume_id, 0)
+        try:
+            self.node.read(volume_id, 0)
+        except IOError as exc:
+            raise exceptions.CommandFailed(command='dd', code=1, stderr=exc)
 
     def flush_handle(self, volume_id):
         self._insist(names.handle(volume_id) in self.node.devices,
@@ -179,3 +200,7 @@ class SimStack(images.SimSnapshotStack):
     def flush_lv(self, lv):
         self._insist_active(lv)
         self.node.disk.flush(lv)
+
+
+def _sectors(device):
+    return disks.length(device) * disks.GIB // disks.REGIONS // state.SECTOR

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Cinder's own migration copies to this node.
+
+Cinder has a second row made, here, and copies into it; in the end the two
+rows swap what they say, and the volume is here. Its handle is here from the
+beginning: the one above the second row's LV bears the volume's id, not the
+row's (:func:`.rows.handle_id`). So an instance whose volume Nova copies has
+the right path already, nothing is left to rename, and what fails leaves one
+LV and one handle, which go with the second row.
+
+That needs the handle's name to be free on this node: the volume neither is
+here nor moves, and Cinder's migration keeps it so.
+"""
+
+from cinder.volume import volume_utils
+
+from cinder_localclone import decision
+from cinder_localclone import exceptions
+from cinder_localclone.moves import remains
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import records
+from cinder_localclone import rows
+
+
+def create(node: nodes.Node, copy: ports.Volume) -> None:
+    """LV and handle for what Cinder is about to copy.
+
+    What earlier moves of the volume have left here goes first.
+
+    :param copy: the row that is copied into
+    :raises NotMovable: if it can't be copied to this node
+    :raises FollowsInstance: if an instance has it on another node of this
+        backend: Nova would copy all of it, and leave it here
+    :raises MoveUnderWay: while the volume moves
+    """
+    volume_id = rows.handle_id(copy)
+    with node.lock(volume_id):
+        volume = _migrated(node, volume_id)
+        if volume.volume_attachment and names.same_backend(
+                volume_utils.extract_host(volume.host), node.host):
+            raise exceptions.FollowsInstance(
+                volume=volume_id, host=node.host)
+        for left in remains.here(node, volume_id):
+            remains.take_down(node, left)
+        _check_handle(node, volume_id, copy)
+        node.stack.create_lv(copy.name, copy.size << 30, volume_id)
+        node.stack.ensure_handle_on_lv(
+            volume_id, copy.name, copy.size << 30)
+
+
+def converge(node: nodes.Node, copy: ports.Volume) -> None:
+    """The handle is there as long as Cinder copies, and no longer.
+
+    A copy that was given up waits for somebody to delete its row, and must
+    not keep the handle's name from anything else.
+
+    :raises NotMovable: if something else has the handle's name
+    """
+    volume_id = rows.handle_id(copy)
+    with node.lock(volume_id):
+        volume = node.records.volume(volume_id)
+        if volume is not None and records.is_migrated_by_cinder(volume):
+            _migrated(node, volume_id)
+            _check_handle(node, volume_id, copy)
+            node.stack.ensure_handle_on_lv(
+                volume_id, copy.name, copy.size << 30)
+            return
+        present = node.stack.survey()
+        handle = present.handle(volume_id)
+        if handle and not handle.opened and volume_id in (
+                present.volumes_above(node.stack.group, copy.name)):
+            node.stack.remove_handle(volume_id)
+
+
+def _migrated(node: nodes.Node, volume_id: str) -> ports.Volume:
+    """A volume that neither is here nor can be brought here by a move."""
+    volume = node.records.volume(volume_id)
+    reason = ''
+    if volume is None or not records.is_migrated_by_cinder(volume):
+        reason = 'Cinder is not migrating it any more.'
+    elif volume_utils.extract_host(volume.host) == node.host:
+        reason = 'it is there.'
+    if reason:
+        raise exceptions.NotMovable(
+            volume=volume_id, host=node.host, reason=reason)
+    move = node.records.move_of(volume_id)
+    if move:
+        raise exceptions.MoveUnderWay(
+            volume=volume_id, host=node.host,
+            reason=decision.under_way(move))
+    return volume
+
+
+def _check_handle(node: nodes.Node, volume_id: str, copy: ports.Volume
+                  ) -> None:
+    """Nobody else's table is ever replaced."""
+    present = node.stack.survey()
+    if present.handle(volume_id) and volume_id not in (
+            present.volumes_above(node.stack.group, copy.name)):
+        raise exceptions.NotMovable(
+            volume=volume_id, host=node.host, reason='another backend of '
+            'this driver has it on that node, under the same path. Choose '
+            'another node.')

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Extending a volume at its home, also while it is copied there.
+
+The LV is extended first, then the handle: what the clone of a move does not
+have is on the LV already, because a source never had it. The clone itself
+keeps its length, and the handle maps to the LV alone again once all is local.
+"""
+
+import dataclasses
+
+from cinder.volume import volume_utils
+
+from cinder_localclone import exceptions
+from cinder_localclone.moves import source
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import reconcile
+from cinder_localclone.state import Phase
+
+
+def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
+           ) -> str:
+    """Give a volume more room, if this node is its home.
+
+    What was done already is not done again, so a failed one can be repeated;
+    an LV, or a handle, longer than the volume's row says does no harm.
+
+    :param size_gib: its new size
+    :returns: its home; unless that is this node, nothing was done
+    :raises VolumeIsMoving: if a live migration has it on two nodes
+    :raises NoSpaceToExtend: if it is thick, and the group is full
+    :raises MissingData: if it has no LV
+    """
+    node = reconciler.node
+    with node.lock(volume_id):
+        source.abandon_interrupted(node, reconciler.context, volume_id)
+        volume = node.records.volume(volume_id)
+        if volume is None:
+            raise exceptions.StaleMove(volume=volume_id)
+        home: str = volume_utils.extract_host(volume.host)
+        if home == node.host:
+            _extend_here(reconciler, volume, size_gib)
+        return home
+
+
+def _extend_here(reconciler: reconcile.Reconciler, volume: ports.Volume,
+                 size_gib: int) -> None:
+    node, size = reconciler.node, size_gib << 30
+    move = node.records.move_of(volume.id)
+    if move and move.phase is Phase.STARTING:
+        raise exceptions.VolumeIsMoving(
+            volume=volume.id, what='extended', phase=move.display_phase)
+    if move and move.phase is Phase.COMPLETING:
+        # All is local, and what is left of that needs nobody else.
+        reconciler.converge_present(volume.id)
+        move = None
+    _extend_lv(node, volume, size)
+    if move is None:
+        node.stack.ensure_handle_on_lv(volume.id, volume.name, size)
+    elif node.stack.survey().clone(move.shadow_id):
+        node.stack.ensure_handle_on_clone(
+            dataclasses.replace(move, volume_gib=size_gib))
+    # Else it has no handle until its source can be reached.
+
+
+def _extend_lv(node: nodes.Node, volume: ports.Volume, size: int) -> None:
+    with node.allocation_lock():
+        lv = node.stack.lvs().get(volume.name)
+        if lv is None:
+            raise exceptions.MissingData(
+                what='Logical volume %s' % volume.name, volume=volume.id,
+                host=node.host)
+        missing = size - lv.size
+        if not lv.thin and node.stack.free_space().volumes < missing:
+            raise exceptions.NoSpaceToExtend(
+                volume=volume.id, host=node.host, missing=missing >> 20)
+        node.stack.extend_lv(volume.name, size)

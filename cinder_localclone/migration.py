@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves that nobody attaches for, and Cinder's migration to and fro.
+
+To a node of this backend a volume moves, whoever asks: Cinder's migration
+or retype, or the operator who drains a node. To and from any other backend
+Cinder copies; see :mod:`.copies` for what is copied to here.
+"""
+
+import typing
+
+from cinder.volume import volume_utils
+
+from cinder_localclone import decision
+from cinder_localclone import exceptions
+from cinder_localclone import iscsi_target
+from cinder_localclone.moves import source
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import records
+from cinder_localclone import rows
+from cinder_localclone import state
+from cinder_localclone.state import Asked
+
+#: What Cinder is told of each node: ``location_info`` begins with this.
+DRIVER = 'LocalCloneDriver:'
+
+#: What a driver's migrate_volume gives back.
+Migrated: typing.TypeAlias = tuple[bool, dict[str, typing.Any] | None]
+
+
+def migrate(node: nodes.Node, context: ports.Context, volume_id: str,
+            host: dict[str, typing.Any]) -> Migrated:
+    """Cinder's migration of a volume that nobody has attached.
+
+    :param host: where to, as Cinder's scheduler knows it
+    :returns: (True, what the volume's row has to say afterwards); or (False,
+        None) for another backend: Cinder copies
+    :raises MoveUnderWay: while it is moving: Cinder would give its rows
+        another home meanwhile
+    :raises LocalCloneError: if it could not be moved; it is where it was.
+        Never (False, None) then: Cinder would copy it
+    """
+    if _is_node(node, host):
+        volume = depart(node, context, volume_id,
+                        volume_utils.extract_host(host['host']),
+                        Asked.MIGRATION)
+        return True, {'host': volume.host}
+    move = node.records.move_of(volume_id)
+    if move and move.phase in state.READS_SOURCE:
+        raise exceptions.MoveUnderWay(
+            volume=volume_id, host=host['host'],
+            reason=decision.under_way(move))
+    return False, None
+
+
+def _is_node(node: nodes.Node, host: dict[str, typing.Any]) -> bool:
+    """Whether it is another node, or this one, of the same backend."""
+    info = str(host['capabilities'].get('location_info'))
+    return info.startswith(DRIVER) and names.same_backend(
+        volume_utils.extract_host(host['host']), node.host)
+
+
+def depart(node: nodes.Node, context: ports.Context, volume_id: str,
+           peer: str, asked_by: Asked) -> ports.Volume:
+    """At the home: move a volume to a peer, without anybody attaching it.
+
+    :param peer: service host of the destination
+    :returns: the volume, which has its new home; it is copied from now on
+    :raises StaleMove: if this is not its home, or others were first
+    :raises NotMovable: if it has to stay
+    :raises MoveUnderWay: if it is being moved
+    :raises LocalCloneError: if a step failed; it is where it was
+    """
+    with node.lock(volume_id):
+        source.abandon_interrupted(node, context, volume_id)
+        volume = node.records.volume(volume_id)
+        if volume is None or volume_utils.extract_host(
+                volume.host) != node.host:
+            raise exceptions.StaleMove(volume=volume_id)
+        _check(node, volume, peer, asked_by)
+        source.move_volume(
+            node, context, volume, peer, iscsi_target.new_credentials,
+            asked_by=asked_by)
+        return node.records.volume(volume_id)
+
+
+def _check(node: nodes.Node, volume: ports.Volume, peer: str,
+           asked_by: Asked) -> None:
+    move = node.records.move_of(volume.id)
+    if move:
+        raise exceptions.MoveUnderWay(
+            volume=volume.id, host=peer, reason=decision.under_way(move))
+    if volume.volume_attachment:
+        raise exceptions.FollowsInstance(volume=volume.id, host=peer)
+    reason = rows.why_it_stays(
+        volume, asked_by, records.is_migrated_by_cinder(volume))
+    if peer == node.host:
+        reason = 'it is there.'
+    if reason:
+        raise exceptions.NotMovable(
+            volume=volume.id, host=peer, reason=reason)
+
+
+def retype(node: nodes.Node, volume_id: str
+           ) -> tuple[bool, dict[str, typing.Any]]:
+    """Another type, at the volume's home: nothing on a disk depends on it.
+
+    Whether a volume is thin is the node's choice, which the scheduler
+    compares with the type; QoS is Nova's to apply; other extra specs mean
+    nothing to this driver. A change of encryption does not get here: Cinder
+    copies the volume then.
+
+    :returns: that it is done, and the home: Cinder would write the one that
+        its scheduler knew
+    :raises StaleMove: if this is not the volume's home any more
+    """
+    # A live move that had begun before the status was changed comes first.
+    with node.lock(volume_id):
+        volume = node.records.volume(volume_id)
+        if volume is None or volume_utils.extract_host(
+                volume.host) != node.host:
+            raise exceptions.StaleMove(volume=volume_id)
+        return True, {'host': volume.host}

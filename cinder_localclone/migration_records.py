@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Migrations of Cinder's that did not outlive their volume service.
+
+Cinder's manager records the end of a migration. If its service dies first,
+nobody does, nor when it starts again: the volume would keep the migration
+status ``migrating``, and the status that it has meanwhile, so that it could
+be neither deleted nor moved nor, in some of these, attached.
+"""
+
+from cinder import context as cinder_context
+from cinder.volume import volume_utils
+
+from cinder_localclone import records
+from cinder_localclone import rows
+
+
+class MigrationRecords(records.Records):
+    """The records; and what is needed to end such migrations."""
+
+    def end_interrupted(self, host: str) -> dict[str, str]:
+        """End the migrations that a service was at work on when it died.
+
+        One whose move is committed has succeeded. Any other has failed: the
+        volume is where it was. What is attached is left alone: Nova copies
+        it, and reports to whichever service runs then.
+
+        :param host: service host; it serves nobody yet, or never again
+        :returns: how each of these has ended, by volume id
+        """
+        with records.main_context_manager.writer.using(
+                cinder_context.get_admin_context()) as session:
+            found = session.query(records.models.Volume).filter_by(
+                deleted=False, migration_status='migrating'
+            ).with_for_update().all()
+            return {row.id: row.migration_status for row in found
+                    if self._end(session, row, host)}
+
+    def _end(self, session: records.Session, row: records.Row, host: str
+             ) -> bool:
+        """Whether it was at work on this one, which is ended then."""
+        shadows = self._shadows(session, row.id)
+        if any(shadow.name_id != shadow.id and _is_at(shadow, host)
+               for shadow in shadows):
+            row.migration_status = 'success'
+        elif _is_at(row, host) and row.attach_status != 'attached':
+            row.migration_status = 'error'
+        else:
+            return False
+        if row.status in rows.MIGRATED and not any(
+                shadow.previous_status for shadow in shadows):
+            row.status = row.previous_status or rows.FREE
+        return True
+
+
+def _is_at(row: records.Row, host: str) -> bool:
+    return bool(volume_utils.extract_host(row.host) == host)

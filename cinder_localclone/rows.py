@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a row of Cinder's table "volumes" says beside the move. Pure.
+
+A move that nobody attaches for *holds* its volume: from the intent to the
+commit, or until it has failed, the status is ``maintenance`` instead of
+``available``. Cinder's API then accepts neither an attach nor a delete, an
+extend or a snapshot, all of which would be sent to the home that it had
+before. The shadow says what the volume gets back, in the same transactions.
+"""
+
+import typing
+
+from cinder_localclone import state
+
+#: A volume of Cinder, or its row.
+Row: typing.TypeAlias = typing.Any
+
+HELD, FREE = 'maintenance', 'available'
+#: Statuses in which Cinder's manager asks the driver to migrate a volume: as
+#: it was, locked by whoever asked, or because its type is changed.
+MIGRATED = (FREE, 'maintenance', 'retyping')
+
+
+def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
+    """Whether a move may begin, as far as other work on the volume goes.
+
+    :param by_cinder: whether Cinder's own migration or retype has it
+    """
+    if asked_by is state.Asked.ATTACH:
+        return not by_cinder
+    if row.attach_status == 'attached':
+        return False
+    if asked_by is state.Asked.MIGRATION:
+        return bool(row.migration_status == 'migrating'
+                    and row.status in MIGRATED)
+    return not by_cinder and bool(row.status == FREE)
+
+
+def why_it_stays(row: Row, asked_by: state.Asked, by_cinder: bool) -> str:
+    """Why a volume that nobody has attached can't be moved; '' if it can."""
+    if row.group_id:
+        return 'it belongs to a group, whose volumes stay together.'
+    if may_move(row, asked_by, by_cinder):
+        return ''
+    if by_cinder and asked_by is not state.Asked.MIGRATION:
+        return 'Cinder is migrating it.'
+    return 'its status is "%s".' % row.status
+
+
+def hold(row: Row, shadow: Row, asked_by: state.Asked) -> None:
+    """What the beginning of a move changes on its volume.
+
+    ``migrating`` stays: Cinder's manager takes it away once it has recorded
+    the new home, too. Until then no other move may begin.
+    """
+    if asked_by is not state.Asked.MIGRATION:
+        row.migration_status = None
+    if asked_by is not state.Asked.ATTACH and row.status == FREE:
+        shadow.previous_status, row.status = FREE, HELD
+
+
+def has_lost_hold(row: Row, shadow: Row) -> bool:
+    """Whether someone else has taken a volume that a move holds.
+
+    As an administrator can, who resets its status or deletes it by force.
+    """
+    return bool(shadow.previous_status) and row.status != HELD
+
+
+def give_back(row: Row | None, shadow: Row) -> None:
+    """A move that has come to its commit, or failed, holds nothing."""
+    if shadow.previous_status and row is not None and row.status == HELD:
+        row.status = shadow.previous_status
+    shadow.previous_status = None
+
+
+def visible_id(row: Row) -> str | None:
+    """The volume that Cinder's own migration copies into another row.
+
+    None if the row is not that of such a copy.
+    """
+    kind, _colon, volume_id = (row.migration_status or '').partition(':')
+    return volume_id if kind == 'target' else None
+
+
+def handle_id(row: Row) -> str:
+    """Whose handle is above a volume's LV.
+
+    That of the volume that it is to be, if Cinder copies another one into
+    it: who opens it during the copy, as Nova does with what is attached, has
+    the right path afterwards.
+    """
+    return visible_id(row) or str(row.id)

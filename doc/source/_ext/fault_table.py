@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fault matrix as reStructuredText, from what ``make faults`` kept."""
+
+import collections
+from collections.abc import Iterable
+from typing import Any
+
+#: Operation, fault; cells, run, hold, seconds.
+Row = tuple[str, str, int, int, int, int]
+
+
+def _verdict(cells: int, run: int, hold: int) -> str:
+    words = []
+    if run > hold:
+        words.append('%d **fail**' % (run - hold))
+    if cells > run:
+        words.append('%d not run' % (cells - run))
+    return ', '.join(words) or ('holds' if cells == 1 else 'all hold')
+
+
+def _of_run(run: dict[str, Any]) -> str:
+    return ('Commit ``%s``, nodes with Linux %s, %s, begun %s UTC, %d '
+            'minutes.' % (run['commit'], run['kernel'],
+                          'one lab' if run['labs'] == 1 else
+                          '%d labs side by side' % run['labs'],
+                          run['began'], round(run['seconds'] / 60)))
+
+
+def rst(summary: dict[str, Any]) -> list[str]:
+    """What was run, when and where; then a row for operation and fault.
+
+    :param summary: as ``lab.faults.results.Results.summary`` makes it
+    """
+    rows: list[Row] = summary['rows']
+    totals = [sum(row[column] for row in rows) for column in (2, 3, 4)]
+    lines = ['%d cells; %d run, %d hold.' % tuple(totals), '']
+    for run in summary['runs']:
+        lines += [_of_run(run), '']
+    lines += ['.. list-table::', '   :header-rows: 1',
+              '   :widths: 20 45 8 15 12', '']
+    lines += _row('Operation', 'Fault', 'Cells', 'Verdict', 'Seconds a cell')
+    for operation, faults in _by_operation(rows).items():
+        for _operation, fault, cells, run, hold, seconds in faults:
+            lines += _row(operation, fault, str(cells),
+                          _verdict(cells, run, hold),
+                          '%.0f' % (seconds / run) if run else '')
+    return [*lines, '']
+
+
+def _by_operation(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    by_operation: dict[str, list[Row]] = collections.OrderedDict()
+    for row in rows:
+        by_operation.setdefault(row[0], []).append(row)
+    return by_operation
+
+
+def _row(*cells: str) -> list[str]:
+    return ['   %s - %s' % ('*' if not index else ' ', cell)
+            for index, cell in enumerate(cells)]

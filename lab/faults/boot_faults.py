@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node boots, and nothing has activated its logical volumes."""
+
+import contextlib
+
+from lab.core import process
+from lab.faults.scenario import fault
+from lab.faults.scenario import must
+
+#: The group of the stock backend, which has no thin pool.
+_THICK = 'stock-volumes'
+_BOOT = '''
+echo 'activation { auto_activation_volume_list = [] }' >>/etc/lvm/lvmlocal.conf
+vgchange -q -an %s
+'''
+
+
+def _active(node, group):
+    """The volumes' LVs of a group that have a device."""
+    return node.run(
+        'lvs --noheadings -o lv_name -S "lv_active=active && '
+        '(lv_name=~^volume- || lv_name=~^localclone-)" ' + group
+    ).stdout.split()
+
+
+def _boot_inactive(scenario, node, group='cinder-volumes'):
+    """As if LVM were configured to activate nothing at boot."""
+    node.power_on()
+    node.run(_BOOT % group)
+    must(not _active(node, group), 'active: %s' % _active(node, group))
+    node.service('start')
+    node.wait_service()
+
+
+@fault('nothing is activated at boot')
+def in_a_move(scenario):
+    scenario.start_slow()
+    both = scenario.source, scenario.destination
+    for node in both:
+        scenario.cut(node)
+    for node in both:
+        _boot_inactive(scenario, node)
+    scenario.readable_again()
+    scenario.go_on()
+
+
+@fault('nothing is activated at boot, at rest')
+def at_rest(scenario):
+    disk, node = scenario.disk, scenario.source
+    disk.attach(node)
+    disk.start(node)
+    disk.check_running()
+    scenario.cut(node)
+    _boot_inactive(scenario, node)
+    scenario.lost_power.clear()  # the operation begins now
+    process.wait_for('the handle', lambda: disk.has_path(node), 60, every=1)
+    disk.verify(node)
+    disk.detach(node)
+    scenario.start()
+
+
+@fault('LVs are skipped at boot (lvchange -ky)')
+def skipped(scenario):
+    """Each LV says so itself. The handle is there before any service runs."""
+    scenario.start_slow()
+    both = scenario.source, scenario.destination
+    for node in both:
+        node.run('lvs --noheadings -o vg_name,lv_name --separator / '
+                 'cinder-volumes | grep -E "/(volume|localclone)-" | '
+                 'xargs lvchange -q -ky && sync /dev/vda')
+        scenario.cut(node)
+    for node in both:
+        node.power_on()
+        must(not _active(node, 'cinder-volumes'), 'LVs are active')
+    scenario.source.service('start')
+    scenario.source.wait_service()
+    node = scenario.destination
+    process.wait_for('the restore', lambda: not node.operator(
+        'restore').returncode and scenario.disk.has_path(node), 60)
+    node.service('start')
+    node.wait_service()
+    scenario.go_on()
+
+
+# -- thick LVs
+
+
+@contextlib.contextmanager
+def _thick(scenario):
+    """Both backends have thick volumes in another group."""
+    lab = scenario.environment.lab
+    options = lab.settings['options']
+    lab.settings['options'] = dict(
+        options, volume_group=_THICK, lvm_type='default')
+    try:
+        _restart(scenario)
+        yield
+    finally:
+        lab.settings['options'] = options
+        scenario.environment.heal()
+        _restart(scenario)
+
+
+def _restart(scenario):
+    lab = scenario.environment.lab
+    for node in lab.nodes.values():
+        lab.write_service_config(node)
+        scenario.restart(node)
+    lab.wait_for_services()
+
+
+@fault('nothing is activated at boot, thick')
+def thick(scenario):
+    """In a move, and before the delete of a volume that is to be cleared."""
+    with _thick(scenario):
+        disk, node = scenario.fresh(scenario.source), scenario.destination
+        move = scenario.another(disk)
+        move.start_slow()
+        both = scenario.source, node
+        for each in both:
+            move.cut(each)
+        for each in both:
+            _boot_inactive(move, each, _THICK)
+        move.readable_again()
+        move.go_on()
+        move.operation.settle(move.lost_power)
+        disk.detach(node)
+        disk.verify(node)
+        node.power_cut()
+        _boot_inactive(move, node, _THICK)
+        disk.remove()
+        for each in both:
+            left = each.run('lvs --noheadings -o lv_name %s; ls -d /dev/%s/* '
+                            '2>/dev/null' % (_THICK, _THICK),
+                            check=False).stdout.strip()
+            must(not left, '%s has: %s' % (each.name, left))

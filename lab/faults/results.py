@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the cells: kept in a file, shown, summed up."""
+
+import collections
+import json
+import os
+import pathlib
+import subprocess
+import threading
+import time
+
+from lab.faults import cells
+from lab.faults import plan
+from lab.faults import whole_operation
+
+
+def commit_of(repo):
+    """The commit of a working tree; with a "+" if files differ from it."""
+    def git(*words):
+        return subprocess.run(
+            ['git', '-C', str(repo), *words], text=True, timeout=60,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip()
+    try:
+        return git('rev-parse', '--short=12', 'HEAD') + (
+            '+' if git('status', '--porcelain', '-uno') else '')
+    except OSError:
+        return ''
+
+
+class Results:
+    """Steps, verdicts, and the runs that they are from.
+
+    :param path: of the file; what it says already is not run again
+    """
+
+    def __init__(self, path=None):
+        self.path = pathlib.Path(path) if path else None
+        self.runs = []
+        self.steps = {}
+        self.verdicts = {}
+        self._lock = threading.Lock()
+        self._began = None
+        if self.path and self.path.exists():
+            kept = json.loads(self.path.read_text())
+            self.runs, self.steps = kept['runs'], kept['steps']
+            for each in kept['cells']:
+                cell = cells.Cell(*each.pop('cell'))
+                self.verdicts[cell] = cells.Verdict(cell, **each)
+
+    def begin(self, **facts):
+        """What follows is of one more run.
+
+        :param facts: commit, kernel, labs
+        """
+        self._began = time.monotonic()
+        self.runs.append(dict(facts, seconds=0, began=time.strftime(
+            '%Y-%m-%d %H:%M', time.gmtime())))
+
+    def holds(self, cell):
+        """Whether a cell is known to hold."""
+        return cell in self.verdicts and self.verdicts[cell].ok
+
+    def add_steps(self, name, steps):
+        """Keep the steps of an operation."""
+        with self._lock:
+            self.steps[name] = steps
+            self._save()
+
+    def add(self, verdicts):
+        """Keep verdicts of this run."""
+        with self._lock:
+            for verdict in verdicts:
+                verdict.run = len(self.runs) - 1
+                self.verdicts[verdict.cell] = verdict
+            self._save()
+
+    def _save(self):
+        self.runs[-1]['seconds'] = round(time.monotonic() - self._began)
+        if self.path:
+            fresh = self.path.with_suffix('.new')
+            fresh.write_text(json.dumps({
+                'runs': self.runs, 'steps': self.steps, 'cells': [
+                    {'cell': [v.cell.operation, v.cell.step, v.cell.fault],
+                     'ok': v.ok, 'reason': v.reason, 'log': v.log,
+                     'seconds': round(v.seconds, 1), 'run': v.run}
+                    for v in self.verdicts.values()]}, indent=1))
+            os.replace(fresh, self.path)
+
+    # -- showing
+
+    @property
+    def failed(self):
+        """The verdicts of the cells that do not hold."""
+        return [v for v in self.verdicts.values() if not v.ok]
+
+    def summary(self):
+        """All of it in short: the documentation is made from this.
+
+        A row is operation, fault, how many cells there are, have run and
+        hold, and the seconds that they took.
+        """
+        rows = collections.OrderedDict()
+        for cell in plan.all_cells(self.steps):
+            row = rows.setdefault((cell.operation, cell.fault), [0, 0, 0, 0])
+            row[0] += 1
+            verdict = self.verdicts.get(cell)
+            if verdict:
+                row[1] += 1
+                row[2] += verdict.ok
+                row[3] += verdict.seconds
+        used = {verdict.run for verdict in self.verdicts.values()}
+        return {'runs': [run for number, run in enumerate(self.runs)
+                         if number in used],
+                'rows': [[*names, *counts[:3], round(counts[3])]
+                         for names, counts in rows.items()]}
+
+    def write_summary(self, path):
+        """The summary as JSON, a line for a row."""
+        summed_up = self.summary()
+        pathlib.Path(path).write_text('{"runs": %s,\n"rows": [\n%s\n]}\n' % (
+            json.dumps(summed_up['runs']),
+            ',\n'.join(map(json.dumps, summed_up['rows']))))
+
+    def _word(self, cell):
+        verdict = self.verdicts.get(cell)
+        return '.' if verdict is None else 'ok' if verdict.ok else 'FAIL'
+
+    def table(self):
+        """The matrix: a row for each step, a column for each fault."""
+        lines, every = [], plan.all_cells(self.steps)
+        for name, taken in plan.sections(self.steps).items():
+            lines += ['', '%-42s %s' % (name, ' '.join(
+                '%-11s' % fault.replace('destination', 'dest.')
+                for fault in cells.faults_of(name)))]
+            for number, step in enumerate(taken):
+                lines.append('%3d %-38s %s' % (number, step, ' '.join(
+                    '%-11s' % self._word(cell) if cell in every else ' ' * 11
+                    for cell in (cells.Cell(name, step, fault)
+                                 for fault in cells.faults_of(name)))))
+        lines += ['', 'across the whole']
+        for name, operation in whole_operation.names():
+            lines.append('    %-62s %s' % (
+                '%s, %s' % (operation, name),
+                self._word(cells.Cell(
+                    operation, whole_operation.WHOLE, name))))
+        for verdict in self.failed:
+            lines += ['', 'FAIL %s' % verdict.cell, '    ' + verdict.reason]
+            lines += ['    | ' + line for line in verdict.log]
+        count = sum(cell in self.verdicts for cell in every)
+        lines += ['', '%d cells: %d hold, %d fail; %d not run' % (
+            count, sum(map(self.holds, every)), len(self.failed),
+            len(every) - count)]
+        return '\n'.join(lines)

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node is emptied: what departs, where to, and what holds it back."""
+
+import contextlib
+import io
+import json
+import types
+from unittest import mock
+
+import ddt
+import fixtures
+import testtools
+
+from cinder_localclone.cmd import drain
+from cinder_localclone.cmd import main
+from cinder_localclone import draining
+from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
+from cinder_localclone import migration
+from cinder_localclone import opts
+from cinder_localclone.state import Asked
+from tests.unit import test_move
+from tests.unit import test_remains
+from tests.unit import world as worlds
+from tests.unit.world import unattended
+
+A, B, C = test_remains.A, test_remains.B, test_remains.C
+GIB = 1 << 30
+
+
+class Rows(unattended.Rows):
+    """The database with services and snapshots."""
+
+    def service(self, host):
+        return self.world.services.get(host)
+
+    def snapshots_on(self, host):
+        return self.world.snapshots if host == A else {}
+
+    def moves(self):
+        return list(self._all())
+
+
+class Base(test_move.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MonkeyPatch(
+            'tests.unit.world.records.SimRecords', Rows))
+        self.world = unattended.World(hosts=(A, B, C))
+        self.world.snapshots = {}
+        self.world.services = {
+            host: types.SimpleNamespace(up=True, disabled=host == A,
+                                        zone='nova') for host in (A, B, C)}
+        self.backend = mock.MagicMock()
+        self.backend.name = 'l'
+        self.backend.conf = types.SimpleNamespace(**{
+            each.dest: each.default for each in opts.localclone_opts})
+        self.backend.records = Rows(self.world.nodes[A])
+        self.backend.nodes.side_effect = lambda: {
+            host: found.up for host, found in self.world.services.items()}
+        self.backend.ask.side_effect = self.ask
+        self.useFixture(fixtures.MockPatchObject(
+            main.LocalClone, 'backend', return_value=self.backend))
+        self.useFixture(fixtures.MockPatchObject(
+            drain.time, 'sleep', self.sleep))
+        #: What departed, in its order; the most that was copied at once.
+        self.departed = []
+        self.most = 0
+        self.slept = 0
+
+    def sleep(self, _seconds):
+        self.slept += 1
+        assert self.slept < 100, 'it waits for ever'
+        self.world.reconcile()
+        for node in self.world.nodes.values():
+            node.hydrate()
+
+    def ask(self, host, method, *arguments):
+        node = self.world.nodes[host]
+        try:
+            if method == 'describe':
+                return node.node.peers.describe(None, host), ''
+            if method == 'depart':
+                volume_id, peer = arguments
+                migration.depart(node.node, None, volume_id, peer,
+                                 Asked.DRAIN)
+                self.departed.append((volume_id, peer))
+            self.most = max(self.most, sum(
+                not move.is_over for move in self.backend.records.moves()))
+        except exceptions.LocalCloneError as exc:
+            return None, str(exc)
+        return None, ''
+
+    def volumes(self, count=1, host=A, **values):
+        made = []
+        for _each in range(count):
+            volume = self.world.create_volume(host)
+            volume.availability_zone = 'nova'
+            volume.__dict__.update(values)
+            made.append(volume)
+        return made if count > 1 else made[0]
+
+    def drain(self, *words, code=0, json_=True):
+        with contextlib.redirect_stdout(io.StringIO()) as out, \
+                contextlib.redirect_stderr(io.StringIO()) as err:
+            found = main.main([*(['--json'] if json_ else []), 'drain', A,
+                               *words])
+        self.assertEqual(code, found, out.getvalue() + err.getvalue())
+        self.said = err.getvalue()
+        return [(row['Volume'], row['What'], row['Why'])
+                for row in json.loads(out.getvalue() or '[]')]
+
+
+@ddt.ddt
+class DrainTest(Base):
+
+    def test_all_depart(self):
+        volumes = self.volumes(5)
+        self.assertEqual([], self.drain())
+        self.assertEqual({volume.id for volume in volumes},
+                         {volume_id for volume_id, _peer in self.departed})
+        self.assertEqual(({}, {}), (
+            self.world.nodes[A].lvs, self.world.shadows))
+        self.assertEqual(2, self.most)
+        for volume in volumes:
+            self.assertEqual('available', volume.status)
+        self.assertIn('departs to', self.said)
+        self.assertIn('done', self.said)
+
+    def test_in_words(self):
+        self.drain(json_=False)
+        self.assertIn('Nothing holds the node back', self.said)
+
+    def test_many_at_once(self):
+        self.volumes(5)
+        self.drain('--at-once', '4')
+        self.assertEqual(4, self.most)
+
+    def test_to_the_node_with_most_room(self):
+        self.world.nodes[B].free = 5 * GIB
+        self.world.nodes[C].free = 7 * GIB
+        self.volumes(3)
+        self.drain('--at-once', '3')
+        # What is on its way counts.
+        self.assertEqual([C, C, B], [peer for _id, peer in self.departed])
+
+    def test_to_one(self):
+        self.volumes(2, availability_zone='elsewhere')
+        self.drain('--to', B)
+        self.assertEqual([B, B], [peer for _id, peer in self.departed])
+
+    def test_not_to_another_zone(self):
+        volume = self.volumes(availability_zone='elsewhere')
+        (volume_id, what, why), = self.drain(code=1)
+        self.assertEqual((volume.id, 'failed'), (volume_id, what))
+        self.assertIn('--to', why)
+        self.assertEqual([], self.departed)
+
+    def test_not_to_what_can_not(self):
+        self.world.services[B].disabled = True
+        self.world.nodes[C].problems = ['no dm-clone']
+        self.volumes()
+        (_id, what, _why), = self.drain(code=1)
+        self.assertEqual(('failed', []), (what, self.departed))
+        self.world.nodes[C].problems = []
+        self.world.services[C].up = False
+        self.drain(code=1)
+        self.drain('--to', B, code=1)
+        self.assertIn('it is disabled', self.said)
+
+    def test_room_that_a_copy_makes_is_waited_for(self):
+        """What is being copied counts until it is complete."""
+        self.world.services[C].disabled = True
+        self.world.nodes[B].free = int(2.5 * GIB)
+        self.volumes(3)
+        self.drain('--at-once', '5')
+        self.assertEqual(2, self.most)
+
+    def test_one_that_fails_stops_no_other(self):
+        volumes = self.volumes(3)
+        self.world.nodes[A].opened.add('localclone-' + volumes[1].id)
+        (volume_id, what, why), = self.drain(code=1)
+        self.assertEqual((volumes[1].id, 'failed'), (volume_id, what))
+        self.assertIn('still open', why)
+        self.assertEqual(2, len(self.departed))
+        self.world.nodes[A].opened.clear()
+        self.assertEqual([], self.drain())
+
+    def test_nothing_departs_twice(self):
+        """Run again, it goes on where it was."""
+        volume = self.volumes()
+        migration.depart(self.world.nodes[A].node, None, volume.id, B,
+                         Asked.DRAIN)
+        self.assertEqual([], self.drain())
+        self.assertEqual([], self.departed)
+        self.assertEqual({}, self.world.nodes[A].lvs)
+
+    def test_what_a_killed_service_has_begun(self):
+        volume = self.volumes()
+        self.backend.records.begin(
+            volume, B + '#p', unattended.state.Event.MOVE_BEGUN,
+            worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i',
+            asked_by=Asked.DRAIN)
+        self.assertEqual([], self.drain())
+
+    def test_no_time(self):
+        volumes = self.volumes(2)
+        self.assertEqual(
+            {(volume.id, 'not departed') for volume in volumes},
+            {row[:2] for row in self.drain('--seconds', '0', code=1)})
+        self.assertEqual([], self.departed)
+
+    def test_copies_under_way(self):
+        volume = self.volumes()
+        migration.depart(self.world.nodes[A].node, None, volume.id, B,
+                         Asked.DRAIN)
+        (volume_id, what, why), = self.drain('--seconds', '0', code=1)
+        self.assertEqual((volume.id, 'copied from it'), (volume_id, what))
+        self.assertIn('to %s (migrating)' % B, why)
+
+    def holds(self, what, words, **values):
+        volume = self.volumes(**values)
+        (volume_id, found, why), = self.drain(code=1)
+        self.assertEqual((volume.id, what), (volume_id, found))
+        self.assertIn(words, why)
+        self.assertEqual([], self.departed)
+
+    def test_attached(self):
+        self.holds('attached', 'instance vm on a', volume_attachment=[
+            types.SimpleNamespace(instance_uuid='vm', connector={
+                'host': 'a'})], status='in-use')
+
+    @ddt.data(
+        ('grouped', 'group', dict(group_id='g')),
+        ('not available', '"error"', dict(status='error')),
+        ('not available', 'Cinder is migrating it',
+         dict(migration_status='migrating')))
+    @ddt.unpack
+    def test_what_stays(self, what, words, values):
+        self.holds(what, words, **values)
+
+    def test_snapshots(self):
+        self.world.snapshots = {'snap': 'gone-on'}
+        (volume_id, what, why), = self.drain(code=1)
+        self.assertEqual(('gone-on', 'snapshot'), (volume_id, what))
+        self.assertIn('snap ', why)
+
+    def test_what_arrives_departs_then(self):
+        volume = self.volumes(host=B)
+        migration.depart(self.world.nodes[B].node, None, volume.id, A,
+                         Asked.DRAIN)
+        (_id, what, _why), = self.drain('--seconds', '0', code=1)
+        self.assertEqual('copied to it', what)
+        self.assertEqual([], self.drain('--to', C))
+        self.assertEqual(C, self.world.home(volume).host)
+
+    def test_live_migrations_are_not_waited_for(self):
+        """Nor do they keep others from being copied."""
+        volumes = self.volumes(3)
+        for volume in volumes[:2]:
+            handle = 'localclone-' + volume.id
+            self.world.nodes[A].opened.add(handle)
+            self.world.nodes[A].move(volume, B, live=True)
+            volume.volume_attachment = [
+                test_remains.attachment('a'), test_remains.attachment('b')]
+        held = self.drain(code=1)
+        self.assertEqual({(volume.id, 'live migration')
+                          for volume in volumes[:2]},
+                         {row[:2] for row in held})
+        self.assertEqual([volumes[2].id],
+                         [volume_id for volume_id, _peer in self.departed])
+
+    def test_what_is_about_to_come(self):
+        volume = self.volumes(host=B)
+        self.backend.records.begin(
+            volume, A + '#p', unattended.state.Event.MOVE_BEGUN,
+            worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i')
+        found, = draining.holders(self.backend.records, A)
+        self.assertEqual('about to come', found.what)
+
+    def test_dry_run(self):
+        going, staying = self.volumes(2)
+        staying.group_id = 'g'
+        self.world.nodes[C].free = 200 * GIB
+        self.assertEqual(
+            [(going.id, 'departs', 'to %s.' % C)],
+            self.drain('--dry-run', code=1)[:1])
+        staying.group_id = None
+        self.drain('--dry-run')
+        self.assertEqual([], self.departed)
+
+    def test_dry_run_without_room(self):
+        self.volumes(availability_zone='elsewhere')
+        (_id, what, _why), = self.drain('--dry-run', code=1)
+        self.assertEqual('failed', what)
+
+    @ddt.data(
+        (dict(disabled=False), (), 'is not disabled'),
+        (dict(up=False), (), 'is down'),
+        (dict(), ('--to', A), 'is drained'),
+        (dict(), ('--to', 'z@l'), 'is no node'))
+    @ddt.unpack
+    def test_refused(self, values, words, text):
+        self.world.services[A].__dict__.update(values)
+        self.volumes()
+        self.drain(*words, code=1)
+        self.assertIn(text, self.said)
+        self.assertEqual([], self.departed)
+
+
+class ChoiceTest(testtools.TestCase):
+
+    def test_room_counts_what_is_on_its_way(self):
+        def room(gib):
+            return reports.FreeSpace(gib * GIB, GIB, False)
+        targets = {host: draining.Target(host, room(gib), 'nova')
+                   for host, gib in ((B, 9), (C, 8))}
+
+        def choose(size, **more):
+            return draining.choose(
+                types.SimpleNamespace(size=size, availability_zone='nova'),
+                worlds.GEOMETRY, targets, more.get('to'),
+                more.get('arriving', {}))
+        self.assertEqual(B, choose(1))
+        self.assertEqual(C, choose(1, arriving={B: 2 * GIB}))
+        self.assertEqual(B, choose(7, arriving={B: GIB, C: 2 * GIB}))
+        self.assertEqual('', choose(9, to=C))
+        self.assertEqual('', choose(10))

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Extending at the home, whoever was asked and whatever the volume does."""
+
+import types
+
+import ddt
+import testtools
+
+from cinder_localclone import exceptions
+from cinder_localclone import extending
+from cinder_localclone import handlers
+from cinder_localclone import names
+from cinder_localclone.state import Event
+from cinder_localclone.state import Phase
+from tests.unit import world as worlds
+
+A, B = 'a@l', 'b@l'
+GIB = 1 << 30
+
+
+@ddt.ddt
+class ExtendingTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.world = worlds.World()
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
+        self.volume = self.world.create_volume(A)
+        self.data = ['%s%d' % (self.volume.id[:4], n) for n in range(4)]
+
+    def extend(self, node=None, gib=2):
+        """What the driver does, and Cinder then."""
+        node = node or self.world.home(self.volume)
+        home = extending.extend(node.reconciler, self.volume.id, gib)
+        if home != node.host:
+            node.node.peers.extend(None, home, self.volume.id, gib)
+        self.volume.size = gib
+
+    def content(self, regions=8):
+        home = self.world.home(self.volume)
+        return [home.read(self.volume.id, region)
+                for region in range(regions)]
+
+    def handle(self, node):
+        return node.devices.get(names.handle(self.volume.id))
+
+    def phase(self):
+        return [move.phase for move in self.world.shadows.values()]
+
+    def test_at_rest(self):
+        self.extend()
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+        self.world.settle()
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+
+    def test_after_a_power_cut(self):
+        self.extend()
+        self.a.stop(power=True)
+        self.world.settle()
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+
+    def test_moved_since_the_row_was_read(self):
+        """Cinder asks the node that was the home when it was called."""
+        self.a.move(self.volume, B)
+        self.extend(self.a)
+        self.assertEqual(8, len(self.b.lvs[self.volume.name]))
+        self.assertEqual(4, len(self.a.lvs['volume-' + self.volume.id]))
+
+    def test_while_it_is_copied(self):
+        self.a.move(self.volume, B)
+        self.extend()
+        self.assertIn(Phase.MIGRATING, self.phase())
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+        self.b.write(self.volume.id, 6, 'new')
+        expected = self.data + ['zero', 'zero', 'new', 'zero']
+        self.b.hydrate()
+        self.assertEqual(expected, self.content())
+        self.world.settle()
+        self.assertEqual([], self.phase())
+        self.assertEqual({'below': self.volume.name, 'regions': 8},
+                         self.handle(self.b))
+        self.assertEqual(expected, self.content())
+
+    def test_while_it_is_copied_and_then_a_power_cut(self):
+        """The clone comes back with the length that it had."""
+        self.a.move(self.volume, B)
+        self.extend()
+        self.b.write(self.volume.id, 6, 'new')
+        self.b.stop(power=True)
+        self.world.recover()
+        self.assertEqual(
+            self.data + ['zero', 'zero', 'new', 'zero'], self.content())
+        self.world.settle()
+        self.assertEqual(8, len(self.b.lvs[self.volume.name]))
+
+    def test_while_the_source_is_away(self):
+        """After a reboot there is no clone; the handle follows with it."""
+        self.a.move(self.volume, B)
+        self.b.stop(power=True)
+        self.a.dead = self.a.gone = True
+        self.b.dead = False
+        self.extend()
+        self.assertIsNone(self.handle(self.b))
+        self.a.gone = False
+        self.world.recover()
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+
+    def test_while_the_copy_ends(self):
+        self.a.move(self.volume, B)
+        self.world.reconcile()
+        self.b.hydrate(flushed=True)
+        move, = self.world.shadows.values()
+        self.b.node.records.advance(move, Event.HYDRATED)
+        self.extend()
+        self.assertEqual([Phase.RELEASING], self.phase())
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+
+    def test_not_between_two_nodes(self):
+        """During a live migration both have the handle."""
+        self.volume.status = 'in-use'
+        self.a.move(self.volume, B, live=True)
+        error = self.assertRaises(exceptions.VolumeIsMoving, self.extend)
+        self.assertIn('extended while', str(error))
+        self.assertEqual({4}, {len(self.a.lvs['volume-' + self.volume.id]),
+                               len(self.b.lvs[self.volume.name])})
+
+    def test_move_that_was_never_committed_is_given_up(self):
+        self.b.gone = self.b.dead = True
+        self.assertRaises(exceptions.PeerUnreachable, self.a.move,
+                          self.volume, B)
+        self.extend()
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+
+    def test_then_it_moves(self):
+        self.extend()
+        self.a.move(self.volume, B)
+        self.world.settle()
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+
+    def test_source_that_goes_keeps_its_size(self):
+        """A source that is exported never changes."""
+        self.a.move(self.volume, B)
+        self.extend()
+        self.a.stop(power=True)
+        self.world.recover()
+        self.assertEqual({'below': 'volume-' + self.volume.id},
+                         self.handle(self.a))
+
+    def test_thick_without_room(self):
+        stack = self.a.sim_stack
+        lvs = stack.lvs
+
+        def thick():
+            return {name: types.SimpleNamespace(
+                name=name, size=lv.size, number=lv.number, thin=False)
+                for name, lv in lvs().items()}
+        self.a.node.stack._inner.lvs = thick
+        self.a.free = GIB - 1
+        error = self.assertRaises(exceptions.NoSpaceToExtend, self.extend)
+        self.assertIn('1024 MiB', str(error))
+        self.assertEqual(4, len(self.a.lvs[self.volume.name]))
+        self.a.free = GIB
+        self.extend()
+
+    def test_lv_that_is_gone(self):
+        self.a.devices.clear()
+        del self.a.lvs[self.volume.name]
+        self.assertRaises(exceptions.MissingData, self.extend)
+
+    def test_row_that_is_gone(self):
+        del self.world.volumes[self.volume.id]
+        self.assertRaises(exceptions.StaleMove, extending.extend,
+                          self.a.reconciler, self.volume.id, 2)
+
+    def test_locks(self):
+        """One at a time for a volume, and for the room."""
+        for name in (self.volume.id, 'free-space'):
+            with self.a.lock(name):
+                self.assertRaises(exceptions.Busy, self.extend)
+        self.assertEqual(4, len(self.a.lvs[self.volume.name]))
+
+    def test_one_hop_only(self):
+        """A peer that is not the home either says so."""
+        service = types.SimpleNamespace(reconciler=self.b.reconciler,
+                                        node=self.b.node)
+        self.assertRaises(
+            exceptions.StaleMove, handlers.Handlers(service).extend, None,
+            self.volume.id, 2)
+
+    def test_repeated(self):
+        """As an operator does after an error."""
+        self.extend()
+        self.volume.size = 1
+        self.extend()
+        self.extend(gib=3)
+        self.assertEqual(self.data + ['zero'] * 8, self.content(12))
+
+    @ddt.data('kill', 'cut', 'cut both')
+    def test_stopped_at_every_moment(self, fault):
+        """The size is the old or the new one; the data are there."""
+        moment = 0
+        while True:
+            moment += 1
+            world = self.world = worlds.World((), (fault,))
+            self.a, self.b = world.nodes[A], world.nodes[B]
+            volume = self.volume = world.create_volume(A)
+            world.stop_at = (world.moment + moment,)
+            self.data = ['%s%d' % (volume.id[:4], n) for n in range(4)]
+            try:
+                self.a.move(volume, B)
+                self.b.write(volume.id, 1, 'mine')
+                self.extend()
+                self.b.write(volume.id, 7, 'new')
+            except (worlds.Stopped, exceptions.LocalCloneError):
+                self.assertLessEqual(world.stop_at[0], world.moment)
+            world.settle()
+            found = self.content(4 * volume.size)
+            for region, value in enumerate(found):
+                self.assertIn(value, [*self.data[region:region + 1], 'mine',
+                                      'new', 'zero'])
+            self.assertIn(found[1], (self.data[1], 'mine'))
+            if volume.size == 2 and world.moment < world.stop_at[0]:
+                self.assertEqual('new', found[7])
+                break
+            # Extending it anew is always possible.
+            self.extend(gib=3)
+            self.assertEqual(found[:4], self.content(4))
+            self.assertEqual(12, len(self.content(12)))

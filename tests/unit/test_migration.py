@@ -1,0 +1,523 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cinder's migration and retype: to a node of this backend, and into it.
+
+On Cinder's own schema, in its SQLite fixture, with the real records.
+"""
+
+import contextlib
+import dataclasses
+from unittest import mock
+
+from cinder import objects
+from cinder.tests.unit import fake_constants as fake
+from cinder.tests.unit import utils
+import ddt
+
+from cinder_localclone import deletion
+from cinder_localclone.dm import tables
+from cinder_localclone import exceptions
+from cinder_localclone import handlers
+from cinder_localclone.lvm import reports
+from cinder_localclone import messages
+from cinder_localclone import migration_records
+from cinder_localclone import names
+from cinder_localclone import rows
+from cinder_localclone.state import Asked
+from cinder_localclone.state import Event
+from cinder_localclone import survey
+from tests.unit import test_cinder_migration as cinders
+
+A, B, STOCK = cinders.A, cinders.B, cinders.STOCK
+COLD, LIVE = Event.MOVE_BEGUN, Event.LIVE_MOVE_BEGUN
+TO_B = {'host': B + '#p', 'capabilities': {
+    'location_info': 'LocalCloneDriver:%s:g' % B}}
+GIB = 1 << 30
+ROOM = {'volumes': 9 * GIB, 'metadata': GIB, 'shared': False}
+
+
+class Base(cinders.Base):
+
+    def told(self, driver, call, error, key):
+        """A call that fails, and what the owner is told."""
+        with mock.patch.object(messages, 'api') as api:
+            raised = self.assertRaises(error, call, driver)
+        found = api.API().create.call_args
+        self.assertEqual(messages.DETAILS[key], found.kwargs['detail'])
+        self.assertEqual(messages.MOVE, found.args[1])
+        self.assertEqual(self.row.id, found.kwargs['resource_uuid'])
+        return str(raised)
+
+    def attach(self, host='a'):
+        objects.VolumeAttachment(
+            self.context, volume_id=self.row.id,
+            instance_uuid=fake.INSTANCE_ID, attach_status='attached',
+            connector={'host': host}).create()
+        self.cinder_begins('in-use', 'migrating')
+
+
+@ddt.ddt
+class WithinTest(Base):
+    """To another node of this backend: a move without an attach."""
+
+    def setUp(self):
+        super().setUp()
+        self.cinder_begins('available', 'migrating')
+        self.home = self.driver(A)
+        self.peers = self.home.service.node.peers
+        self.peers.describe.return_value = {
+            'host': B + '#p', 'initiator': 'i', 'problems': [],
+            'room': ROOM}
+        stack = self.home.service.stack
+        stack.devices.return_value = {}
+        node = self.home.service.node
+        node.exports.serving.return_value = (False, False)
+        node.exports.source_location.side_effect = (
+            lambda shadow: 'portal,1 iqn:%s 0' % shadow)
+
+    def migrate(self, driver=None):
+        return (driver or self.home).migrate_volume(
+            self.context, self.volume(), TO_B)
+
+    def test_moved(self):
+        def prepared(_context, host, shadow_id, _nonce):
+            self.assertEqual('maintenance', self.volume().status)
+            self.assertEqual((B, self.records.move_of(
+                self.row.id).shadow_id), (host, shadow_id))
+        self.peers.prepare.side_effect = prepared
+        self.assertEqual((True, {'host': B + '#p'}), self.migrate())
+        volume = self.volume()
+        self.assertEqual(
+            (B + '#p', 'available', 'migrating'),
+            (volume.host, volume.status, volume.migration_status))
+        self.assertTrue(self.records.move_of(self.row.id).committed)
+        self.peers.converge_soon.assert_called_once_with(
+            self.context, B, self.row.id)
+
+    def test_cinders_manager_writes_what_is_there(self):
+        """All that it saves, it saves as the commit has left it."""
+        utils.create_service(self.context, {
+            'host': B, 'binary': 'cinder-volume', 'topic': 't',
+            'availability_zone': 'zone'})
+        before = self.volume()  # as the manager has read it
+        _moved, update = self.migrate()
+        committed = self.volume()
+        before.update(dict(
+            {'host': TO_B['host'], 'cluster_name': None,
+             'migration_status': 'success', 'availability_zone': 'zone',
+             'previous_status': before.status,
+             'service_uuid': committed.service_uuid}, **update))
+        before.save()
+        after = self.volume()
+        for column in ('host', '_name_id', 'availability_zone', 'status',
+                       'service_uuid', 'cluster_name'):
+            self.assertEqual(getattr(committed, column),
+                             getattr(after, column), column)
+        self.assertEqual('success', after.migration_status)
+
+    @ddt.data(
+        ({'problems': ['no dm-clone']}, exceptions.NotReady, 'NOT_READY'),
+        ({'room': dict(ROOM, volumes=0)},
+         exceptions.NoFreeSpace, 'NO_FREE_SPACE'))
+    @ddt.unpack
+    def test_a_destination_that_can_not(self, lacks, error, key):
+        self.peers.describe.return_value.update(lacks)
+        self.told(self.home, self.migrate, error, key)
+        self.assert_here()
+
+    def test_a_failure_is_never_an_invitation_to_copy(self):
+        self.peers.prepare.side_effect = KeyError('x')
+        self.told(self.home, self.migrate, KeyError, 'NOT_MOVED')
+        self.assert_here()
+
+    def assert_here(self):
+        volume = self.volume()
+        self.assertEqual((A + '#p', 'available', 'migrating'), (
+            volume.host, volume.status, volume.migration_status))
+        self.assertIsNone(self.records.move_of(self.row.id))
+
+    def test_while_it_moves(self):
+        self.cinder_begins('available', None)
+        self.move((COLD, None))
+        self.cinder_begins('available', 'migrating')
+        there = self.driver(B)
+        text = self.told(there, lambda driver: driver.migrate_volume(
+            self.context, self.volume(), {
+                'host': A + '#p', 'capabilities': {
+                    'location_info': 'LocalCloneDriver:%s:g' % A}}),
+            exceptions.MoveUnderWay, 'MOVE_BUSY')
+        self.assertIn('try again', text)
+
+    def test_at_a_stale_home(self):
+        volume = self.volume()
+        volume.host = B + '#p'
+        volume.save()
+        self.told(self.home, self.migrate, exceptions.StaleMove, 'MOVE_BUSY')
+
+    def test_what_is_attached_follows_its_instance(self):
+        self.attach()
+        text = self.told(self.home, self.migrate,
+                         exceptions.FollowsInstance, 'FOLLOWS_INSTANCE')
+        self.assertIn('follows its instance', text)
+
+    def test_where_it_is(self):
+        text = self.told(self.home, lambda driver: driver.migrate_volume(
+            self.context, self.volume(), {
+                'host': A + '#p', 'capabilities': TO_B['capabilities']}),
+            exceptions.NotMovable, 'NOT_MOVABLE')
+        self.assertIn('it is there', text)
+
+    @ddt.data({}, {'location_info': None},
+              {'location_info': 'LVMVolumeDriver:n2:g:thin:0'},
+              {'location_info': 'LocalCloneDriver:b@other:g'})
+    def test_to_another_backend_cinder_copies(self, capabilities):
+        self.assertEqual((False, None), self.home.migrate_volume(
+            None, self.volume(), {'host': 'b@other#p',
+                                  'capabilities': capabilities}))
+
+    def test_drained(self):
+        self.cinder_begins('available', 'success')
+        handlers.Handlers(self.home.service).depart(None, self.row.id, B)
+        self.assertEqual(B + '#p', self.volume().host)
+        self.assertIsNone(self.volume().migration_status)
+
+    def test_what_cinder_migrates_is_not_drained(self):
+        error = self.assertRaises(
+            exceptions.NotMovable, handlers.Handlers(
+                self.home.service).depart, None, self.row.id, B)
+        self.assertIn('Cinder is migrating it', str(error))
+
+    @ddt.data((dict(group_id=fake.GROUP_ID), 'group'),
+              (dict(status='error'), '"error"'),
+              (dict(status='creating'), '"creating"'))
+    @ddt.unpack
+    def test_what_is_not_drained(self, values, words):
+        self.cinder_begins('available', None)
+        volume = self.volume()
+        volume.update(values)
+        volume.save()
+        error = self.assertRaises(
+            exceptions.NotMovable, handlers.Handlers(
+                self.home.service).depart, None, self.row.id, B)
+        self.assertIn(words, str(error))
+
+    def test_interrupted_before(self):
+        """What a service left that died is given up first."""
+        self.cinder_begins('available', None)
+        left = self.records.begin(
+            self.volume(), B + '#p', COLD, cinders.GEOMETRY,
+            lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
+            Asked.DRAIN)
+        handlers.Handlers(self.home.service).depart(None, self.row.id, B)
+        self.assertTrue(self.records.get_move(left.shadow_id).is_over)
+        self.assertEqual(B + '#p', self.volume().host)
+
+
+class RetypeTest(Base):
+
+    def retype(self, host):
+        return self.driver(host).retype(
+            self.context, self.volume(), None, {}, {'host': 'stale'})
+
+    def test_nothing_on_disk_changes(self):
+        self.assertEqual((True, {'host': A + '#p'}), self.retype(A))
+
+    def test_a_live_move_comes_first(self):
+        self.cinder_begins('retyping', None)
+        self.move((LIVE, None))
+        self.assertRaises(exceptions.StaleMove, self.retype, A)
+        self.assertEqual((True, {'host': B + '#p'}), self.retype(B))
+
+
+@ddt.ddt
+class IntoTest(Base):
+    """Cinder's own copy, into a row that it has made here."""
+
+    def setUp(self):
+        super().setUp()
+        self.put(host=STOCK + '#x', migration_status='migrating')
+        self.copy = utils.create_volume(
+            self.context, host=B + '#p', size=1, status='creating',
+            volume_type_id=None, migration_status='target:' + self.row.id)
+        self.there = self.driver(B)
+        self.stack = self.there.service.stack
+        self.stack.group = 'g'
+
+    def put(self, **values):
+        volume = self.volume()
+        volume.update(values)
+        volume.save()
+
+    def create(self, driver=None):
+        (driver or self.there).create_volume(
+            self.records.volume(self.copy.id))
+
+    def assert_nothing_created(self):
+        self.assertEqual([], [
+            call for call in self.stack.mock_calls
+            if call[0] in ('create_lv', 'ensure_handle_on_lv')])
+
+    def test_it_has_the_volumes_handle(self):
+        self.create()
+        self.assertEqual([
+            mock.call.create_lv(self.copy.name, GIB, self.row.id),
+            mock.call.ensure_handle_on_lv(
+                self.row.id, self.copy.name, GIB)], [
+                    call for call in self.stack.mock_calls
+                    if call[0] != 'survey'])
+        self.assertEqual(names.handle_path(self.row.id),
+                         self.there.local_path(self.copy))
+
+    def test_attached_elsewhere_nova_copies(self):
+        self.attach('n3')
+        self.create()
+
+    def test_attached_on_a_node_of_this_backend(self):
+        self.put(host=A + '#p')
+        self.attach()
+        text = self.told(self.there, self.create, exceptions.FollowsInstance,
+                         'FOLLOWS_INSTANCE')
+        self.assertIn('Migrate that', text)
+        self.assert_nothing_created()
+
+    def test_from_a_node_of_this_backend_if_asked_to(self):
+        self.put(host=A + '#p')
+        self.create()
+
+    @ddt.data((dict(migration_status=None), 'not migrating it'),
+              (dict(migration_status='error'), 'not migrating it'),
+              (dict(host=B + '#p'), 'it is there'))
+    @ddt.unpack
+    def test_a_handle_that_may_be_the_volumes_own(self, values, words):
+        self.put(**values)
+        self.assertIn(words, self.told(
+            self.there, self.create, exceptions.NotMovable, 'NOT_MOVABLE'))
+        self.assert_nothing_created()
+
+    def test_while_it_moves(self):
+        self.put(host=A + '#p', migration_status=None)
+        self.move((COLD, None))
+        self.put(migration_status='migrating', host=A + '#p')
+        self.told(self.there, self.create, exceptions.MoveUnderWay,
+                  'MOVE_BUSY')
+        self.assert_nothing_created()
+
+    def test_what_a_move_has_left_goes_first(self):
+        self.put(host=A + '#p', migration_status=None)
+        left = self.move((COLD, Event.FAILED))
+        self.put(migration_status='migrating')
+        self.stack.lvs.return_value = {left.destination_lv: mock.Mock()}
+        self.create()
+        self.assertFalse(self.records.is_move(left.shadow_id))
+        self.assertEqual(
+            ['remove_lv', 'create_lv'],
+            [call[0] for call in self.stack.mock_calls if call[0] in (
+                'remove_lv', 'create_lv')
+             and call[1][0] in (left.destination_lv, self.copy.name)])
+
+    def show(self, above, opened=0):
+        """The volume's handle is here, above an LV."""
+        handle = names.handle(self.row.id)
+        self.stack.survey.return_value = survey.Survey(
+            {self.copy.name: reports.LogicalVolume(
+                'g', self.copy.name, GIB, '9:1', frozenset())},
+            {handle: tables.Device(handle, 'u', '9:3', opened, False,
+                                   '0 1 linear %s 0' % above)})
+
+    def test_the_handle_is_anothers(self):
+        self.show('9:9')
+        text = self.told(self.there, self.create, exceptions.NotMovable,
+                         'NOT_MOVABLE')
+        self.assertIn('another backend', text)
+        self.assert_nothing_created()
+
+    def test_asked_for_again(self):
+        self.show('9:1')
+        self.create()
+        self.assertEqual(1, self.stack.ensure_handle_on_lv.call_count)
+
+    def test_an_encrypted_type(self):
+        key = self.records.volume(self.copy.id)
+        key.encryption_key_id = fake.ENCRYPTION_KEY_ID
+        key.save()
+        self.told(self.there, self.create, exceptions.EncryptionUnsupported,
+                  'ENCRYPTED')
+        self.assert_nothing_created()
+
+    def converge(self):
+        self.stack.reset_mock()
+        self.there.service.reconciler.converge(self.copy.id)
+
+    def test_the_handle_comes_back(self):
+        self.stack.survey.return_value = survey.Survey({}, {})
+        self.converge()
+        self.stack.ensure_handle_on_lv.assert_called_once_with(
+            self.row.id, self.copy.name, GIB)
+
+    @ddt.data((0, 1), (1, 0))
+    @ddt.unpack
+    def test_given_up_it_gives_the_handle_back(self, opened, removed):
+        self.put(migration_status='error')
+        self.show('9:1', opened)
+        self.converge()
+        self.assert_nothing_created()
+        self.assertEqual(removed, self.stack.remove_handle.call_count)
+
+    def test_what_has_the_handle_by_now_keeps_it(self):
+        self.put(migration_status='error')
+        self.show('9:9')
+        self.converge()
+        self.assert_nothing_created()
+        self.assertEqual(0, self.stack.remove_handle.call_count)
+        self.put(migration_status='migrating')
+        self.assertRaises(exceptions.NotMovable, self.converge)
+        self.assert_nothing_created()
+
+    def test_a_look_at_the_node(self):
+        self.show('9:1')
+        self.there.service.node.exports.remote.return_value = {}
+        self.copy.update({'status': 'available'})
+        self.copy.save()
+        self.there.service.reconciler.converge_node()
+        self.assertEqual(0, self.stack.remove_handle.call_count)
+        self.stack.ensure_handle_on_lv.assert_called_once_with(
+            self.row.id, self.copy.name, GIB)
+
+    def test_it_is_served_by_the_volumes_name(self):
+        self.copy.update({'status': 'available'})
+        self.copy.save()
+        copy = self.records.volume(self.copy.id)
+        self.stack.survey.return_value = survey.Survey({}, {})
+        exports = self.there.service.node.exports
+        exports.offer_volume.return_value = {'target_iqn': 'i'}
+        exports.remote.return_value = {}
+        self.assertEqual('iscsi', self.there.initialize_connection(
+            copy, {'host': 'n3', 'initiator': 'iqn.n3'}
+        )['driver_volume_type'])
+        self.assertEqual((self.row.id, 'iqn.n3'),
+                         exports.offer_volume.call_args.args[:2])
+        self.there.terminate_connection(
+            copy, {'host': 'n3', 'initiator': 'iqn.n3'})
+        exports.withdraw_volume.assert_called_once_with(
+            self.row.id, 'iqn.n3')
+        self.assertEqual(
+            names.handle_path(self.row.id), self.there.initialize_connection(
+                copy, {'host': 'b'})['data']['device_path'])
+
+    def finish(self):
+        """As Cinder's manager does."""
+        volume, copy = self.volume(), self.records.volume(self.copy.id)
+        update = self.there.update_migrated_volume(
+            self.context, volume, copy, 'available')
+        copy.update({key: volume[key] for key in update})
+        copy.save()
+        volume.update(update)
+        volume.save()
+        return volume.finish_volume_migration(copy)
+
+    def test_done(self):
+        self.create()
+        self.copy.update({'status': 'available'})
+        self.copy.save()
+        deleted = self.finish()
+        volume = self.volume()
+        self.assertEqual((B + '#p', self.copy.name),
+                         (volume.host, volume.name))
+        self.assertEqual((STOCK + '#x', 'volume-' + self.row.id),
+                         (deleted.host, deleted.name))
+        self.assertEqual(self.row.id, rows.handle_id(volume))
+        # It moves as any other does.
+        moved = self.move((COLD, None))
+        self.assertEqual(self.copy.name, moved.source_lv)
+
+    def test_deleting_it_needs_the_volumes_lock(self):
+        held = []
+        self.show('9:1')
+        node = self.there.service.node
+        self.stack.lvs.return_value = {self.copy.name: mock.Mock()}
+        self.stack.devices.return_value = {}
+        node.exports.serving.return_value = (False, False)
+
+        @contextlib.contextmanager
+        def lock(name):
+            held.append(name)
+            yield
+        self.copy.update({'status': 'deleting'})
+        self.copy.save()
+        deletion.delete(dataclasses.replace(node, lock=lock), self.context,
+                        self.records.volume(self.copy.id))
+        self.assertEqual([self.copy.id, self.row.id], held)
+        self.assertEqual(
+            [mock.call.remove_handle(self.row.id),
+             mock.call.remove_lv(self.copy.name)],
+            [call for call in self.stack.mock_calls if call in (
+                mock.call.remove_handle(self.row.id),
+                mock.call.remove_lv(self.copy.name))])
+
+
+@ddt.ddt
+class InterruptedTest(Base):
+    """The volume service died while Cinder's manager migrated."""
+
+    def end(self, host=A):
+        found = migration_records.MigrationRecords().end_interrupted(host)
+        volume = self.volume()
+        return found.get(self.row.id), volume.status, volume.migration_status
+
+    def begins(self, status, previous='available'):
+        self.cinder_begins(status, 'migrating')
+        volume = self.volume()
+        volume.previous_status = previous
+        volume.save()
+
+    def begin(self):
+        return self.records.begin(
+            self.volume(), B + '#p', COLD, cinders.GEOMETRY,
+            lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
+            Asked.MIGRATION)
+
+    @ddt.data('available', 'maintenance', 'retyping')
+    def test_before_anything_was_done(self, status):
+        """Also while Cinder copied to another backend."""
+        self.begins(status)
+        self.assertEqual(('error', 'available', 'error'), self.end())
+
+    @ddt.data('available', 'maintenance', 'retyping')
+    def test_before_the_commit(self, status):
+        self.begins(status)
+        moving = self.begin()
+        ended, status, migration_status = self.end()
+        self.assertEqual(('error', 'error'), (ended, migration_status))
+        self.records.advance(moving, Event.FAILED)
+        self.assertEqual('available', self.volume().status)
+
+    def test_held_until_the_move_is_given_up(self):
+        self.begins('available')
+        self.begin()
+        self.assertEqual('maintenance', self.end()[1])
+
+    @ddt.data('available', 'maintenance', 'retyping')
+    def test_after_the_commit(self, status):
+        self.begins(status)
+        self.records.commit(self.begin())
+        self.assertEqual(('success', 'available', 'success'), self.end())
+
+    def test_by_the_new_home_it_is_not_known(self):
+        self.begins('available')
+        self.records.commit(self.begin())
+        self.assertEqual((None, 'available', 'migrating'), self.end('c@l'))
+
+    @ddt.data('starting', 'completing', 'success', None)
+    def test_what_is_not_the_managers_or_too_late(self, migration_status):
+        self.cinder_begins('available', migration_status)
+        self.assertEqual((None, 'available', migration_status), self.end())
+
+    def test_what_nova_copies(self):
+        self.attach()
+        volume = self.volume()
+        volume.attach_status = 'attached'
+        volume.save()
+        self.assertEqual((None, 'in-use', 'migrating'), self.end())
+
+    def test_of_another_node(self):
+        self.begins('available')
+        self.assertEqual((None, 'available', 'migrating'), self.end(B))
