@@ -16,6 +16,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import iscsi_target
 from cinder_localclone.moves import source as moving
+from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import snapshots
@@ -256,7 +257,8 @@ def look(node: nodes.Node, present: surveys.Survey) -> None:
 
 def _settle(node: nodes.Node, volume_id: str, lv: str) -> None:
     recorded = node.snapshots.newborn(volume_id)
-    if recorded is None or lv not in node.stack.lvs():
+    found = node.stack.lvs().get(lv)
+    if recorded is None or not (found and names.NEWBORN in found.tags):
         return  # it may be all that is left of somebody's data
     undecided = recorded.status in ('creating', 'reverting', 'error')
     if recorded.deleted or (recorded.home, recorded.lv) != (node.host, lv):

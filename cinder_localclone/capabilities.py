@@ -49,6 +49,7 @@ def pool(name: str, location: str, thin: bool, capacity: reports.Capacity,
         'location_info': location,
         'QoS_support': False,
         'multiattach': False,
+        'consistent_group_snapshot_enabled': False,
         'backend_state': 'down' if outage else 'up',
         **options,
     }

@@ -8,6 +8,8 @@ from cinder import exception
 from cinder.volume import volume_utils
 import tenacity
 
+from cinder_localclone import adoption
+from cinder_localclone import manageable
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
@@ -53,7 +55,10 @@ def delete_here(node: nodes.Node, context: ports.Context,
         if volume is None:
             return node.host
         home: str = volume_utils.extract_host(volume.host)
-        if home == node.host:
+        if home == node.host and manageable.was_not_managed(
+                volume.status, volume.size):
+            adoption.give_back(node, 'volume', volume_id)
+        elif home == node.host:
             source.abandon_interrupted(node, context, volume_id)
             _remove(node, context, volume)
         return home

@@ -26,9 +26,11 @@ from cinder_localclone import decision
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import extending
+from cinder_localclone import group_driver
 from cinder_localclone import handlers
 from cinder_localclone import image_driver
 from cinder_localclone.lvm import reports
+from cinder_localclone import manage_driver
 from cinder_localclone import messages
 from cinder_localclone import migration
 from cinder_localclone import migration_records
@@ -45,7 +47,8 @@ LOG = logging.getLogger(__name__)
 
 
 @interface.volumedriver
-class LocalCloneDriver(image_driver.ImageDriver, driver.VolumeDriver):
+class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
+                       group_driver.GroupDriver, driver.VolumeDriver):
     """Node-local LVM volumes that follow their instances.
 
     Version history:
@@ -145,7 +148,8 @@ class LocalCloneDriver(image_driver.ImageDriver, driver.VolumeDriver):
     def delete_volume(self, volume: ports.Volume) -> None:
         """Remove all of a volume, on both nodes if it is moving.
 
-        What is gone already is done. A shadow is never deleted here: it
+        What is gone already is done. An LV that could not be managed is left
+        as it was. A shadow is never deleted here: it
         goes with its move. See :func:`.deletion.delete`.
 
         :raises VolumeIsBusy: if something uses it
@@ -176,13 +180,6 @@ class LocalCloneDriver(image_driver.ImageDriver, driver.VolumeDriver):
                 volume._context, volume.id, exc,
                 message_field.Action.EXTEND_VOLUME, 'NOT_EXTENDED')
             raise
-
-    def unmanage(self, volume: ports.Volume) -> None:
-        """Not implemented: only what is deleted leaves this backend whole.
-
-        Cinder's own answer would leave a handle, and a move, behind.
-        """
-        raise NotImplementedError()
 
     def migrate_volume(self, context: ports.Context, volume: ports.Volume,
                        host: dict[str, typing.Any]

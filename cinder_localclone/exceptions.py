@@ -178,9 +178,10 @@ class PeerUnreachable(LocalCloneError):
     _ASKED = {
         **dict.fromkeys((
             'initialize_connection', 'terminate_connection',
-            'create_snapshot', 'create_from_volume'), 'HOME_UNREACHABLE'),
+            'create_snapshot', 'create_from_volume', 'unmanage'),
+            'HOME_UNREACHABLE'),
         **dict.fromkeys((
-            'create_from_snapshot', 'serve_snapshot'),
+            'create_from_snapshot', 'serve_snapshot', 'unmanage_snapshot'),
             'SNAPSHOT_UNREACHABLE')}
 
     def __init__(self, message: str | None = None, **kwargs: Any) -> None:

@@ -17,6 +17,8 @@ from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import extending
 from cinder_localclone import inspection
+from cinder_localclone import managing
+from cinder_localclone import managing_snapshots
 from cinder_localclone import migration
 from cinder_localclone.moves import destination
 from cinder_localclone import operations
@@ -88,6 +90,18 @@ class Handlers:
         if deletion.delete_here(node, self._service.reconciler.context,
                                 volume_id) != node.host:
             raise exceptions.StaleMove(volume=volume_id)
+
+    def unmanage(self, context: ports.Context, volume_id: str) -> None:
+        """See :func:`cinder_localclone.managing.unmanage_here`."""
+        node = self._service.node
+        if managing.unmanage_here(node, self._service.reconciler.context,
+                                  volume_id) != node.host:
+            raise exceptions.StaleMove(volume=volume_id)
+
+    def unmanage_snapshot(self, context: ports.Context, snapshot_id: str
+                          ) -> None:
+        """See :func:`cinder_localclone.managing_snapshots.unmanage_here`."""
+        managing_snapshots.unmanage_here(self._service.node, snapshot_id)
 
     def create_snapshot(self, context: ports.Context, snapshot_id: str
                         ) -> None:

@@ -5,6 +5,7 @@ Every effect returns whether it did anything; "there already" is no error.
 Sizes are bytes. Everything here may raise CommandFailed or CommandTimeout.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 import contextlib
 import socket
@@ -144,7 +145,7 @@ class LogicalVolumes:
         lvm.resume(lv.number, self.timeout)
         return True
 
-    def disown(self, name: str) -> None:
+    def mark_newborn(self, name: str) -> None:
         """An LV is newborn again: unless its row names it, it goes."""
         lvm.add_tag(self.group, name, names.NEWBORN, self.timeout)
         lvm.flush_pvs([self.group], self.timeout)
@@ -152,6 +153,46 @@ class LogicalVolumes:
     def accept(self, name: str) -> None:
         """An LV is not newborn any more."""
         lvm.remove_tag(self.group, name, names.NEWBORN, self.timeout)
+
+    # -- what somebody else has created
+
+    def adopt(self, name: str, own_name: str, tags: Iterable[str]) -> None:
+        """Make an LV the driver's own; what it has stays as it is.
+
+        :param tags: it has them before it gets its name: by them it is found
+            wherever that stopped
+        :raises PoolDoesNotZero: if it could show what others have deleted
+        """
+        self._check_pool_zeroes()
+        lvm.retag(self.group, name, list(tags), [], self.timeout)
+        if name != own_name:
+            lvm.rename(self.group, name, own_name, self.timeout)
+        lvm.flush_pvs([self.group], self.timeout)
+
+    def disown(self, name: str, new_name: str) -> bool:
+        """Leave an LV to whoever wants it, with all that it has.
+
+        :param new_name: what it is called then, unless another has the name
+        :returns: False if there is no such LV, or it is not the driver's
+        """
+        lvs = self.lvs()
+        tags = names.own_tags(lvs[name].tags) if name in lvs else []
+        if not tags:
+            return False
+        if new_name not in lvs:
+            lvm.rename(self.group, name, new_name, self.timeout)
+            name = new_name
+        lvm.retag(self.group, name, [], tags, self.timeout)
+        lvm.flush_pvs([self.group], self.timeout)
+        return True
+
+    def protect(self, name: str) -> None:
+        """Make an LV what a snapshot is: read-only, and not active."""
+        if not self.lvs()[name].readonly:
+            lvm.protect(self.group, name, self.timeout)
+        lvm.skip_activation(self.group, name, self.timeout)
+        lvm.deactivate(self.group, name, self.timeout)
+        lvm.flush_pvs([self.group], self.timeout)
 
     def deactivate(self, name: str) -> None:
         """Deactivate an LV that nothing has open."""

@@ -100,6 +100,12 @@ DETAILS = {
     'NOT_REVERTED': ('LC29', _(
         'The volume was not reverted to the snapshot; its data is '
         'unchanged.')),
+    'NOT_MANAGED': ('LC30', _(
+        'What was named could not be made a volume of this storage; it is '
+        'unchanged.')),
+    'NOT_UNMANAGED': ('LC31', _(
+        'The volume is being moved or in use, or its storage failed: it is '
+        'still managed.')),
 }
 #: What was asked for, where Cinder has no word for it: (id, text).
 MOVE = ('LC1', _('move volume'))

@@ -9,13 +9,14 @@ from collections.abc import Iterable
 import hashlib
 import re
 
-_UUID = r'[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
-_HANDLE = re.compile('localclone-(%s)' % _UUID)
-_CLONE = re.compile('localclone-clone-(%s)' % _UUID)
-_METADATA = re.compile('localclone-meta-(%s)' % _UUID)
-_DEVICE = re.compile('localclone-(clone-|absent-)?%s' % _UUID)
+#: What ids look like.
+UUID = r'[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
+_HANDLE = re.compile('localclone-(%s)' % UUID)
+_CLONE = re.compile('localclone-clone-(%s)' % UUID)
+_METADATA = re.compile('localclone-meta-(%s)' % UUID)
+_DEVICE = re.compile('localclone-(clone-|absent-)?%s' % UUID)
 _EXPORT = re.compile(r'\S*(localclone-%s|volume-%s-[0-9a-f]{8})' % (
-    _UUID, _UUID))
+    UUID, UUID))
 
 #: LVM tag of a metadata LV whose first block was zeroed. dm-clone trusts
 #: whatever it finds there, so this must happen once and never again.
@@ -23,6 +24,8 @@ METADATA_READY = 'localclone.ready'
 #: LVM tag of a volume's LV that was made of an image, until Cinder has taken
 #: the volume: before that nobody was given it.
 NEWBORN = 'localclone.newborn'
+#: The fact that says what an LV was called before it was managed.
+WAS = 'was'
 
 
 def tags(**facts: object) -> list[str]:
@@ -43,6 +46,15 @@ def facts(tags: Iterable[str]) -> dict[str, str]:
     pairs = [tag.removeprefix('localclone.').partition('=') for tag in tags
              if tag.startswith('localclone.')]
     return {name: value for name, equals, value in pairs if equals}
+
+
+def own_tags(tags: Iterable[str]) -> list[str]:
+    """Those of an LV's tags that make it one of the driver's.
+
+    How much of a thick one may be seen stays true without the driver.
+    """
+    return sorted(tag for tag in tags if tag.startswith('localclone.')
+                  and not tag.startswith('localclone.shown='))
 
 
 def handle(volume_id: str) -> str:
@@ -118,7 +130,7 @@ def move_iqn(prefix: str, shadow_id: str) -> str:
 def shadow_of_move_iqn(prefix: str, iqn: str) -> str | None:
     """The shadow id in the name of a move's export, if it is one."""
     return _id_in(
-        re.compile(re.escape(prefix) + 'localclone-(%s)' % _UUID), iqn)
+        re.compile(re.escape(prefix) + 'localclone-(%s)' % UUID), iqn)
 
 
 def remote_iqn(prefix: str, volume_id: str, initiator: str) -> str:
@@ -130,7 +142,7 @@ def remote_iqn(prefix: str, volume_id: str, initiator: str) -> str:
 def volume_of_remote_iqn(prefix: str, iqn: str) -> str | None:
     """The volume id in the name of a remote export, if it is one."""
     return _id_in(re.compile(
-        re.escape(prefix) + 'volume-(%s)-[0-9a-f]{8}' % _UUID), iqn)
+        re.escape(prefix) + 'volume-(%s)-[0-9a-f]{8}' % UUID), iqn)
 
 
 def is_device(name: str) -> bool:

@@ -23,6 +23,7 @@ from oslo_log import log as logging
 import oslo_messaging as messaging
 
 from cinder_localclone import exceptions
+from cinder_localclone import manage_errors
 from cinder_localclone import ports
 
 LOG = logging.getLogger(__name__)
@@ -74,6 +75,10 @@ METHODS = {
     'initialize_connection': Method('initialize_connection', limit=_twice),
     'terminate_connection': Method('terminate_connection'),
     'delete': Method('delete', '1.2', expected=(exception.VolumeIsBusy,)),
+    'unmanage': Method('unmanage', '1.4',
+                       expected=(manage_errors.CannotUnmanage,)),
+    'unmanage_snapshot': Method('unmanage_snapshot', '1.4',
+                                expected=(manage_errors.SnapshotInUse,)),
     'create_snapshot': Method('create_snapshot', '1.4',
                               expected=(exceptions.BeingCopied,)),
     'delete_snapshot': Method('delete_snapshot', '1.4', _prompt,
@@ -175,7 +180,8 @@ def _as_own(remote: messaging.RemoteError) -> Exception:
     Only its class and its text have come over the bus. So what the owner of
     the volume reads must depend on the class alone.
     """
-    kind = getattr(exceptions, remote.exc_type or '', None)
+    name = remote.exc_type or ''
+    kind = getattr(exceptions, name, getattr(manage_errors, name, None))
     if inspect.isclass(kind) and issubclass(
             kind, exceptions.LocalCloneError):
         return kind(remote.value)

@@ -8,6 +8,7 @@ anything.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 import typing
 
@@ -64,11 +65,20 @@ class Stack(typing.Protocol):
                     volume_id: str) -> None:
         """Create the LV of a volume with the data of another LV."""
 
-    def disown(self, name: str) -> None:
+    def mark_newborn(self, name: str) -> None:
         """An LV is newborn again."""
 
     def accept(self, name: str) -> None:
         """An LV is not newborn any more."""
+
+    def adopt(self, name: str, own_name: str, tags: Iterable[str]) -> None:
+        """Make an LV that somebody else has created the driver's own."""
+
+    def disown(self, name: str, new_name: str) -> bool:
+        """Leave an LV to whoever wants it, with all that it has."""
+
+    def protect(self, name: str) -> None:
+        """Make an LV what a snapshot is: read-only, and not active."""
 
     def resume(self, name: str) -> bool:
         """Resume an LV that an LVM command has left suspended."""
@@ -243,6 +253,19 @@ class Peers(typing.Protocol):
         """Have the volume's home delete it, which may take its time.
 
         :raises VolumeIsBusy: if something uses it there
+        """
+
+    def unmanage(self, context: Context, host: str, volume_id: str) -> None:
+        """Have the volume's home leave its LV to whoever wants it.
+
+        :raises CannotUnmanage: if it can't be left now
+        """
+
+    def unmanage_snapshot(self, context: Context, host: str, snapshot_id: str
+                          ) -> None:
+        """Have the node that has a snapshot leave its LV in this way.
+
+        :raises SnapshotInUse: if it is being read
         """
 
     def create_snapshot(self, context: Context, host: str, snapshot_id: str

@@ -18,6 +18,7 @@ from cinder_localclone import copies
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
+from cinder_localclone import manageable
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import completion
 from cinder_localclone.moves import destination
@@ -137,7 +138,7 @@ class Reconciler:
         if volume is None or not self._is_home(volume):
             self._remove_stray_handle(volume_id)
             return
-        if volume.status == 'deleting':
+        if volume.status in ('deleting', *manageable.UNSETTLED):
             return  # delete_volume removes it
         if self.node.stack.survey().metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
@@ -332,7 +333,8 @@ class Reconciler:
         remote = functools.cache(self.node.exports.remote)  # asked once
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
-                    'creating', 'deleting', 'error_deleting'):
+                    'creating', 'deleting', 'error_deleting',
+                    *manageable.UNSETTLED):
                 continue
             if (rows.visible_id(volume)
                     or not survey.handle_is_on_lv(

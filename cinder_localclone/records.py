@@ -48,6 +48,9 @@ Session: typing.TypeAlias = typing.Any
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
 
+#: The project of shadows. Keystone gives no project such an id: so no tenant
+#: sees them, not by their ids and not in sums, and none is charged for them.
+PROJECT = 'cinder-localclone'
 #: What commit swaps. The LV's name follows from ``_name_id``.
 SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
            'provider_geometry')
@@ -211,7 +214,7 @@ class Records:
                 raise exceptions.StaleMove(volume=volume.id)
             service = self._service_row(session, host)
             shadow = models.Volume(
-                id=shadow_id, user_id=row.user_id, project_id=row.project_id,
+                id=shadow_id, user_id=row.user_id, project_id=PROJECT,
                 size=row.size, host=host, status='maintenance',
                 attach_status='detached',
                 migration_status=_target(volume.id), use_quota=False,

@@ -62,7 +62,7 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
             _make(node, volume, snapshot_id, new)
         else:
             node.peers.create_body(context, host, volume_id, snapshot_id, new)
-        node.stack.disown(old)
+        node.stack.mark_newborn(old)
         reverted = node.snapshots.replace_body(volume, new, host)
         if host == node.host:
             node.stack.ensure_handle_on_lv(volume_id, reverted.name,

@@ -13,6 +13,7 @@ from cinder.volume import volume_utils
 from oslo_log import log as logging
 import tenacity
 
+from cinder_localclone import adoption
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import iscsi_target
@@ -322,7 +323,8 @@ def look(node: nodes.Node, present: surveys.Survey) -> None:
     :param present: what there is on this node
     """
     _resume_suspended(node, present)
-    found = present.snapshots(node.stack.group)
+    found = {*present.snapshots(node.stack.group),
+             *adoption.adopted(present.lvs, 'snapshot')}
     recorded = node.snapshots.snapshots(found) if found else {}
     for snapshot_id in found:
         snapshot = recorded.get(snapshot_id)
@@ -360,7 +362,12 @@ def _resume_suspended(node: nodes.Node, present: surveys.Survey) -> None:
 def _remove_doomed(node: nodes.Node, snapshot_id: str) -> None:
     with node.lock(snapshot_id):
         snapshot = node.snapshots.snapshot(snapshot_id)
-        if snapshot and snapshot.is_doomed:
+        if snapshot is None or not snapshot.is_doomed:
+            return
+        if not snapshot.node:  # managing it did not end well
+            adoption.give_back(node, 'snapshot', snapshot_id)
+        # Not if it was unmanaged since the look began.
+        elif snapshot_id in node.stack.survey().snapshots(node.stack.group):
             _remove(node, snapshot_id)
             LOG.info('Snapshot %s, which is deleted, was removed from this '
                      'node.', snapshot_id)

@@ -24,6 +24,11 @@ class LogicalVolume:
     :param zeroes: whether a thin pool zeroes blocks it hands out
     :param allocated: bytes that a thin volume, or thin pool, uses
     :param suspended: whether its device is: nobody can read or write it
+    :param uuid: LVM's own id of it
+    :param plain: whether it is neither thin nor a part or container of others
+    :param pool: the thin pool of a thin volume
+    :param origin: what a thin volume is a snapshot of, while that exists
+    :param opened: whether anything has its device open
     """
 
     group: str
@@ -35,6 +40,12 @@ class LogicalVolume:
     zeroes: bool = False
     allocated: int = 0
     suspended: bool = False
+    uuid: str = ''
+    plain: bool = False
+    pool: str = ''
+    origin: str = ''
+    readonly: bool = False
+    opened: bool = False
 
     @property
     def shown(self) -> int:
@@ -144,7 +155,10 @@ def parse_volumes(text: str) -> dict[str, LogicalVolume]:
         thin=row['lv_attr'].startswith('V'), zeroes=row['zero'] == 'zero',
         allocated=int(int(row['lv_size']) * _percent(
             row['data_percent']) / 100),
-        suspended=row['lv_attr'][4:5] in ('s', 'S'),
+        suspended=row['lv_attr'][4:5] in ('s', 'S'), uuid=row['lv_uuid'],
+        plain=row['lv_attr'].startswith('-'), pool=row['pool_lv'],
+        origin=row['origin'], readonly=row['lv_attr'][1:2] in ('r', 'R'),
+        opened=row['lv_attr'][5:6] == 'o',
     ) for row in _rows(text, 'lv')}
 
 

@@ -28,7 +28,8 @@ def volumes(groups: list[str], timeout: float) -> str:
     """All LVs of some groups: LVM's JSON, sizes in bytes."""
     return process.run(
         'lvs', *_JSON, '-o', 'vg_name,lv_name,lv_size,lv_attr,lv_tags,'
-        'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,zero',
+        'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,zero,'
+        'lv_uuid,pool_lv,origin',
         *groups, timeout=timeout)
 
 
@@ -142,6 +143,36 @@ def remove_tag(group: str, name: str, tag: str, timeout: float) -> None:
     """Take a tag off an LV."""
     process.run('lvchange', '--deltag', tag, '%s/%s' % (group, name),
                 timeout=timeout, grace=GRACE)
+
+
+@privileged.entrypoint
+def retag(group: str, name: str, added: list[str], removed: list[str],
+          timeout: float) -> None:
+    """Change the tags of an LV, all at once."""
+    words = _tagged(added) + [
+        word for tag in removed for word in ('--deltag', tag)]
+    process.run('lvchange', *words, '%s/%s' % (group, name),
+                timeout=timeout, grace=GRACE)
+
+
+@privileged.entrypoint
+def rename(group: str, old: str, new: str, timeout: float) -> None:
+    """Give an LV another name, also while it is in use."""
+    process.run('lvrename', group, old, new, timeout=timeout, grace=GRACE)
+
+
+@privileged.entrypoint
+def protect(group: str, name: str, timeout: float) -> None:
+    """Make an LV read-only."""
+    process.run('lvchange', '--permission', 'r', '%s/%s' % (group, name),
+                timeout=timeout, grace=GRACE)
+
+
+@privileged.entrypoint
+def skip_activation(group: str, name: str, timeout: float) -> None:
+    """Leave an LV inactive until :func:`activate`, at boot, too."""
+    process.run('lvchange', '--setactivationskip', 'y',
+                '%s/%s' % (group, name), timeout=timeout, grace=GRACE)
 
 
 @privileged.entrypoint

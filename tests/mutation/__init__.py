@@ -31,7 +31,8 @@ DATA_PATH = (
     'repair.py', 'survey.py', 'restore.py', 'snapshots.py', 'births.py',
     'reverting.py',
     'snapshot_records.py', 'images.py', 'rows.py', 'copies.py',
-    'migration.py', 'migration_records.py', 'draining.py',
+    'migration.py', 'migration_records.py', 'draining.py', 'adoption.py',
+    'manageable.py', 'managing.py', 'managing_snapshots.py',
     'privileged/[a-z]*.py')
 
 #: Mutants that no test can notice, each with the reason.

@@ -104,10 +104,6 @@ class DriverTest(Case):
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertIs(wanted, pool['online_extend_support'])
 
-    def test_only_whole_volumes_leave(self):
-        self.assertRaises(NotImplementedError, self.driver.unmanage,
-                          volume())
-
     def test_a_refused_backup_drops_no_attachment(self):
         self.directory.find.side_effect = exceptions.Busy(
             what='v', host=HOST, seconds=1)

@@ -19,7 +19,7 @@ class LvmTest(commands.Case):
         self.assertRan(
             'lvs ' + JSON + '-o vg_name,lv_name,lv_size,lv_attr,lv_tags,'
             'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,'
-            'zero g h',
+            'zero,lv_uuid,pool_lv,origin g h',
             'vgs ' + JSON + '-o vg_name,vg_size,vg_free g')
 
     def thin(self):
@@ -90,9 +90,24 @@ class LvmTest(commands.Case):
                        lambda: lvm.deactivate('g', 'v', 30),
                        lambda: lvm.add_tag('g', 'v', 't', 30),
                        lambda: lvm.remove_tag('g', 'v', 't', 30),
+                       lambda: lvm.retag('g', 'v', ['t'], [], 30),
+                       lambda: lvm.rename('g', 'v', 'w', 30),
+                       lambda: lvm.protect('g', 'v', 30),
+                       lambda: lvm.skip_activation('g', 'v', 30),
                        lambda: lvm.remove('g', 'v', 30)):
             change()
         self.assertEqual({60}, set(self.commands.graces))
+
+    def test_adoption(self):
+        lvm.retag('g', 'v', ['a=b', 'c'], [], 30)
+        lvm.retag('g', 'v', [], ['a=b', 'c'], 30)
+        lvm.rename('g', 'v', 'w', 30)
+        lvm.protect('g', 'v', 30)
+        lvm.skip_activation('g', 'v', 30)
+        self.assertRan('lvchange --addtag a=b --addtag c g/v',
+                       'lvchange --deltag a=b --deltag c g/v',
+                       'lvrename g v w', 'lvchange --permission r g/v',
+                       'lvchange --setactivationskip y g/v')
 
     def zero(self, start):
         lvm.zero('g', 'v', start, 4096, 30)

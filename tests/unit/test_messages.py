@@ -44,6 +44,8 @@ FROZEN = {
     'LC27': ('NOT_MOVABLE', '67ae06'),
     'LC28': ('FOLLOWS_INSTANCE', 'b9e275'),
     'LC29': ('NOT_REVERTED', 'a1842c'),
+    'LC30': ('NOT_MANAGED', 'a027ba'),
+    'LC31': ('NOT_UNMANAGED', '9040da'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
@@ -117,6 +119,8 @@ class ErrorsTest(testtools.TestCase):
               ('create_from_volume', 'HOME_UNREACHABLE'),
               ('create_from_snapshot', 'SNAPSHOT_UNREACHABLE'),
               ('serve_snapshot', 'SNAPSHOT_UNREACHABLE'),
+              ('unmanage', 'HOME_UNREACHABLE'),
+              ('unmanage_snapshot', 'SNAPSHOT_UNREACHABLE'),
               ('terminate_connection', 'HOME_UNREACHABLE'))
     @ddt.unpack
     def test_owner_reads_which_host_does_not_answer(self, method, key):

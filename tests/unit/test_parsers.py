@@ -42,15 +42,17 @@ LVS = '''{"report": [{"lv": [
 {"vg_name":"cinder-volumes", "lv_name":"cinder-volumes-pool", \
 "lv_size":"5368709120", "lv_attr":"twi-a-tz--", "lv_tags":"", \
 "data_percent":"2.63", "lv_kernel_major":"253", "lv_kernel_minor":"2", \
-"zero":"zero"},
+"zero":"zero", "lv_uuid":"Abc1-2", "pool_lv":"", "origin":""},
 {"vg_name":"cinder-volumes", "lv_name":"localclone-meta-%s", \
 "lv_size":"4194304", "lv_attr":"-wi-------", \
 "lv_tags":"localclone,localclone.ready", "data_percent":"", \
-"lv_kernel_major":"-1", "lv_kernel_minor":"-1", "zero":""},
+"lv_kernel_major":"-1", "lv_kernel_minor":"-1", "zero":"", \
+"lv_uuid":"Def3-4", "pool_lv":"", "origin":""},
 {"vg_name":"cinder-volumes", "lv_name":"volume-%s", \
 "lv_size":"1073741824", "lv_attr":"Vwi-aotz--", "lv_tags":"localclone", \
 "data_percent":"50.00", "lv_kernel_major":"253", "lv_kernel_minor":"5", \
-"zero":"zero"}]}]}''' % (SHADOW, SHADOW)
+"zero":"zero", "lv_uuid":"Ghi5-6", "pool_lv":"cinder-volumes-pool", \
+"origin":"base"}]}]}''' % (SHADOW, SHADOW)
 
 
 @ddt.ddt
@@ -151,7 +153,17 @@ class ReportTest(testtools.TestCase):
         volume = found['volume-' + SHADOW]
         self.assertEqual(('253:5', True, 1 << 29), (
             volume.number, volume.thin, volume.allocated))
+        self.assertEqual(
+            ('Ghi5-6', 'cinder-volumes-pool', 'base', False, False, True), (
+                volume.uuid, volume.pool, volume.origin, volume.plain,
+                volume.readonly, volume.opened))
         metadata = found[names.metadata_lv(SHADOW)]
+        self.assertEqual(('', True, False), (
+            metadata.pool, metadata.plain, metadata.opened))
+        for attr, readonly in (('Vri-a-tz--', True), ('VRi-a-tz--', True),
+                               ('Vwi-a-tz--', False)):
+            self.assertEqual(readonly, reports.parse_volumes(LVS.replace(
+                'Vwi-aotz--', attr))['volume-' + SHADOW].readonly)
         self.assertEqual('', metadata.number)
         self.assertIn(names.METADATA_READY, metadata.tags)
         self.assertTrue(found['cinder-volumes-pool'].zeroes)

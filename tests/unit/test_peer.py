@@ -159,6 +159,8 @@ class TableTest(testtools.TestCase):
             'create_snapshot': ('1.4', ('snapshot_id',)),
             'delete': ('1.2', ('volume_id',)),
             'delete_snapshot': ('1.4', ('snapshot_id',)),
+            'unmanage': ('1.4', ('volume_id',)),
+            'unmanage_snapshot': ('1.4', ('snapshot_id',)),
             'extend': ('1.3', ('volume_id', 'size_gib')),
             'revert': ('1.5', ('volume_id', 'snapshot_id')),
             'create_body': ('1.5', ('volume_id', 'snapshot_id', 'new')),
@@ -207,7 +209,7 @@ class BusTest(testtools.TestCase):
 
     @ddt.data('describe', 'prepare', 'converge', 'initialize_connection',
               'terminate_connection', 'delete', 'troubles', 'inspect',
-              'repair', 'abort',
+              'repair', 'abort', 'unmanage', 'unmanage_snapshot',
               'resume', 'open_without_source')
     def test_a_call_arrives(self, name):
         arguments = {

@@ -25,7 +25,8 @@ ENTRY_POINTS = {
     'lio': {'export', 'unexport'},
     'lvm': {'activate', 'add_tag', 'create_snapshot', 'create_thick',
             'create_thin', 'deactivate', 'extend', 'flush_pvs', 'free',
-            'remove', 'remove_tag', 'resume', 'volumes', 'zero'},
+            'protect', 'remove', 'remove_tag', 'rename', 'resume', 'retag',
+            'skip_activation', 'volumes', 'zero'},
     'process': set(),
     'sysfs': set(),
 }

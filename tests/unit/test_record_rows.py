@@ -133,7 +133,8 @@ class RowsTest(Base):
         shadow = dict.fromkeys(before[self.volume.id])
         shadow.update({
             'id': move.shadow_id, 'created_at': NOW, 'deleted': False,
-            'user_id': 'owner', 'project_id': 'project', 'size': 3,
+            'user_id': 'owner', 'project_id': 'cinder-localclone',
+            'size': 3,
             'host': B + '#p', 'availability_zone': 'zone b',
             'service_uuid': fake.UUID2, 'status': 'maintenance',
             'attach_status': 'detached', 'use_quota': False,

@@ -5,10 +5,13 @@ import datetime
 import warnings
 
 from cinder import context
+from cinder.db import api as db_api
+from cinder import exception
 from cinder import objects
 from cinder.tests.unit import fake_constants as fake
 from cinder.tests.unit import test
 from cinder.tests.unit import utils
+from cinder.volume import api
 import ddt
 
 from cinder_localclone import exceptions
@@ -183,6 +186,27 @@ class RecordsTest(Base):
         self.assertRaises(
             exceptions.StaleMove, self.records.begin, stale, B + '#p',
             Event.MOVE_BEGUN, GEOMETRY, lambda shadow: 'x', 'CHAP u s', 'i')
+
+    def test_no_tenant_sees_a_shadow(self):
+        self.volume.update({'project_id': 'project'})
+        self.volume.save()
+        owner = context.RequestContext(
+            'user', 'project', is_admin=False, roles=['member', 'reader'],
+            overwrite=False)
+
+        def seen():
+            volumes = api.API()
+            with records.main_context_manager.reader.using(self.context):
+                used = db_api._sync_gigabytes(self.context, 'project')
+            return ([each.id for each in volumes.get_all(owner)],
+                    volumes.get_volume_summary(owner, {})[:2], used)
+        before = seen()
+        self.assertEqual(([self.volume.id], (1, 1)), before[:2])
+        shadow = self.begin().shadow_id
+        self.records.commit(self.records.get_move(shadow))
+        self.assertEqual(before, seen())
+        self.assertRaises(exception.VolumeNotFound, api.API().get, owner,
+                          shadow)
 
     def test_commit_swaps_and_nothing_else(self):
         before = self.reload()

@@ -286,6 +286,49 @@ class SnapshotTest(Case):
                           'volume-x', '_snapshot-y', GIB, V1)
         self.assertRan()
 
+    @ddt.data(('data', ['retag', 'rename', 'flush_pvs']),
+              ('volume-x', ['retag', 'flush_pvs']))
+    @ddt.unpack
+    def test_adopt(self, name, called):
+        self.stack.adopt(name, 'volume-x', ['a', 'b'])
+        self.assertEqual(called, self.called())
+        self.ran.lvm.retag.assert_called_once_with(
+            'g', name, ['a', 'b'], [], 30)
+        if 'rename' in called:
+            self.ran.lvm.rename.assert_called_once_with(
+                'g', 'data', 'volume-x', 30)
+        self.lvs(lv('g-pool'))
+        self.assertRaises(exceptions.PoolDoesNotZero, self.stack.adopt, name,
+                          'volume-x', ['a'])
+
+    @ddt.data((('volume-x',), 'data', 'data'), (('volume-x',), 'volume-x', ''),
+              (('volume-x', 'data'), 'data', ''))
+    @ddt.unpack
+    def test_disown(self, present, new, renamed):
+        tags = ['x', 'localclone.shown=7', 'localclone.volume=v', 'y=z',
+                names.NEWBORN]
+        self.lvs(*(lv(name, tags=tags) for name in present))
+        self.assertTrue(self.stack.disown('volume-x', new))
+        self.assertEqual([*(['rename'] if renamed else []), 'retag',
+                          'flush_pvs'], self.called())
+        self.ran.lvm.retag.assert_called_once_with(
+            'g', renamed or 'volume-x', [],
+            [names.NEWBORN, 'localclone.volume=v'], 30)
+
+    def test_nothing_to_disown(self):
+        self.lvs(lv('data', tags=['x']))
+        for name in ('data', 'gone'):
+            self.assertFalse(self.stack.disown(name, 'new'))
+        self.assertRan()
+
+    def test_protect(self):
+        for readonly, first in ((False, ['protect']), (True, [])):
+            self.ran.reset_mock()
+            self.lvs(lv('s', readonly=readonly))
+            self.stack.protect('s')
+            self.assertEqual([*first, 'skip_activation', 'deactivate',
+                              'flush_pvs'], self.called())
+
     def test_one_that_did_not_end_well_is_not_taken_for_it(self):
         self.ran.lvm.create_snapshot.side_effect = [False, True]
         self.stack.create_snapshot(SNAPSHOT, 'volume-x', V1)

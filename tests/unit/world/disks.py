@@ -40,6 +40,8 @@ class Disk:
         self.tags = {}
         #: LVs without a device: a boot may leave them so.
         self.inactive = set()
+        #: LVs that nobody can write.
+        self.readonly = set()
         #: What only the cache has: LV, region, what the LV itself has.
         self._cached = []
 
@@ -59,7 +61,17 @@ class Disk:
         self.flush(name)
         self.tags.pop(name, None)
         self.inactive.discard(name)
+        self.readonly.discard(name)
         return self.lvs.pop(name, None) is not None
+
+    def rename(self, old, new):
+        self.flush(old)
+        for kept in (self.lvs, self.tags):
+            kept[new] = kept.pop(old)
+        for names_of in (self.inactive, self.readonly):
+            if old in names_of:
+                names_of.remove(old)
+                names_of.add(new)
 
     def write(self, lv, region, value):
         self._cached.append((lv, region, self.lvs[lv][region]))

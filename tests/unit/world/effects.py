@@ -26,10 +26,11 @@ LOCKED = frozenset((
     'offer_source', 'withdraw_source', 'offer_again', 'withdraw_volume',
     'withdraw_unnamed', 'attach', 'detach', 'end_if_down', 'commit',
     'roll_back', 'finish', 'create_snapshot', 'create_copy', 'accept',
-    'disown', 'deactivate', 'ensure_handle_on_snapshot', 'locate'))
+    'mark_newborn', 'deactivate', 'ensure_handle_on_snapshot', 'locate',
+    'protect', 'extend_lv'))
 #: Those whose first argument does not tell, and which does.
 BY = {'create_copy': 3}
-ALLOCATING = frozenset(('create_lv', 'create_metadata'))
+ALLOCATING = frozenset(('create_lv', 'create_metadata', 'adopt'))
 
 
 class Stopped(Exception):

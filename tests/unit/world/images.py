@@ -9,6 +9,8 @@ import uuid
 from cinder_localclone import births
 from cinder_localclone import exceptions
 from cinder_localclone import images
+from cinder_localclone import managing
+from cinder_localclone import managing_snapshots
 from cinder_localclone import names
 from cinder_localclone import reverting
 from cinder_localclone import snapshots
@@ -165,13 +167,41 @@ class SimSnapshotStack:
         self.node.world.tick(self.node, 'half of lvcreate')
         disk.lvs[name][:] = content
 
-    def disown(self, name):
+    def mark_newborn(self, name):
         tags = self.node.disk.tags
         tags[name] = tags[name] | {names.NEWBORN}
 
     def accept(self, name):
         tags = self.node.disk.tags
         tags[name] = tags[name] - {names.NEWBORN}
+
+    def adopt(self, name, own_name, tags):
+        disk = self.node.disk
+        disk.tags[name] = disk.tags.get(name, frozenset()) | set(tags)
+        self.node.world.tick(self.node, 'after lvchange')
+        if name != own_name:
+            self._insist_unused(name)
+            disk.rename(name, own_name)
+
+    def disown(self, name, new_name):
+        disk = self.node.disk
+        facts = names.facts(disk.tags.get(name, ()))
+        if not facts:
+            return False
+        self.node.world.insist(
+            facts.get('volume', facts.get('snapshot')) in self.node.held,
+            'disown without the lock of its owner')
+        if new_name not in disk.lvs:
+            disk.rename(name, new_name)
+            name = new_name
+        self.node.world.tick(self.node, 'after lvrename')
+        disk.tags[name] -= set(names.own_tags(disk.tags[name]))
+        return True
+
+    def protect(self, name):
+        self._insist_unused(name)
+        self.node.disk.readonly.add(name)
+        self.node.disk.inactive.add(name)
 
     def resume(self, name):
         return False
@@ -202,6 +232,14 @@ class SimSnapshotPeers:
     """What nodes ask of each other for snapshots and newborn volumes."""
 
     _call: typing.Any
+
+    def unmanage(self, context, host, volume_id):
+        self._call(host, lambda other: managing.unmanage_here(
+            other.node, context, volume_id))
+
+    def unmanage_snapshot(self, context, host, snapshot_id):
+        self._call(host, lambda other: managing_snapshots.unmanage_here(
+            other.node, snapshot_id))
 
     def create_snapshot(self, context, host, snapshot_id):
         self._call(host, lambda other: snapshots.create_here(

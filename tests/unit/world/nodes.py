@@ -104,6 +104,12 @@ class World(images.WorldImages):
                 volume.id, volume.name, disks.GIB)
         return volume
 
+    def foreign(self, host, name='data'):
+        """An LV that somebody else has created; what it has."""
+        content = ['%s%d' % (name, n) for n in range(disks.REGIONS)]
+        self.nodes[host].disk.lvs[name] = list(content)
+        return content
+
     def home(self, volume):
         return self.nodes[volume.host.partition('#')[0]]
 

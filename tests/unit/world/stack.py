@@ -34,10 +34,14 @@ class SimStack(images.SimSnapshotStack):
 
     def lvs(self):
         disk = self.node.disk
+        used = {device.get(key) for device in self.node.devices.values()
+                for key in ('below', 'lv', 'metadata')}
         return {name: reports.LogicalVolume(
             'g', name, len(body) * disks.GIB // disks.REGIONS,
             '' if name in disk.inactive else name,
-            disk.tags.get(name, frozenset()), thin=True)
+            disk.tags.get(name, frozenset()), pool=self.pool or '',
+            thin=bool(self.pool), plain=not self.pool, uuid='uuid ' + name,
+            readonly=name in disk.readonly, opened=name in used)
             for name, body in disk.lvs.items()}
 
     def devices(self):

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of LVs that are there already, and LVs of snapshots no more.
+
+As :mod:`.managing`. Cinder records which node has a snapshot when that is
+managed; one without a node is given back, not removed, when it is deleted.
+"""
+
+import contextlib
+
+from cinder.volume import volume_utils
+from oslo_log import log as logging
+
+from cinder_localclone import adoption
+from cinder_localclone import exceptions
+from cinder_localclone import images
+from cinder_localclone.lvm import reports
+from cinder_localclone import manage_errors
+from cinder_localclone import manageable
+from cinder_localclone import managing
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+
+LOG = logging.getLogger(__name__)
+
+
+def known(node: nodes.Node, lvs: manageable.LVs) -> dict[str, str]:
+    """The names of LVs that belong to snapshots, with the ids of these.
+
+    By what the snapshots' rows say of where they are: their volumes may be
+    elsewhere. Snapshots of other backends in the same volume group, which
+    have no tags, are among them.
+    """
+    ids = {manageable.id_in(name): lv for name, lv in lvs.items()
+           if manageable.is_snapshot(lv)}
+    return {ids[key].name: key for key, snapshot in
+            node.snapshots.snapshots(ids).items()
+            if ids[key].name == snapshot.lv and not snapshot.deleted
+            and (snapshot.node == node.host or not names.own_tags(
+                ids[key].tags))}
+
+
+def listed(node: nodes.Node) -> list[manageable.Entry]:
+    """All that is, or could be, a snapshot here, as Cinder lists it."""
+    lvs = node.stack.lvs()
+    return manageable.snapshots(lvs, node.stack.group, node.stack.pool,
+                                known(node, lvs))
+
+
+# -- manage
+
+def get_size(node: nodes.Node, snapshot_id: str,
+             reference: managing.Reference) -> int:
+    """The GiB that a snapshot of an LV will have.
+
+    :raises CannotManage: if the LV can't become one
+    """
+    lv = _find(node, _row(node, snapshot_id), reference)
+    return manageable.whole_gib(lv.size)
+
+
+def _row(node: nodes.Node, snapshot_id: str) -> images.Snapshot:
+    snapshot = node.snapshots.snapshot(snapshot_id)
+    if snapshot is None or snapshot.status != 'creating' or snapshot.deleted:
+        raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
+    return snapshot
+
+
+def _find(node: nodes.Node, snapshot: images.Snapshot,
+          reference: managing.Reference) -> reports.LogicalVolume:
+    """The LV that a snapshot is to be, or is already."""
+    lvs = node.stack.lvs()
+    mine = adoption.adopted(lvs, 'snapshot').get(snapshot.id)
+    if mine:
+        return mine
+    lv = managing.referred(node, lvs, reference)
+    reason = manageable.why_no_snapshot(
+        lv, node.stack.pool, {*known(node, lvs), *managing.known(node, lvs)},
+        lvs, snapshot.volume_id)
+    if reason:
+        raise manage_errors.CannotManage(
+            lv=lv.name, host=node.host, reason=reason)
+    return lv
+
+
+def manage(node: nodes.Node, snapshot_id: str,
+           reference: managing.Reference) -> str:
+    """Make a snapshot of an LV: from here on it can only be read.
+
+    :returns: what its row is to say of where it is
+    :raises CannotManage: if the LV can't become one
+    :raises TooLate: if nobody waits for it any more
+    :raises LocalCloneError: if LVM fails; the LV is as it was
+    """
+    with node.lock(snapshot_id):
+        snapshot = _row(node, snapshot_id)
+        volume = node.records.volume(snapshot.volume_id)
+        if (volume is None
+                or volume_utils.extract_host(volume.host) != node.host):
+            raise exceptions.StaleMove(volume=snapshot.volume_id)
+        with node.allocation_lock():
+            lv = _find(node, snapshot, reference)
+            try:
+                adoption.adopt(
+                    node, lv, snapshot.lv,
+                    manageable.whole_gib(lv.size) << 30,
+                    snapshot=snapshot_id, of=snapshot.volume_id)
+                node.stack.protect(snapshot.lv)
+            except Exception:
+                with contextlib.suppress(Exception):  # the look does it
+                    adoption.give_back(node, 'snapshot', snapshot_id)
+                raise
+    LOG.info('Logical volume %(lv)s is managed as snapshot %(snapshot)s.',
+             {'lv': lv.name, 'snapshot': snapshot_id})
+    return images.location(node.host)
+
+
+# -- unmanage
+
+def unmanage(node: nodes.Node, context: ports.Context, snapshot_id: str
+             ) -> None:
+    """Leave the LV of a snapshot to whoever wants it, on the node with it.
+
+    :param context: the admin context in which peers are called
+    :raises SnapshotInUse: if it is being read
+    :raises LocalCloneError: if the node that has it could not do it
+    """
+    snapshot = node.snapshots.snapshot(snapshot_id)
+    if snapshot is None or not snapshot.node:
+        return
+    if snapshot.node == node.host:
+        unmanage_here(node, snapshot_id)
+    else:
+        node.peers.unmanage_snapshot(context, snapshot.node, snapshot_id)
+
+
+def unmanage_here(node: nodes.Node, snapshot_id: str) -> None:
+    """The same for one that this node has."""
+    with node.lock(snapshot_id):
+        handle = node.stack.survey().handle(snapshot_id)
+        if node.snapshots.is_being_read(snapshot_id) or (
+                handle and handle.opened):
+            raise manage_errors.SnapshotInUse(snapshot=snapshot_id)
+        node.stack.remove_handle(snapshot_id)
+        lv = names.snapshot_lv(snapshot_id)
+        node.stack.disown(lv, lv)
+    LOG.info('Snapshot %(snapshot)s is not managed any more; its data are '
+             'in logical volume %(lv)s.', {'snapshot': snapshot_id, 'lv': lv})

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups, by Cinder's own code over the driver's methods."""
+
+import types
+from unittest import mock
+
+from cinder import exception
+from cinder.volume import manager
+import ddt
+import fixtures
+
+from cinder_localclone import group_driver
+from cinder_localclone import messages
+from tests.unit import test_driver
+from tests.unit import test_image_driver
+
+GROUP = types.SimpleNamespace(id='g', status='deleting')
+
+
+@ddt.ddt
+class GroupDriverTest(test_driver.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.births, self.snapshots = (
+            self.useFixture(fixtures.MockPatch(
+                'cinder_localclone.image_driver.' + room)).mock
+            for room in ('births', 'snapshots'))
+        self.deletion = self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.driver.deletion')).mock
+        self.useFixture(fixtures.MockPatchObject(messages, 'api'))
+        self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.records.volume_types.is_encrypted',
+            return_value=False))
+        self.snapshots.create.return_value = 'lc1:' + test_driver.HOST
+        # What runs Cinder's code, with the driver beneath.
+        self.cinder = mock.Mock(
+            driver=self.driver, driver_delete_volume=self.driver.delete_volume,
+            driver_delete_snapshot=self.driver.delete_snapshot)
+
+    def calls(self):
+        yield lambda: self.driver.create_group('c', GROUP)
+        yield lambda: self.driver.create_group_snapshot('c', GROUP, [])
+        yield lambda: self.driver.create_group_from_src('c', GROUP, [])
+
+    @ddt.data((False, NotImplementedError), (True, group_driver.NotConsistent))
+    @ddt.unpack
+    def test_what_is_left_to_cinder(self, consistent, error):
+        kind = self.useFixture(fixtures.MockPatch(
+            'cinder.volume.volume_utils.is_group_a_cg_snapshot_type',
+            return_value=consistent)).mock
+        for call in self.calls():
+            self.assertRaises(error, call)
+            kind.assert_called_once_with(GROUP)
+            kind.reset_mock()
+        # Neither has the driver better ways for the rest.
+        for name in ('delete_group', 'update_group',
+                     'delete_group_snapshot'):
+            self.assertRaises(NotImplementedError,
+                              getattr(self.driver, name), 'c', GROUP, [])
+
+    def test_refusal_is_one_that_cinder_expects(self):
+        self.assertTrue(issubclass(group_driver.NotConsistent,
+                                   exception.CinderException))
+        self.assertIn('Group g is of a type', str(
+            group_driver.NotConsistent(group='g')))
+
+    def create_snapshot(self):
+        return manager.VolumeManager._create_group_snapshot_generic(
+            self.cinder, 'c', GROUP,
+            [test_image_driver.snapshot(), test_image_driver.snapshot()])
+
+    def test_group_snapshot(self):
+        taken = {'id': 's', 'status': 'available',
+                 'provider_location': 'lc1:' + test_driver.HOST}
+        self.assertEqual(({'status': 'available'}, [taken, taken]),
+                         self.create_snapshot())
+        self.snapshots.create.side_effect = [
+            'lc1:' + test_driver.HOST, test_image_driver.FULL]
+        self.assertEqual(({'status': 'error'}, [taken, {
+            'id': 's', 'status': 'error'}]), self.create_snapshot())
+
+    def test_group_snapshot_is_deleted(self):
+        self.assertEqual(
+            ({'status': 'deleting'}, [{'id': 's', 'status': 'deleted'}]),
+            manager.VolumeManager._delete_group_snapshot_generic(
+                self.cinder, 'c', GROUP, [test_image_driver.snapshot()]))
+        self.assertEqual(1, self.snapshots.delete.call_count)
+
+    def test_group_of_a_snapshot_or_another_group(self):
+        for how, source, birth in (
+                ('snapshots', test_image_driver.snapshot(),
+                 self.births.from_snapshot),
+                ('source_vols', test_driver.volume(id='w'),
+                 self.births.from_volume)):
+            volume = test_driver.volume(
+                snapshot_id='s', source_volid='w', use_quota=True)
+
+            def create():
+                return manager.VolumeManager._create_group_from_src_generic(
+                    self.cinder, 'c', GROUP, [volume], **{how: [source]})
+            self.assertEqual(
+                ({'status': 'available'},
+                 [{'id': 'v', 'status': 'available'}]), create())
+            birth.side_effect = test_image_driver.FULL
+            self.assertEqual(({'status': 'error'}, [
+                {'id': 'v', 'status': 'error'}]), create())
+
+    def test_group_is_deleted(self):
+        def delete():
+            return manager.VolumeManager._delete_group_generic(
+                self.cinder, 'c', GROUP, [test_driver.volume()])[1]
+        self.assertEqual([{'id': 'v', 'status': 'deleted'}], delete())
+        self.deletion.delete.side_effect = exception.VolumeIsBusy(
+            volume_name='v')
+        self.assertEqual([{'id': 'v', 'status': 'available'}], delete())
+
+    def test_what_the_scheduler_is_told(self):
+        self.node.stack.pool = 'pool'
+        self.node.stack.capacity.return_value = mock.Mock(
+            total=1, free=1, provisioned=1, volumes=1)
+        pool, = self.driver.get_volume_stats(refresh=True)['pools']
+        self.assertIs(False, pool['consistent_group_snapshot_enabled'])

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Managing and unmanaging with a stop at every moment; then converge."""
+
+import ddt
+
+from cinder_localclone import births
+from cinder_localclone import deletion
+from cinder_localclone import exceptions
+from cinder_localclone import manage_errors
+from cinder_localclone import manageable
+from cinder_localclone import managing
+from cinder_localclone import names
+from cinder_localclone.state import Phase
+from tests.unit import test_move
+from tests.unit import test_snapshots
+from tests.unit import world as worlds
+
+A, B = 'a@l', 'b@l'
+ONE, TWO = test_move.ONE, test_move.TWO
+FAILURES = (exceptions.LocalCloneError, worlds.Stopped)
+DATA = {'source-name': 'data'}
+
+
+class Base(test_snapshots.Base):
+
+    def begin(self, **how):
+        """A world with an LV of somebody else on A, and what that has."""
+        world = worlds.World(**how)
+        world.pool = 'pool'
+        return world, world.foreign(A)
+
+    @staticmethod
+    def manage(world, volume, reference=DATA):
+        """What Cinder has the node do that the operator has named.
+
+        :raises Exception: what the driver does
+        """
+        node = world.home(volume).node
+        try:
+            size = managing.get_size(node, volume.id, reference)
+            managing.manage(node, volume.id, reference)
+        except FAILURES:
+            volume.status = 'error_managing'
+            raise
+        volume.size, volume.status = size, 'available'
+
+    @staticmethod
+    def managing(world, host=A):
+        return world.row(host, size=0, status='managing')
+
+    @staticmethod
+    def end(world, volume, act, status):
+        """Cinder has a node end it, again if that has died."""
+        for _attempt in range(4):
+            volume.status = status
+            try:
+                act(world.home(volume).node, None, volume)
+            except FAILURES:
+                world.recover()
+            else:
+                break
+        else:
+            raise AssertionError('never ended')
+        world.destroy(volume)
+
+    def unmanage(self, world, volume):
+        self.end(world, volume, lambda node, context, each:
+                 managing.unmanage(node, context, each.id), 'unmanaging')
+
+    def assert_foreign(self, world, name, content, others=0):
+        """An LV is nobody's, and nothing is on it."""
+        node = world.nodes[A]
+        self.assertEqual(content, node.lvs[name])
+        self.assertEqual(frozenset(), node.disk.tags.get(name, frozenset()))
+        self.assertEqual(others, len(node.devices))
+        self.assertEqual({}, world.nodes[B].lvs)
+
+
+@ddt.ddt
+class StopTest(Base):
+
+    def scenario(self, stop_at, faults):
+        """An LV is managed, written to, unmanaged, and managed again."""
+        world, expected = self.begin(faults=faults)
+        world.stop_at = stop_at
+        name = 'data'
+        for _attempt in range(4):
+            volume = self.managing(world)
+            try:
+                self.manage(world, volume)
+                break
+            except FAILURES:
+                world.recover()
+                self.end(world, volume, deletion.delete,
+                         'error_managing_deleting')
+                world.recover()
+                self.assert_foreign(world, name, expected)
+        else:
+            raise AssertionError('never managed')
+        world.recover()
+        world.home(volume).write(volume.id, 1, 'new')
+        expected[1] = 'new'
+        world.settle()
+        self.check(world, volume, expected)
+        name = volume.name
+        self.unmanage(world, volume)
+        world.settle()
+        self.assert_foreign(world, name, expected)
+        again = self.managing(world)
+        while again.status == 'managing':
+            try:
+                self.manage(world, again, {'source-id': 'uuid ' + name})
+            except FAILURES:
+                world.recover()
+                self.end(world, again, deletion.delete,
+                         'error_managing_deleting')
+                again = self.managing(world)
+        world.settle()
+        self.check(world, again, expected)
+        return world
+
+    @ddt.data(*ONE)
+    def test_stop_at_every_moment(self, faults):
+        self.stop_everywhere(lambda stops: self.scenario(stops, faults))
+
+    @ddt.data(*TWO)
+    def test_stop_at_every_two_moments(self, faults):
+        self.stop_everywhere(lambda stops: self.scenario(stops, faults), 2)
+
+    def moved(self, stop_at, faults):
+        """A volume that was managed moves, and is unmanaged there."""
+        world, expected = self.begin(faults=faults)
+        volume = self.managing(world)
+        self.manage(world, volume)
+        world.stop_at, world.moment = stop_at, 0
+        self.run_move(world, volume, expected)
+        self.unmanage(world, volume)
+        world.settle()
+        self.assertEqual({}, world.nodes[A].lvs)
+        self.assertEqual({volume.name: expected}, world.nodes[B].lvs)
+        self.assertEqual([{}, {}], [
+            node.devices for node in world.nodes.values()])
+        return world
+
+    @ddt.data(*ONE)
+    def test_stop_at_every_moment_after_a_move(self, faults):
+        self.stop_everywhere(lambda stops: self.moved(stops, faults))
+
+
+class RefusedTest(Base):
+
+    def setUp(self):
+        super().setUp()
+        self.world, self.content = self.begin()
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
+
+    def refused(self, reference=DATA, act=managing.get_size):
+        """:returns: why; nothing was done"""
+        volume, done = self.managing(self.world), len(self.world.done)
+        error = self.assertRaises(manage_errors.CannotManage, act, self.a.node,
+                                  volume.id, reference)
+        self.assertEqual(done, len(self.world.done))
+        del self.world.volumes[volume.id]
+        return str(error)
+
+    def test_what_is_no_reference(self):
+        for act in (managing.get_size, managing.manage):
+            for reference in ({}, {'name': 'data'}):
+                self.assertIn('must have', self.refused(reference, act))
+            for reference in ({'source-name': 'no'}, {'source-id': 'data'}):
+                self.assertIn('there is none', self.refused(reference, act))
+
+    def test_what_is_somebodys(self):
+        volume = self.world.create_volume(A)
+        lv = {'source-name': volume.name}
+        self.assertIn(manageable.MANAGED, self.refused(lv))
+        self.a.move(volume, B)
+        # Its source, which is still to be copied.
+        self.assertIn('has data of volume ' + volume.id, self.refused(lv))
+
+    def test_a_volume_of_another_backend(self):
+        other = self.world.row('x@y', status='available')
+        self.world.foreign(A, other.name)
+        self.assertIn(manageable.MANAGED,
+                      self.refused({'source-name': other.name}))
+        # One that is gone is nobody's.
+        self.world.destroy(other)
+        volume = self.managing(self.world)
+        self.manage(self.world, volume, {'source-name': other.name})
+
+    def test_the_other_kind(self):
+        self.world.pool = None
+        self.a.sim_stack.lvs()
+        volume = self.managing(self.world)
+        self.manage(self.world, volume)
+        self.world.pool = 'pool'
+        self.world.foreign(A, 'more')
+        self.a.disk.readonly.add('more')
+        self.assertIn('read-only', self.refused({'source-name': 'more'}))
+
+    def test_nobody_waits_for_it(self):
+        for changes in ({'status': 'error_managing'}, {'host': B + '#p'}):
+            volume = self.managing(self.world)
+            vars(volume).update(changes)
+            self.assertRaises(exceptions.TooLate, managing.manage,
+                              self.a.node, volume.id, DATA)
+            self.world.destroy(volume)
+        self.assertRaises(exceptions.TooLate, managing.manage, self.a.node,
+                          names.UUID, DATA)
+        self.assertEqual([], self.world.done)
+
+    def test_asked_again(self):
+        volume = self.managing(self.world)
+        for _time in range(2):
+            self.assertEqual(1, managing.get_size(self.a.node, volume.id,
+                                                  DATA))
+            managing.manage(self.a.node, volume.id, DATA)
+        self.assertEqual({volume.name: self.content}, self.a.lvs)
+        self.assertEqual({'volume': volume.id, 'was': 'data'}, names.facts(
+            self.a.disk.tags[volume.name]))
+        self.assertIn('has data of volume', self.refused(
+            {'source-name': volume.name}))
+
+    def test_a_look_leaves_what_is_being_managed(self):
+        volume = self.managing(self.world)
+        managing.manage(self.a.node, volume.id, DATA)
+        before = repr(self.world.snapshot())
+        self.world.settle()
+        for status in manageable.UNSETTLED:
+            volume.status = status
+            self.world.settle()
+        self.assertEqual(before, repr(self.world.snapshot()))
+
+    def test_a_look_does_not_miss_what_could_not_be_managed(self):
+        volume = self.managing(self.world)
+        for status in manageable.UNSETTLED:
+            volume.status = status
+            self.a.reconciler.converge(volume.id)
+            self.world.settle()
+        self.assertEqual({'withdraw_strays'},
+                         {what for _host, what, _subject in self.world.done})
+
+    def test_deleting_what_cinder_did_not_take_keeps_it(self):
+        for status, size in (('error_managing_deleting', 1), ('deleting', 0)):
+            volume = self.managing(self.world)
+            managing.manage(self.a.node, volume.id, DATA)
+            volume.size = size  # or failed when it was accounted for
+            self.end(self.world, volume, deletion.delete, status)
+            self.world.settle()
+            self.assert_foreign(self.world, 'data', self.content)
+
+    def test_deleting_what_cinder_has_taken(self):
+        volume = self.managing(self.world)
+        self.manage(self.world, volume)
+        self.end(self.world, volume, deletion.delete, 'deleting')
+        self.assertEqual({}, self.a.lvs)
+
+    def test_a_fraction_of_a_gib(self):
+        self.a.lvs['data'] += [worlds.EMPTY, worlds.EMPTY]
+        volume = self.managing(self.world)
+        self.manage(self.world, volume)
+        self.assertEqual(2, volume.size)
+        self.assertEqual([
+            *self.content, worlds.EMPTY, worlds.EMPTY, worlds.ZERO,
+            worlds.ZERO], self.a.lvs[volume.name])
+        self.assertEqual(8, self.a.devices[names.handle(volume.id)][
+            'regions'])
+
+    def test_its_name_was_taken_meanwhile(self):
+        volume = self.managing(self.world)
+        managing.manage(self.a.node, volume.id, DATA)
+        self.world.foreign(A)
+        self.end(self.world, volume, deletion.delete,
+                 'error_managing_deleting')
+        self.assert_foreign(self.world, volume.name, self.content)
+        self.assert_foreign(self.world, 'data', self.content)
+
+
+class UnmanageTest(Base):
+
+    def setUp(self):
+        super().setUp()
+        self.world, self.content = self.begin()
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
+        self.volume = self.managing(self.world)
+        self.manage(self.world, self.volume)
+        self.volume.status = 'unmanaging'
+
+    def refused(self, node=None):
+        before = repr(self.world.snapshot()), [
+            dict(each.disk.tags) for each in self.world.nodes.values()]
+        error = self.assertRaises(
+            manage_errors.CannotUnmanage, managing.unmanage,
+            (node or self.a).node, None, self.volume.id)
+        self.assertEqual(before, (repr(self.world.snapshot()), [
+            dict(each.disk.tags) for each in self.world.nodes.values()]))
+        return str(error)
+
+    def test_open(self):
+        self.a.opened.add(names.handle(self.volume.id))
+        self.assertIn('it is open on ' + A, self.refused())
+
+    def test_moving(self):
+        self.a.move(self.volume, B)
+        # Wherever Cinder asks.
+        for node in (self.a, self.b):
+            self.assertIn('it is being moved (migrating)',
+                          self.refused(node))
+
+    def test_remains(self):
+        self.a.move(self.volume, B)
+        self.a.dead = True
+        for _look in range(2):
+            self.b.reconciler.converge(self.volume.id)
+            self.b.hydrate(flushed=True)
+        self.b.reconciler.converge(self.volume.id)
+        move, = self.world.shadows.values()
+        self.assertIs(Phase.RELEASING, move.phase)
+        self.assertIn('what a move has left on ' + A, self.refused(self.b))
+
+    def test_a_copy_without_its_record(self):
+        self.a.disk.create(names.metadata_lv(self.volume.name_id),
+                           self.volume.id, {'local': set()})
+        self.assertIn('was not completed', self.refused())
+
+    def test_another_volumes_handle(self):
+        other = self.world.row(A, status='available')
+        self.a.devices[names.handle(other.id)] = {'below': self.volume.name}
+        self.assertIn('volume %s has' % other.id, self.refused())
+
+    def test_stale_home(self):
+        self.a.move(self.volume, B)
+        self.world.settle()
+        self.world.settle()
+        managing.unmanage(self.a.node, None, self.volume.id)
+        self.assertEqual([{}, {}], [self.b.devices, dict.fromkeys(
+            tag for tags in self.b.disk.tags.values() for tag in tags)])
+        # It is gone by then.
+        self.world.destroy(self.volume)
+        managing.unmanage(self.a.node, None, self.volume.id)
+
+    def test_its_home_is_down(self):
+        self.a.move(self.volume, B)
+        self.world.settle()
+        self.b.dead = True
+        self.assertRaises(exceptions.PeerUnreachable, managing.unmanage,
+                          self.a.node, None, self.volume.id)
+
+    def test_what_was_born_of_a_snapshot(self):
+        """A look that began before must not take it for a failed birth."""
+        self.a.disk.tags[self.volume.name] |= {names.NEWBORN}
+        present = self.a.sim_stack.survey()
+        self.unmanage(self.world, self.volume)
+        births.look(self.a.node, present)
+        self.assert_foreign(self.world, self.volume.name, self.content)
+        self.assertEqual([self.volume.id], [
+            volume_id for volume_id, _lv in present.newborns('g')])

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Managing and unmanaging snapshots, stopped at every moment."""
+
+import ddt
+
+from cinder_localclone import exceptions
+from cinder_localclone import images
+from cinder_localclone import manage_errors
+from cinder_localclone import manageable
+from cinder_localclone import managing_snapshots as managing
+from cinder_localclone import names
+from cinder_localclone import snapshots
+from tests.unit import test_move
+from tests.unit import test_snapshots
+from tests.unit import world as worlds
+
+A, B = 'a@l', 'b@l'
+FAILURES = (exceptions.LocalCloneError, worlds.Stopped)
+DATA = {'source-name': 'data'}
+
+
+class Base(test_snapshots.Base):
+
+    @staticmethod
+    def manage(world, volume, reference=DATA):
+        """Cinder has the home of a volume manage a snapshot of it; its id.
+
+        :raises Exception: what the driver does; the row is in error then
+        """
+        snapshot = world.snapshot_row(volume)
+        node = world.home(volume).node
+        try:
+            size = managing.get_size(node, snapshot, reference)
+            location = managing.manage(node, snapshot, reference)
+        except FAILURES:
+            world.set_snapshot(snapshot, status='error')
+            raise
+        world.set_snapshot(snapshot, status='available', size_gib=size,
+                           node=images.node_of(location))
+        return snapshot
+
+    @staticmethod
+    def unmanage(world, snapshot, host=A):
+        """Cinder has a node do it, again if it has died."""
+        for _attempt in range(4):
+            world.set_snapshot(snapshot, status='unmanaging')
+            try:
+                managing.unmanage(world.nodes[host].node, None, snapshot)
+            except FAILURES:
+                world.recover()
+            else:
+                break
+        else:
+            raise AssertionError('never unmanaged')
+        world.set_snapshot(snapshot, deleted=True)
+
+    def assert_foreign(self, world, name, content, readonly=False):
+        node = world.nodes[A]
+        self.assertEqual(content, node.lvs[name])
+        self.assertEqual(frozenset(), node.disk.tags.get(name, frozenset()))
+        self.assertEqual(readonly, name in node.disk.readonly)
+
+
+@ddt.ddt
+class StopTest(Base):
+
+    def scenario(self, stop_at, faults):
+        """An LV becomes a snapshot of a volume that moves, and none again."""
+        world, volume, expected = self.begin(faults=faults)
+        content = world.foreign(A)
+        world.stop_at = stop_at
+        for _attempt in range(4):
+            try:
+                snapshot = self.manage(world, volume)
+                break
+            except FAILURES:
+                world.recover()
+                for failed in list(world.snapshots):
+                    self.drop(world, failed, A)
+                world.settle()
+                self.assertEqual(content, world.nodes[A].lvs['data'])
+        else:
+            raise AssertionError('never managed')
+        self.run_move(world, volume, expected)
+        self.assertEqual(content, self.content(world, snapshot))
+        # Its volume's home is asked, and asks the node that has it.
+        self.unmanage(world, snapshot, B)
+        world.settle()
+        world.settle()
+        self.assert_foreign(world, names.snapshot_lv(snapshot), content, True)
+        del world.nodes[A].lvs[names.snapshot_lv(snapshot)]
+        self.check(world, volume, expected)
+        return world
+
+    @ddt.data(*test_move.ONE)
+    def test_stop_at_every_moment(self, faults):
+        self.stop_everywhere(lambda stops: self.scenario(stops, faults))
+
+
+class SnapshotTest(Base):
+
+    def setUp(self):
+        super().setUp()
+        self.world, self.volume, _expected = self.begin()
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
+        self.data = self.world.foreign(A)
+
+    def row(self):
+        return self.world.snapshot_row(self.volume)
+
+    def refused(self, reference, error=manage_errors.CannotManage):
+        snapshot, done = self.row(), len(self.world.done)
+        for act in (managing.get_size, managing.manage):
+            raised = self.assertRaises(error, act, self.a.node, snapshot,
+                                       reference)
+        self.assertEqual(done, len(self.world.done))
+        return str(raised)
+
+    def test_what_is_made_of_it(self):
+        snapshot = self.manage(self.world, self.volume)
+        name = names.snapshot_lv(snapshot)
+        self.assertEqual({'snapshot': snapshot, 'of': self.volume.id,
+                          'was': 'data'},
+                         names.facts(self.a.disk.tags[name]))
+        self.assertIn(name, self.a.disk.readonly & self.a.disk.inactive)
+        self.assertEqual('lc1:' + A, images.location(
+            self.world.snapshots[snapshot].node))
+        self.drop(self.world, snapshot, A)
+        self.assertNotIn(name, self.a.lvs)
+
+    def test_refused(self):
+        self.assertIn('must have', self.refused({}))
+        self.assertIn('there is none', self.refused({'source-name': 'x'}))
+        self.assertIn(manageable.MANAGED, self.refused(
+            {'source-name': self.volume.name}))
+        taken = names.snapshot_lv(self.take(self.world, self.volume))
+        self.assertIn(manageable.MANAGED, self.refused(
+            {'source-name': taken}))
+        self.world.pool = None
+        self.assertIn('not a thin', self.refused(DATA))
+
+    def test_nobody_waits_for_it(self):
+        snapshot = self.row()
+        for changes in ({'status': 'error'}, {'deleted': True}):
+            self.world.set_snapshot(snapshot, status='creating')
+            self.world.set_snapshot(snapshot, **changes)
+            for act in (managing.get_size, managing.manage):
+                self.assertRaises(exceptions.TooLate, act, self.a.node,
+                                  snapshot, DATA)
+        self.assertRaises(exceptions.TooLate, managing.manage, self.a.node,
+                          'none', DATA)
+
+    def test_its_volume_went_elsewhere(self):
+        self.volume.host = B + '#p'
+        self.assertRaises(exceptions.StaleMove, managing.manage, self.a.node,
+                          self.row(), DATA)
+
+    def test_asked_again(self):
+        snapshot = self.row()
+        for _time in range(2):
+            managing.manage(self.a.node, snapshot, DATA)
+        self.assertEqual(self.data,
+                         self.a.lvs[names.snapshot_lv(snapshot)])
+
+    def test_not_while_it_is_read(self):
+        snapshot = self.manage(self.world, self.volume)
+        self.world.read.add(snapshot)
+        self.assertRaises(manage_errors.SnapshotInUse, managing.unmanage,
+                          self.b.node, None, snapshot)
+        snapshots.serve(self.a.node, None, snapshot, {'host': 'a'})
+        self.world.read.clear()
+        self.a.opened.add(names.handle(snapshot))
+        self.assertRaises(manage_errors.SnapshotInUse, managing.unmanage,
+                          self.a.node, None, snapshot)
+        self.a.opened.clear()
+        self.unmanage(self.world, snapshot)
+        self.assertNotIn(names.handle(snapshot), self.a.devices)
+
+    def test_its_node_is_down(self):
+        snapshot = self.manage(self.world, self.volume)
+        self.a.dead = True
+        self.assertRaises(exceptions.PeerUnreachable, managing.unmanage,
+                          self.b.node, None, snapshot)
+
+    def test_none_was_ever_made(self):
+        done = len(self.world.done)
+        managing.unmanage(self.a.node, None, self.row())
+        managing.unmanage(self.a.node, None, 'gone')
+        self.assertEqual(done, len(self.world.done))
+
+    def test_a_look_that_began_before(self):
+        """It has the tags yet; the row is deleted by then."""
+        snapshot = self.manage(self.world, self.volume)
+        present = self.a.sim_stack.survey()
+        self.unmanage(self.world, snapshot)
+        snapshots.look(self.a.node, present)
+        self.assert_foreign(self.world, names.snapshot_lv(snapshot),
+                            self.data, True)
+
+    def listed(self):
+        return {entry['reference']['source-name']: entry['cinder_id']
+                for entry in managing.listed(self.a.node)}
+
+    def test_list(self):
+        taken = self.take(self.world, self.volume)
+        # It stays there, wherever its volume goes.
+        self.a.move(self.volume, B)
+        self.world.settle()
+        gone, unknown, other = self.row(), 'x', self.row()
+        self.world.set_snapshot(gone, deleted=True)
+        for each in (gone, unknown, other):
+            self.world.foreign(A, names.snapshot_lv(each))
+        self.assertEqual({
+            names.snapshot_lv(taken): taken,
+            names.snapshot_lv(other): other,  # of another backend
+            names.snapshot_lv(gone): None, names.snapshot_lv(unknown): None,
+        }, self.listed())
+        self.assertEqual([], managing.listed(self.b.node))
