@@ -38,15 +38,18 @@ class ManageDriver:
                                      _as_mapping(existing_ref))
 
     def manage_existing(self, volume: ports.Volume, existing_ref: Reference
-                        ) -> None:
+                        ) -> dict[str, str]:
         """Make a volume of an LV of this node. See :mod:`.managing`.
 
+        :returns: its home with the pool, which an operator need not name
         :raises LocalCloneError: if that can't be; its owner is told
         """
         with _telling(volume, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
                       'NOT_MANAGED'):
             managing.manage(self.service.node, volume.id,
                             _as_mapping(existing_ref))
+        return {'host': volume_utils.append_host(
+            self.service.node.host, self.service.backend_name)}
 
     def unmanage(self, volume: ports.Volume) -> None:
         """Leave a volume's LV, at its home, to whoever wants it.

@@ -46,7 +46,7 @@ class ManageTest(base.LabTest):
     def manage(self, node, reference, status='available'):
         """Ask for a volume of an LV; its id."""
         volume = self.admin.post('/manageable_volumes', json={'volume': {
-            'host': '%s@localclone#localclone' % node.name,
+            'host': '%s@localclone' % node.name,
             'ref': reference, 'volume_type': 'localclone'}}
         ).raise_for_status().json()['volume']['id']
         instances.wait_status(self.admin, volume, status)
@@ -106,7 +106,9 @@ class ManageTest(base.LabTest):
         self.assertNotIn(POOL, found)
 
         volume = self.manage(self.n1, {'source-name': 'by_hand'})
-        self.assertEqual(1, self.row(volume)['size'])
+        row = self.row(volume)
+        self.assertEqual((1, 'node1@localclone#localclone'), (
+            row['size'], row['os-vol-host-attr:host']))
         self.assertRegex(self.lvs(self.n1), r'volume-%s +1073741824B' % volume)
         self.assertNotRegex(self.lvs(self.n1), r'(?m)^ *by_hand ')
         found = self.listed(self.n1)['volume-' + volume]

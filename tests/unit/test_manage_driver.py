@@ -48,8 +48,9 @@ class ManageDriverTest(test_driver.Case):
         self.volumes.get_size.return_value = 3
         self.assertEqual(3, self.driver.manage_existing_get_size(
             test_driver.volume(), reference))
-        self.assertIsNone(self.driver.manage_existing(
-            test_driver.volume(), reference))
+        self.assertEqual({'host': test_driver.HOST + '#p'},
+                         self.driver.manage_existing(
+                             test_driver.volume(), reference))
         for call in (self.volumes.get_size, self.volumes.manage):
             call.assert_called_once_with(self.node, 'v', reference)
         self.driver.unmanage(test_driver.volume())

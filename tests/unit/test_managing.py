@@ -10,6 +10,7 @@ from cinder_localclone import manage_errors
 from cinder_localclone import manageable
 from cinder_localclone import managing
 from cinder_localclone import names
+from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import test_move
 from tests.unit import test_snapshots
@@ -317,6 +318,14 @@ class UnmanageTest(Base):
         move, = self.world.shadows.values()
         self.assertIs(Phase.RELEASING, move.phase)
         self.assertIn('what a move has left on ' + A, self.refused(self.b))
+
+    def test_remains_of_a_move_that_failed(self):
+        self.a.node.records.begin(
+            self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: 'l', 'CHAP', 'i')
+        move, = self.world.shadows.values()
+        self.a.node.records.advance(move, Event.FAILED)
+        self.assertIn('what a move has left on ' + B, self.refused())
 
     def test_a_copy_without_its_record(self):
         self.a.disk.create(names.metadata_lv(self.volume.name_id),
