@@ -14,6 +14,7 @@ thin volume and leave out the zeros (volume/manager.py).
 import uuid
 
 from cinder.volume import volume_utils
+from oslo_log import log as logging
 
 from cinder_localclone import births
 from cinder_localclone import exceptions
@@ -22,6 +23,8 @@ from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import reconcile
 from cinder_localclone import snapshots
+
+LOG = logging.getLogger(__name__)
 
 
 def revert(reconciler: reconcile.Reconciler, volume_id: str,
@@ -48,7 +51,7 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
     :raises SourceBusy: if something has it open
     :raises MissingData: if there is no such snapshot
     :raises LocalCloneError: as :func:`.snapshots.at_home`, or if a step
-        failed
+        before the change of the row failed
     """
     node, context = reconciler.node, reconciler.context
     with node.lock(volume_id):
@@ -63,13 +66,41 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
         else:
             node.peers.create_body(context, host, volume_id, snapshot_id, new)
         node.stack.mark_newborn(old)
-        reverted = node.snapshots.replace_body(volume, new, host)
-        if host == node.host:
-            node.stack.ensure_handle_on_lv(volume_id, reverted.name,
-                                           volume.size << 30)
-        births.remove(node, volume_id, old)
+        _remove_handle(node, volume_id)
+        reverted = _commit(node, volume, new, host)
+        try:
+            if host == node.host:
+                node.stack.ensure_handle_on_lv(volume_id, reverted.name,
+                                               volume.size << 30)
+            births.remove(node, volume_id, old)
+        except Exception:  # it is reverted; Cinder must not hear otherwise
+            LOG.exception('Volume %s was reverted; the next periodic check '
+                          'does what is left.', volume_id)
     if host != node.host:
         node.peers.converge_soon(context, host, volume_id)
+
+
+def _remove_handle(node: nodes.Node, volume_id: str) -> None:
+    """An extension that failed may have left it longer than what is new.
+
+    A handle never gets shorter, so it is made anew.
+    """
+    # A move that failed may have left its export of it.
+    for each in node.records.remains_of(volume_id):
+        node.exports.withdraw_source(each)
+    node.exports.withdraw_strays(node.records.is_move)
+    node.stack.remove_handle(volume_id)
+
+
+def _commit(node: nodes.Node, volume: ports.Volume, new: str, host: str
+            ) -> ports.Volume:
+    try:
+        return node.snapshots.replace_body(volume, new, host)
+    except Exception:
+        recorded = node.records.volume(volume.id)
+        if recorded is None or recorded.name_id != new:
+            raise
+        return recorded  # only the answer was lost
 
 
 def create_body(node: nodes.Node, volume_id: str, snapshot_id: str, new: str

@@ -9,6 +9,7 @@ be is in its row before anything of it is made.
 from collections.abc import Iterable
 
 from cinder.volume import volume_utils
+from oslo_utils import timeutils
 
 from cinder_localclone import exceptions
 from cinder_localclone import images
@@ -112,6 +113,7 @@ class SnapshotRecords(records.Records):
             if (row is None or row.status != 'reverting'
                     or (row.host, row.name_id) != (
                         volume.host, volume.name_id)
+                    or _was_changed(row, volume)
                     or self._is_moving(session, row)):
                 raise exceptions.StaleMove(volume=volume.id)
             row._name_id = new
@@ -179,6 +181,16 @@ class SnapshotRecords(records.Records):
                 session.query(volume).filter(volume.id.in_(wrong)).update(
                     {'service_uuid': service.uuid},
                     synchronize_session=False)
+
+
+def _was_changed(row: records.Row, volume: ports.Volume) -> bool:
+    """Whether a row was written since it was read.
+
+    Whoever asked for a revert may have given it up, and have asked for
+    another: what the first has made may be removed by then.
+    """
+    return bool(row.updated_at and volume.updated_at and row.updated_at
+                != timeutils.normalize_time(volume.updated_at))
 
 
 def _to_snapshot(row: records.Row) -> images.Snapshot:

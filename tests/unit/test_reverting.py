@@ -16,6 +16,8 @@ from cinder_localclone import reverting
 from tests.unit import test_move
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
+from tests.unit.world import disks
+from tests.unit.world import stack
 
 A, B = 'a@l', 'b@l'
 ONE, TWO = test_move.ONE, test_move.TWO
@@ -166,6 +168,53 @@ class RevertTest(Base):
                               volume, snapshot)
         world.settle()
         self.assertEqual(written, self.all_of(world, volume))
+        self.check_all(world)
+
+    def test_answer_that_is_lost(self):
+        """The row is changed, but who has asked for it gets an error."""
+        world, volume, snapshot, old, _written = self.prepared()
+        rows = type(world.nodes[A].node.snapshots._inner)
+        replace = rows.replace_body
+
+        def lose_answer(*args):
+            replace(*args)
+            raise ConnectionError()
+        with mock.patch.object(rows, 'replace_body', lose_answer):
+            self.revert(world, volume, snapshot)
+        self.assertEqual(old, self.all_of(world, volume))
+        world.settle()
+        self.check_all(world)
+
+    def test_failure_after_the_row_has_changed(self):
+        """It is reverted: Cinder would leave it in error."""
+        for method in ('ensure_handle_on_lv', 'remove_lv'):
+            world, volume, snapshot, old, _written = self.prepared()
+            before = volume.name
+            work = getattr(stack.SimStack, method)
+
+            def fail(*args, work=work, volume=volume, before=before):
+                if volume.name != before:
+                    raise exceptions.CommandTimeout(command='x', seconds=1)
+                return work(*args)
+            with mock.patch.object(stack.SimStack, method, fail):
+                self.revert(world, volume, snapshot)
+            world.settle()
+            self.assertEqual(old, self.all_of(world, volume))
+            self.assertNotIn(before, world.nodes[A].lvs)
+            self.check_all(world)
+
+    def test_handle_that_is_longer(self):
+        """An extension has failed after it had lengthened LV and handle."""
+        world, volume, snapshot, old, _written = self.prepared()
+        node = world.nodes[A].node
+        with node.lock(volume.id):
+            with node.allocation_lock():
+                node.stack.extend_lv(volume.name, 2 * disks.GIB)
+            node.stack.ensure_handle_on_lv(volume.id, volume.name,
+                                           2 * disks.GIB)
+        self.revert(world, volume, snapshot)
+        self.assertEqual(old, self.all_of(world, volume))
+        world.settle()
         self.check_all(world)
 
 

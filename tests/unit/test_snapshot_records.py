@@ -210,3 +210,42 @@ class ValuesTest(testtools.TestCase):
             self.assertEqual('l', images.backend_of(host))
         for host in ('', None, 'a'):
             self.assertEqual('', images.backend_of(host))
+
+
+class RevertTest(Case):
+
+    def setUp(self):
+        super().setUp()
+        self.reverting()
+
+    def reverting(self):
+        self.volume.refresh()
+        self.assertTrue(bool(self.volume.conditional_update(
+            {'status': 'reverting'}, {'status': self.volume.status})))
+        self.read = self.records.volume(self.volume.id)
+
+    def test_another_body_elsewhere(self):
+        after = self.records.replace_body(self.read, NONE, B)
+        self.assertEqual(
+            (NONE, B, 'there', self.services[B].uuid, 'reverting'),
+            (after.name_id, after.host.partition('#')[0],
+             after.availability_zone, after.service_uuid, after.status))
+        self.records.keep(self.volume.id, self.volume.id)
+        self.assertEqual('reverting', self.records.volume(
+            self.volume.id).status)
+        self.assertRaises(exceptions.StaleMove, self.records.replace_body,
+                          self.read, NONE, B)
+
+    def test_given_up(self):
+        self.records.keep(self.volume.id, self.volume.id)
+        self.assertRaises(exceptions.StaleMove, self.records.replace_body,
+                          self.read, NONE, B)
+
+    def test_given_up_and_asked_again(self):
+        """What the first request has made may be removed by then."""
+        first = self.read
+        self.records.keep(self.volume.id, self.volume.id)
+        self.reverting()
+        self.assertRaises(exceptions.StaleMove, self.records.replace_body,
+                          first, NONE, B)
+        self.records.replace_body(self.read, NONE, B)
