@@ -521,3 +521,43 @@ class InterruptedTest(Base):
     def test_of_another_node(self):
         self.begins('available')
         self.assertEqual((None, 'available', 'migrating'), self.end(B))
+
+    def is_migrated_from_b(self, *ends):
+        """It came from A, which still has to clean up; B migrates it."""
+        self.cinder_begins('available', None)
+        self.move((COLD, None, Event.HYDRATED, Event.DRAINED))
+        self.begins('maintenance')
+        for values in ends:
+            utils.create_volume(
+                self.context, size=1, volume_type_id=None,
+                migration_status='target:' + self.row.id, **values)
+
+    def test_what_the_new_home_migrates_is_not_the_old_ones(self):
+        self.is_migrated_from_b(dict(host=STOCK + '#x', status='available'))
+        self.assertEqual((None, 'maintenance', 'migrating'), self.end())
+        self.assertEqual(('error', 'available', 'error'), self.end(B))
+
+    def test_what_is_moved_on_is_not_the_old_ones(self):
+        self.is_migrated_from_b()
+        self.records.begin(
+            self.volume(), 'c@l#p', COLD, cinders.GEOMETRY,
+            lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
+            Asked.MIGRATION)
+        self.assertEqual((None, 'maintenance', 'migrating'), self.end())
+
+    def test_copied_before_the_old_home_is_back(self):
+        self.begins('maintenance')
+        move = self.records.commit(self.begin())
+        for event in (Event.HYDRATED, Event.DRAINED):
+            move = self.records.advance(move, event)
+        self.assertEqual(('success', 'available', 'success'), self.end())
+
+    def test_the_new_home_starts_before_the_old_one_has_recorded_it(self):
+        self.begins('maintenance')
+        self.records.commit(self.begin())
+        self.assertEqual((None, 'maintenance', 'migrating'), self.end(B))
+
+    @ddt.data('available', 'retyping')
+    def test_detached_meanwhile(self, status):
+        self.begins(status, previous='in-use')
+        self.assertEqual(('error', 'available', 'error'), self.end())
