@@ -67,6 +67,8 @@ def converge(node: nodes.Node, copy: ports.Volume) -> None:
             node.stack.ensure_handle_on_lv(
                 volume_id, copy.name, copy.size << 30)
             return
+        if volume is not None and volume.name == copy.name:
+            return  # it is the volume's own by now
         present = node.stack.survey()
         handle = present.handle(volume_id)
         if handle and not handle.opened and volume_id in (

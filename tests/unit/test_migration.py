@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 from unittest import mock
 
+from cinder import exception
 from cinder import objects
 from cinder.tests.unit import fake_constants as fake
 from cinder.tests.unit import utils
@@ -146,6 +147,15 @@ class WithinTest(Base):
                     'location_info': 'LocalCloneDriver:%s:g' % A}}),
             exceptions.MoveUnderWay, 'MOVE_BUSY')
         self.assertIn('try again', text)
+
+    def test_another_backend_at_a_stale_home(self):
+        """Cinder would copy it, and delete what is not its LV any more."""
+        volume = self.volume()
+        volume.host = B + '#p'
+        volume.save()
+        self.told(self.home, lambda driver: driver.migrate_volume(
+            self.context, self.volume(), cinders.ELSEWHERE),
+            exceptions.StaleMove, 'MOVE_BUSY')
 
     def test_at_a_stale_home(self):
         volume = self.volume()
@@ -428,6 +438,54 @@ class IntoTest(Base):
         # It moves as any other does.
         moved = self.move((COLD, None))
         self.assertEqual(self.copy.name, moved.source_lv)
+
+    def half_finished(self):
+        """Cinder's manager dies between the two rows."""
+        self.show('9:1')
+        self.put(host=B + '#p', _name_id=self.copy.id, migration_status=None)
+        self.stack.lvs.return_value = {self.copy.name: mock.Mock()}
+        self.stack.devices.return_value = {}
+        self.there.service.node.exports.serving.return_value = (False, False)
+
+    def test_what_is_the_volumes_own_by_now_keeps_its_handle(self):
+        self.half_finished()
+        self.converge()
+        self.assertEqual(0, self.stack.remove_handle.call_count)
+
+    def test_what_is_the_volumes_own_by_now_is_not_deleted(self):
+        self.half_finished()
+        self.assertRaises(
+            exception.VolumeIsBusy, self.there.delete_volume,
+            self.records.volume(self.copy.id))
+        self.assertEqual(0, self.stack.remove_lv.call_count)
+        self.assertEqual(0, self.stack.remove_handle.call_count)
+        exports = self.there.service.node.exports
+        self.assertEqual(0, exports.withdraw_volume.call_count)
+
+    @ddt.data((1, 0), (0, 1))
+    @ddt.unpack
+    def test_what_still_writes_does_not_write_to_a_later_move(
+            self, opened, built):
+        """Cinder's copy was given up; then the volume moves to here."""
+        self.put(host=A + '#p', migration_status='error')
+        move = self.move((COLD,))
+        self.show('9:1', opened)
+        self.stack.devices.return_value = (
+            self.stack.survey.return_value.devices)
+        self.there.service.node.exports.serving.return_value = (False, False)
+        if opened:
+            self.assertRaises(exceptions.SourceBusy, self.prepare, move)
+        else:
+            self.prepare(move)
+        self.assertEqual(
+            built, self.stack.ensure_handle_on_clone.call_count)
+        self.assertEqual(built, self.stack.create_lv.call_count)
+
+    def prepare(self, move):
+        stack = self.stack
+        stack.lvs.return_value = {move.destination_lv: mock.Mock()}
+        handlers.Handlers(self.there.service).prepare(
+            None, move.shadow_id, move.token.nonce)
 
     def test_deleting_it_needs_the_volumes_lock(self):
         held = []
