@@ -76,6 +76,15 @@ def converge(node: nodes.Node, copy: ports.Volume) -> None:
             node.stack.remove_handle(volume_id)
 
 
+def check_migrated(node: nodes.Node, copy: ports.Volume) -> None:
+    """The handle that bears the volume's id is that of the copy.
+
+    :raises NotMovable: if the copy was given up: it may be the volume's own
+    :raises MoveUnderWay: while the volume moves
+    """
+    _migrated(node, rows.handle_id(copy))
+
+
 def _migrated(node: nodes.Node, volume_id: str) -> ports.Volume:
     """A volume that neither is here nor can be brought here by a move."""
     volume = node.records.volume(volume_id)

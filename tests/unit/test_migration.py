@@ -413,6 +413,14 @@ class IntoTest(Base):
             names.handle_path(self.row.id), self.there.initialize_connection(
                 copy, {'host': 'b'})['data']['device_path'])
 
+    def test_given_up_nobody_gets_the_volumes_own_handle(self):
+        self.put(host=B + '#p', migration_status='error')
+        self.show('9:9')
+        with mock.patch.object(messages, 'api'):
+            self.assertRaises(
+                exceptions.NotMovable, self.there.initialize_connection,
+                self.records.volume(self.copy.id), {'host': 'b'})
+
     def finish(self):
         """As Cinder's manager does."""
         volume, copy = self.volume(), self.records.volume(self.copy.id)
