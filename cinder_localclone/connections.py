@@ -12,6 +12,7 @@ from cinder.volume import volume_utils
 from oslo_log import log as logging
 import tenacity
 
+from cinder_localclone import copies
 from cinder_localclone import decision
 from cinder_localclone import directory as directories
 from cinder_localclone import exceptions
@@ -62,6 +63,8 @@ class Connections:
             if volume is None or volume_utils.extract_host(
                     volume.host) != self._node.host:
                 raise exceptions.StaleMove(volume=volume_id)
+            if rows.visible_id(volume):
+                copies.check_migrated(self._node, volume)
             choice = decision.decide(self._request(
                 volume, connector, node_of_connector))
             LOG.info('Volume %(volume)s requested by host %(host)s: '

@@ -67,11 +67,22 @@ def converge(node: nodes.Node, copy: ports.Volume) -> None:
             node.stack.ensure_handle_on_lv(
                 volume_id, copy.name, copy.size << 30)
             return
+        if volume is not None and volume.name == copy.name:
+            return  # it is the volume's own by now
         present = node.stack.survey()
         handle = present.handle(volume_id)
         if handle and not handle.opened and volume_id in (
                 present.volumes_above(node.stack.group, copy.name)):
             node.stack.remove_handle(volume_id)
+
+
+def check_migrated(node: nodes.Node, copy: ports.Volume) -> None:
+    """The handle that bears the volume's id is that of the copy.
+
+    :raises NotMovable: if the copy was given up: it may be the volume's own
+    :raises MoveUnderWay: while the volume moves
+    """
+    _migrated(node, rows.handle_id(copy))
 
 
 def _migrated(node: nodes.Node, volume_id: str) -> ports.Volume:

@@ -119,6 +119,17 @@ def _is_closed(node: nodes.Node, volume_id: str, move: state.Move | None
                 checks.users, node, volume_id))
 
 
+def _has_lv(node: nodes.Node, volume_id: str, lv: str) -> bool:
+    """Whether the row of a volume says that an LV of this node is its own.
+
+    So do two rows if Cinder's manager does not live to end a migration that
+    has given a volume its new LV.
+    """
+    volume = node.records.volume(volume_id)
+    return bool(volume is not None and volume.name == lv
+                and volume_utils.extract_host(volume.host) == node.host)
+
+
 def _remove(node: nodes.Node, context: ports.Context,
             volume: ports.Volume) -> None:
     move = _move(node, volume)
@@ -129,6 +140,9 @@ def _remove(node: nodes.Node, context: ports.Context,
     # name, and that one's handle.
     handles = sorted({volume.id} | node.stack.survey().volumes_above(
         node.stack.group, volume.name))
+    if any(_has_lv(node, other, volume.name) for other in handles
+           if other != volume.id):
+        raise exception.VolumeIsBusy(volume_name=volume.name)
     for volume_id in handles:
         removal.stop_serving(node, volume_id, None)
         if not _is_closed(node, volume_id, move):

@@ -38,6 +38,8 @@ def migrate(node: nodes.Node, context: ports.Context, volume_id: str,
         None) for another backend: Cinder copies
     :raises MoveUnderWay: while it is moving: Cinder would give its rows
         another home meanwhile
+    :raises StaleMove: if this is not its home: what Cinder knows of it is
+        older than its last move, and names another LV to be deleted
     :raises LocalCloneError: if it could not be moved; it is where it was.
         Never (False, None) then: Cinder would copy it
     """
@@ -46,6 +48,7 @@ def migrate(node: nodes.Node, context: ports.Context, volume_id: str,
                         volume_utils.extract_host(host['host']),
                         Asked.MIGRATION)
         return True, {'host': volume.host}
+    _at_home(node, volume_id)
     move = node.records.move_of(volume_id)
     if move and move.phase in state.READS_SOURCE:
         raise exceptions.MoveUnderWay(
@@ -74,15 +77,20 @@ def depart(node: nodes.Node, context: ports.Context, volume_id: str,
     """
     with node.lock(volume_id):
         source.abandon_interrupted(node, context, volume_id)
-        volume = node.records.volume(volume_id)
-        if volume is None or volume_utils.extract_host(
-                volume.host) != node.host:
-            raise exceptions.StaleMove(volume=volume_id)
+        volume = _at_home(node, volume_id)
         _check(node, volume, peer, asked_by)
         source.move_volume(
             node, context, volume, peer, iscsi_target.new_credentials,
             asked_by=asked_by)
         return node.records.volume(volume_id)
+
+
+def _at_home(node: nodes.Node, volume_id: str) -> ports.Volume:
+    volume = node.records.volume(volume_id)
+    if volume is None or volume_utils.extract_host(
+            volume.host) != node.host:
+        raise exceptions.StaleMove(volume=volume_id)
+    return volume
 
 
 def _check(node: nodes.Node, volume: ports.Volume, peer: str,
@@ -117,8 +125,5 @@ def retype(node: nodes.Node, volume_id: str
     """
     # A live move that had begun before the status was changed comes first.
     with node.lock(volume_id):
-        volume = node.records.volume(volume_id)
-        if volume is None or volume_utils.extract_host(
-                volume.host) != node.host:
-            raise exceptions.StaleMove(volume=volume_id)
+        volume = _at_home(node, volume_id)
         return True, {'host': volume.host}

@@ -10,8 +10,10 @@ be neither deleted nor moved nor, in some of these, attached.
 from cinder import context as cinder_context
 from cinder.volume import volume_utils
 
+from cinder_localclone import exceptions
 from cinder_localclone import records
 from cinder_localclone import rows
+from cinder_localclone import state
 
 
 class MigrationRecords(records.Records):
@@ -38,18 +40,45 @@ class MigrationRecords(records.Records):
     def _end(self, session: records.Session, row: records.Row, host: str
              ) -> bool:
         """Whether it was at work on this one, which is ended then."""
-        shadows = self._shadows(session, row.id)
-        if any(shadow.name_id != shadow.id and _is_at(shadow, host)
-               for shadow in shadows):
+        shadows = list(self._shadows(session, row.id))
+        try:
+            moves = [records._to_move(shadow, row) for shadow in shadows]
+        except exceptions.InvalidToken:
+            return False  # its volume is left alone
+        if self._has_committed(session, row, moves, host):
             row.migration_status = 'success'
-        elif _is_at(row, host) and row.attach_status != 'attached':
+        elif (_is_at(row, host) and row.attach_status != 'attached'
+                and not any(map(_is_being_copied, moves))):
             row.migration_status = 'error'
         else:
             return False
         if row.status in rows.MIGRATED and not any(
                 shadow.previous_status for shadow in shadows):
-            row.status = row.previous_status or rows.FREE
+            # It may have been detached since: what it was does not count.
+            row.status = rows.FREE
         return True
+
+    @staticmethod
+    def _has_committed(session: records.Session, row: records.Row,
+                       moves: list[state.Move], host: str) -> bool:
+        """Whether a service has committed the move, by which it migrated.
+
+        A node that was down still has what an earlier move has left there.
+        By now the volume may be migrated by its new home's service.
+        """
+        committed = [move for move in moves if move.committed]
+        ends = session.query(records.models.Volume).filter_by(
+            deleted=False,
+            migration_status=records._target(row.id)).count()
+        return any(
+            move.source == host and (
+                _is_being_copied(move) or ends == len(committed))
+            for move in committed)
+
+
+def _is_being_copied(move: state.Move) -> bool:
+    """Until that has ended no other migration of its volume gets far."""
+    return move.committed and not move.is_over
 
 
 def _is_at(row: records.Row, host: str) -> bool:

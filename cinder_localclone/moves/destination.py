@@ -129,7 +129,24 @@ def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:
             volume=move.volume_id if move else 'with shadow ' + shadow_id)
     for earlier in remains.here(node, move.volume_id):
         remains.take_down(node, earlier)
+    _check_handle(node, move)
     build(node, move, create=True)
+
+
+def _check_handle(node: nodes.Node, move: state.Move) -> None:
+    """What others still write to here never becomes the volume.
+
+    Cinder's own migration to here may have been given up by its service,
+    while whatever it has begun still has the handle open.
+
+    :raises SourceBusy: if the handle is open on anything else
+    """
+    present = node.stack.survey()
+    handle, clone = present.handle(move.volume_id), present.clone(
+        move.shadow_id)
+    if handle and handle.opened and not (
+            clone and handle.uses()[:1] == (clone.number,)):
+        checks.check_closed(node, move.volume_id)
 
 
 def roll_back_live(node: nodes.Node, context: ports.Context,

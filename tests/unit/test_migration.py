@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 from unittest import mock
 
+from cinder import exception
 from cinder import objects
 from cinder.tests.unit import fake_constants as fake
 from cinder.tests.unit import utils
@@ -146,6 +147,15 @@ class WithinTest(Base):
                     'location_info': 'LocalCloneDriver:%s:g' % A}}),
             exceptions.MoveUnderWay, 'MOVE_BUSY')
         self.assertIn('try again', text)
+
+    def test_another_backend_at_a_stale_home(self):
+        """Cinder would copy it, and delete what is not its LV any more."""
+        volume = self.volume()
+        volume.host = B + '#p'
+        volume.save()
+        self.told(self.home, lambda driver: driver.migrate_volume(
+            self.context, self.volume(), cinders.ELSEWHERE),
+            exceptions.StaleMove, 'MOVE_BUSY')
 
     def test_at_a_stale_home(self):
         volume = self.volume()
@@ -403,6 +413,14 @@ class IntoTest(Base):
             names.handle_path(self.row.id), self.there.initialize_connection(
                 copy, {'host': 'b'})['data']['device_path'])
 
+    def test_given_up_nobody_gets_the_volumes_own_handle(self):
+        self.put(host=B + '#p', migration_status='error')
+        self.show('9:9')
+        with mock.patch.object(messages, 'api'):
+            self.assertRaises(
+                exceptions.NotMovable, self.there.initialize_connection,
+                self.records.volume(self.copy.id), {'host': 'b'})
+
     def finish(self):
         """As Cinder's manager does."""
         volume, copy = self.volume(), self.records.volume(self.copy.id)
@@ -428,6 +446,54 @@ class IntoTest(Base):
         # It moves as any other does.
         moved = self.move((COLD, None))
         self.assertEqual(self.copy.name, moved.source_lv)
+
+    def half_finished(self):
+        """Cinder's manager dies between the two rows."""
+        self.show('9:1')
+        self.put(host=B + '#p', _name_id=self.copy.id, migration_status=None)
+        self.stack.lvs.return_value = {self.copy.name: mock.Mock()}
+        self.stack.devices.return_value = {}
+        self.there.service.node.exports.serving.return_value = (False, False)
+
+    def test_what_is_the_volumes_own_by_now_keeps_its_handle(self):
+        self.half_finished()
+        self.converge()
+        self.assertEqual(0, self.stack.remove_handle.call_count)
+
+    def test_what_is_the_volumes_own_by_now_is_not_deleted(self):
+        self.half_finished()
+        self.assertRaises(
+            exception.VolumeIsBusy, self.there.delete_volume,
+            self.records.volume(self.copy.id))
+        self.assertEqual(0, self.stack.remove_lv.call_count)
+        self.assertEqual(0, self.stack.remove_handle.call_count)
+        exports = self.there.service.node.exports
+        self.assertEqual(0, exports.withdraw_volume.call_count)
+
+    @ddt.data((1, 0), (0, 1))
+    @ddt.unpack
+    def test_what_still_writes_does_not_write_to_a_later_move(
+            self, opened, built):
+        """Cinder's copy was given up; then the volume moves to here."""
+        self.put(host=A + '#p', migration_status='error')
+        move = self.move((COLD,))
+        self.show('9:1', opened)
+        self.stack.devices.return_value = (
+            self.stack.survey.return_value.devices)
+        self.there.service.node.exports.serving.return_value = (False, False)
+        if opened:
+            self.assertRaises(exceptions.SourceBusy, self.prepare, move)
+        else:
+            self.prepare(move)
+        self.assertEqual(
+            built, self.stack.ensure_handle_on_clone.call_count)
+        self.assertEqual(built, self.stack.create_lv.call_count)
+
+    def prepare(self, move):
+        stack = self.stack
+        stack.lvs.return_value = {move.destination_lv: mock.Mock()}
+        handlers.Handlers(self.there.service).prepare(
+            None, move.shadow_id, move.token.nonce)
 
     def test_deleting_it_needs_the_volumes_lock(self):
         held = []
@@ -521,3 +587,43 @@ class InterruptedTest(Base):
     def test_of_another_node(self):
         self.begins('available')
         self.assertEqual((None, 'available', 'migrating'), self.end(B))
+
+    def is_migrated_from_b(self, *ends):
+        """It came from A, which still has to clean up; B migrates it."""
+        self.cinder_begins('available', None)
+        self.move((COLD, None, Event.HYDRATED, Event.DRAINED))
+        self.begins('maintenance')
+        for values in ends:
+            utils.create_volume(
+                self.context, size=1, volume_type_id=None,
+                migration_status='target:' + self.row.id, **values)
+
+    def test_what_the_new_home_migrates_is_not_the_old_ones(self):
+        self.is_migrated_from_b(dict(host=STOCK + '#x', status='available'))
+        self.assertEqual((None, 'maintenance', 'migrating'), self.end())
+        self.assertEqual(('error', 'available', 'error'), self.end(B))
+
+    def test_what_is_moved_on_is_not_the_old_ones(self):
+        self.is_migrated_from_b()
+        self.records.begin(
+            self.volume(), 'c@l#p', COLD, cinders.GEOMETRY,
+            lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
+            Asked.MIGRATION)
+        self.assertEqual((None, 'maintenance', 'migrating'), self.end())
+
+    def test_copied_before_the_old_home_is_back(self):
+        self.begins('maintenance')
+        move = self.records.commit(self.begin())
+        for event in (Event.HYDRATED, Event.DRAINED):
+            move = self.records.advance(move, event)
+        self.assertEqual(('success', 'available', 'success'), self.end())
+
+    def test_the_new_home_starts_before_the_old_one_has_recorded_it(self):
+        self.begins('maintenance')
+        self.records.commit(self.begin())
+        self.assertEqual((None, 'maintenance', 'migrating'), self.end(B))
+
+    @ddt.data('available', 'retyping')
+    def test_detached_meanwhile(self, status):
+        self.begins(status, previous='in-use')
+        self.assertEqual(('error', 'available', 'error'), self.end())
