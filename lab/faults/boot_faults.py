@@ -61,24 +61,22 @@ def at_rest(scenario):
 
 @fault('LVs are skipped at boot (lvchange -ky)')
 def skipped(scenario):
-    """Each LV says so itself. The handle is there before any service runs."""
+    """Each LV of the move says so itself."""
     scenario.start_slow()
-    both = scenario.source, scenario.destination
-    for node in both:
-        node.run('lvs --noheadings -o vg_name,lv_name --separator / '
-                 'cinder-volumes | grep -E "/(volume|localclone)-" | '
-                 'xargs lvchange -q -ky && sync /dev/vda')
+    shadow, _token, _where = scenario.shadow()
+    lvs = {scenario.source: {'volume-' + scenario.disk.volume},
+           scenario.destination: {'volume-' + shadow,
+                                  'localclone-meta-' + shadow}}
+    for node, names in lvs.items():
+        node.run('lvchange -q -ky %s && sync /dev/vda' % ' '.join(
+            'cinder-volumes/' + name for name in sorted(names)))
         scenario.cut(node)
-    for node in both:
+    for node, names in lvs.items():
         node.power_on()
-        must(not _active(node, 'cinder-volumes'), 'LVs are active')
-    scenario.source.service('start')
-    scenario.source.wait_service()
-    node = scenario.destination
-    process.wait_for('the restore', lambda: not node.operator(
-        'restore').returncode and scenario.disk.has_path(node), 60)
-    node.service('start')
-    node.wait_service()
+        must(not names & set(_active(node, 'cinder-volumes')),
+             'LVs are active')
+        node.service('start')
+        node.wait_service()
     scenario.go_on()
 
 
