@@ -71,6 +71,8 @@ def compute(node, address, venv, state, path, debug=False) -> str:
         'compute_driver': 'libvirt.LibvirtDriver',
         'instances_path': '/run/nova/instances',
         'reserved_host_memory_mb': 512, 'cpu_allocation_ratio': 8.0,
+        # Instances' own disks are sparse, in a file system in memory.
+        'disk_allocation_ratio': 8.0,
         'shutdown_timeout': 3, 'resume_guests_state_on_host_boot': 'true',
         'reimage_timeout_per_gb': 240})
     sections['libvirt'] = {
