@@ -202,7 +202,13 @@ class LiveMoveTest(Base):
         process.wait_for('the end of the backup', unchanged, 30)
         self.act(volume, 'os-extend', self.demo,
                  new_size=2).raise_for_status()
-        process.wait_for('the end of the extension', unchanged, 30)
+        # Cinder has no other end for what a driver refuses.
+        instances.wait_status(self.demo, volume, 'error_extending', 30)
+        self.assertTrue([text for _, text in base.messages(self.lab, volume)
+                         if 'being moved by another request' in text])
+        self.act(volume, 'os-reset_status', status='in-use'
+                 ).raise_for_status()
+        self.assertTrue(unchanged())
         for force in (False, True):
             self.act(volume, 'os-migrate_volume', force_host_copy=force,
                      host='node1@localclone#localclone').raise_for_status()
