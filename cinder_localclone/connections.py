@@ -8,7 +8,6 @@ has asked, through the handlers.
 from collections.abc import Callable
 import typing
 
-from cinder.volume import volume_utils
 from oslo_log import log as logging
 import tenacity
 
@@ -17,6 +16,7 @@ from cinder_localclone import decision
 from cinder_localclone import directory as directories
 from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
+from cinder_localclone.moves import checks
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
@@ -59,10 +59,7 @@ class Connections:
         with self._node.lock(volume_id):
             source.abandon_interrupted(
                 self._node, self._reconciler.context, volume_id)
-            volume = self._node.records.volume(volume_id)
-            if volume is None or volume_utils.extract_host(
-                    volume.host) != self._node.host:
-                raise exceptions.StaleMove(volume=volume_id)
+            volume = checks.volume_at_home(self._node, volume_id)
             if rows.visible_id(volume):
                 copies.check_migrated(self._node, volume)
             choice = decision.decide(self._request(

@@ -13,6 +13,7 @@ from cinder.volume import volume_utils
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
+from cinder_localclone.moves import checks
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import node as nodes
@@ -48,7 +49,7 @@ def migrate(node: nodes.Node, context: ports.Context, volume_id: str,
                         volume_utils.extract_host(host['host']),
                         Asked.MIGRATION)
         return True, {'host': volume.host}
-    _at_home(node, volume_id)
+    checks.volume_at_home(node, volume_id)
     move = node.records.move_of(volume_id)
     if move and move.phase in state.READS_SOURCE:
         raise exceptions.MoveUnderWay(
@@ -77,20 +78,12 @@ def depart(node: nodes.Node, context: ports.Context, volume_id: str,
     """
     with node.lock(volume_id):
         source.abandon_interrupted(node, context, volume_id)
-        volume = _at_home(node, volume_id)
+        volume = checks.volume_at_home(node, volume_id)
         _check(node, volume, peer, asked_by)
         source.move_volume(
             node, context, volume, peer, iscsi_target.new_credentials,
             asked_by=asked_by)
         return node.records.volume(volume_id)
-
-
-def _at_home(node: nodes.Node, volume_id: str) -> ports.Volume:
-    volume = node.records.volume(volume_id)
-    if volume is None or volume_utils.extract_host(
-            volume.host) != node.host:
-        raise exceptions.StaleMove(volume=volume_id)
-    return volume
 
 
 def _check(node: nodes.Node, volume: ports.Volume, peer: str,
@@ -125,5 +118,5 @@ def retype(node: nodes.Node, volume_id: str
     """
     # A live move that had begun before the status was changed comes first.
     with node.lock(volume_id):
-        volume = _at_home(node, volume_id)
+        volume = checks.volume_at_home(node, volume_id)
         return True, {'host': volume.host}

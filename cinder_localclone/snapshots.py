@@ -17,6 +17,7 @@ from cinder_localclone import adoption
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import iscsi_target
+from cinder_localclone.moves import checks
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import node as nodes
@@ -98,9 +99,7 @@ def at_home(node: nodes.Node, context: ports.Context, volume_id: str,
     :raises VolumeIsMoving: if a live migration may yet give it back
     """
     source.abandon_interrupted(node, context, volume_id)
-    volume = node.records.volume(volume_id)
-    if volume is None or _home(volume) != node.host:
-        raise exceptions.StaleMove(volume=volume_id)
+    volume = checks.volume_at_home(node, volume_id)
     check_copied(node, volume, progress)
     if node.stack.survey().metadata(volume.name_id):
         # Some of it may still be at a source that nothing names.
@@ -111,11 +110,6 @@ def at_home(node: nodes.Node, context: ports.Context, volume_id: str,
     # What only this node's page cache has is not in the LV.
     node.stack.flush_handle(volume_id)
     return volume
-
-
-def _home(volume: ports.Volume) -> str:
-    home: str = volume_utils.extract_host(volume.host)
-    return home
 
 
 # -- creating and deleting
@@ -136,7 +130,7 @@ def create(node: nodes.Node, context: ports.Context, snapshot_id: str,
         if volume is None:
             raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
         check_copied(node, volume, progress)
-        home = _home(volume)
+        home = volume_utils.extract_host(volume.host)
         if home == node.host:
             create_here(node, context, snapshot_id, progress)
         else:

@@ -1,11 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What must be true on a node before a move goes on."""
 
+from cinder.volume import volume_utils
+
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import ports
 from cinder_localclone import state
+
+
+def volume_at_home(node: nodes.Node, volume_id: str) -> ports.Volume:
+    """A volume whose home is this node.
+
+    :raises StaleMove: if it is not (any more), or the volume is gone
+    """
+    volume = node.records.volume(volume_id)
+    if volume is None or volume_utils.extract_host(
+            volume.host) != node.host:
+        raise exceptions.StaleMove(volume=volume_id)
+    return volume
 
 
 def check_free_space(host: str, free: reports.FreeSpace, size_gib: int,
