@@ -13,7 +13,6 @@ from cinder.volume import volume_utils
 from oslo_log import log as logging
 
 from cinder_localclone import exceptions
-from cinder_localclone import images
 from cinder_localclone import iscsi_target
 from cinder_localclone.moves import source as moving
 from cinder_localclone import names
@@ -99,7 +98,7 @@ def _volume(node: nodes.Node, volume_id: str) -> ports.Volume:
 
 def _check_backend(node: nodes.Node, image: str, host: str) -> None:
     """:raises ForeignImage: if an image is not on a node of this backend"""
-    if images.backend_of(host) != images.backend_of(node.host):
+    if not names.same_backend(host, node.host):
         raise exceptions.ForeignImage(
             image=image, reason='it is on %s' % (
                 host or 'no node of this backend'))

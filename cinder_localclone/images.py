@@ -67,8 +67,3 @@ def node_of(location: str | None) -> str:
     """The node in a provider_location; '' if there is none."""
     version, _colon, host = (location or '').partition(':')
     return host if version == _VERSION else ''
-
-
-def backend_of(host: str | None) -> str:
-    """The backend in a host, with or without its pool."""
-    return (host or '').partition('#')[0].partition('@')[2]

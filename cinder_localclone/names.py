@@ -155,9 +155,14 @@ def is_iqn(iqn: str) -> bool:
     return bool(_EXPORT.fullmatch(iqn))
 
 
+def backend_of(host: str | None) -> str:
+    """The backend in a host, with or without its pool."""
+    return (host or '').partition('#')[0].partition('@')[2]
+
+
 def same_backend(host: str, other: str) -> bool:
     """Whether two service hosts are nodes of one backend section."""
-    return host.partition('@')[2] == other.partition('@')[2]
+    return backend_of(host) == backend_of(other)
 
 
 def backstore(device: str) -> str:

@@ -8,6 +8,7 @@ import testtools
 
 from cinder_localclone import exceptions
 from cinder_localclone import images
+from cinder_localclone import names
 from cinder_localclone.state import Event
 from tests.unit import test_records
 
@@ -207,9 +208,9 @@ class ValuesTest(testtools.TestCase):
 
     def test_backend(self):
         for host in ('a@l', 'b@l#pool'):
-            self.assertEqual('l', images.backend_of(host))
+            self.assertEqual('l', names.backend_of(host))
         for host in ('', None, 'a'):
-            self.assertEqual('', images.backend_of(host))
+            self.assertEqual('', names.backend_of(host))
 
 
 class RevertTest(Case):
