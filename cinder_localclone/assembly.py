@@ -29,9 +29,9 @@ from cinder_localclone import node as nodes
 from cinder_localclone import opts
 from cinder_localclone import peer
 from cinder_localclone.privileged import devicemapper
+from cinder_localclone import queue_records
 from cinder_localclone import reconcile
 from cinder_localclone import sessions
-from cinder_localclone import snapshot_records
 from cinder_localclone import stack as stacks
 from cinder_localclone import wake
 
@@ -176,7 +176,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
     except ValueError as exc:
         raise exception.InvalidConfigurationValue(str(exc))
     peers = peer.client(conf.localclone_peer_timeout)
-    rows = snapshot_records.SnapshotRecords()
+    rows = queue_records.QueueRecords()
     addresses = [address for address in (
         conf.safe_get('target_ip_address'), conf.safe_get('my_ip'))
         if address]
@@ -194,7 +194,8 @@ def assemble(conf: Configuration, host: str, backend_name: str,
                                    conf.localclone_source_timeout),
         peers=peers, geometry=geometry,
         lock=Lock(host, conf.localclone_lock_timeout),
-        is_at=directory.is_at, clear=clearing(conf, stack))
+        is_at=directory.is_at, clear=clearing(conf, stack),
+        limits=opts.limits(conf))
     reconciler = reconcile.Reconciler(
         node, cinder_context.get_admin_context())
     return Service(
@@ -273,7 +274,7 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
     interval = conf.localclone_wake_interval
     if interval:
         loops.append(_loop(1, lambda: wake_copies(
-            reconciler.waker, interval)))
+            reconciler.copying.waker, interval)))
     return loops
 
 

@@ -278,7 +278,7 @@ class LoopsTest(Base):
         self.assertEqual((3, 60), (moves(), node()))
         self.reconciler.converge_moves.assert_called_once_with()
         self.reconciler.converge_node.assert_called_once_with()
-        self.reconciler.waker.wake.return_value = False
+        self.reconciler.copying.waker.wake.return_value = False
         self.assertEqual(1, wake())
 
     def test_copies_can_be_left_to_the_kernel(self):

@@ -16,6 +16,7 @@ from cinder_localclone.cmd import doctor
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import queue
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 
@@ -92,6 +93,35 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual('cinder.conf', self.names[0])
         self.root.assert_called_once_with()
         self.backend.nodes.assert_called_once_with()
+
+    def test_copies(self):
+        def entry(number, **more):
+            return queue.Entry('s%d' % number, 'v', A, B, began=number, **more)
+        self.backend.records.copies.return_value = [
+            entry(n) for n in range(5)]
+        self.assertEqual({}, self.rows())
+        self.backend.records.copies.assert_called_with(A)
+        self.assertIn('copies', self.names)
+        self.backend.records.copies.return_value = [
+            entry(1, stalled=5.0), entry(2)]
+        self.assertEqual('2 run, 1 make no progress',
+                         self.rows()['copies'][2])
+        self.backend.records.copies.side_effect = ValueError('no database')
+        self.assertIn('no database', self.rows()['copies'][2])
+
+    def test_copies_are_counted(self):
+        nodes = {A: True, B: True}
+        self.backend.records.copies.return_value = [
+            queue.Entry('s%d' % n, 'v', A, B) for n in range(5)]
+        found, = doctor._copies(self.backend, nodes)
+        self.assertEqual('2 run, 3 wait for their turn', found.details)
+        self.backend.conf.localclone_max_copies_in = 1
+        found, = doctor._copies(self.backend, nodes)
+        self.assertEqual('1 run, 4 wait for their turn', found.details)
+        self.backend.records.copies.return_value.append(
+            queue.Entry('r', 'v', 'c@l', B, attached=True))
+        found, = doctor._copies(self.backend, nodes)  # there is no c
+        self.assertEqual('1 run, 5 wait for their turn', found.details)
 
     def test_without_a_configuration(self):
         self.app.backend.side_effect = base.CommandError('no backend')

@@ -158,6 +158,16 @@ DIFFERENCES = (
     ('destination', standing(
         B, ON_CLONE, [NEW, META], CLONE, session='/dev/sda'),
      MIGRATING, None),
+    ('destination that waits for its turn', standing(
+        B, ON_CLONE, [NEW, META], dict(CLONE, enabled=False),
+        session='/dev/sda', progress={'place': 2}), MIGRATING, None),
+    ('destination that copies before its turn', standing(
+        B, ON_CLONE, [NEW, META], CLONE, session='/dev/sda',
+        progress={'place': 2}), MIGRATING, 'is copying'),
+    ('destination that does not copy in its turn', standing(
+        B, ON_CLONE, [NEW, META], dict(CLONE, enabled=False),
+        session='/dev/sda', progress={'percent': 7}), MIGRATING,
+     'not copying'),
     ('destination on the LV', standing(
         B, 'LV ' + NEW, [NEW, META], CLONE, session='/dev/sda'),
      MIGRATING, 'not on the clone'),
@@ -405,6 +415,14 @@ class MovesTest(testtools.TestCase):
         row = self.row(MIGRATING, standing(
             B, clone=dict(CLONE, hydrated=1, regions=4), progress=progress))
         self.assertIn('copying fails', row['Remark'])
+
+    def test_copy_that_waits_for_its_turn(self):
+        progress = dataclasses.asdict(
+            hydration.Progress(25.0, None, None, place=3))
+        row = self.row(MIGRATING, standing(
+            B, clone=dict(CLONE, hydrated=1, regions=4), progress=progress))
+        self.assertEqual((25.0, 'waiting for its turn (3rd)'),
+                         (row['Percent'], row['Remark']))
 
     def test_node_that_does_not_answer(self):
         row = self.row(MIGRATING, None, 'it did not answer')
