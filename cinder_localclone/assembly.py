@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Building what serves one backend on this node, from its configuration."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
 import time
@@ -41,6 +41,20 @@ LOG = logging.getLogger(__name__)
 Configuration: typing.TypeAlias = typing.Any
 
 
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """What LVM and device-mapper have shown at one moment.
+
+    :param outage: why this node can serve no volumes at all; '' if it can
+    """
+
+    lvs: Mapping[str, reports.LogicalVolume] = dataclasses.field(
+        default_factory=dict)
+    free: reports.FreeSpace = reports.FreeSpace(0, 0, False)
+    capacity: reports.Capacity = reports.Capacity(0, 0, 0, 0)
+    outage: str = ''
+
+
 @dataclasses.dataclass
 class Service:
     """The rooms of one backend on this node.
@@ -70,13 +84,6 @@ class Service:
             LOG.error('This node can\'t be the destination of a move: '
                       '%s. Run "cinder-localclone doctor".', problem)
 
-    def outage(self) -> str:
-        """Why this node can serve no volumes at all; '' if it can.
-
-        LVM and device-mapper are asked, each time.
-        """
-        return self._look()[2]
-
     def readiness(self) -> tuple[reports.FreeSpace, list[str]]:
         """What this node can take in at this moment, and why no move.
 
@@ -84,23 +91,21 @@ class Service:
 
         :returns: free space, problems (none: it can be a destination)
         """
-        lvs, free, outage = self._look()
-        return free, [outage] if outage else (
-            self.problems + self._pool_problems(lvs))
+        look = self.look()
+        return look.free, [look.outage] if look.outage else (
+            self.problems + self._pool_problems(look.lvs))
 
-    def _look(self) -> tuple[
-            dict[str, reports.LogicalVolume], reports.FreeSpace, str]:
-        """LVs (of thick volumes: none), free space, and the outage if any."""
-        nothing = reports.FreeSpace(0, 0, False)
+    def look(self) -> Look:
+        """Ask LVM and device-mapper, once each."""
         try:
             self.stack.devices()
-            lvs = self.stack.lvs() if self.stack.pool else {}
+            lvs = self.stack.lvs()
             if self.stack.pool and self.stack.pool not in lvs:
-                return lvs, nothing, 'there is no thin pool %s/%s' % (
-                    self.stack.group, self.stack.pool)
-            return lvs, self.stack.free_space(lvs), ''
+                return Look(outage='there is no thin pool %s/%s' % (
+                    self.stack.group, self.stack.pool))
+            return Look(lvs, *self.stack.space(lvs))
         except Exception as exc:  # whatever it is, nothing works without
-            return {}, nothing, str(exc) or repr(exc)
+            return Look(outage=str(exc) or repr(exc))
 
     def troubles(self) -> list[str]:
         """What an operator has to see to, but keeps no move from here."""
@@ -122,13 +127,17 @@ class Service:
                             '(/etc/iscsi/initiatorname.iscsi)')
         return problems
 
-    def _pool_problems(self, lvs: dict[str, reports.LogicalVolume]
+    def _pool_problems(self, lvs: Mapping[str, reports.LogicalVolume]
                        ) -> list[str]:
+        problems = []
         if self.stack.pool and not reports.zeroes(lvs, self.stack.pool):
-            return ['its thin pool does not zero new blocks '
-                    '(lvchange -Zy %s/%s)' % (
-                        self.stack.group, self.stack.pool)]
-        return []
+            problems.append('its thin pool does not zero new blocks '
+                            '(lvchange -Zy %s/%s)' % (
+                                self.stack.group, self.stack.pool))
+        usage = reports.pool_usage(lvs, self.stack.pool)
+        if usage.is_full:
+            problems.append('its thin pool is full: %s' % usage)
+        return problems
 
 
 def open_group(conf: Configuration, execute: Callable[..., typing.Any]

@@ -53,7 +53,8 @@ def plan(present: survey.Survey) -> list[Local]:
         volume_id = names.facts(lv.tags).get('volume')
         if not volume_id or names.shadow_of_metadata(lv.name):
             continue
-        local = Local(volume_id, lv.name, lv.shown)
+        local = Local(volume_id, lv.name, lv.shown, reason='' if lv.shown
+                      else 'it was not created to its end')
         # A destination LV is named after the shadow (see records.py). One
         # whose volume has a metadata LV is never given out by itself.
         arrival = arriving.get(lv.name[-36:]) or arriving.get(volume_id)

@@ -97,9 +97,7 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
         return findings
     lvs = stack.lvs()
     if stack.pool:
-        data, metadata = (stack.pool_usage() if stack.pool in lvs
-                          else (0.0, 0.0))
-        findings += checks.pool(stack.group, stack.pool, lvs, data, metadata)
+        findings += checks.pool(stack.group, stack.pool, lvs)
     if stack.pool in (None, *lvs):
         findings += checks.metadata_space(
             stack.metadata_group, stack.free_space().metadata)

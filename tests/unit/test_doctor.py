@@ -65,7 +65,6 @@ class DoctorTest(testtools.TestCase):
             group='g', metadata_group='g', pool='g-pool')
         self.stack.lvs.return_value = {'g-pool': reports.LogicalVolume(
             'g', 'g-pool', GIB, '', frozenset(), zeroes=True)}
-        self.stack.pool_usage.return_value = 10.0, 10.0
         self.stack.free_space.return_value = reports.FreeSpace(
             GIB, GIB, False)
         self.app = mock.Mock(exit_code=0)
@@ -208,7 +207,7 @@ class DoctorTest(testtools.TestCase):
     def test_thick(self):
         self.stack.pool = None
         self.assertEqual({}, self.rows())
-        self.stack.pool_usage.assert_not_called()
+        self.assertNotIn('thin pool data', self.names)
 
     def test_no_initiator_no_configfs(self):
         self.backend.sessions().initiator.return_value = ''

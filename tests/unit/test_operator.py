@@ -364,13 +364,31 @@ class ChecksTest(testtools.TestCase):
 
     @ddt.data((True, 10, 10, []), (False, 10, 10, ['thin pool zeroes']),
               (True, 85, 10, ['thin pool data']),
-              (True, 10, 85, ['thin pool metadata']))
+              (True, 95, 10, ['thin pool data']),
+              (True, 10, 79, []), (True, 10, 85, ['thin pool metadata']))
     @ddt.unpack
     def test_pool(self, zeroes, data, meta, wrong):
-        lvs = {'p': dataclasses.replace(lv('p'), zeroes=zeroes)}
-        found = checks.pool('g', 'p', lvs, data, meta)
+        found = self.pool(data, meta, 64, zeroes)
         self.assertEqual(wrong, [each.check for each in found
                                  if each.verdict != checks.OK])
+
+    @staticmethod
+    def pool(data, metadata, metadata_mib, zeroes=True):
+        return checks.pool('g', 'p', {'p': dataclasses.replace(
+            lv('p'), size=100, zeroes=zeroes, allocated=data,
+            metadata_size=metadata_mib << 20,
+            metadata_used=metadata * (metadata_mib << 20) // 100)})
+
+    @ddt.data((94, 0, 64, checks.WARN), (95, 0, 64, checks.FAIL),
+              (0, 89, 64, checks.WARN), (0, 91, 64, checks.FAIL),
+              # LVM reserves more of a small one.
+              (0, 64, 4, checks.OK), (0, 66, 4, checks.WARN),
+              (0, 76, 4, checks.FAIL))
+    @ddt.unpack
+    def test_pool_that_takes_nothing_new(self, data, metadata, mib, verdict):
+        self.assertEqual(verdict, max(
+            (each.verdict for each in self.pool(data, metadata, mib)),
+            key=[checks.OK, checks.WARN, checks.FAIL].index))
 
     def conf(self, **more):
         return types.SimpleNamespace(**dict({
