@@ -113,7 +113,9 @@ class Service:
             problem = self.node.exports.problem()
         except exceptions.LocalCloneError as exc:
             problem = 'its iSCSI target can\'t be looked at: %s' % exc
-        return [problem] if problem else []
+        usage = reports.pool_usage(self.look().lvs, self.stack.pool)
+        full = 'its thin pool is full: %s' % usage if usage.is_full else ''
+        return [each for each in (problem, full) if each]
 
     def _find_problems(self) -> list[str]:
         problems = []
@@ -129,15 +131,11 @@ class Service:
 
     def _pool_problems(self, lvs: Mapping[str, reports.LogicalVolume]
                        ) -> list[str]:
-        problems = []
         if self.stack.pool and not reports.zeroes(lvs, self.stack.pool):
-            problems.append('its thin pool does not zero new blocks '
-                            '(lvchange -Zy %s/%s)' % (
-                                self.stack.group, self.stack.pool))
-        usage = reports.pool_usage(lvs, self.stack.pool)
-        if usage.is_full:
-            problems.append('its thin pool is full: %s' % usage)
-        return problems
+            return ['its thin pool does not zero new blocks '
+                    '(lvchange -Zy %s/%s)' % (
+                        self.stack.group, self.stack.pool)]
+        return []
 
 
 def open_group(conf: Configuration, execute: Callable[..., typing.Any]

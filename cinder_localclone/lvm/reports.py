@@ -140,6 +140,8 @@ def unfilled(lvs: Mapping[str, LogicalVolume]) -> int:
 
 def free_in_pool(lvs: Mapping[str, LogicalVolume], pool: str) -> int:
     """Bytes that a thin pool may take in besides what is on its way."""
+    if pool_usage(lvs, pool).is_full:
+        return 0
     return lvs[pool].size - lvs[pool].allocated - unfilled(lvs)
 
 
@@ -211,8 +213,6 @@ def capacity(lvs: Mapping[str, LogicalVolume], name: str, group: Group,
     total, free = group.size, group.free
     if pool:
         total, free = lvs[pool].size, max(0, free_in_pool(lvs, pool))
-        if pool_usage(lvs, pool).is_full:
-            free = 0
     snapshots = [lv for lv in volumes if 'snapshot' in names.facts(lv.tags)]
     return Capacity(total, free, sum(lv.size for lv in volumes),
                     len(volumes) - len(snapshots))

@@ -162,13 +162,14 @@ class AssembleTest(Base):
             mock.call.devices(), mock.call.lvs(), mock.call.space(lvs)],
             service.stack.method_calls)
 
-    def test_a_full_pool_takes_no_move(self):
+    def test_a_full_pool_is_told(self):
         service = self.assemble(volume_group='g')
-        self.look(service, allocated=95 << 30)
-        problem, = service.readiness()[1]
-        self.assertIn('its thin pool is full', problem)
+        service.node.exports.problem = lambda: ''
+        self.look(service, allocated=95 * (1 << 30) // 100 + 1)
+        trouble, = service.troubles()
+        self.assertIn('its thin pool is full: 95 %', trouble)
         self.look(service, allocated=94 * (1 << 30) // 100)
-        self.assertEqual([], service.readiness()[1])
+        self.assertEqual([], service.troubles())
 
     @ddt.data('devices', 'lvs', 'space')
     def test_a_node_that_can_serve_nothing(self, lacking):

@@ -716,6 +716,13 @@ class SpaceTest(Case):
             lv('g-pool', size=1000, allocated=allocated, metadata_size=100,
                metadata_used=metadata), lv('v', size=8, thin=True)))
 
+    def test_full_pool_takes_nothing_in(self):
+        self.groups(g=20, fast=7)
+        for used, free in ((949, 51), (950, 0)):
+            self.lvs(lv('g-pool', size=1000, allocated=used))
+            self.assertEqual(reports.FreeSpace(free, 7, False),
+                             self.stack.free_space())
+
     def test_pool_usage(self):
         self.lvs(lv('v', size=9, thin=True, allocated=9),
                  lv('g-pool', size=1000, allocated=842, metadata_size=20 << 20,
