@@ -195,6 +195,7 @@ class AssembleTest(Base):
 
     def test_a_target_that_hangs_is_told(self):
         service = self.assemble()
+        self.look(service)
         service.node.exports.problem = lambda: ''
         self.assertEqual([], service.troubles())
         service.node.exports.problem = lambda: 'iqn.x hangs'
