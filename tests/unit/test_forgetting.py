@@ -16,6 +16,7 @@ from cinder_localclone import names
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import test_remains
+from tests.unit import test_snapshots
 from tests.unit import world as worlds
 
 A, B, C = test_remains.A, test_remains.B, test_remains.C
@@ -175,6 +176,27 @@ class ForgettingTest(test_remains.Base):
         self.forget(world, A)
         self.assertIs(Phase.MIGRATING, self.move(world, volume).phase)
         self.assertEqual(B, world.home(volume).host)
+
+    def test_snapshots(self):
+        """They stay where they were taken, wherever their volume went."""
+        world, volume, expected = self.begin()
+        world.pool = 'pool'
+        kept, doomed = (test_snapshots.Base.take(world, volume)
+                        for _each in range(2))
+        world.nodes[A].move(volume, B)
+        world.settle()
+        world.settle()
+        world.set_snapshot(doomed, status='deleting')
+        step, = self.forget(world, A)
+        self.assertEqual((volume.id, 'all of the snapshot'),
+                         (step.volume_id, step.lost))
+        self.assertIn(kept, step.what)
+        self.assertEqual(['error', 'deleting'], [
+            world.snapshots[each].status for each in (kept, doomed)])
+        self.check_forgotten(world, A)
+        self.verify(world, volume, expected)
+        # Deleting it is all that its owner can do.
+        test_snapshots.Base.drop(world, kept, B)
 
     def test_what_has_changed_meanwhile(self):
         world, volume, expected = self.begin()

@@ -78,6 +78,14 @@ class SimSnapshotRecords:
         return [each for each in self.world.snapshots.values()
                 if each.volume_id == volume_id and not each.deleted]
 
+    def snapshots_on(self, host):
+        return {each.id: each.volume_id
+                for each in self.world.snapshots.values()
+                if each.node == host and not each.deleted}
+
+    def give_up_snapshot(self, snapshot_id, host):
+        self.world.set_snapshot(snapshot_id, status='error')
+
     def locate(self, snapshot_id, host):
         snapshot = self.snapshot(snapshot_id)
         if not snapshot or snapshot.deleted or snapshot.status != 'creating':
