@@ -218,6 +218,31 @@ def remove(node: nodes.Node, volume_id: str, lv: str) -> None:
         node.stack.remove_lv(lv)
 
 
+# -- what Cinder has taken
+
+#: Statuses of a row that don't say whether its volume was taken.
+UNDECIDED = ('creating', 'reverting', 'error')
+
+
+def accept(node: nodes.Node, volume: ports.Volume, present: surveys.Survey
+           ) -> None:
+    """A volume at its home is not newborn any more when it is connected.
+
+    :mod:`.restore` leaves alone what is.
+
+    :param present: what there is on this node
+    """
+    lv = present.lvs.get(volume.name)
+    if (lv and names.NEWBORN in lv.tags
+            and volume.status not in (*UNDECIDED, 'deleting')):
+        try:
+            node.stack.accept(lv.name)
+        except exceptions.LocalCloneError as exc:
+            LOG.warning('Volume %(volume)s counts as newborn until the next '
+                        'periodic check: %(error)s',
+                        {'volume': volume.id, 'error': exc})
+
+
 # -- the node's look
 
 def look_at_images(node: nodes.Node, present: surveys.Survey) -> None:
@@ -259,7 +284,7 @@ def _settle(node: nodes.Node, volume_id: str, lv: str) -> None:
     found = node.stack.lvs().get(lv)
     if recorded is None or not (found and names.NEWBORN in found.tags):
         return  # it may be all that is left of somebody's data
-    undecided = recorded.status in ('creating', 'reverting', 'error')
+    undecided = recorded.status in UNDECIDED
     if recorded.deleted or (recorded.home, recorded.lv) != (node.host, lv):
         # One in error may be there because its node was given up.
         if recorded.deleted or not undecided:

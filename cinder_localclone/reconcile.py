@@ -140,7 +140,8 @@ class Reconciler:
             return
         if volume.status in ('deleting', *manageable.UNSETTLED):
             return  # delete_volume removes it
-        if self.node.stack.survey().metadata(volume.name_id):
+        present = self.node.stack.survey()
+        if present.metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
             raise exceptions.MissingData(
                 what='The move record', volume=volume_id,
@@ -150,6 +151,7 @@ class Reconciler:
         else:
             self.node.stack.ensure_handle_on_lv(
                 volume_id, volume.name, volume.size << 30)
+        births.accept(self.node, volume, present)
         with _trouble_with_exports(volume_id):
             self.node.exports.withdraw_strays(self.node.records.is_move)
             self.settle_exports(volume, None)

@@ -2,6 +2,7 @@
 """Volumes made of an image, with a stop at every moment; then converge."""
 
 import itertools
+from unittest import mock
 
 import ddt
 import fixtures
@@ -359,6 +360,26 @@ class LookTest(Base):
         self.world.settle()
         self.assertEqual(names.tags(volume=self.volume.id),
                          list(self.tags()))
+
+    @ddt.data('reserved', 'attaching', 'in-use', 'backing-up')
+    def test_accepted_before_a_guest_has_it(self, status):
+        """A boot restores no newborn; it has to restore what is in use."""
+        self.volume.status = status
+        self.node.connections.serve(None, self.volume.id, {'host': 'a'})
+        self.assertNotIn(names.NEWBORN, self.tags())
+
+    @ddt.data('creating', 'error', 'reverting')
+    def test_not_accepted_by_a_converge(self, status):
+        self.volume.status = status
+        self.node.reconciler.converge(self.volume.id)
+        self.assertIn(names.NEWBORN, self.tags())
+
+    def test_attached_though_it_could_not_be_accepted(self):
+        self.volume.status = 'reserved'
+        self.node.sim_stack._inner.accept = mock.Mock(
+            side_effect=exceptions.CommandTimeout(command='c', seconds=1))
+        self.node.connections.serve(None, self.volume.id, {'host': 'a'})
+        self.assertIn(names.NEWBORN, self.tags())
 
     @ddt.data('creating', 'error', 'deleting')
     def test_undecided(self, status):
