@@ -202,8 +202,10 @@ class Reconciler:
                         ) -> None:
         if not move.committed:
             return  # the source decides
-        if volume.status == 'deleting':
-            return  # delete_volume removes it
+        if volume.status == 'deleting' or (
+                volume.status == 'error' and not self.node.stack.survey().has(
+                    volume.id, volume.name)):
+            return  # delete_volume removes it, if anything is here
         if move.phase in (Phase.STARTING, Phase.MIGRATING):
             try:
                 disk = destination.build(self.node, move, create=False)
@@ -336,7 +338,9 @@ class Reconciler:
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting',
-                    *manageable.UNSETTLED):
+                    *manageable.UNSETTLED) or (
+                        volume.status == 'error'  # its node was forgotten
+                        and not survey.has(volume_id, volume.name)):
                 continue
             if (rows.visible_id(volume)
                     or not survey.handle_is_on_lv(

@@ -4,8 +4,10 @@
 import contextlib
 import io
 import json
+import logging
 from unittest import mock
 
+import ddt
 import fixtures
 
 from cinder_localclone.cmd import main
@@ -22,6 +24,7 @@ from tests.unit import world as worlds
 A, B, C = test_remains.A, test_remains.B, test_remains.C
 
 
+@ddt.ddt
 class ForgettingTest(test_remains.Base):
 
     def plan(self, world, host, percent=None):
@@ -124,6 +127,24 @@ class ForgettingTest(test_remains.Base):
         self.assertIn('volume-%s on %s' % (volume.id, A), step.lost)
         self.check_forgotten(world, B)
         self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
+        self.check_lost(world, volume)
+
+    @ddt.data(False, True)
+    def test_heir_has_no_trouble_with_what_is_lost(self, copied):
+        """Its owner has to delete it; no look can do anything about it."""
+        world, volume, _expected = self.begin()
+        if copied:
+            world.nodes[A].move(volume, B)
+        self.forget(world, B if copied else A)
+        log = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
+        world.settle()
+        world.nodes[C].reconciler.converge_moves()
+        self.assertEqual('', log.output)
+        # What there is of it is not left alone.
+        volume.status = 'available'
+        world.nodes[C].reconciler.converge_node()
+        self.assertIn(volume.id, log.output)
+        volume.status = 'error'
         self.check_lost(world, volume)
 
     def test_source_of_a_copy(self):
