@@ -170,6 +170,25 @@ class RevertTest(Base):
         self.assertEqual(written, self.all_of(world, volume))
         self.check_all(world)
 
+    def test_row_that_is_read_before_it_changes(self):
+        """As the real one: whoever replaces a body says which."""
+        for changes in ({'host': B + '#p'}, {'name_id': 'other'}):
+            world, volume, snapshot, _old, written = self.prepared()
+            stack = world.nodes[A].node.stack._inner
+            create_copy, before = stack.create_copy, dict(vars(volume))
+
+            def late(*args, create_copy=create_copy, volume=volume,
+                     changes=changes):
+                create_copy(*args)
+                vars(volume).update(changes)
+            stack.create_copy = late
+            self.assertRaises(exceptions.StaleMove, self.revert, world,
+                              volume, snapshot)
+            vars(volume).update(before)
+            world.settle()
+            self.assertEqual(written, self.all_of(world, volume))
+            self.check_all(world)
+
     def test_answer_that_is_lost(self):
         """The row is changed, but who has asked for it gets an error."""
         world, volume, snapshot, old, _written = self.prepared()

@@ -96,7 +96,7 @@ class SimSnapshotRecords:
         return snapshot_id in self.world.read
 
     def place(self, volume_id, old, new):
-        volume = self.volume(volume_id)
+        volume = self.world.volumes.get(volume_id)
         if (volume is None or volume.status != 'creating'
                 or volume.host != old or self.move_of(volume_id)):
             raise exceptions.TooLate(what=volume_id)
@@ -108,16 +108,18 @@ class SimSnapshotRecords:
         return 'volume-' + name_id
 
     def replace_body(self, volume, new, host):
-        recorded = self.volume(volume.id)
+        recorded = self.world.volumes.get(volume.id)
         if (recorded is None or recorded.status != 'reverting'
+                or (recorded.host, recorded.name_id) != (
+                    volume.host, volume.name_id)
                 or self.move_of(volume.id)):
             raise exceptions.StaleMove(volume=volume.id)
         recorded.name_id, recorded.name = new, self.lv_name(new)
         recorded.host = host + '#p'
-        return recorded
+        return self.volume(volume.id)
 
     def keep(self, volume_id, name_id):
-        recorded = self.volume(volume_id)
+        recorded = self.world.volumes[volume_id]
         if (recorded.status, recorded.name_id) == ('reverting', name_id):
             recorded.status = 'available'
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The database of the simulated world."""
 
+import copy
 import dataclasses
 import uuid
 
@@ -26,7 +27,9 @@ class SimRecords(images.SimSnapshotRecords):
         self.world.insist(not left, 'the record goes before what it tells')
 
     def volume(self, volume_id):
-        return self.world.volumes.get(volume_id)
+        """As it is now: what was read before does not follow the row."""
+        found = self.world.volumes.get(volume_id)
+        return found and copy.copy(found)
 
     def _all(self):
         """The end that the shadow is not at is where the volume is now."""
@@ -43,7 +46,7 @@ class SimRecords(images.SimSnapshotRecords):
                     source_lv=volume.name if volume else '')
 
     def volumes_of(self, host):
-        return [v for v in self.world.volumes.values()
+        return [copy.copy(v) for v in self.world.volumes.values()
                 if v.host.partition('#')[0] == host]
 
     def is_move(self, shadow_id):
@@ -126,7 +129,8 @@ class SimRecords(images.SimSnapshotRecords):
                 for host, node in self.world.nodes.items()}
 
     def give_up(self, volume, heir):
-        volume.host, volume.status = heir, 'error'
+        recorded = self.world.volumes[volume.id]
+        recorded.host, recorded.status = heir, 'error'
 
     def forget_service(self, host):
         return True

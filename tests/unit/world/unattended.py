@@ -36,12 +36,12 @@ class Rows(records.SimRecords):
         move = super().begin(volume, *args)
         holds = self.world.holds[move.shadow_id] = types.SimpleNamespace(
             previous_status=None)
-        rows.hold(volume, holds, asked_by)
+        rows.hold(self.world.volumes[volume.id], holds, asked_by)
         return move
 
     def advance(self, move, event):
         after = super().advance(move, event)
-        rows.give_back(self.volume(move.volume_id),
+        rows.give_back(self.world.volumes.get(move.volume_id),
                        self.world.holds[move.shadow_id])
         return after
 
