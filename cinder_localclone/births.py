@@ -158,7 +158,8 @@ def from_snapshot_here(node: nodes.Node, context: ports.Context,
     """
     with node.lock(snapshot_id):
         snapshot = snapshots.present(node, snapshot_id)
-        _make(node, context, volume_id, snapshot.lv, destination)
+        _make(node, context, volume_id, snapshot.lv, snapshot.size_bytes,
+              destination)
 
 
 def from_volume_here(node: nodes.Node, context: ports.Context,
@@ -172,12 +173,17 @@ def from_volume_here(node: nodes.Node, context: ports.Context,
     """
     with node.lock(source_id):
         image = snapshots.at_home(node, context, source_id, progress)
-        _make(node, context, volume_id, image.name, destination)
+        _make(node, context, volume_id, image.name, image.size << 30,
+              destination)
 
 
 def _make(node: nodes.Node, context: ports.Context, volume_id: str,
-          image: str, destination: str) -> None:
-    """:param image: the LV that it is made of"""
+          image: str, image_bytes: int, destination: str) -> None:
+    """Make the LV of a volume, and the handle above it.
+
+    :param image: the LV that it is made of
+    :param image_bytes: how much of that is the image
+    """
     snapshots.check_pool(node)
     with node.lock(volume_id):
         volume = node.records.volume(volume_id)
@@ -187,8 +193,8 @@ def _make(node: nodes.Node, context: ports.Context, volume_id: str,
         try:
             # That of an earlier request may be of another moment.
             node.stack.remove_handle(volume_id)
-            node.stack.create_copy(volume.name, image, volume.size << 30,
-                                   volume_id)
+            node.stack.create_copy(volume.name, image, image_bytes,
+                                   volume.size << 30, volume_id)
             node.stack.ensure_handle_on_lv(volume_id, volume.name,
                                            volume.size << 30)
             if destination:

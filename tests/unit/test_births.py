@@ -10,6 +10,7 @@ import fixtures
 from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
+from cinder_localclone import extending
 from cinder_localclone import names
 from tests.unit import test_move
 from tests.unit import test_snapshots
@@ -257,6 +258,27 @@ class BirthTest(Base):
         self.assertRaises(exceptions.ForeignImage, self.bear, world, volume,
                           snapshot)
         self.assertEqual(B + '#p', volume.host)
+
+    @ddt.data(*itertools.product(('clone', 'snapshot'), (1, 2, 3)))
+    @ddt.unpack
+    def test_image_whose_lv_is_longer_than_its_row(self, kind, size):
+        """Extending it has failed, after somebody had seen it longer."""
+        world, source, expected = self.begin()
+        node = world.nodes[A]
+        with node.lock(source.id):
+            node.node.stack.extend_lv(source.name, 2 * worlds.GIB)
+            node.node.stack.ensure_handle_on_lv(
+                source.id, source.name, 2 * worlds.GIB)
+        node.write(source.id, worlds.REGIONS, 'beyond its end')
+        image = source.id if kind == 'clone' else self.take(world, source)
+        volume = world.row(B, size, source_volid=source.id)
+        self.bear(world, volume, image)
+        volume.status = 'available'
+        self.assert_born(world, volume, expected + ZEROS)
+        world.settle()
+        extending.extend(node.reconciler, volume.id, size + 1)
+        volume.size += 1
+        self.assert_born(world, volume, expected + ZEROS * 3)
 
     def test_foreign_volume(self):
         world, source, _expected = self.begin()

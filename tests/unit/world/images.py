@@ -158,13 +158,14 @@ class SimSnapshotStack:
                                             of=volume_id))
         self.node.disk.inactive.add(name)
 
-    def create_copy(self, name, image, size_bytes, volume_id):
-        self._take(image, name, [*names.tags(volume=volume_id),
-                                 names.NEWBORN])
+    def create_copy(self, name, image, image_bytes, size_bytes, volume_id):
+        longer = len(self.node.lvs[image]) > disks.regions(image_bytes)
+        self._take(image, name, [
+            *names.tags(volume=volume_id), names.NEWBORN,
+            *[names.shown(image_bytes)] * longer])
         self.node.world.tick(self.node, 'after lvcreate')
-        regions = self.node.lvs[name]
-        regions += [disks.ZERO] * (
-            size_bytes // disks.GIB * disks.REGIONS - len(regions))
+        if size_bytes > image_bytes:
+            self.node.disk.extend(name, disks.regions(size_bytes))
 
     def _take(self, origin, name, tags):
         """LVM takes a snapshot in two steps: it may die in between."""
