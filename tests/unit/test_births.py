@@ -238,6 +238,20 @@ class BirthTest(Base):
         self.assertEqual(('there', B), (volume.availability_zone,
                                         world.home(volume).host))
 
+    @ddt.data('clone', 'snapshot')
+    def test_the_image_is_free_while_it_moves_to_another_zone(self, kind):
+        """Its node may wait for the other one for a minute."""
+        world, source, _expected = self.begin()
+        image = source.id if kind == 'clone' else self.take(world, source)
+        world.zones = {A: 'here', B: 'there'}
+        node, held = world.nodes[A], []
+        prepare = node.node.peers.prepare
+        node.node.peers.prepare = lambda *args: (
+            held.append(set(node.held)), prepare(*args))
+        volume = world.row(B, source_volid=source.id)
+        self.bear(world, volume, image)
+        self.assertEqual([{volume.id}], held)
+
     def test_a_move_to_another_zone_that_fails(self):
         world, source, _expected = self.begin()
         world.zones = {A: 'here', B: 'there'}
