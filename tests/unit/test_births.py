@@ -157,7 +157,7 @@ class StopTest(Base):
                 volume.id, volume.name, worlds.GIB)
 
     @ddt.data(*ONE)
-    def test_cached_image_with_a_stop_at_every_moment(self, *faults):
+    def test_cached_image_with_a_stop_at_every_moment(self, faults):
         self.stop_everywhere(lambda stops: self.download(stops, faults))
 
     @ddt.data(*TWO)

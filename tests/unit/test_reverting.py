@@ -13,6 +13,7 @@ from cinder_localclone import image_driver
 from cinder_localclone import messages
 from cinder_localclone import names
 from cinder_localclone import reverting
+from cinder_localclone import unended
 from tests.unit import test_move
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
@@ -92,6 +93,29 @@ class StopTest(Base):
     def test_stop_at_every_moment(self, faults, where):
         self.stop_everywhere(lambda stops: self.scenario(
             stops, faults, *where))
+
+    def dies(self, stops, faults):
+        """Nobody resets the status but the service that starts again."""
+        world, volume, snapshot, old, written = self.prepared(A, faults)
+        world.moment, world.stop_at = 0, stops
+        volume.status = 'reverting'
+        try:
+            reverting.revert(world.nodes[A].reconciler, volume.id, snapshot)
+        except worlds.Stopped:
+            world.settle()
+            node = world.nodes[A].node
+            unended.end_dead(node, node.records, None)
+            self.assertEqual('available', volume.status)
+        world.settle()
+        self.assertIn(self.all_of(world, volume), (old, written))
+        volume.status = 'available'
+        world.settle()
+        self.check_all(world)
+        return world
+
+    @ddt.data(*ONE)
+    def test_its_status_when_its_service_has_died(self, faults):
+        self.stop_everywhere(lambda stops: self.dies(stops, faults))
 
     @ddt.data(*itertools.product(TWO, ((A, A), (B, B))))
     @ddt.unpack

@@ -37,7 +37,7 @@ class WorldImages:
             'replication_driver_data': None, 'volume_attachment': [],
             'name_id': volume_id, 'name': 'volume-' + volume_id,
             'availability_zone': self.zone_of(host), 'source_volid': None,
-            'use_quota': True}, **more))
+            'use_quota': True, 'attach_status': 'detached'}, **more))
         self.volumes[volume_id] = volume
         return volume
 

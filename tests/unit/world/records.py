@@ -7,6 +7,7 @@ import uuid
 
 from cinder_localclone import exceptions
 from cinder_localclone import names
+from cinder_localclone import rows
 from cinder_localclone import state
 from tests.unit.world import images
 
@@ -117,6 +118,17 @@ class SimRecords(images.SimSnapshotRecords):
         volume.host = move.source + '#p'
         after = dataclasses.replace(move, token=token, committed=False)
         self.world.shadows[move.shadow_id] = after
+        return after
+
+    def older(self, host, moment):
+        return [volume.id for volume in self.volumes_of(host)
+                if volume.status in rows.MORTAL]
+
+    def end_dead(self, volume_id, host, sizes):
+        """As status_records does."""
+        volume = self.world.volumes[volume_id]
+        after = rows.after_death(volume, sizes.get(volume.name), False)
+        volume.status = after or volume.status
         return after
 
     def drop_live_attachment(self, volume_id, host):
