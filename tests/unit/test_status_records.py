@@ -13,8 +13,8 @@ from oslo_utils import timeutils
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import records
-from cinder_localclone import status_records
 from cinder_localclone.state import Event
+from cinder_localclone import status_records
 from cinder_localclone import unended
 from tests.unit import test_snapshot_records
 
@@ -224,8 +224,9 @@ class LostDeleteTest(Base):
         super().setUp()
         self.put(status='deleting')
         # As rpcapi does; Cinder's base of tests keeps it from that.
-        db_api.worker_create(self.context, status='deleting',
-                            resource_type='Volume', resource_id=self.volume.id)
+        db_api.worker_create(
+            self.context, status='deleting', resource_type='Volume',
+            resource_id=self.volume.id)
         self.rpc = self.enterContext(mock.patch.object(
             unended.rpcapi, 'VolumeAPI')).return_value
 

@@ -70,7 +70,8 @@ class SimRecords(images.SimSnapshotRecords):
 
     def begin(self, volume, host, event, geometry, locate, auth, initiator,
               asked_by=state.Asked.ATTACH):
-        if self.move_of(volume.id):
+        row = self.world.volumes.get(volume.id)
+        if row is None or row.host != volume.host or self.move_of(volume.id):
             raise exceptions.StaleMove(volume=volume.id)
         shadow = str(uuid.uuid4())
         token = state.Token(state.Phase.ABSENT, 'n', geometry).after(
