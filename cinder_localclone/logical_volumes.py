@@ -74,6 +74,15 @@ class LogicalVolumes:
         return reports.parse_pool_usage(
             lvm.volumes(self._groups, self.timeout), self.pool)
 
+    def pool_transactions(self, pool: str) -> tuple[int, int | None]:
+        """A thin pool's transaction ids, by LVM and by the kernel.
+
+        Different twice, or an LVM command was just at work.
+        """
+        found = lvm.transactions(self.group, pool, self.timeout)
+        return found if found[0] == found[1] else lvm.transactions(
+            self.group, pool, self.timeout)
+
     # -- changes
 
     def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:

@@ -14,6 +14,7 @@ from cinder_localclone import migration_records
 from cinder_localclone import ports
 from cinder_localclone import records
 from cinder_localclone import snapshot_records
+from cinder_localclone import status_records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Service:
 
 
 class OperatorRecords(migration_records.MigrationRecords,
-                      snapshot_records.SnapshotRecords):
+                      snapshot_records.SnapshotRecords,
+                      status_records.StatusRecords):
     """The records; and what is needed to drain a node, or to forget it."""
 
     def service(self, host: str) -> Service | None:

@@ -651,6 +651,16 @@ class SpaceTest(Case):
         self.assertEqual(expected, (capacity.total, capacity.free,
                                     capacity.provisioned, capacity.volumes))
 
+    def test_pool_transactions(self):
+        """One that differs only once was an LVM command at work."""
+        for answers in ([(7, 7)], [(8, 7), (8, 8)], [(8, 7), (8, 7)]):
+            self.ran.lvm.transactions.reset_mock()
+            self.ran.lvm.transactions.side_effect = answers
+            self.assertEqual(answers[-1],
+                             self.stack.pool_transactions('g-pool'))
+            self.assertEqual([mock.call('g', 'g-pool', 30)] * len(answers),
+                             self.ran.lvm.transactions.mock_calls)
+
     def test_pool_usage(self):
         self.ran.lvm.volumes.return_value = json.dumps({'report': [{'lv': [
             {'lv_name': 'v', 'data_percent': '99', 'metadata_percent': ''},
