@@ -140,7 +140,8 @@ class Reconciler:
             return
         if volume.status in ('deleting', *manageable.UNSETTLED):
             return  # delete_volume removes it
-        if self.node.stack.survey().metadata(volume.name_id):
+        present = self.node.stack.survey()
+        if present.metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
             raise exceptions.MissingData(
                 what='The move record', volume=volume_id,
@@ -150,6 +151,7 @@ class Reconciler:
         else:
             self.node.stack.ensure_handle_on_lv(
                 volume_id, volume.name, volume.size << 30)
+        births.accept(self.node, volume, present)
         with _trouble_with_exports(volume_id):
             self.node.exports.withdraw_strays(self.node.records.is_move)
             self.settle_exports(volume, None)
@@ -200,8 +202,10 @@ class Reconciler:
                         ) -> None:
         if not move.committed:
             return  # the source decides
-        if volume.status == 'deleting':
-            return  # delete_volume removes it
+        if volume.status == 'deleting' or (
+                volume.status == 'error' and not self.node.stack.survey().has(
+                    volume.id, volume.name)):
+            return  # delete_volume removes it, if anything is here
         if move.phase in (Phase.STARTING, Phase.MIGRATING):
             try:
                 disk = destination.build(self.node, move, create=False)
@@ -334,7 +338,9 @@ class Reconciler:
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting',
-                    *manageable.UNSETTLED):
+                    *manageable.UNSETTLED) or (
+                        volume.status == 'error'  # its node was forgotten
+                        and not survey.has(volume_id, volume.name)):
                 continue
             if (rows.visible_id(volume)
                     or not survey.handle_is_on_lv(

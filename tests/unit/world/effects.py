@@ -29,7 +29,7 @@ LOCKED = frozenset((
     'mark_newborn', 'deactivate', 'ensure_handle_on_snapshot', 'locate',
     'protect', 'extend_lv'))
 #: Those whose first argument does not tell, and which does.
-BY = {'create_copy': 3}
+BY = {'create_copy': 4}
 ALLOCATING = frozenset(('create_lv', 'create_metadata', 'adopt'))
 
 
