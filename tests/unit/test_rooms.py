@@ -19,7 +19,7 @@ ORDER = (
     'migration', 'deletion', 'reconcile', 'copies', 'births', 'snapshots',
     'adoption',
     'moves.source', 'moves.destination', 'moves.completion',
-    'moves.remains', 'moves.removal', 'moves.checks', 'moves.flow', 'moves',
+    'moves.remains', 'moves.removal', 'moves.offering', 'moves.checks', 'moves.flow', 'moves',
     'restore', 'repair', 'forgetting', 'draining',
     'inspection', 'wake', 'directory',
     'sessions', 'export', 'stack', 'logical_volumes', 'peer',
