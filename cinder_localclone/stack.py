@@ -270,7 +270,7 @@ class Stack(logical_volumes.LogicalVolumes):
     def _ensure_readonly(self, name: str, owner: str, lv: str,
                          size_bytes: int) -> bool:
         present = self.survey()
-        if present.is_on_lv(name, lv, size_bytes):
+        if present.is_on_lv(name, lv):
             return devicemapper.mend_path(name)
         if lv not in present.lvs:
             raise exceptions.MissingData(

@@ -70,7 +70,7 @@ class Survey:
         return self.is_on_lv(names.handle(volume_id), lv, size)
 
     def is_on_lv(self, name: str, lv: str, size: int = 0) -> bool:
-        """The same for any device."""
+        """The same for a device of this name."""
         body, device = self.lvs.get(lv), self.devices.get(name)
         return bool(body and device
                     and device.uses() == (body.number,)

@@ -91,8 +91,10 @@ def acting(node: typing.Any, room: Room) -> Room:
 
 def _insist_on_lock(node, name, subject):
     """:param subject: a move, an id, or the name of an LV"""
-    if name in OF_A_MOVE and subject not in node.world.shadows:
-        return
+    if name in OF_A_MOVE:
+        if subject not in node.world.shadows:
+            return
+        subject = node.world.shadows[subject]
     identity = (subject.volume_id if isinstance(subject, state.Move)
                 else subject[-36:])
     tags = node.disk.tags.get(subject, ()) if isinstance(subject, str) else ()
