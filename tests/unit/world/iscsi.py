@@ -22,11 +22,19 @@ class SimExports(images.SimSnapshotExports):
         self._insist_device(names.source(move.shadow_id))
         self.node.exports[move.shadow_id] = move.volume_id
 
+    def _insist_unread(self, shadow_id):
+        self.node.world.insist(not any(
+            shadow_id in node.sessions for node in
+            self.node.world.nodes.values() if not node.dead),
+            'a destination loses its source')
+
     def withdraw_source(self, shadow_id):
+        self._insist_unread(shadow_id)
         return self.node.exports.pop(shadow_id, None) is not None
 
     def withdraw_strays(self, wanted):
         for shadow_id in [s for s in self.node.exports if not wanted(s)]:
+            self._insist_unread(shadow_id)
             del self.node.exports[shadow_id]
 
     def serves(self, volume_id):
