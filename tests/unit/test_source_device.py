@@ -5,10 +5,13 @@ import types
 from unittest import mock
 
 import ddt
+import testtools
 
 from cinder_localclone import births
+from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import managing
+from cinder_localclone.moves import checks
 from cinder_localclone.moves import offering
 from cinder_localclone.moves import source
 from cinder_localclone import names
@@ -242,6 +245,40 @@ class OfferedTest(test_move_steps.Base):
                 self.assertIs(offered, self.volume.name in self.a.lvs)
                 self.assertIs(offered, self.handle in self.a.devices)
                 offering.withdraw_above(self.a.node, self.volume.name)
+
+
+    def test_given_up_while_its_destination_takes_its_time(self):
+        """It goes on by itself, and may be about to log in."""
+        move = self.begun()
+        with mock.patch.object(worlds.SimPeers, 'converge'):
+            self.locked(self.a, source.abandon, None, move)
+        self.assertIn(move.shadow_id, self.a.exports)
+        self.assertIn(names.source(move.shadow_id), self.a.devices)
+        self.world.settle()
+        self.check(self.world, self.volume, self.expected)
+
+
+@ddt.ddt
+class UsersTest(testtools.TestCase):
+    """Who uses a handle, as its kernel tells."""
+
+    @ddt.data((None, False, 0), (0, False, 0), (1, False, 1), (2, False, 2),
+              (None, True, 0), (0, True, 0), (1, True, 0), (2, True, 1))
+    @ddt.unpack
+    def test_backstore_that_serves_nobody_is_none(
+            self, opened, in_vain, expected):
+        node = mock.Mock(host=A)
+        handle = names.handle('v')
+        node.stack.devices.return_value = {} if opened is None else {
+            handle: tables.Device(handle, '', '253:1', opened, False)}
+        node.exports.opens_in_vain.side_effect = {'v': in_vain}.get
+        self.assertEqual(expected, checks.users(node, 'v'))
+        if expected:
+            error = self.assertRaises(exceptions.SourceBusy,
+                                      checks.check_closed, node, 'v')
+            self.assertIn(handle, str(error))
+        else:
+            checks.check_closed(node, 'v')
 
 
 @ddt.ddt
