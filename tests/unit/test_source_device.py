@@ -8,6 +8,7 @@ import ddt
 import testtools
 
 from cinder_localclone import births
+from cinder_localclone import deletion
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import managing
@@ -221,6 +222,19 @@ class OfferedTest(test_move_steps.Base):
         self.assertNotIn(old, self.a.lvs)
         self.assert_withdrawn()
 
+    def test_what_cannot_be_deleted_now_can_be_read(self):
+        """The target hangs: the volume stays as it is."""
+        self.left()
+        self.volume.status = 'deleting'
+        with mock.patch.object(worlds.SimExports, 'withdraw_source',
+                               side_effect=exceptions.TargetTimeout(
+                                   seconds=20)):
+            self.assertRaises(exceptions.TargetTimeout, deletion.delete,
+                              self.a.node, None, self.volume)
+        self.assertEqual(self.expected, [
+            self.a.read(self.volume.id, region)
+            for region in range(worlds.REGIONS)])
+
     def test_who_leaves_the_driver_leaves_it_behind(self):
         failed = self.left()
         del self.world.shadows[failed.shadow_id]
@@ -245,7 +259,6 @@ class OfferedTest(test_move_steps.Base):
                 self.assertIs(offered, self.volume.name in self.a.lvs)
                 self.assertIs(offered, self.handle in self.a.devices)
                 offering.withdraw_above(self.a.node, self.volume.name)
-
 
     def test_given_up_while_its_destination_takes_its_time(self):
         """It goes on by itself, and may be about to log in."""
