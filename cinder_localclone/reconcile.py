@@ -22,6 +22,7 @@ from cinder_localclone import manageable
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import completion
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import offering
 from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
@@ -153,7 +154,7 @@ class Reconciler:
                 volume_id, volume.name, volume.size << 30)
         births.accept(self.node, volume, present)
         with _trouble_with_exports(volume_id):
-            self.node.exports.withdraw_strays(self.node.records.is_move)
+            offering.withdraw_strays(self.node, present)
             self.settle_exports(volume, None)
 
     def settle_exports(self, volume: ports.Volume, move: state.Move | None
@@ -267,19 +268,23 @@ class Reconciler:
 
     def _as_source(self, move: state.Move,
                    volume: ports.Volume | None) -> None:
-        self.node.stack.ensure_handle_on_lv(
-            move.volume_id, move.source_lv, move.size_bytes)
-        if move.committed:
-            with _trouble_with_exports(move.volume_id):
-                self.node.exports.offer_source(move)
-                if volume is not None:
-                    self.settle_exports(volume, move)
-            if move.phase is Phase.STARTING and volume is not None:
-                self._release_if_detached(move, volume)
-        else:
+        if move.keeps_handle:
+            self.node.stack.ensure_handle_on_lv(
+                move.volume_id, move.source_lv, move.size_bytes)
+        if not move.committed:
             # Only this service moves its volumes, under the lock that is
             # held here: whoever began this move did not live to end it.
             source.abandon(self.node, self.context, move)
+            return
+        self.node.stack.ensure_source(move)
+        with _trouble_with_exports(move.volume_id):
+            self.node.exports.offer_source(move)
+            if volume is not None:
+                self.settle_exports(volume, move)
+        if not move.keeps_handle:
+            source.drop_handle(self.node, move)
+        elif volume is not None:
+            self._release_if_detached(move, volume)
 
     # -- live moves whose detach call was lost
 
@@ -348,8 +353,8 @@ class Reconciler:
                     or self._exports_differ(
                         volume, remote().get(volume_id, set()))):
                 self._attempt(volume_id)
-        # It may hang; and an export keeps a stray handle open.
-        self.node.exports.withdraw_strays(self.node.records.is_move)
+        # It may hang; and what is offered keeps a stray LV in use.
+        offering.withdraw_strays(self.node, survey)
         group = self.node.stack.group
         known = {rows.handle_id(volume) for volume in home.values()}
         self._attempt_all(survey.volumes_above(group) - known - waiting
