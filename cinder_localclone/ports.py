@@ -45,8 +45,12 @@ class Stack(typing.Protocol):
     def devices(self) -> dict[str, tables.Device]:
         """The driver's own device-mapper devices, by name."""
 
-    def free_space(self) -> reports.FreeSpace:
-        """What this node can take in."""
+    def free_space(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
+                   ) -> reports.FreeSpace:
+        """What this node can take in.
+
+        :param lvs: if they have just been listed
+        """
 
     def clone_status(self, shadow_id: str) -> tables.CloneStatus:
         """How far the kernel has copied."""
@@ -54,8 +58,13 @@ class Stack(typing.Protocol):
     def completed_reads(self, disk: str) -> int:
         """How many reads a source's disk has completed, failed ones too."""
 
-    def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:
-        """Create the LV of a volume."""
+    def create_lv(self, name: str, size_bytes: int, volume_id: str,
+                  covered: bool = False) -> bool:
+        """Create the LV of a volume.
+
+        :param covered: nobody reads what was not written to it before; else
+            it reads as zeros
+        """
 
     def create_snapshot(self, snapshot_id: str, origin: str,
                         volume_id: str) -> None:
@@ -83,8 +92,9 @@ class Stack(typing.Protocol):
     def resume(self, name: str) -> bool:
         """Resume an LV that an LVM command has left suspended."""
 
-    def pool_usage(self) -> tuple[float, float]:
-        """Percent of the thin pool's data and metadata in use."""
+    def pool_usage(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
+                   ) -> reports.Usage:
+        """How full the thin pool is, in the same way."""
 
     def extend_lv(self, name: str, size_bytes: int) -> bool:
         """Extend the LV of a volume; what is new reads as zeros."""

@@ -207,6 +207,7 @@ class Stack(logical_volumes.LogicalVolumes):
 
         :param size_bytes: which it has at least: it never gets shorter
         :raises MissingData: if there is no such LV; it is never created here
+        :raises NotPossible: if others could be read there
         """
         present = self.survey()
         if present.handle_is_on_lv(volume_id, lv, size_bytes):
@@ -215,6 +216,11 @@ class Stack(logical_volumes.LogicalVolumes):
             raise exceptions.MissingData(
                 what='Logical volume %s' % lv, volume=volume_id,
                 host=self.host)
+        if present.lvs[lv].shown < min(size_bytes, present.lvs[lv].size):
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='its LV %s may still have what '
+                'others have deleted: it was not zeroed to its end. Delete '
+                'the volume.' % lv)
         self._activate(present.lvs[lv])
         return self._ensure_handle(
             present.devices, volume_id, tables.linear(

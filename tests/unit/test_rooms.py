@@ -16,7 +16,8 @@ ORDER = (
     'driver', 'image_driver', 'manage_driver', 'group_driver', 'handlers',
     'assembly', 'connections',
     'operations', 'managing_snapshots', 'managing', 'extending', 'reverting',
-    'migration', 'deletion', 'unended', 'reconcile', 'copies', 'births', 'snapshots',
+    'migration', 'deletion', 'unended', 'reconcile', 'copying', 'copies',
+    'births', 'snapshots',
     'adoption',
     'moves.source', 'moves.destination', 'moves.completion',
     'moves.remains', 'moves.removal', 'moves.offering', 'moves.checks',
@@ -24,20 +25,20 @@ ORDER = (
     'restore', 'repair', 'forgetting', 'draining',
     'inspection', 'wake', 'directory',
     'sessions', 'export', 'stack', 'logical_volumes', 'peer',
-    'operator_records', 'snapshot_records', 'migration_records',
-    'status_records', 'records',
+    'operator_records', 'queue_records', 'snapshot_records',
+    'migration_records', 'status_records', 'records',
     'privileged', 'iscsi_target', 'opts', 'messages', 'version',
     'manage_errors',
     'capabilities', 'node', 'served', 'record_ports', 'ports', 'images',
-    'hydration', 'decision', 'manageable', 'survey', 'lvm', 'dm', 'names',
-    'rows', 'state', 'exceptions',
+    'hydration', 'queue', 'decision', 'manageable', 'survey', 'lvm', 'dm',
+    'names', 'rows', 'state', 'exceptions',
 )
 #: These are values and functions of values: they import each other, what is
 #: listed here of the standard library, and nothing else, so nothing that
 #: acts; except for exceptions, whose base is Cinder's.
 PURE = ('capabilities', 'node', 'served', 'record_ports', 'ports', 'images',
-        'hydration', 'decision', 'manageable', 'survey', 'lvm', 'dm',
-        'names', 'rows', 'state', 'exceptions')
+        'hydration', 'queue', 'decision', 'manageable', 'survey', 'lvm',
+        'dm', 'names', 'rows', 'state', 'exceptions')
 HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'functools',
             'hashlib', 'json', 're', 'struct', 'types', 'typing'}
 #: Lines of a module, at most.

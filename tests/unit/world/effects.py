@@ -16,7 +16,7 @@ UNNOTED = frozenset((
     'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'services',
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
     'newborn', 'zone_of', 'correct_services', 'pool_usage', 'resume',
-    'note_offered', 'was_offered', 'lv_name'))
+    'note_offered', 'was_offered', 'lv_name', 'copies'))
 #: Only with the lock of the volume that the first argument is of. Begin,
 #: advance and offer_volume are not here: with these tests set a scene.
 LOCKED = frozenset((
