@@ -22,6 +22,7 @@ from cinder_localclone import manageable
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import completion
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import offering
 from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
@@ -137,7 +138,8 @@ class Reconciler:
             return
         if volume.status in ('deleting', *manageable.UNSETTLED):
             return  # delete_volume removes it
-        if self.node.stack.survey().metadata(volume.name_id):
+        present = self.node.stack.survey()
+        if present.metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
             raise exceptions.MissingData(
                 what='The move record', volume=volume_id,
@@ -147,8 +149,9 @@ class Reconciler:
         else:
             self.node.stack.ensure_handle_on_lv(
                 volume_id, volume.name, volume.size << 30)
+        births.accept(self.node, volume, present)
         with _trouble_with_exports(volume_id):
-            self.node.exports.withdraw_strays(self.node.records.is_move)
+            offering.withdraw_strays(self.node, present)
             self.settle_exports(volume, None)
 
     def settle_exports(self, volume: ports.Volume, move: state.Move | None
@@ -197,8 +200,10 @@ class Reconciler:
                         ) -> None:
         if not move.committed:
             return  # the source decides
-        if volume.status == 'deleting':
-            return  # delete_volume removes it
+        if volume.status == 'deleting' or (
+                volume.status == 'error' and not self.node.stack.survey().has(
+                    volume.id, volume.name)):
+            return  # delete_volume removes it, if anything is here
         if move.phase in (Phase.STARTING, Phase.MIGRATING):
             try:
                 disk = destination.build(self.node, move, create=False)
@@ -228,19 +233,23 @@ class Reconciler:
 
     def _as_source(self, move: state.Move,
                    volume: ports.Volume | None) -> None:
-        self.node.stack.ensure_handle_on_lv(
-            move.volume_id, move.source_lv, move.size_bytes)
-        if move.committed:
-            with _trouble_with_exports(move.volume_id):
-                self.node.exports.offer_source(move)
-                if volume is not None:
-                    self.settle_exports(volume, move)
-            if move.phase is Phase.STARTING and volume is not None:
-                self._release_if_detached(move, volume)
-        else:
+        if move.keeps_handle:
+            self.node.stack.ensure_handle_on_lv(
+                move.volume_id, move.source_lv, move.size_bytes)
+        if not move.committed:
             # Only this service moves its volumes, under the lock that is
             # held here: whoever began this move did not live to end it.
             source.abandon(self.node, self.context, move)
+            return
+        self.node.stack.ensure_source(move)
+        with _trouble_with_exports(move.volume_id):
+            self.node.exports.offer_source(move)
+            if volume is not None:
+                self.settle_exports(volume, move)
+        if not move.keeps_handle:
+            source.drop_handle(self.node, move)
+        elif volume is not None:
+            self._release_if_detached(move, volume)
 
     # -- live moves whose detach call was lost
 
@@ -313,7 +322,9 @@ class Reconciler:
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting',
-                    *manageable.UNSETTLED):
+                    *manageable.UNSETTLED) or (
+                        volume.status == 'error'  # its node was forgotten
+                        and not survey.has(volume_id, volume.name)):
                 continue
             if (rows.visible_id(volume)
                     or not survey.handle_is_on_lv(
@@ -321,8 +332,8 @@ class Reconciler:
                     or self._exports_differ(
                         volume, remote().get(volume_id, set()))):
                 self._attempt(volume_id)
-        # It may hang; and an export keeps a stray handle open.
-        self.node.exports.withdraw_strays(self.node.records.is_move)
+        # It may hang; and what is offered keeps a stray LV in use.
+        offering.withdraw_strays(self.node, survey)
         group = self.node.stack.group
         known = {rows.handle_id(volume) for volume in home.values()}
         self._attempt_all(survey.volumes_above(group) - known - waiting

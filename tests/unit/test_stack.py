@@ -298,7 +298,7 @@ class SnapshotTest(Case):
     @ddt.data((GIB, []), (2 * GIB, ['extend', 'flush_pvs']))
     @ddt.unpack
     def test_copy(self, size, more):
-        self.stack.create_copy('volume-x', '_snapshot-y', size, V1)
+        self.stack.create_copy('volume-x', '_snapshot-y', GIB, size, V1)
         self.assertEqual(['create_snapshot', 'flush_pvs', *more],
                          self.called())
         self.assertEqual(
@@ -309,10 +309,30 @@ class SnapshotTest(Case):
             self.ran.lvm.extend.assert_called_once_with(
                 'g', 'volume-x', 2 * GIB, 30)
 
+    @ddt.data((GIB, []), (2 * GIB, ['number', *['zero'] * 4, 'flush',
+                                    'remove_tag', 'flush_pvs']),
+              (3 * GIB, ['number', *['zero'] * 4, 'flush', 'remove_tag',
+                         'extend', 'flush_pvs']))
+    @ddt.unpack
+    def test_copy_of_an_lv_that_is_longer_than_its_volume(self, size, more):
+        """Extending it has failed; nobody sees what was written there."""
+        mark = names.shown(GIB)
+        self.lvs(lv('g-pool', zeroes=True), lv('volume-y', size=2 * GIB),
+                 lv('volume-x', '253:5', size=2 * GIB, tags=[mark]))
+        self.ran.block.number.return_value = '253:5'
+        self.stack.create_copy('volume-x', 'volume-y', GIB, size, V1)
+        self.assertEqual(['create_snapshot', 'flush_pvs', *more],
+                         self.called())
+        # From its first moment on, wherever that stops.
+        self.assertIn(mark, self.ran.lvm.create_snapshot.call_args.args[4])
+        self.assertEqual(
+            [GIB + n * GIB // 4 for n in range(4)] if more else [],
+            [call.args[2] for call in self.ran.lvm.zero.mock_calls])
+
     def test_copy_that_would_show_what_others_have_deleted(self):
         self.lvs(lv('g-pool'))
         self.assertRaises(exceptions.PoolDoesNotZero, self.stack.create_copy,
-                          'volume-x', '_snapshot-y', GIB, V1)
+                          'volume-x', '_snapshot-y', GIB, GIB, V1)
         self.assertRan()
 
     @ddt.data(('data', ['retag', 'rename', 'flush_pvs']),
@@ -428,6 +448,58 @@ class SnapshotTest(Case):
             exceptions.MissingData, self.stack.ensure_handle_on_snapshot,
             SNAPSHOT, GIB)
         self.assertRan()
+
+
+@ddt.ddt
+class SourceTest(Case):
+    """What the source of a move serves."""
+
+    NAME = names.source(SHADOW)
+
+    @ddt.data(('', ['remove', 'activate', 'create']),
+              ('253:5', ['remove', 'create']))
+    @ddt.unpack
+    def test_of_what_is_copied_and_only_to_be_read(self, number, called):
+        """The LV may be longer."""
+        self.devices(device(names.handle(V1), '253:7',
+                            '0 4194304 linear 253:5 0'))
+        self.lvs(lv(MOVE.source_lv, number, size=2 * GIB))
+        self.assertTrue(self.stack.ensure_source(MOVE))
+        self.assertEqual(called, self.called())
+        self.ran.devicemapper.create.assert_called_once_with(
+            self.NAME, 'LOCALCLONE-' + self.NAME,
+            '0 2097152 linear /dev/g/%s 0' % MOVE.source_lv, 30,
+            readonly=True)
+        self.ran.devicemapper.mend_path.assert_called_once_with(self.NAME)
+
+    @ddt.data(True, False)
+    def test_there_already(self, mended):
+        self.lvs(lv(MOVE.source_lv, '253:5'))
+        self.devices(device(self.NAME, '253:8', '0 2097152 linear 253:5 0'))
+        self.ran.devicemapper.mend_path.return_value = mended
+        self.assertIs(mended, self.stack.ensure_source(MOVE))
+        self.assertRan()
+
+    @ddt.data('', '0 2097152 linear 253:6 0')
+    def test_made_anew_if_it_is_on_nothing_or_another(self, table):
+        self.lvs(lv(MOVE.source_lv, '253:5'))
+        self.devices(device(self.NAME, '253:8', table))
+        self.assertTrue(self.stack.ensure_source(MOVE))
+        self.assertEqual(['remove', 'create'], self.called())
+
+    def test_never_of_an_lv_that_is_gone(self):
+        self.lvs()
+        self.devices()
+        error = self.assertRaises(
+            exceptions.MissingData, self.stack.ensure_source, MOVE)
+        self.assertIn(V1, str(error))
+        self.assertRan()
+
+    @ddt.data(True, False)
+    def test_removed(self, did):
+        self.ran.devicemapper.remove.return_value = did
+        self.assertIs(did, self.stack.remove_source(SHADOW))
+        self.assertRan(mock.call.devicemapper.remove(self.NAME, 30))
 
 
 @ddt.ddt
@@ -722,6 +794,16 @@ class SpaceTest(Case):
             self.lvs(lv('g-pool', size=1000, allocated=used))
             self.assertEqual(reports.FreeSpace(free, 7, False),
                              self.stack.free_space())
+
+    def test_pool_transactions(self):
+        """One that differs only once was an LVM command at work."""
+        for answers in ([(7, 7)], [(8, 7), (8, 8)], [(8, 7), (8, 7)]):
+            self.ran.lvm.transactions.reset_mock()
+            self.ran.lvm.transactions.side_effect = answers
+            self.assertEqual(answers[-1],
+                             self.stack.pool_transactions('g-pool'))
+            self.assertEqual([mock.call('g', 'g-pool', 30)] * len(answers),
+                             self.ran.lvm.transactions.mock_calls)
 
     def test_pool_usage(self):
         self.lvs(lv('v', size=9, thin=True, allocated=9),
