@@ -57,6 +57,20 @@ class Copies:
         finally:
             self._turns = {}
 
+    def still_waits(self, move: state.Move) -> bool:
+        """Whether a copy that was seen to wait has nothing to do but that.
+
+        During a look. Else twenty volumes that move would keep a node busy
+        with looking at them; what else they may need the next look at all of
+        the node sees to.
+        """
+        turn = self._turns.get(move.shadow_id)
+        copy = self._copies.get(move.shadow_id)
+        if not (turn and turn.place and copy and copy.place):
+            return False
+        copy.move_up(turn.place)
+        return True
+
     def next(self) -> list[queue.Entry]:
         """Those, of all nodes, that run since copies to this node have ended.
 
@@ -95,11 +109,11 @@ class Copies:
         turn = None if status.finished else self._turn(move.shadow_id)
         place = turn.place if turn else int(not status.finished)
         copy = self._copies.setdefault(move.shadow_id, hydration.Copy())
-        before = copy.progress
+        before = copy.place
         progress = copy.update(
             status, self._node.stack.completed_reads(disk), timeutils.now(),
             place)
-        if not (before and place and before.place == place):
+        if not place or place != before:
             LOG.info('Volume %(volume)s is being copied from %(source)s: '
                      '%(progress)s.',
                      {'volume': move.volume_id, 'source': move.source,
@@ -121,7 +135,7 @@ class Copies:
                        'seconds': progress.pause})
         self.waker.watch(move.shadow_id, move.geometry.threshold,
                          runs and not status.finished)
-        if turn and turn.runs:
+        if turn:
             self._note(move, turn.entry.stalled, copy.stall.check(
                 status.hydrated, timeutils.now()))
         return status.finished
@@ -133,6 +147,7 @@ class Copies:
         """
         turn = self._turn(move.shadow_id)
         if not (turn and turn.runs):
+            self._copies.pop(move.shadow_id, None)
             if names.clone(move.shadow_id) in self._node.stack.devices():
                 self._node.stack.set_hydration(move.shadow_id, False)
         else:

@@ -159,6 +159,16 @@ class Copy:
         self._brake = Brake()
         self.stall = Stall()
 
+    @property
+    def place(self) -> int:
+        """Its place when it was checked; 0: it ran, or was not checked."""
+        return self.progress.place if self.progress else 0
+
+    def move_up(self, place: int) -> None:
+        """One that waited has another place now."""
+        if self.progress:
+            self.progress = dataclasses.replace(self.progress, place=place)
+
     def update(self, status: tables.CloneStatus, reads: int,
                now: float, place: int = 0) -> Progress:
         """Take in what a check has shown.
@@ -167,8 +177,9 @@ class Copy:
         :param now: a monotonic time in seconds
         :param place: its place among those that wait; 0: it is its turn
         """
-        if place:
+        if place or self.place:  # it may not have been looked at meanwhile
             self._begin_turn()
+        if place:
             progress = dataclasses.replace(
                 Meter().update(status, now), place=place)
         else:

@@ -288,11 +288,16 @@ class Reconciler:
 
     def converge_moves(self) -> None:
         """Take the next step of every move from or to this node."""
-        self._converge_moves(self.node.records.moves_of(self.node.host))
+        self._converge_moves(self.node.records.moves_of(self.node.host),
+                             all_of_them=False)
 
-    def _converge_moves(self, moves: list[state.Move]) -> None:
+    def _converge_moves(self, moves: list[state.Move],
+                        all_of_them: bool = True) -> None:
+        """:param all_of_them: also those that wait for their turn still"""
         with self.copying.look(moves):
-            self._attempt_all({move.volume_id for move in moves})
+            self._attempt_all({
+                move.volume_id for move in moves
+                if all_of_them or not self.copying.still_waits(move)})
             for entry in self.copying.next():
                 if entry.destination == self.node.host:
                     self._attempt(entry.volume_id)

@@ -17,6 +17,7 @@ from cinder_localclone import assembly
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import opts
+from cinder_localclone import queue
 
 HOST = 'n1@l'
 #: All that a node needs, as ``dmsetup targets`` says it.
@@ -96,11 +97,13 @@ class AssembleTest(Base):
     def test_from_the_configuration(self):
         service = self.assemble(
             volume_group='g', localclone_metadata_group='fast',
-            target_ip_address='192.0.2.1', localclone_region_size=128)
+            target_ip_address='192.0.2.1', localclone_region_size=128,
+            localclone_max_copies_in=5)
         self.assertEqual(('g', 'pool', 'fast', HOST), (
             service.stack.group, service.stack.pool,
             service.stack.metadata_group, service.stack.host))
         self.assertEqual(256, service.node.geometry.region_sectors)
+        self.assertEqual(queue.Limits(into=5), service.node.limits)
         self.assertIn('192.0.2.1', service.addresses)
         self.assertIs(service.stack, service.node.stack)
         self.assertIs(service.node, service.reconciler.node)

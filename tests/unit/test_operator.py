@@ -16,6 +16,7 @@ from cinder_localclone.cmd import checks
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd import moves
 from cinder_localclone.cmd import settle
+from cinder_localclone.cmd import show
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone import inspection
@@ -457,6 +458,14 @@ class MovesTest(testtools.TestCase):
             B, clone=dict(CLONE, hydrated=1, regions=4), progress=progress))
         self.assertEqual((25.0, 'waiting for its turn (3rd)'),
                          (row['Percent'], row['Remark']))
+
+    def test_show_says_that_a_copy_waits(self):
+        for place, shown in ((2, ['waiting for its turn (2nd)']), (0, [])):
+            found = dict(show._on_node(standing(
+                B, clone=dict(CLONE, hydrated=1, regions=4),
+                progress={'place': place})))
+            self.assertEqual(shown, [value for what, value in found.items()
+                                     if what == 'copy'])
 
     def test_node_that_does_not_answer(self):
         row = self.row(MIGRATING, None, 'it did not answer')
