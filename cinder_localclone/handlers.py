@@ -22,6 +22,7 @@ from cinder_localclone import managing_snapshots
 from cinder_localclone import migration
 from cinder_localclone.moves import destination
 from cinder_localclone import operations
+from cinder_localclone import passing
 from cinder_localclone import ports
 from cinder_localclone import reconcile
 from cinder_localclone import repair
@@ -83,6 +84,19 @@ class Handlers:
                              connector: ports.Connector | None) -> None:
         """See :meth:`cinder_localclone.connections.Connections.unserve`."""
         self._service.connections.unserve(context, volume_id, connector)
+
+    def begin_passing(self, context: ports.Context, volume_id: str,
+                      properties: ports.Properties) -> None:
+        """See :func:`cinder_localclone.passing.begin`."""
+        node = self._service.node
+        with node.lock(volume_id):
+            passing.begin(node, volume_id, properties)
+
+    def end_passing(self, context: ports.Context, volume_id: str) -> None:
+        """See :func:`cinder_localclone.passing.end`."""
+        node = self._service.node
+        with node.lock(volume_id):
+            passing.end(node, volume_id)
 
     def delete(self, context: ports.Context, volume_id: str) -> None:
         """See :func:`cinder_localclone.deletion.delete_here`."""

@@ -278,8 +278,8 @@ class LogicalVolumes:
                 move.geometry.metadata_bytes(move.size_bytes),
                 names.tags(
                     volume=move.volume_id, geometry=move.geometry,
-                    source=move.source_iqn, copied=move.size_gib),
-                self.timeout):
+                    source=move.source_iqn, copied=move.size_gib)
+                + [names.FOLLOWS] * move.follows, self.timeout):
             lv = self.lvs()[name]
             activated = self._activate(lv)
             if names.METADATA_READY in lv.tags:

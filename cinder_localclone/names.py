@@ -15,8 +15,9 @@ _HANDLE = re.compile('localclone-(%s)' % UUID)
 _CLONE = re.compile('localclone-clone-(%s)' % UUID)
 _METADATA = re.compile('localclone-meta-(%s)' % UUID)
 _DEVICE = re.compile('localclone-(clone-|absent-)?%s' % UUID)
-_EXPORT = re.compile(r'\S*(localclone-%s|volume-%s-[0-9a-f]{8})' % (
+_EXPORT = re.compile(r'\S*(localclone-%s|(volume|pass)-%s-[0-9a-f]{8})' % (
     UUID, UUID))
+_PASS = re.compile(r'\S*pass-(%s)-[0-9a-f]{8}' % UUID)
 
 #: LVM tag of a metadata LV whose first block was zeroed. dm-clone trusts
 #: whatever it finds there, so this must happen once and never again.
@@ -24,6 +25,9 @@ METADATA_READY = 'localclone.ready'
 #: LVM tag of a volume's LV that was made of an image, until Cinder has taken
 #: the volume: before that nobody was given it.
 NEWBORN = 'localclone.newborn'
+#: LVM tag of a metadata LV whose volume is used through its old home, until
+#: the move is committed: before that nothing may be written to its clone.
+FOLLOWS = 'localclone.follows'
 #: The fact that says what an LV was called before it was managed.
 WAS = 'was'
 
@@ -139,10 +143,28 @@ def remote_iqn(prefix: str, volume_id: str, initiator: str) -> str:
     return '%svolume-%s-%s' % (prefix, volume_id, digest)
 
 
+def pass_iqn(prefix: str, volume_id: str, initiator: str) -> str:
+    """The iSCSI name under which a node gets a volume to pass it through.
+
+    Another than that of a remote export: what a node's volume service and
+    os-brick log in to, and out of, stays apart.
+    """
+    return remote_iqn(prefix, volume_id, initiator).replace(
+        prefix + 'volume-', prefix + 'pass-', 1)
+
+
 def volume_of_remote_iqn(prefix: str, iqn: str) -> str | None:
-    """The volume id in the name of a remote export, if it is one."""
+    """The volume id in the name of a remote export, if it is one.
+
+    What is passed through is remote as well.
+    """
     return _id_in(re.compile(
-        re.escape(prefix) + 'volume-(%s)-[0-9a-f]{8}' % UUID), iqn)
+        re.escape(prefix) + '(?:volume|pass)-(%s)-[0-9a-f]{8}' % UUID), iqn)
+
+
+def volume_of_pass_iqn(iqn: str) -> str | None:
+    """The volume id in the name of what is passed through, by any prefix."""
+    return _id_in(_PASS, iqn)
 
 
 def is_device(name: str) -> bool:

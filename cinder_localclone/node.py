@@ -30,6 +30,7 @@ class Node:
     host: str
     records: record_ports.Records
     snapshots: record_ports.SnapshotRecords
+    attachments: record_ports.AttachmentRecords
     stack: ports.Stack
     exports: ports.Exports
     sessions: ports.Sessions

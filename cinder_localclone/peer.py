@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 
 TOPIC = 'cinder-localclone'
 NAMESPACE = 'localclone'
-VERSION = '1.5'
+VERSION = '1.6'
 #: How often sending is tried again while the bus is away. By default that
 #: goes on until it is back, whatever the time limit of a call.
 RESENDS = 2
@@ -74,6 +74,9 @@ METHODS = {
     # The peer may have to wait for another.
     'initialize_connection': Method('initialize_connection', limit=_twice),
     'terminate_connection': Method('terminate_connection'),
+    'begin_passing': Method('begin_passing', '1.6'),
+    'end_passing': Method('end_passing', '1.6', expected=(
+        exceptions.Busy, exceptions.SourceBusy)),
     'delete': Method('delete', '1.2', expected=(exception.VolumeIsBusy,)),
     'unmanage': Method('unmanage', '1.4',
                        expected=(manage_errors.CannotUnmanage,)),

@@ -25,6 +25,10 @@ Volume: typing.TypeAlias = typing.Any
 Snapshot: typing.TypeAlias = typing.Any
 #: What os-brick says of a host: host, ip, initiator and more.
 Connector: typing.TypeAlias = dict[str, typing.Any]
+#: An attachment (``cinder.objects.VolumeAttachment``).
+Attachment: typing.TypeAlias = typing.Any
+#: How a host has a volume: what os-brick is told.
+Properties: typing.TypeAlias = Mapping[str, typing.Any]
 
 
 class Stack(typing.Protocol):
@@ -123,6 +127,18 @@ class Stack(typing.Protocol):
     def ensure_handle_on_clone(self, move: state.Move) -> bool:
         """The handle maps to the clone of a move."""
 
+    def handle_is_on_disk(self, volume_id: str, disk: str) -> bool:
+        """Whether the handle maps to an imported disk."""
+
+    def ensure_handle_on_disk(self, volume_id: str, disk: str) -> bool:
+        """The handle maps to a disk that the volume's home serves."""
+
+    def follow_onto_clone(self, move: state.Move, disk: str) -> None:
+        """A handle in use goes from the source's disk to the clone."""
+
+    def may_be_written(self, move: state.Move) -> bool:
+        """The clone of a move may be written to from now on."""
+
     def ensure_handle_on_snapshot(self, snapshot_id: str,
                                   size_bytes: int) -> bool:
         """The handle of a snapshot, which can only be read."""
@@ -143,7 +159,7 @@ class Stack(typing.Protocol):
 class Exports(typing.Protocol):
     """What this node serves; see :mod:`cinder_localclone.export`."""
 
-    #: Where hosts without this backend are served.
+    #: Where other hosts are served.
     portal: str
 
     def source_location(self, shadow_id: str) -> str:
@@ -159,8 +175,9 @@ class Exports(typing.Protocol):
         """Stop serving the sources of moves that are over."""
 
     def offer_volume(self, volume_id: str, initiator: str, auth: str,
-                     readonly: bool = False) -> dict[str, typing.Any]:
-        """Serve a volume, or a snapshot, to a host without this backend."""
+                     readonly: bool = False, passed: bool = False
+                     ) -> dict[str, typing.Any]:
+        """Serve a volume, or a snapshot, to another host."""
 
     def note_offered(self, snapshot_id: str) -> None:
         """A snapshot is about to be offered to somebody."""
@@ -179,7 +196,7 @@ class Exports(typing.Protocol):
         """Whether a volume is served; whether not only to a destination."""
 
     def remote(self) -> dict[str, set[str]]:
-        """What is served to hosts without this backend, by volume."""
+        """What is served to other hosts, by volume."""
 
     def withdraw_unnamed(self, volume_id: str, unnamed: set[str],
                          at_once: bool = False) -> bool:
@@ -209,6 +226,16 @@ class Sessions(typing.Protocol):
 
     def disk(self, move: state.Move) -> str | None:
         """The path of a move's source disk if a session has it."""
+
+    def passed(self) -> dict[str, str]:
+        """The disks of volumes that are passed through here, by volume."""
+
+    def attach_passed(self, volume_id: str, size_bytes: int,
+                      properties: Properties) -> str:
+        """Log in to a volume's home to pass it through; the disk's path."""
+
+    def end_passed(self, volume_id: str) -> bool:
+        """Log out of a volume's home."""
 
 
 class Peers(typing.Protocol):
@@ -248,6 +275,17 @@ class Peers(typing.Protocol):
                              volume_id: str, connector: Connector | None
                              ) -> None:
         """Have the node that has to act end a connection."""
+
+    def begin_passing(self, context: Context, host: str, volume_id: str,
+                      properties: Properties) -> None:
+        """Have a node pass a volume through to its home."""
+
+    def end_passing(self, context: Context, host: str, volume_id: str
+                    ) -> None:
+        """Have it end that.
+
+        :raises SourceBusy: if something uses the volume there
+        """
 
     def delete(self, context: Context, host: str, volume_id: str) -> None:
         """Have the volume's home delete it, which may take its time.

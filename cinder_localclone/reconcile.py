@@ -18,13 +18,16 @@ from cinder_localclone import copies
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
+from cinder_localclone import iscsi_target
 from cinder_localclone import manageable
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import completion
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import follow
 from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
+from cinder_localclone import passing
 from cinder_localclone import ports
 from cinder_localclone import records
 from cinder_localclone import rows
@@ -46,6 +49,8 @@ class Reconciler:
         self.node = node
         self.context = context
         self._copies: dict[str, hydration.Copy] = {}
+        self._followers = follow.Followers(
+            node, iscsi_target.new_credentials)
         self.waker = wake.Waker(node.stack.wake_hydration)
 
     def progress(self, shadow_id: str) -> hydration.Progress | None:
@@ -153,6 +158,7 @@ class Reconciler:
         with _trouble_with_exports(volume_id):
             self.node.exports.withdraw_strays(self.node.records.is_move)
             self.settle_exports(volume, None)
+        self._followers.follow(self.context, volume)
 
     def settle_exports(self, volume: ports.Volume, move: state.Move | None
                        ) -> None:
@@ -340,7 +346,8 @@ class Reconciler:
                     or not survey.handle_is_on_lv(
                         volume_id, volume.name, volume.size << 30)
                     or self._exports_differ(
-                        volume, remote().get(volume_id, set()))):
+                        volume, remote().get(volume_id, set()))
+                    or moves and self._followers.are_due(volume)):
                 self._attempt(volume_id)
         # It may hang; and an export keeps a stray handle open.
         self.node.exports.withdraw_strays(self.node.records.is_move)
@@ -349,6 +356,7 @@ class Reconciler:
         self._attempt_all(survey.volumes_above(group) - known - waiting
                           - set(survey.snapshots(group)))
         births.look_at_images(self.node, survey)
+        passing.look(self.node)
         if moves:
             self._attempt_all(waiting)
 

@@ -7,6 +7,9 @@
     clone    dm-clone, only during a move (metadata LV | LV | source)
     LV       LVM, thin by default
 
+Where a volume is passed through, the handle is on the disk that the volume's
+home serves.
+
 Every effect does what is missing and returns whether it did anything. It
 checks first, or takes "there already" for an answer: each check costs a
 command. Sizes are bytes; device-mapper lengths are 512-byte sectors.
@@ -22,6 +25,7 @@ from cinder_localclone import logical_volumes
 from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import devicemapper
+from cinder_localclone.privileged import lvm
 from cinder_localclone import state
 from cinder_localclone import survey
 
@@ -230,6 +234,71 @@ class Stack(logical_volumes.LogicalVolumes):
                 names.clone_path(move.shadow_id),
                 _length(present, move.volume_id, move.volume_bytes),
                 names.lv_path(self.group, move.destination_lv)))
+
+    def handle_is_on_disk(self, volume_id: str, disk: str) -> bool:
+        """Whether a volume's handle maps to an imported disk.
+
+        :param disk: its path; '' is none
+        """
+        number = block.number(disk) if disk else ''
+        handle = self.devices().get(names.handle(volume_id))
+        return bool(number and handle and handle.uses() == (number,))
+
+    def ensure_handle_on_disk(self, volume_id: str, disk: str) -> bool:
+        """The handle of a volume, on a disk that its home serves.
+
+        As long as that disk, once this node sees it.
+
+        :param disk: its path
+        :raises WrongDevice: if there is no such disk (any more)
+        """
+        number = block.number(disk)
+        if not number:
+            raise exceptions.WrongDevice(path=disk, found='nothing')
+        devices = self.devices()
+        handle = devices.get(names.handle(volume_id))
+        sectors = max(block.size(disk) // state.SECTOR,
+                      handle.sectors if handle else 0)
+        if (handle and not handle.suspended and handle.uses() == (number,)
+                and handle.sectors == sectors):
+            return self._mend_path(volume_id)
+        return self._ensure_handle(devices, volume_id,
+                                   tables.linear(sectors, number))
+
+    def follow_onto_clone(self, move: state.Move, disk: str) -> None:
+        """Swap a handle in use from the source's disk to a pristine clone.
+
+        What the guest was told is written, and flushed, is so on the source
+        before anything else is written to the clone.
+
+        :param disk: path of the disk that the handle is on
+        """
+        devices = self.devices()
+        handle = devices[names.handle(move.volume_id)]
+        present = survey.Survey({}, devices)
+        devicemapper.swap_flushed(
+            names.handle(move.volume_id), tables.on_clone(
+                move.size_bytes // state.SECTOR,
+                names.clone_path(move.shadow_id),
+                _length(present, move.volume_id, move.volume_bytes),
+                names.lv_path(self.group, move.destination_lv)),
+            # Who has nothing open waits for no disk that may be gone.
+            disk if handle.opened else '', self.timeout)
+        self._mend_path(move.volume_id)
+
+    def may_be_written(self, move: state.Move) -> bool:
+        """Its move is committed: the handle may be on the clone from now on.
+
+        :returns: whether that was not on record here
+        """
+        name = names.metadata_lv(move.shadow_id)
+        lv = self.lvs().get(name)
+        if lv is None or names.FOLLOWS not in lv.tags:
+            return False
+        lvm.remove_tag(self.metadata_group, name, names.FOLLOWS,
+                       self.timeout)
+        lvm.flush_pvs([self.metadata_group], self.timeout)
+        return True
 
     def ensure_handle_on_snapshot(self, snapshot_id: str,
                                   size_bytes: int) -> bool:

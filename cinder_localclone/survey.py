@@ -67,6 +67,16 @@ class Survey:
                     and handle.uses()[:1] == (clone.number,)
                     and _is_usable(handle, move.volume_bytes))
 
+    def is_handle_foreign(self, volume_id: str) -> bool:
+        """Whether a volume's handle is on none of the driver's devices.
+
+        But on a disk of another node, which may be gone.
+        """
+        handle = self.handle(volume_id)
+        own = {each.number for each in self.lvs.values()} | {
+            each.number for each in self.devices.values()}
+        return bool(handle and own.isdisjoint(handle.uses()))
+
     def volumes_above(self, group: str, lv: str | None = None) -> set[str]:
         """The volumes whose handles are above a group's LVs, or one of them.
 

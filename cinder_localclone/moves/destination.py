@@ -9,6 +9,7 @@ from cinder_localclone.moves import flow
 from cinder_localclone.moves import remains
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import passing
 from cinder_localclone import ports
 from cinder_localclone import state
 
@@ -67,11 +68,31 @@ class Clone(flow.Step):
 
 
 class Handle(flow.Step):
-    """The constant path; and proof that it can be read."""
+    """The constant path; and proof that it can be read.
+
+    A guest that uses the volume through its source goes on doing so until
+    the move is committed.
+    """
 
     def execute(self, move: state.Move) -> None:
-        if self._node.stack.ensure_handle_on_clone(move):
+        if move.follows:
+            self._follow(move)
+        elif self._node.stack.ensure_handle_on_clone(move):
             self._node.stack.read_head(move.volume_id)
+
+    def _follow(self, move: state.Move) -> None:
+        if not move.committed:
+            return
+        node = self._node
+        node.stack.may_be_written(move)
+        disk = node.sessions.passed().get(move.volume_id)
+        if disk and node.stack.handle_is_on_disk(move.volume_id, disk):
+            node.stack.follow_onto_clone(move, disk)
+            node.stack.read_head(move.volume_id)
+        elif node.stack.ensure_handle_on_clone(move):
+            node.stack.read_head(move.volume_id)
+        if disk is not None:
+            passing.end_after_swap(node, move.volume_id)
 
 
 def build(node: nodes.Node, move: state.Move, create: bool) -> str:
@@ -137,10 +158,15 @@ def _check_handle(node: nodes.Node, move: state.Move) -> None:
     """What others still write to here never becomes the volume.
 
     Cinder's own migration to here may have been given up by its service,
-    while whatever it has begun still has the handle open.
+    while whatever it has begun still has the handle open. A guest that the
+    volume follows has it open on the source.
 
     :raises SourceBusy: if the handle is open on anything else
     """
+    if move.follows and node.stack.handle_is_on_disk(
+            move.volume_id,
+            node.sessions.passed().get(move.volume_id, '')):
+        return
     present = node.stack.survey()
     handle, clone = present.handle(move.volume_id), present.clone(
         move.shadow_id)

@@ -147,6 +147,20 @@ def known_portal(iqn: str, timeout: float) -> str:
         ok=(_OK, _NO_SUCH_OBJECT)), iqn)
 
 
+@privileged.entrypoint
+def recorded(timeout: float) -> list[str]:
+    """The names of all targets that the initiator's records have."""
+    return parse_targets(process.run(
+        'iscsiadm', '-m', 'node', timeout=timeout,
+        ok=(_OK, _NO_SUCH_OBJECT)))
+
+
+def parse_targets(records: str) -> list[str]:
+    """The targets in what ``iscsiadm -m node`` prints."""
+    return [line.split()[1] for line in records.splitlines()
+            if len(line.split()) == 2]
+
+
 def parse_portal(records: str, iqn: str) -> str:
     """The portal of a target in what ``iscsiadm -m node`` prints, or ''."""
     for line in records.splitlines():

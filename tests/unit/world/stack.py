@@ -124,7 +124,10 @@ class SimStack(images.SimSnapshotStack):
 
     def create_metadata(self, move):
         name = names.metadata_lv(move.shadow_id)
-        self.node.disk.create(name, move.volume_id, {'local': set()})
+        if name not in self.node.lvs:
+            self.node.disk.create(name, move.volume_id, {'local': set()})
+            if move.follows:
+                self.node.disk.tags[name] |= {names.FOLLOWS}
         self.activate(name)
 
     def ensure_clone(self, move, source):
@@ -164,8 +167,42 @@ class SimStack(images.SimSnapshotStack):
     def ensure_handle_on_clone(self, move):
         self._insist(names.clone(move.shadow_id) in self.node.devices,
                      'no such clone')
+        self._insist(not move.follows or move.committed, 'what is written '
+                     'now would be lost with the move')
         return self._handle(move.volume_id, names.clone(move.shadow_id),
                             move.destination_lv, move.volume_bytes)
+
+    def handle_is_on_disk(self, volume_id, disk):
+        handle = self.node.devices.get(names.handle(volume_id), {})
+        return bool(disk) and handle.get('below') == disk
+
+    def ensure_handle_on_disk(self, volume_id, disk):
+        self._insist(disk == 'disk of ' + volume_id
+                     and volume_id in self.node.passed, 'no such disk')
+        before = self.node.devices.get(names.handle(volume_id))
+        home = self.node.world.nodes[self.node.passed[volume_id]]
+        count = max(disks.length(home.devices[names.handle(volume_id)]),
+                    disks.length(before or {'regions': 0}))
+        after = disks.sized({'below': disk}, count)
+        self.node.devices[names.handle(volume_id)] = after
+        return before != after
+
+    def follow_onto_clone(self, move, disk):
+        self._insist(self.handle_is_on_disk(move.volume_id, disk),
+                     'the handle is not on the disk')
+        clone = names.clone(move.shadow_id)
+        metadata = self.node.devices[clone]['metadata']
+        self._insist(move.committed and not self.node.lvs[metadata]['local'],
+                     'a clone that is not pristine')
+        if names.handle(move.volume_id) in self.node.opened:
+            self.node.flush(move.volume_id)
+        self.ensure_handle_on_clone(move)
+
+    def may_be_written(self, move):
+        name = names.metadata_lv(move.shadow_id)
+        tags = self.node.disk.tags.get(name, frozenset())
+        self.node.disk.tags[name] = tags - {names.FOLLOWS}
+        return names.FOLLOWS in tags
 
     def _handle(self, volume_id, below, lv, size):
         before = self.node.devices.get(names.handle(volume_id))
