@@ -154,6 +154,11 @@ class LogicalVolumes:
         """An LV is not newborn any more."""
         lvm.remove_tag(self.group, name, names.NEWBORN, self.timeout)
 
+    def mark_away(self, name: str) -> None:
+        """An LV is given out no more, not even by a boot."""
+        lvm.add_tag(self.group, name, names.AWAY, self.timeout)
+        lvm.flush_pvs([self.group], self.timeout)
+
     # -- what somebody else has created
 
     def adopt(self, name: str, own_name: str, tags: Iterable[str]) -> None:

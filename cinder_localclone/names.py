@@ -28,6 +28,9 @@ NEWBORN = 'localclone.newborn'
 #: LVM tag of a metadata LV whose volume is used through its old home, until
 #: the move is committed: before that nothing may be written to its clone.
 FOLLOWS = 'localclone.follows'
+#: LVM tag of what a node has left of a volume that it passes through to its
+#: home: a boot must not give that out instead.
+AWAY = 'localclone.away'
 #: The fact that says what an LV was called before it was managed.
 WAS = 'was'
 

@@ -17,6 +17,7 @@ from oslo_log import log as logging
 from cinder_localclone import exceptions
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import remains
+from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import served
@@ -45,6 +46,9 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
     if (handle and handle.opened
             and not present.is_handle_foreign(volume_id)):
         checks.check_closed(node, volume_id)
+    for lv in present.left_of(volume_id, node.stack.group):
+        if names.AWAY not in lv.tags:
+            node.stack.mark_away(lv.name)
     disk = node.sessions.attach_passed(
         volume_id, volume.size << 30, properties)
     if node.stack.ensure_handle_on_disk(volume_id, disk):

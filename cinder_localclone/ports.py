@@ -75,6 +75,9 @@ class Stack(typing.Protocol):
     def accept(self, name: str) -> None:
         """An LV is not newborn any more."""
 
+    def mark_away(self, name: str) -> None:
+        """An LV is given out no more, not even by a boot."""
+
     def adopt(self, name: str, own_name: str, tags: Iterable[str]) -> None:
         """Make an LV that somebody else has created the driver's own."""
 

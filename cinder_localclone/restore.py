@@ -55,6 +55,7 @@ def plan(present: survey.Survey) -> list[Local]:
     for lv in sorted(present.lvs.values(), key=lambda each: each.name):
         volume_id = names.facts(lv.tags).get('volume')
         if (not volume_id or names.shadow_of_metadata(lv.name)
+                or names.AWAY in lv.tags
                 or _is_preparing_to_follow(present, lv)):
             continue
         local = Local(volume_id, lv.name, lv.shown)

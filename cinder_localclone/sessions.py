@@ -141,11 +141,12 @@ class Sessions:
     def end_passed(self, volume_id: str) -> bool:
         """Log out of a volume's home, whatever still uses the disk.
 
-        :returns: whether there was a session
+        :returns: whether there was a session, or a record of one
         """
-        iqns = [iqn for iqn in json.loads(iscsi.disks())
-                if names.volume_of_pass_iqn(iqn) == volume_id]
-        for iqn in iqns:
+        iqns = {iqn for iqn in [*json.loads(iscsi.disks()),
+                                *iscsi.recorded(self.command_timeout)]
+                if names.volume_of_pass_iqn(iqn) == volume_id}
+        for iqn in sorted(iqns):
             iscsi.end_session(iqn, self.command_timeout)
         return bool(iqns)
 

@@ -46,6 +46,16 @@ class Survey:
                 for lv in self.lvs.values()
                 if lv.group == group and names.NEWBORN in lv.tags]
 
+    def left_of(self, volume_id: str, group: str
+                ) -> list[reports.LogicalVolume]:
+        """The LVs in a group that say they are a volume, all of it."""
+        return [lv for lv in self.lvs.values()
+                if lv.group == group
+                and names.facts(lv.tags).get('volume') == volume_id
+                and not names.shadow_of_metadata(lv.name)
+                # A destination LV is named after the shadow (records.py).
+                and not self.metadata(lv.name[-36:])]
+
     def handle_is_on_lv(self, volume_id: str, lv: str, size: int = 0
                         ) -> bool:
         """Whether a volume's handle is usable and maps to this very LV.

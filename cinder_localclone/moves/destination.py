@@ -84,14 +84,14 @@ class Handle(flow.Step):
         if not move.committed:
             return
         node = self._node
-        node.stack.may_be_written(move)
+        swapping = node.stack.may_be_written(move)
         disk = node.sessions.passed().get(move.volume_id)
         if disk and node.stack.handle_is_on_disk(move.volume_id, disk):
             node.stack.follow_onto_clone(move, disk)
             node.stack.read_head(move.volume_id)
         elif node.stack.ensure_handle_on_clone(move):
             node.stack.read_head(move.volume_id)
-        if disk is not None:
+        if swapping or disk is not None:
             passing.end_after_swap(node, move.volume_id)
 
 

@@ -97,7 +97,7 @@ class RestoreTest(testtools.TestCase):
         found.survey.return_value = surveys.Survey(
             survey(lv('volume-' + V1, *names.tags(volume=V1))).lvs,
             {names.handle(V1): mock.sentinel.device})
-        (_local, problem), = restore.restore(found, None)
+        (_local, problem), = restore.restore(found, mock.MagicMock())
         self.assertEqual('', problem)
         found.ensure_handle_on_lv.assert_not_called()
 
@@ -115,7 +115,7 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V2, *names.tags(volume=V2)))
         found.ensure_handle_on_lv.side_effect = [
             exceptions.CommandFailed(command='c', code=1, stderr='s'), True]
-        outcome = restore.restore(found, None)
+        outcome = restore.restore(found, mock.MagicMock())
         self.assertEqual([False, True], [
             not problem for _local, problem in outcome])
 

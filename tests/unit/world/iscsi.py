@@ -51,10 +51,9 @@ class SimExports(images.SimSnapshotExports):
         self._insist_handle(volume_id)
         self.node.remote.add((volume_id, initiator))
         self.node.offered.add((volume_id, initiator))
-        method, username, password = auth.split()
         return {'target_iqn': initiator, 'target_portal': self.portal,
-                'auth_method': method, 'auth_username': username,
-                'auth_password': password}
+                **dict(zip(('auth_method', 'auth_username', 'auth_password'),
+                           auth.split()))}
 
     def offer_again(self, volume_id, initiator, properties):
         self._insist_handle(volume_id)

@@ -97,6 +97,9 @@ class SimStack(images.SimSnapshotStack):
         self._insist(name in self.node.lvs, 'no such LV')
         self.node.disk.inactive.discard(name)
 
+    def mark_away(self, name):
+        self.node.disk.tags[name] |= {names.AWAY}
+
     def clear(self, name, size):
         """Where volumes are thick."""
         self._insist_unused(name)
