@@ -2,11 +2,11 @@
 """Attachments in Cinder's database: what they say of pass-through."""
 
 from collections.abc import Callable
+import json
 
 from cinder import context as cinder_context
 from cinder import exception
 from cinder import objects
-from oslo_serialization import jsonutils
 
 from cinder_localclone import ports
 from cinder_localclone import records
@@ -58,8 +58,8 @@ class AttachmentRecords:
             for row in session.query(model).filter(
                     model.id.in_(ids)).with_for_update():
                 # Not by the object: that makes strings of all values.
-                row.connection_info = jsonutils.dumps(served.without_export(
-                    jsonutils.loads(row.connection_info)))
+                row.connection_info = json.dumps(served.without_export(
+                    json.loads(row.connection_info)))
         return bool(ids)
 
     def _passes(self, attachment: ports.Attachment, host: str) -> bool:

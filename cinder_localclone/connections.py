@@ -185,13 +185,9 @@ class Connections:
         answer, the export goes nevertheless: nothing writes to the volume
         from there afterwards, and that node's next look clears up.
         """
-        host = next((
-            host for host in self._node.records.services()
-            if names.same_backend(host, self._node.host)
-            and host != self._node.host and self._node.is_at(
-                connector, host)), None)
-        if host is None or not passing.connection_to(
-                self._node, volume, host):
+        host = next((host for host, _connection in passing.passed_from(
+            self._node, volume) if self._node.is_at(connector, host)), None)
+        if host is None:
             return
         try:
             _when_closed(self._node.peers.end_passing, context, host,

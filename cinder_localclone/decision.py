@@ -140,7 +140,9 @@ def under_way(move: state.Move) -> str:
 
 
 def _through_here(request: Request, reason: str) -> Decision:
-    return _remotely(request, reason, Verdict.PASS_THROUGH)
+    # What Cinder copies may have the handle's name on that node.
+    return _remotely(request, reason, Verdict.REMOTE if request.by_cinder
+                     else Verdict.PASS_THROUGH)
 
 
 def _remotely(request: Request, reason: str,

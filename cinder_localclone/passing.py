@@ -11,6 +11,8 @@ What is passed through is recorded in the attachment, as any other connection
 over iSCSI: so both ends come back after a reboot, and neither outlives it.
 """
 
+from collections.abc import Iterator
+
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 
@@ -31,7 +33,8 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
 
     What earlier moves of the volume have left here goes first.
 
-    :param properties: what the home has offered
+    :param properties: what the home has offered; ``size_gib``, if the volume
+        is longer than its row says yet
     :raises StaleMove: if this node is its home, or it is gone
     :raises SourceBusy: if something here has the handle open on another body
     :raises LocalCloneError: if the home can't be reached, or a command fails
@@ -49,8 +52,9 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
     for lv in present.left_of(volume_id, node.stack.group):
         if names.AWAY not in lv.tags:
             node.stack.mark_away(lv.name)
+    size_gib = max(volume.size, properties.get('size_gib', 0))
     disk = node.sessions.attach_passed(
-        volume_id, volume.size << 30, properties)
+        volume_id, size_gib << 30, properties)
     if node.stack.ensure_handle_on_disk(volume_id, disk):
         node.stack.read_head(volume_id)
 
@@ -109,6 +113,19 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
         elif not any(each.connection_info is None or not each.connector
                      for each in volume.volume_attachment):
             end(node, volume_id)
+
+
+def passed_from(node: nodes.Node, volume: ports.Volume
+                ) -> Iterator[tuple[str, served.Connection]]:
+    """Where a volume that is at home here is passed through.
+
+    :returns: service hosts, with how they have it
+    """
+    for host in node.records.services():
+        if host != node.host and names.same_backend(host, node.host):
+            connection = connection_to(node, volume, host)
+            if connection and connection.portal == node.exports.portal:
+                yield host, connection
 
 
 def connection_to(node: nodes.Node, volume: ports.Volume, host: str

@@ -112,6 +112,8 @@ class Sessions:
             '%s,1 %s 0' % (portal, iqn), ' '.join(
                 properties['auth_' + key]
                 for key in ('method', 'username', 'password'))))
+        if block.identity(path)[0] < size_bytes:
+            iscsi.rescan(path, SCAN_TIMEOUT)  # it was extended
         _verify_passed(volume_id, size_bytes, iqn, path)
         self._look_after(path)
         return path

@@ -92,6 +92,13 @@ def bring_back(path: str, timeout: float) -> bool:
     return _state(path) != 'offline'
 
 
+@privileged.entrypoint
+def rescan(path: str, timeout: float) -> None:
+    """Ask a disk for its size again."""
+    process.run('tee', sysfs.of_disk(path, 'device', 'rescan'), stdin=b'1\n',
+                timeout=timeout)
+
+
 def _state(path: str) -> str:
     try:
         with open(sysfs.of_disk(path, 'device', 'state')) as state:

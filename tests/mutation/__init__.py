@@ -33,6 +33,7 @@ DATA_PATH = (
     'snapshot_records.py', 'images.py', 'rows.py', 'copies.py',
     'migration.py', 'migration_records.py', 'draining.py', 'adoption.py',
     'manageable.py', 'managing.py', 'managing_snapshots.py',
+    'passing.py', 'attachment_records.py',
     'privileged/[a-z]*.py')
 
 #: Mutants that no test can notice, each with the reason.

@@ -81,6 +81,12 @@ CASES = (
     ('copied by Cinder during hydration', request(
         'n1@l', 'n1', 'maintenance', [], move=moving(P.MIGRATING),
         by_cinder=True), V.REFUSE, 'migrating'),
+    ('other node while Cinder copies it', request(
+        pinned='Cinder is migrating it', by_cinder=True), V.REMOTE,
+     'migrating'),
+    ('other node during hydration and while Cinder wants to copy it', request(
+        move=moving(P.MIGRATING), by_cinder=True), V.REMOTE,
+     'still being moved'),
     ('copied by Cinder', request(
         'n1@l', 'n1', 'maintenance', [], by_cinder=True), V.LOCAL, ''),
     ('its instance while Cinder wants to copy it', request(

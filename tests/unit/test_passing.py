@@ -11,6 +11,7 @@ from cinder.tests.unit import fake_constants as fake
 
 from cinder_localclone import attachment_records
 from cinder_localclone import exceptions
+from cinder_localclone import extending
 from cinder_localclone import names
 from cinder_localclone import passing
 from cinder_localclone import served
@@ -22,6 +23,7 @@ from tests.unit import test_sessions
 from tests.unit import test_stack
 from tests.unit import world as worlds
 
+A = 'a@l'
 V1, GIB = test_sessions.V1, test_sessions.GIB
 IQN = names.pass_iqn('iqn.x:', V1, 'iqn.b')
 #: As Cinder's database has them.
@@ -54,8 +56,8 @@ class SessionsTest(test_sessions.Case):
     def test_logged_in_with_values_of_their_own_kinds(self):
         self.assertEqual('/dev/sda', self.attach())
         self.assertEqual(['connect', 'record_target', 'connect_volume',
-                          'identity', 'set_recovery_timeout', 'bring_back'],
-                         self.names())
+                          'identity', 'identity', 'set_recovery_timeout',
+                          'bring_back'], self.names())
         self.assertEqual({
             'target_portal': test_sessions.PORTAL, 'target_iqn': IQN,
             'target_lun': 0, 'target_discovered': False,
@@ -66,6 +68,14 @@ class SessionsTest(test_sessions.Case):
     def test_it_may_be_longer_than_its_row_says(self):
         self.called.block.identity.return_value = 2 * GIB, V1
         self.assertEqual('/dev/sda', self.attach())
+
+    def test_extended_at_its_home(self):
+        self.called.iscsi.rescan.side_effect = lambda *_all: (
+            self.called.block.identity.configure_mock(
+                return_value=(2 * GIB, V1)))
+        self.assertEqual('/dev/sda', self.attach(2 * GIB))
+        self.called.iscsi.rescan.assert_called_once_with(
+            '/dev/sda', test_sessions.sessions.SCAN_TIMEOUT)
 
     @ddt.data((GIB - 512, V1), (GIB, test_sessions.SHADOW))
     def test_another_disk(self, identity):
@@ -325,6 +335,14 @@ class EndsTest(test_connections.Base):
         self.b.write(self.volume.id, 0, 'again')
         self.assertEqual('again', self.a.read(self.volume.id, 0))
 
+    def test_extended(self):
+        self.assertEqual(A, extending.extend(
+            self.a.reconciler, self.volume.id, 2))
+        self.assertEqual({'below': 'disk of ' + self.volume.id,
+                          'regions': 8}, self.b.devices[self.handle])
+        self.b.write(self.volume.id, 7, 'end')
+        self.assertEqual('end', self.a.read(self.volume.id, 7))
+
     def test_what_is_left_of_it_is_marked(self):
         self.b.disk.create('volume-old', self.volume.id, [worlds.EMPTY] * 4)
         with self.b.lock(self.volume.id):
@@ -351,12 +369,11 @@ class EndsTest(test_connections.Base):
     def test_one_that_fails_does_not_stop_the_others(self):
         self.a.remote.clear()
         self.b.passed.clear()
-        self.b.passed[V1] = A = 'a@l'
+        self.b.passed[V1] = A
         logged = self.useFixture(fixtures.FakeLogger())
         passing.look(self.b.node)
         self.assertNotIn(V1, self.b.passed)
         self.assertIn(self.volume.id, logged.output)
-        self.assertNotIn(A, self.b.passed)
 
     def test_a_secret_is_not_shown(self):
         connection = served.connection_of(self.attached)

@@ -147,6 +147,8 @@ class TableTest(testtools.TestCase):
         self.assertEqual({
             'describe': ('1.0', ()),
             'prepare': ('1.0', ('shadow_id', 'nonce')),
+            'begin_passing': ('1.6', ('volume_id', 'properties')),
+            'end_passing': ('1.6', ('volume_id',)),
             'converge': ('1.0', ('volume_id',)),
             'initialize_connection': ('1.0', ('volume_id', 'connector')),
             'serve_snapshot': ('1.4', ('snapshot_id', 'connector')),

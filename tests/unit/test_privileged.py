@@ -21,7 +21,7 @@ ENTRY_POINTS = {
                      'swap_flushed', 'swap_table', 'targets'},
     'iscsi': {'bring_back', 'disks', 'end_session', 'is_down',
               'known_portal', 'login',
-              'record_target', 'recorded', 'set_recovery_timeout'},
+              'record_target', 'recorded', 'rescan', 'set_recovery_timeout'},
     'lio': {'export', 'unexport'},
     'lvm': {'activate', 'add_tag', 'create_snapshot', 'create_thick',
             'create_thin', 'deactivate', 'extend', 'flush_pvs', 'free',

@@ -29,7 +29,8 @@ LOCKED = frozenset((
     'roll_back', 'finish', 'create_snapshot', 'create_copy', 'accept',
     'mark_newborn', 'deactivate', 'ensure_handle_on_snapshot', 'locate',
     'protect', 'extend_lv', 'ensure_handle_on_disk', 'follow_onto_clone',
-    'may_be_written', 'attach_passed', 'end_passed', 'mark_away', 'end_passing'))
+    'may_be_written', 'attach_passed', 'end_passed', 'mark_away',
+    'end_passing'))
 #: Those whose first argument does not tell, and which does.
 BY = {'create_copy': 3}
 ALLOCATING = frozenset(('create_lv', 'create_metadata', 'adopt'))
