@@ -220,7 +220,8 @@ class DriverTest(Case):
         self.node.records.volume.return_value = volume(host='n1@l#p')
         with mock.patch.object(
                 self.driver.service.connections, 'serve',
-                side_effect=exceptions.StaleMove(volume='v')) as serve:
+                side_effect=exceptions.StaleMove(volume='v')
+                ) as serve, mock.patch.object(messages, 'api'):
             self.assertRaises(
                 exceptions.StaleMove, self.driver.initialize_connection,
                 volume(), {'host': 'n3'})
