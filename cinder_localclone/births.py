@@ -204,12 +204,14 @@ def _make(node: nodes.Node, context: ports.Context, volume_id: str,
 def remove(node: nodes.Node, volume_id: str, lv: str) -> None:
     """Remove what nobody was given, unless a move has it after all.
 
-    One that has failed may export it yet: that ends first.
+    One that has failed may offer it yet: that ends first.
     """
     if node.records.move_of(volume_id) is None and not any(
             move.cleanup_lv == lv and move.cleanup_node == node.host
             for move in node.records.remains_of(volume_id)):
         present = node.stack.survey()
+        if present.sources_above(lv):
+            return
         handle, body = present.handle(volume_id), present.lvs.get(lv)
         if handle and body and body.number in handle.uses():
             if handle.opened:

@@ -146,6 +146,12 @@ class Stack(typing.Protocol):
                                   size_bytes: int) -> bool:
         """The handle of a snapshot, which can only be read."""
 
+    def ensure_source(self, move: state.Move) -> bool:
+        """The source device of a move, which can only be read."""
+
+    def remove_source(self, shadow_id: str) -> bool:
+        """Remove it."""
+
     def remove_handle(self, volume_id: str) -> bool:
         """Remove the handle of a volume, or of a snapshot."""
 
@@ -171,7 +177,7 @@ class Exports(typing.Protocol):
     def offer_source(self, move: state.Move) -> bool:
         """Serve a move's source, read-only, to its destination."""
 
-    def withdraw_source(self, move: state.Move) -> bool:
+    def withdraw_source(self, shadow_id: str) -> bool:
         """Stop serving it."""
 
     def withdraw_strays(self, wanted: Callable[[str], bool]) -> list[str]:
@@ -195,8 +201,14 @@ class Exports(typing.Protocol):
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
         """Stop serving a volume to one initiator, or (None) to all."""
 
-    def serving(self, volume_id: str) -> tuple[bool, bool]:
-        """Whether a volume is served; whether not only to a destination."""
+    def serves(self, volume_id: str) -> bool:
+        """Whether a volume's handle is served to anybody."""
+
+    def serves_source(self, shadow_id: str) -> bool:
+        """Whether the source of a move is served."""
+
+    def opens_in_vain(self, volume_id: str) -> bool:
+        """Whether a handle is kept open, but served to nobody."""
 
     def remote(self) -> dict[str, set[str]]:
         """What is served to other hosts, by volume."""

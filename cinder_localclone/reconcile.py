@@ -24,6 +24,7 @@ from cinder_localclone.moves import checks
 from cinder_localclone.moves import completion
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import follow
+from cinder_localclone.moves import offering
 from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
@@ -145,7 +146,8 @@ class Reconciler:
             return
         if volume.status in ('deleting', *manageable.UNSETTLED):
             return  # delete_volume removes it
-        if self.node.stack.survey().metadata(volume.name_id):
+        present = self.node.stack.survey()
+        if present.metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
             raise exceptions.MissingData(
                 what='The move record', volume=volume_id,
@@ -156,7 +158,7 @@ class Reconciler:
             self.node.stack.ensure_handle_on_lv(
                 volume_id, volume.name, volume.size << 30)
         with _trouble_with_exports(volume_id):
-            self.node.exports.withdraw_strays(self.node.records.is_move)
+            offering.withdraw_strays(self.node, present)
             self.settle_exports(volume, None)
         self._followers.follow(self.context, volume)
 
@@ -269,19 +271,25 @@ class Reconciler:
 
     def _as_source(self, move: state.Move,
                    volume: ports.Volume | None) -> None:
-        self.node.stack.ensure_handle_on_lv(
-            move.volume_id, move.source_lv, move.size_bytes)
-        if move.committed:
-            with _trouble_with_exports(move.volume_id):
-                self.node.exports.offer_source(move)
-                if volume is not None:
-                    self.settle_exports(volume, move)
-            if move.phase is Phase.STARTING and volume is not None:
-                self._release_if_detached(move, volume)
-        else:
+        serves = volume is not None and served.wanted(
+            volume, move, self.node.host, self.node.exports.portal)
+        if move.keeps_handle or serves:
+            self.node.stack.ensure_handle_on_lv(
+                move.volume_id, move.source_lv, move.size_bytes)
+        if not move.committed:
             # Only this service moves its volumes, under the lock that is
             # held here: whoever began this move did not live to end it.
             source.abandon(self.node, self.context, move)
+            return
+        self.node.stack.ensure_source(move)
+        with _trouble_with_exports(move.volume_id):
+            self.node.exports.offer_source(move)
+            if volume is not None:
+                self.settle_exports(volume, move)
+        if move.keeps_handle and volume is not None:
+            self._release_if_detached(move, volume)
+        elif not (move.keeps_handle or serves):
+            source.drop_handle(self.node, move)
 
     # -- live moves whose detach call was lost
 
@@ -349,8 +357,8 @@ class Reconciler:
                         volume, remote().get(volume_id, set()))
                     or moves and self._followers.are_due(volume)):
                 self._attempt(volume_id)
-        # It may hang; and an export keeps a stray handle open.
-        self.node.exports.withdraw_strays(self.node.records.is_move)
+        # It may hang; and what is offered keeps a stray LV in use.
+        offering.withdraw_strays(self.node, survey)
         group = self.node.stack.group
         known = {rows.handle_id(volume) for volume in home.values()}
         self._attempt_all(survey.volumes_above(group) - known - waiting

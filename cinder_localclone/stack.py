@@ -7,6 +7,8 @@
     clone    dm-clone, only during a move (metadata LV | LV | source)
     LV       LVM, thin by default
 
+At the source of a move there is a source device above the LV, beside the
+handle or without it: dm-linear, read-only, what the destination reads.
 Where a volume is passed through, the handle is on the disk that the volume's
 home serves.
 
@@ -306,22 +308,50 @@ class Stack(logical_volumes.LogicalVolumes):
 
         :raises MissingData: if there is no LV
         """
-        lv = names.snapshot_lv(snapshot_id)
+        return self._ensure_readonly(
+            names.handle(snapshot_id), snapshot_id,
+            names.snapshot_lv(snapshot_id), size_bytes)
+
+    # -- what the source of a move serves
+
+    def ensure_source(self, move: state.Move) -> bool:
+        """The source device of a move, which can only be read.
+
+        It has what is copied of the LV, so the handle's name is free here
+        once the volume is elsewhere.
+
+        :raises MissingData: if there is no such LV; it is never created here
+        """
+        return self._ensure_readonly(
+            names.source(move.shadow_id), move.volume_id, move.source_lv,
+            move.size_bytes)
+
+    def remove_source(self, shadow_id: str) -> bool:
+        """Remove the source device of a move; its LV stays.
+
+        :raises CommandFailed: if it is exported
+        """
+        return devicemapper.remove(names.source(shadow_id), self.timeout)
+
+    # -- how
+
+    def _ensure_readonly(self, name: str, owner: str, lv: str,
+                         size_bytes: int) -> bool:
         present = self.survey()
-        if present.handle_is_on_lv(snapshot_id, lv):
-            return self._mend_path(snapshot_id)
+        if present.is_on_lv(name, lv):
+            return devicemapper.mend_path(name)
         if lv not in present.lvs:
             raise exceptions.MissingData(
-                what='Logical volume %s' % lv, volume=snapshot_id,
-                host=self.host)
-        self.remove_handle(snapshot_id)  # one that is on nothing usable
+                what='Logical volume %s' % lv, volume=owner, host=self.host)
+        # One that is on nothing usable.
+        devicemapper.remove(name, self.timeout)
         self._activate(present.lvs[lv])
-        name = names.handle(snapshot_id)
         devicemapper.create(
             name, names.device_uuid(name), tables.linear(
-                size_bytes // state.SECTOR, names.lv_path(self.group, lv)),
+                size_bytes // state.SECTOR,
+                names.lv_path(present.lvs[lv].group, lv)),
             self.timeout, readonly=True)
-        self._mend_path(snapshot_id)
+        devicemapper.mend_path(name)
         return True
 
     def _ensure_handle(self, devices: Mapping[str, tables.Device],

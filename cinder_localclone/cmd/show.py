@@ -77,6 +77,9 @@ def _on_node(answer) -> Pairs:
             '%(mode)s' % answer['clone']
     if answer and answer['session']:
         yield 'source disk', answer['session']
-    if answer and answer['served'][0]:
-        yield 'exported', 'to %s' % (
-            'others' if answer['served'][1] else 'its destination')
+    if answer and answer['source']:
+        yield 'source device', 'open count %d, %s' % (
+            answer['source']['opened'], 'exported to its destination'
+            if answer['source']['exported'] else 'not exported')
+    if answer and answer['served']:
+        yield 'exported', 'to hosts without the backend'

@@ -47,18 +47,18 @@ def why_pinned(volume: ports.Volume) -> str | None:
 
 
 def users(node: nodes.Node, volume_id: str) -> int:
-    """How many on this node use a volume's handle, its copying aside.
+    """How many on this node use a volume's handle.
 
-    An iSCSI initiator that is no destination of a move counts.
+    All iSCSI initiators that it is served to count as one. The destination
+    of a move is none of them: it reads the source device.
     """
     handle = node.stack.devices().get(names.handle(volume_id))
-    served, to_others = node.exports.serving(volume_id)
     opened = handle.opened if handle else 0
-    return opened - bool(served and opened) + bool(to_others)
+    return opened - bool(opened and node.exports.opens_in_vain(volume_id))
 
 
 def check_closed(node: nodes.Node, volume_id: str) -> None:
-    """Nothing uses a volume on this node, its copying aside.
+    """Nothing uses a volume on this node.
 
     :raises SourceBusy: if anything has the handle open
     """

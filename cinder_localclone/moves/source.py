@@ -11,6 +11,9 @@ from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import flow
+from cinder_localclone.moves import offering
+from cinder_localclone.moves import removal
+from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import state
@@ -36,7 +39,7 @@ class CheckFreeSpace(flow.Step):
 
 
 class EnsureHandle(flow.Step):
-    """The source's handle is there to be served."""
+    """The source's handle is there: it shows whether anything is open."""
 
     def execute(self, volume: ports.Volume) -> None:
         self._node.stack.ensure_handle_on_lv(
@@ -94,6 +97,7 @@ class Offer(flow.Step):
     """Serve the source to the destination's initiator, read-only."""
 
     def execute(self, move: state.Move) -> None:
+        self._node.stack.ensure_source(move)
         self._node.exports.offer_source(move)
 
 
@@ -166,7 +170,35 @@ def run(node: nodes.Node, context: ports.Context, volume: ports.Volume,
     committed: state.Move = flow.run(
         steps, context=context, volume=volume, peer=peer)['committed']
     node.peers.converge_soon(context, peer, volume.id)
+    if not (committed.keeps_handle or committed.follows):
+        drop_handle(node, committed)
     return committed
+
+
+def drop_handle(node: nodes.Node, move: state.Move) -> None:
+    """Once its source has been left, the volume has no handle there.
+
+    What it is on goes stale. Something may have it open nevertheless: then
+    it stays until a later look. Nothing else fails with it.
+    """
+    handle = names.handle(move.volume_id)
+    try:
+        present = node.stack.survey()
+        device = present.handle(move.volume_id)
+        lv = present.lvs.get(move.source_lv)
+        if device and lv and device.uses() != (lv.number,):
+            return  # its guest is back, and it is passed through
+        if device and device.opened:
+            LOG.warning('%(device)s stays on this node, though its volume is '
+                        'on %(host)s: something has it open. What it shows '
+                        'is not the volume any more.',
+                        {'device': handle, 'host': move.destination})
+        elif device:
+            removal.remove_handle(node, move, move.source_lv)
+    except exceptions.LocalCloneError as exc:
+        LOG.warning('%(device)s could not be removed; the next periodic '
+                    'check tries again: %(error)s',
+                    {'device': handle, 'error': exc})
 
 
 def abandon(node: nodes.Node, context: ports.Context,
@@ -182,7 +214,7 @@ def abandon(node: nodes.Node, context: ports.Context,
     try:
         node.peers.converge(context, failed.destination, failed.volume_id)
         if not node.records.is_move(failed.shadow_id):
-            node.exports.withdraw_source(failed)
+            offering.withdraw(node, failed.shadow_id)
     except exceptions.LocalCloneError as exc:
         LOG.warning('The move of volume %(volume)s has failed; the '
                     'destination %(host)s will remove its part of it later: '
@@ -212,7 +244,11 @@ def source_released(node: nodes.Node, context: ports.Context,
         write what the destination has already copied
     """
     checks.check_closed(node, move.volume_id)
+    # A reboot may have taken the handle that what was written is flushed by.
+    node.stack.ensure_handle_on_lv(
+        move.volume_id, move.source_lv, move.size_bytes)
     node.stack.flush_handle(move.volume_id)
-    node.records.advance(move, state.Event.SOURCE_DETACHED)
+    released = node.records.advance(move, state.Event.SOURCE_DETACHED)
     node.peers.converge_soon(context, move.destination,
                              move.volume_id)
+    drop_handle(node, released)

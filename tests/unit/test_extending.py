@@ -143,8 +143,9 @@ class ExtendingTest(testtools.TestCase):
         self.extend()
         self.a.stop(power=True)
         self.world.recover()
-        self.assertEqual({'below': 'volume-' + self.volume.id},
-                         self.handle(self.a))
+        shadow_id, = self.world.shadows
+        self.assertEqual({names.source(shadow_id): {
+            'below': 'volume-' + self.volume.id}}, self.a.devices)
 
     def test_thick_without_room(self):
         stack = self.a.sim_stack

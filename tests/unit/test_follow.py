@@ -16,6 +16,7 @@ from tests.unit import test_move
 from tests.unit import world as worlds
 
 A, B, C = 'a@l', 'b@l', 'c@l'
+WAYS = ('third', 'live', 'returned', 'back', 'aborted', 'onward', 'detached')
 
 
 class Guest:
@@ -109,6 +110,9 @@ class Guest:
     def revive(self):
         if self.world.stopped():
             self.world.recover()
+        if self.node and self.handle not in self.node.devices:
+            # What it is passed through to came back after this node's look.
+            self.world.reconcile()
         if self.node:
             self.node.opened.add(self.handle)
 
@@ -187,6 +191,22 @@ class FollowTest(test_move.Base):
         guest.live_on()
         return C
 
+    def returned(self, guest):
+        """Live-migrated back to where it is being copied from."""
+        guest.attach(A)
+        guest.write()
+        guest.detach(B)
+        guest.live_on()
+        return A
+
+    def back(self, guest):
+        """Attached where it is being copied from."""
+        guest.detach(B)
+        guest.attach(A)
+        guest.write()
+        guest.live_on()
+        return A
+
     def aborted(self, guest):
         """A live migration that does not come to its end."""
         guest.attach(C, runs=False)
@@ -223,19 +243,18 @@ class FollowTest(test_move.Base):
         guest.check_at(host, self)
         return guest.world
 
-    @ddt.data('third', 'live', 'aborted', 'onward', 'detached')
+    @ddt.data(*WAYS)
     def test_undisturbed(self, way):
         self.run_with(way, (), ('cut',))
 
     @ddt.data(*itertools.product(
-        ('third', 'live', 'aborted', 'onward', 'detached'),
-        test_move.ONE, (True, False)))
+        WAYS, test_move.ONE, (True, False)))
     @ddt.unpack
     def test_stop_at_every_moment(self, way, faults, signal):
         self.stop_everywhere(
             lambda stops: self.run_with(way, stops, faults, signal))
 
-    @ddt.data(*itertools.product(('third', 'live', 'onward'), test_move.TWO))
+    @ddt.data(*itertools.product(('third', 'returned'), test_move.TWO))
     @ddt.unpack
     def test_stop_at_every_two_moments(self, way, faults):
         self.stop_everywhere(

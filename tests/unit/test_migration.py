@@ -71,7 +71,7 @@ class WithinTest(Base):
         stack = self.home.service.stack
         stack.devices.return_value = {}
         node = self.home.service.node
-        node.exports.serving.return_value = (False, False)
+        node.exports.opens_in_vain.return_value = False
         node.exports.source_location.side_effect = (
             lambda shadow: 'portal,1 iqn:%s 0' % shadow)
 
@@ -453,7 +453,7 @@ class IntoTest(Base):
         self.put(host=B + '#p', _name_id=self.copy.id, migration_status=None)
         self.stack.lvs.return_value = {self.copy.name: mock.Mock()}
         self.stack.devices.return_value = {}
-        self.there.service.node.exports.serving.return_value = (False, False)
+        self.there.service.node.exports.opens_in_vain.return_value = False
 
     def test_what_is_the_volumes_own_by_now_keeps_its_handle(self):
         self.half_finished()
@@ -480,7 +480,7 @@ class IntoTest(Base):
         self.show('9:1', opened)
         self.stack.devices.return_value = (
             self.stack.survey.return_value.devices)
-        self.there.service.node.exports.serving.return_value = (False, False)
+        self.there.service.node.exports.opens_in_vain.return_value = False
         if opened:
             self.assertRaises(exceptions.SourceBusy, self.prepare, move)
         else:
@@ -501,7 +501,7 @@ class IntoTest(Base):
         node = self.there.service.node
         self.stack.lvs.return_value = {self.copy.name: mock.Mock()}
         self.stack.devices.return_value = {}
-        node.exports.serving.return_value = (False, False)
+        node.exports.opens_in_vain.return_value = False
 
         @contextlib.contextmanager
         def lock(name):

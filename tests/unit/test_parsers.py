@@ -199,6 +199,11 @@ class NamesTest(testtools.TestCase):
             names.handle(VOLUME)))
         self.assertIsNone(names.volume_of_handle(names.clone(SHADOW)))
         self.assertEqual(SHADOW, names.shadow_of_clone(names.clone(SHADOW)))
+        source = names.source(SHADOW)
+        self.assertEqual(SHADOW, names.shadow_of_source(source))
+        self.assertEqual('/dev/mapper/' + source, names.source_path(SHADOW))
+        self.assertIsNone(names.shadow_of_source(names.clone(SHADOW)))
+        self.assertIsNone(names.volume_of_handle(source))
         self.assertEqual(SHADOW, names.shadow_of_metadata(
             names.metadata_lv(SHADOW)))
         iqn = names.move_iqn('iqn.x:', SHADOW)
@@ -209,6 +214,16 @@ class NamesTest(testtools.TestCase):
         self.assertIsNone(names.shadow_of_move_iqn('iqn.x:', remote))
         self.assertNotEqual(remote, names.remote_iqn(
             'iqn.x:', VOLUME, 'iqn.other'))
+
+    def test_what_is_the_drivers_own(self):
+        every = (names.handle(VOLUME), names.source(SHADOW),
+                 names.clone(SHADOW), names.absent_source(SHADOW))
+        strange = ('localclone-source-x', 'localclone-other-' + SHADOW,
+                   'x' + names.source(SHADOW), names.source(SHADOW) + 'x')
+        self.assertEqual([True] * 4 + [False] * 4, [
+            names.is_device(each) for each in every + strange])
+        self.assertEqual([True] * 2 + [False] * 6, [
+            names.is_backstore(each) for each in every + strange])
 
     def test_locks_of_two_nodes_differ(self):
         self.assertNotEqual(names.lock('a', VOLUME), names.lock('b', VOLUME))

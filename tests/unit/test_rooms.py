@@ -20,7 +20,7 @@ ORDER = (
     'adoption',
     'moves.follow', 'moves.source', 'moves.destination',
     'moves.completion', 'passing', 'moves.remains', 'moves.removal',
-    'moves.checks', 'moves.flow', 'moves',
+    'moves.offering', 'moves.checks', 'moves.flow', 'moves',
     'restore', 'repair', 'forgetting', 'draining',
     'inspection', 'wake', 'directory',
     'sessions', 'export', 'stack', 'logical_volumes', 'peer',

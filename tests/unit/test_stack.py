@@ -402,6 +402,58 @@ class SnapshotTest(Case):
 
 
 @ddt.ddt
+class SourceTest(Case):
+    """What the source of a move serves."""
+
+    NAME = names.source(SHADOW)
+
+    @ddt.data(('', ['remove', 'activate', 'create']),
+              ('253:5', ['remove', 'create']))
+    @ddt.unpack
+    def test_of_what_is_copied_and_only_to_be_read(self, number, called):
+        """The LV may be longer."""
+        self.devices(device(names.handle(V1), '253:7',
+                            '0 4194304 linear 253:5 0'))
+        self.lvs(lv(MOVE.source_lv, number, size=2 * GIB))
+        self.assertTrue(self.stack.ensure_source(MOVE))
+        self.assertEqual(called, self.called())
+        self.ran.devicemapper.create.assert_called_once_with(
+            self.NAME, 'LOCALCLONE-' + self.NAME,
+            '0 2097152 linear /dev/g/%s 0' % MOVE.source_lv, 30,
+            readonly=True)
+        self.ran.devicemapper.mend_path.assert_called_once_with(self.NAME)
+
+    @ddt.data(True, False)
+    def test_there_already(self, mended):
+        self.lvs(lv(MOVE.source_lv, '253:5'))
+        self.devices(device(self.NAME, '253:8', '0 2097152 linear 253:5 0'))
+        self.ran.devicemapper.mend_path.return_value = mended
+        self.assertIs(mended, self.stack.ensure_source(MOVE))
+        self.assertRan()
+
+    @ddt.data('', '0 2097152 linear 253:6 0')
+    def test_made_anew_if_it_is_on_nothing_or_another(self, table):
+        self.lvs(lv(MOVE.source_lv, '253:5'))
+        self.devices(device(self.NAME, '253:8', table))
+        self.assertTrue(self.stack.ensure_source(MOVE))
+        self.assertEqual(['remove', 'create'], self.called())
+
+    def test_never_of_an_lv_that_is_gone(self):
+        self.lvs()
+        self.devices()
+        error = self.assertRaises(
+            exceptions.MissingData, self.stack.ensure_source, MOVE)
+        self.assertIn(V1, str(error))
+        self.assertRan()
+
+    @ddt.data(True, False)
+    def test_removed(self, did):
+        self.ran.devicemapper.remove.return_value = did
+        self.assertIs(did, self.stack.remove_source(SHADOW))
+        self.assertRan(mock.call.devicemapper.remove(self.NAME, 30))
+
+
+@ddt.ddt
 class HandleTest(Case):
 
     def test_handle_on_its_clone_is_left(self):

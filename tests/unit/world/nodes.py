@@ -319,12 +319,11 @@ class SimNode:
         if clone['shadow'] not in self.sessions:
             raise IOError('the source is gone')
         other = self.world.nodes[self.sessions[clone['shadow']]]
-        volume_id = other.exports.get(clone['shadow'])
-        if volume_id is None:
+        if clone['shadow'] not in other.exports:
             raise IOError('the source is not exported')
         if other.unreadable:
             raise IOError('the source cannot be read')
-        return other.read(volume_id, region)
+        return other._through(names.source(clone['shadow']), region)
 
     def hydrate(self, flushed=False):
         """The kernel's own copying, to its end if the source answers.

@@ -51,8 +51,8 @@ class SimStack(images.SimSnapshotStack):
                         for d in self.node.devices.values())
             volume_id = names.volume_of_handle(name)
             # All exports of a device share one backstore.
-            users += volume_id in self.node.exports.values() or any(
-                v == volume_id for v, _who in self.node.remote)
+            users += any(v == volume_id for v, _who in self.node.remote)
+            users += names.shadow_of_source(name) in self.node.exports
             users += name in self.node.opened
             devices[name] = tables.Device(
                 name, names.device_uuid(name), name, users, False,
@@ -216,6 +216,21 @@ class SimStack(images.SimSnapshotStack):
         after = disks.sized({'below': below}, count)
         self.node.devices[names.handle(volume_id)] = after
         return before != after
+
+    def ensure_source(self, move):
+        if move.source_lv not in self.node.lvs:
+            raise exceptions.MissingData(
+                what=move.source_lv, volume=move.volume_id, host='x')
+        self.activate(move.source_lv)
+        name = names.source(move.shadow_id)
+        before = self.node.devices.get(name)
+        after = disks.sized({'below': move.source_lv},
+                            disks.regions(move.size_bytes))
+        self.node.devices[name] = after
+        return before != after
+
+    def remove_source(self, shadow_id):
+        return self._remove(names.source(shadow_id))
 
     def remove_handle(self, volume_id):
         return self._remove(names.handle(volume_id))
