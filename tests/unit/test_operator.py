@@ -209,6 +209,19 @@ DIFFERENCES = (
      'LV %s is missing' % OLD),
     ('source not removed', standing(A, None, [OLD]),
      moving(Phase.RELEASING), 'still there'),
+    ('passed through', standing('c@l', '8:16', passed=True), None, None),
+    ('a handle for no reason', standing('c@l', '8:16'), None,
+     'though the volume is not here'),
+    ('not swapped yet', standing(
+        B, '8:16', [NEW, META], CLONE, session='/dev/sda', passed=True),
+     MIGRATING, 'passed through still'),
+    ('source of what follows', standing(
+        A, 'LV ' + OLD, [OLD], served=True) | {'served': True},
+     dataclasses.replace(MIGRATING, asked_by=state.Asked.FOLLOW), None),
+    ('source that serves nobody', standing(
+        A, 'LV ' + OLD, [OLD], served=True),
+     dataclasses.replace(MIGRATING, asked_by=state.Asked.FOLLOW),
+     'still on the LV'),
     ('at home', standing(A, 'LV x', ['x']), None, None),
     ('at home, no handle', standing(A, None, ['x']), None, 'on nothing'),
     ('at home, no LV', standing(A, None), None, 'LV x is missing'),
