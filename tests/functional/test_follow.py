@@ -73,7 +73,7 @@ class FollowTest(base.LabTest):
         writer = back.start_writing()
         process.wait_for('writes', lambda: len(writer.stdout) > 400, 60)
         for node in (self.n1, self.n2):
-            node.power_off()
+            node.power_cut()
         for node in (self.n2, self.n1):
             node.power_on()
         self.lab.wait_for_services()

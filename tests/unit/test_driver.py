@@ -218,10 +218,10 @@ class DriverTest(Case):
 
     def test_a_volume_that_stays_is_not_asked_for_again(self):
         self.node.records.volume.return_value = volume(host='n1@l#p')
-        with mock.patch.object(
-                self.driver.service.connections, 'serve',
-                side_effect=exceptions.StaleMove(volume='v')
-                ) as serve, mock.patch.object(messages, 'api'):
+        serve = self.useFixture(fixtures.MockPatchObject(
+            self.driver.service.connections, 'serve',
+            side_effect=exceptions.StaleMove(volume='v'))).mock
+        with mock.patch.object(messages, 'api'):
             self.assertRaises(
                 exceptions.StaleMove, self.driver.initialize_connection,
                 volume(), {'host': 'n3'})
