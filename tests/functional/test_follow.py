@@ -7,8 +7,8 @@ from lab.core import process
 from tests.functional import base
 
 
-class FollowTest(base.LabTest):
-    """A volume is copied from node1 to node2, and wanted on node1 again."""
+class Base(base.LabTest):
+    """A volume is copied from node1 to node2, and wanted elsewhere."""
 
     def passed(self, node):
         """Whether a node has the handle on a disk that is imported."""
@@ -18,7 +18,7 @@ class FollowTest(base.LabTest):
     def is_passed_through(self, volume, back, expected):
         self.assertEqual('local', back.data['driver_volume_type'])
         self.assertEqual('node2', instances.home(self.lab, volume))
-        self.assertTrue(self.passed(self.n1))
+        self.assertTrue(self.passed(back.node))
         self.assertIsNotNone(look.clone_progress(self.n2))
         self.assertEqual(expected, self.checksum(back))
 
@@ -27,22 +27,27 @@ class FollowTest(base.LabTest):
         self.brake()
         process.wait_for(
             'the volume to follow',
-            lambda: instances.home(self.lab, volume) == 'node1', 180)
+            lambda: instances.home(self.lab, volume) == back.node.name, 180)
         look.wait_moved(self.lab, volume)
         for writer in writers:
             if writer.running:
                 back.stop_writing(writer)
             self.assertIn(' 0 bad', back.verify(writer.stdout))
         self.assertEqual(expected, self.checksum(back))
-        self.assertFalse(self.passed(self.n1))
-        for node, lvs in ((self.n1, 1), (self.n2, 0)):
+        self.assertFalse(self.passed(back.node))
+        for node in self.lab.nodes.values():
+            here = node is back.node
             self.assertEqual([], look.leftovers(
-                node, volume if not lvs else None))
-            self.assertEqual(lvs, len(look.volume_lvs(node)))
+                node, None if here else volume))
+            self.assertEqual(int(here), len(look.volume_lvs(node)))
         secrets = look.sql(
             self.lab, "SELECT COUNT(*) FROM volume_attachment WHERE "
             "deleted = 0 AND connection_info LIKE '%auth_password%'")
         self.assertEqual([('0',)], [tuple(map(str, row)) for row in secrets])
+
+
+class FollowTest(Base):
+    """Wanted where it came from."""
 
     def test_attached_where_it_came_from(self):
         volume, there, expected = self.moving_volume()
@@ -93,3 +98,21 @@ class FollowTest(base.LabTest):
         again = self.instance.attach(volume, self.n2)
         self.assert_moved(volume, again, expected)
         again.detach()
+
+
+class ThirdNodeTest(Base):
+    """Wanted on a third node."""
+
+    lab_name = 'three'
+    nodes = 3
+
+    def test_live_migrated_on(self):
+        volume, there, expected = self.moving_volume()
+        before = there.start_writing(first_mib=300)
+        on = self.instance.attach(volume, self.lab.nodes['node3'], live=True)
+        there.stop_writing(before)
+        self.is_passed_through(volume, on, expected)
+        writer = on.start_writing()
+        there.detach('in-use')
+        self.follows(volume, on, expected, before, writer)
+        on.detach()
