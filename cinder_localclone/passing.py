@@ -81,11 +81,14 @@ def end_after_swap(node: nodes.Node, volume_id: str) -> None:
         node.sessions.end_passed(volume_id)
 
 
-def look(node: nodes.Node) -> None:
+def look(node: nodes.Node) -> bool:
     """What attachments say is passed through here is, and nothing else is.
 
     One volume that fails does not stop the others.
+
+    :returns: whether all is as it should be
     """
+    fine = True
     named = {volume.id: volume
              for volume in node.attachments.passed_to(node.host)}
     for volume_id in sorted({*named, *node.sessions.passed()}):
@@ -95,9 +98,11 @@ def look(node: nodes.Node) -> None:
         except exceptions.Busy:
             pass  # whoever is at work on it brings it to its end
         except exceptions.LocalCloneError as exc:
+            fine = False
             LOG.error('Volume %(volume)s is not passed through as it should '
                       'be, will retry: %(error)s',
                       {'volume': volume_id, 'error': exc})
+    return fine
 
 
 def _look_at(node: nodes.Node, volume_id: str) -> None:

@@ -52,6 +52,7 @@ class Reconciler:
         self._copies: dict[str, hydration.Copy] = {}
         self._followers = follow.Followers(
             node, iscsi_target.new_credentials)
+        self._passes = True
         self.waker = wake.Waker(node.stack.wake_hydration)
 
     def progress(self, shadow_id: str) -> hydration.Progress | None:
@@ -330,6 +331,8 @@ class Reconciler:
         """Take the next step of every move from or to this node."""
         self._attempt_all({move.volume_id for move in
                            self.node.records.moves_of(self.node.host)})
+        if not self._passes:  # guests wait for it
+            self._passes = passing.look(self.node)
 
     def converge_node(self, moves: bool = True) -> None:
         """Converge everything on this node.
@@ -364,7 +367,7 @@ class Reconciler:
         self._attempt_all(survey.volumes_above(group) - known - waiting
                           - set(survey.snapshots(group)))
         births.look_at_images(self.node, survey)
-        passing.look(self.node)
+        self._passes = passing.look(self.node)
         if moves:
             self._attempt_all(waiting)
 

@@ -371,9 +371,23 @@ class EndsTest(test_connections.Base):
         self.b.passed.clear()
         self.b.passed[V1] = A
         logged = self.useFixture(fixtures.FakeLogger())
-        passing.look(self.b.node)
+        self.assertFalse(passing.look(self.b.node))
         self.assertNotIn(V1, self.b.passed)
         self.assertIn(self.volume.id, logged.output)
+
+    def test_what_fails_is_tried_again_soon(self):
+        """A home is back later than the node of the guest."""
+        self.b.stop(power=True)
+        self.b.dead = False
+        self.a.dead = True
+        self.b.reconciler.converge_node()
+        self.assertEqual({}, self.b.passed)
+        self.a.dead = False
+        self.b.reconciler.converge_moves()
+        self.assertEqual({self.volume.id: A}, self.b.passed)
+        with mock.patch.object(passing, 'look') as look:
+            self.b.reconciler.converge_moves()
+        look.assert_not_called()
 
     def test_a_secret_is_not_shown(self):
         connection = served.connection_of(self.attached)
