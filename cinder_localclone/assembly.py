@@ -4,6 +4,7 @@
 from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
+import datetime
 import time
 import typing
 
@@ -17,6 +18,7 @@ from cinder.volume import volume_utils
 from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_service import loopingcall
+from oslo_utils import timeutils
 from tooz import coordination as tooz
 
 from cinder_localclone import attachment_records
@@ -34,6 +36,8 @@ from cinder_localclone import reconcile
 from cinder_localclone import sessions
 from cinder_localclone import snapshot_records
 from cinder_localclone import stack as stacks
+from cinder_localclone import status_records
+from cinder_localclone import unended
 from cinder_localclone import wake
 
 LOG = logging.getLogger(__name__)
@@ -51,6 +55,7 @@ class Service:
     :param initiator: this node's iSCSI initiator name; '' if it has none
     :param problems: why this node can't be the destination of a move, as
         the service found it when it started
+    :param started: when the service did
     """
 
     backend_name: str
@@ -61,6 +66,8 @@ class Service:
     addresses: list[str]
     initiator: str = ''
     problems: list[str] = dataclasses.field(default_factory=list)
+    started: datetime.datetime = dataclasses.field(
+        default_factory=timeutils.utcnow)
 
     def check(self) -> None:
         """See what this node can do, for itself and for its peers."""
@@ -272,12 +279,21 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
     reconciler = service.reconciler
     loops = [
         _loop(conf.localclone_move_interval, reconciler.converge_moves),
-        _loop(conf.localclone_node_interval, reconciler.converge_node)]
+        _loop(conf.localclone_node_interval, lambda: look(service))]
     interval = conf.localclone_wake_interval
     if interval:
         loops.append(_loop(1, lambda: wake_copies(
             reconciler.waker, interval)))
     return loops
+
+
+def look(service: Service) -> None:
+    """Converge all of a node; end what Cinder does not end."""
+    try:
+        service.reconciler.converge_node()
+    finally:
+        unended.look(service.node, status_records.StatusRecords(),
+                     service.started)
 
 
 def _loop(seconds: float, act: Callable[[], None]) -> typing.Any:

@@ -74,6 +74,15 @@ class LogicalVolumes:
         return reports.parse_pool_usage(
             lvm.volumes(self._groups, self.timeout), self.pool)
 
+    def pool_transactions(self, pool: str) -> tuple[int, int | None]:
+        """A thin pool's transaction ids, by LVM and by the kernel.
+
+        Different twice, or an LVM command was just at work.
+        """
+        found = lvm.transactions(self.group, pool, self.timeout)
+        return found if found[0] == found[1] else lvm.transactions(
+            self.group, pool, self.timeout)
+
     # -- changes
 
     def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:
@@ -92,8 +101,9 @@ class LogicalVolumes:
             lvm.flush_pvs(self._groups, self.timeout)
         return created
 
-    def _check_pool_zeroes(self) -> None:
-        if self.pool and not reports.zeroes(self.lvs(), self.pool):
+    def _check_pool_zeroes(self, lvs: Mapping[str, reports.LogicalVolume]
+                           | None = None) -> None:
+        if self.pool and not reports.zeroes(lvs or self.lvs(), self.pool):
             raise exceptions.PoolDoesNotZero(
                 pool='%s/%s' % (self.group, self.pool), host=self.host)
 
@@ -106,21 +116,26 @@ class LogicalVolumes:
         self._snapshot(origin, names.snapshot_lv(snapshot_id), False,
                        names.tags(snapshot=snapshot_id, of=volume_id))
 
-    def create_copy(self, name: str, image: str, size_bytes: int,
-                    volume_id: str) -> None:
+    def create_copy(self, name: str, image: str, image_bytes: int,
+                    size_bytes: int, volume_id: str) -> None:
         """Create the LV of a volume with the data of another LV.
 
         As long as it is tagged :data:`.names.NEWBORN`, nobody was given it.
 
-        :param image: the LV whose data it gets; what it has more is zeros
+        :param image: the LV whose data it gets
+        :param image_bytes: how much of it: that LV is longer if extending it
+            has failed, and nobody sees what it has there. More is zeros
         :raises PoolDoesNotZero: if it would show what others have deleted
         """
-        self._check_pool_zeroes()
-        self._snapshot(image, name, True, [
-            *names.tags(volume=volume_id), names.NEWBORN])
-        if self.lvs()[name].size < size_bytes:
-            lvm.extend(self.group, name, size_bytes, self.timeout)
-            lvm.flush_pvs([self.group], self.timeout)
+        lvs = self.lvs()
+        self._check_pool_zeroes(lvs)
+        tags = [*names.tags(volume=volume_id), names.NEWBORN]
+        length = lvs[image].size if image in lvs else image_bytes
+        if length > image_bytes:
+            tags.append(names.shown(image_bytes))
+        self._snapshot(image, name, True, tags)
+        if size_bytes > min(length, image_bytes):
+            self.extend_lv(name, size_bytes)
 
     def _snapshot(self, origin: str, name: str, writable: bool,
                   tags: list[str]) -> None:
@@ -206,15 +221,17 @@ class LogicalVolumes:
     def extend_lv(self, name: str, size_bytes: int) -> bool:
         """Extend the LV of a volume; what is new of it reads as zeros.
 
-        A thick one is tagged until all of that is written: whoever shows the
-        LV before then shows less of it. Once this returns, it outlives a
-        power cut.
+        So does what it had and nobody was to see. A thick one is tagged
+        until all of that is written: whoever shows the LV before then shows
+        less of it. Once this returns, it outlives a power cut.
 
         :raises CommandFailed: if there is no such LV, or no free extents
         """
         lv = self.lvs().get(name)
         if lv and lv.size >= size_bytes and lv.shown == lv.size:
             return False
+        if self.pool and lv and lv.shown < lv.size:
+            self._zero_tail(name)  # an image's LV had more than the image
         if not self.pool and lv and lv.shown == lv.size:
             lvm.add_tag(self.group, name, names.shown(lv.size), self.timeout)
         if lv is None or lv.size < size_bytes:
@@ -225,7 +242,7 @@ class LogicalVolumes:
         return True
 
     def _zero_tail(self, name: str) -> None:
-        """Zero what a thick LV was extended by; then it can be shown."""
+        """Zero what nobody was to see of an LV; then it can be shown."""
         self.device_of(name)
         lv = self.lvs()[name]
         for start in range(lv.shown, lv.size, ZEROED_AT_ONCE):

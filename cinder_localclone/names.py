@@ -115,6 +115,14 @@ def lv_path(group: str, lv: str) -> str:
     return '/dev/%s/%s' % (group, lv)
 
 
+def mapped(*parts: str) -> str:
+    """The device-mapper name that LVM gives to an LV, or a part of one.
+
+    :param parts: group, LV, and what of it
+    """
+    return '-'.join(part.replace('-', '--') for part in parts)
+
+
 def device_uuid(name: str) -> str:
     """The device-mapper UUID; its prefix keeps udev and LVM rules away."""
     return 'LOCALCLONE-' + name

@@ -65,8 +65,8 @@ class Stack(typing.Protocol):
                         volume_id: str) -> None:
         """Take a snapshot of a volume's LV, at this moment."""
 
-    def create_copy(self, name: str, image: str, size_bytes: int,
-                    volume_id: str) -> None:
+    def create_copy(self, name: str, image: str, image_bytes: int,
+                    size_bytes: int, volume_id: str) -> None:
         """Create the LV of a volume with the data of another LV."""
 
     def mark_newborn(self, name: str) -> None:

@@ -158,6 +158,7 @@ class Reconciler:
         else:
             self.node.stack.ensure_handle_on_lv(
                 volume_id, volume.name, volume.size << 30)
+        births.accept(self.node, volume, present)
         with _trouble_with_exports(volume_id):
             offering.withdraw_strays(self.node, present)
             self.settle_exports(volume, None)
@@ -209,8 +210,10 @@ class Reconciler:
                         ) -> None:
         if not move.committed:
             return  # the source decides
-        if volume.status == 'deleting':
-            return  # delete_volume removes it
+        if volume.status == 'deleting' or (
+                volume.status == 'error' and not self.node.stack.survey().has(
+                    volume.id, volume.name)):
+            return  # delete_volume removes it, if anything is here
         if move.phase in (Phase.STARTING, Phase.MIGRATING):
             try:
                 disk = destination.build(self.node, move, create=False)
@@ -351,7 +354,9 @@ class Reconciler:
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting',
-                    *manageable.UNSETTLED):
+                    *manageable.UNSETTLED) or (
+                        volume.status == 'error'  # its node was forgotten
+                        and not survey.has(volume_id, volume.name)):
                 continue
             if (rows.visible_id(volume)
                     or not survey.handle_is_on_lv(

@@ -125,8 +125,14 @@ class SnapshotRecords(typing.Protocol):
         """The volumes of a service host say that they are that service's."""
 
 
-class OperatorRecords(Records, typing.Protocol):
+class OperatorRecords(Records, SnapshotRecords, typing.Protocol):
     """What forgetting a node changes besides."""
+
+    def snapshots_on(self, host: str) -> dict[str, str]:
+        """The snapshots on a node; for each the volume that it is of."""
+
+    def give_up_snapshot(self, snapshot_id: str, host: str) -> None:
+        """A snapshot that is lost with its node, to be deleted."""
 
     def give_up(self, volume: ports.Volume, heir: str) -> None:
         """A volume whose data is lost gets another home, to be deleted."""

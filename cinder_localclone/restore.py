@@ -58,7 +58,10 @@ def plan(present: survey.Survey) -> list[Local]:
                 or names.AWAY in lv.tags
                 or _is_preparing_to_follow(present, lv)):
             continue
-        local = Local(volume_id, lv.name, lv.shown)
+        # No guest has one, and it may be what a revert has replaced.
+        reason = ('newborn: nobody was given it yet'
+                  if names.NEWBORN in lv.tags else '')
+        local = Local(volume_id, lv.name, lv.shown, reason=reason)
         # A destination LV is named after the shadow (see records.py). One
         # whose volume has a metadata LV is never given out by itself.
         arrival = arriving.get(lv.name[-36:]) or arriving.get(volume_id)

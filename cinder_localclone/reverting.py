@@ -121,5 +121,6 @@ def _make(node: nodes.Node, volume: ports.Volume, snapshot_id: str, new: str
     snapshots.check_pool(node)
     with node.lock(snapshot_id):
         image = snapshots.present(node, snapshot_id)
-        node.stack.create_copy(node.snapshots.lv_name(new), image.lv,
-                               volume.size << 30, volume.id)
+        node.stack.create_copy(
+            node.snapshots.lv_name(new), image.lv, image.size_bytes,
+            volume.size << 30, volume.id)

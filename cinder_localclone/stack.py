@@ -79,6 +79,7 @@ class Stack(logical_volumes.LogicalVolumes):
         record, would vanish under it.
 
         :param source: path of the source's disk
+        :raises WrongDevice: if there is no device; no clone is touched
         :raises MetadataTooSmall: a clone whose metadata LV runs full crashes
             the kernel
         :raises MetadataLost: if the metadata of a committed move are blank
@@ -87,6 +88,8 @@ class Stack(logical_volumes.LogicalVolumes):
         devices = self.devices()
         clone = devices.get(name)
         number = block.number(source)
+        if not number:
+            raise exceptions.WrongDevice(path=source, found='nothing')
         if clone and self._may_stay(
                 move, clone, number, devices.get(
                     names.handle(move.volume_id))):

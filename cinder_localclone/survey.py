@@ -24,6 +24,10 @@ class Survey:
         """A volume's handle, if it has one here."""
         return self.devices.get(names.handle(volume_id))
 
+    def has(self, volume_id: str, lv: str) -> bool:
+        """Whether there is anything of a volume: its LV, or a handle."""
+        return lv in self.lvs or self.handle(volume_id) is not None
+
     def clone(self, shadow_id: str) -> tables.Device | None:
         """The clone of a move, if it is here."""
         return self.devices.get(names.clone(shadow_id))

@@ -14,6 +14,7 @@ from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import checks
 from cinder_localclone.cmd.checks import Finding
+from cinder_localclone.cmd import lasting
 from cinder_localclone import exceptions
 from cinder_localclone import names
 
@@ -98,10 +99,19 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
         data, metadata = (stack.pool_usage() if stack.pool in lvs
                           else (0.0, 0.0))
         findings += checks.pool(stack.group, stack.pool, lvs, data, metadata)
+    if stack.pool in lvs:
+        findings += examine('thin pool transactions', _transactions, stack,
+                            stack.pool)
+    findings += lasting.suspended(lvs)
     if stack.pool in (None, *lvs):
         findings += checks.metadata_space(
             stack.metadata_group, stack.free_space().metadata)
     return findings
+
+
+def _transactions(stack, pool):
+    return lasting.transactions(
+        stack.group, pool, *stack.pool_transactions(pool))
 
 
 def shared_checks(backend: backends.Backend) -> list[Finding]:
@@ -111,6 +121,8 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
     for host, alive in nodes.items():
         findings += examine(host, _peer, backend, host, alive)
     findings += checks.waiting(backend.name, backend.records.moves(), nodes)
+    findings += lasting.unended(backend.records.unended(
+        backend.name, lasting.PATIENCE))
     return findings + examine('volumes', lambda: checks.unknown_volumes(
         _unknown_lvs(backend)))
 

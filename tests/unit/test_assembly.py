@@ -262,6 +262,8 @@ class LoopsTest(Base):
         self.looping = self.useFixture(fixtures.MockPatch(
             'cinder_localclone.assembly.loopingcall.DynamicLoopingCall')
         ).mock
+        self.unended = self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.unended.look')).mock
         self.service = mock.Mock()
         self.reconciler = self.service.reconciler
 
@@ -278,6 +280,8 @@ class LoopsTest(Base):
         self.assertEqual((3, 60), (moves(), node()))
         self.reconciler.converge_moves.assert_called_once_with()
         self.reconciler.converge_node.assert_called_once_with()
+        self.unended.assert_called_once_with(
+            self.service.node, mock.ANY, self.service.started)
         self.reconciler.waker.wake.return_value = False
         self.assertEqual(1, wake())
 
@@ -292,6 +296,12 @@ class LoopsTest(Base):
                     localclone_move_interval=3)[0]())
             log.exception.assert_called_once()
             self.looping.reset_mock()
+
+    def test_what_nobody_ends_does_not_wait_for_a_look_that_fails(self):
+        self.reconciler.converge_node.side_effect = KeyError('x')
+        with mock.patch.object(assembly, 'LOG'):
+            self.start(localclone_node_interval=60)[1]()
+        self.unended.assert_called_once()
 
     def test_copies_are_woken_while_there_are_any(self):
         sleep = self.useFixture(fixtures.MockPatch(

@@ -151,3 +151,21 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V2, *names.tags(volume=V1)))
         self.assertIn('claim', problems[V1])
         self.assertEqual([], self.done())
+
+    @ddt.data((), (names.NEWBORN,))
+    def test_two_of_which_one_is_newborn(self, both):
+        """Which of them the volume's row names is not known here."""
+        problems = self.restore(
+            lv('volume-' + V1, names.NEWBORN, *names.tags(volume=V1)),
+            lv('volume-' + V2, *both, *names.tags(volume=V1)))
+        self.assertIn('claim', problems[V1])
+        self.assertEqual([], self.done())
+
+    def test_newborn(self):
+        """A guest has none: it may be of a revert that was not committed."""
+        problems = self.restore(
+            lv('volume-' + V1, names.NEWBORN, *names.tags(volume=V1)),
+            lv('volume-' + V2, *names.tags(volume=V2)))
+        self.assertIn('newborn', problems[V1])
+        self.assertEqual([mock.call.stack.ensure_handle_on_lv(
+            V2, 'volume-' + V2, GIB)], self.done())

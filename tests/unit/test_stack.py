@@ -269,7 +269,7 @@ class SnapshotTest(Case):
     @ddt.data((GIB, []), (2 * GIB, ['extend', 'flush_pvs']))
     @ddt.unpack
     def test_copy(self, size, more):
-        self.stack.create_copy('volume-x', '_snapshot-y', size, V1)
+        self.stack.create_copy('volume-x', '_snapshot-y', GIB, size, V1)
         self.assertEqual(['create_snapshot', 'flush_pvs', *more],
                          self.called())
         self.assertEqual(
@@ -280,10 +280,30 @@ class SnapshotTest(Case):
             self.ran.lvm.extend.assert_called_once_with(
                 'g', 'volume-x', 2 * GIB, 30)
 
+    @ddt.data((GIB, []), (2 * GIB, ['number', *['zero'] * 4, 'flush',
+                                    'remove_tag', 'flush_pvs']),
+              (3 * GIB, ['number', *['zero'] * 4, 'flush', 'remove_tag',
+                         'extend', 'flush_pvs']))
+    @ddt.unpack
+    def test_copy_of_an_lv_that_is_longer_than_its_volume(self, size, more):
+        """Extending it has failed; nobody sees what was written there."""
+        mark = names.shown(GIB)
+        self.lvs(lv('g-pool', zeroes=True), lv('volume-y', size=2 * GIB),
+                 lv('volume-x', '253:5', size=2 * GIB, tags=[mark]))
+        self.ran.block.number.return_value = '253:5'
+        self.stack.create_copy('volume-x', 'volume-y', GIB, size, V1)
+        self.assertEqual(['create_snapshot', 'flush_pvs', *more],
+                         self.called())
+        # From its first moment on, wherever that stops.
+        self.assertIn(mark, self.ran.lvm.create_snapshot.call_args.args[4])
+        self.assertEqual(
+            [GIB + n * GIB // 4 for n in range(4)] if more else [],
+            [call.args[2] for call in self.ran.lvm.zero.mock_calls])
+
     def test_copy_that_would_show_what_others_have_deleted(self):
         self.lvs(lv('g-pool'))
         self.assertRaises(exceptions.PoolDoesNotZero, self.stack.create_copy,
-                          'volume-x', '_snapshot-y', GIB, V1)
+                          'volume-x', '_snapshot-y', GIB, GIB, V1)
         self.assertRan()
 
     @ddt.data(('data', ['retag', 'rename', 'flush_pvs']),
@@ -682,6 +702,16 @@ class SpaceTest(Case):
         capacity = self.stack.capacity()
         self.assertEqual(expected, (capacity.total, capacity.free,
                                     capacity.provisioned, capacity.volumes))
+
+    def test_pool_transactions(self):
+        """One that differs only once was an LVM command at work."""
+        for answers in ([(7, 7)], [(8, 7), (8, 8)], [(8, 7), (8, 7)]):
+            self.ran.lvm.transactions.reset_mock()
+            self.ran.lvm.transactions.side_effect = answers
+            self.assertEqual(answers[-1],
+                             self.stack.pool_transactions('g-pool'))
+            self.assertEqual([mock.call('g', 'g-pool', 30)] * len(answers),
+                             self.ran.lvm.transactions.mock_calls)
 
     def test_pool_usage(self):
         self.ran.lvm.volumes.return_value = json.dumps({'report': [{'lv': [

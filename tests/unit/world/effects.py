@@ -36,7 +36,7 @@ LOCKED = frozenset((
 #: Of a move that is over and gone nobody knows the volume.
 OF_A_MOVE = frozenset(('remove_source', 'withdraw_source'))
 #: Those whose first argument does not tell, and which does.
-BY = {'create_copy': 3}
+BY = {'create_copy': 4}
 ALLOCATING = frozenset(('create_lv', 'create_metadata', 'adopt'))
 
 
