@@ -49,7 +49,9 @@ def create(node: nodes.Node, copy: ports.Volume) -> None:
         for left in remains.here(node, volume_id):
             remains.take_down(node, left)
         _check_handle(node, volume_id, copy)
-        created = node.stack.create_lv(copy.name, copy.size << 30, volume_id)
+        # Cinder writes all of it: of a thick one also what is zeros.
+        created = node.stack.create_lv(copy.name, copy.size << 30, volume_id,
+                                       covered=True)
         try:
             node.stack.ensure_handle_on_lv(
                 volume_id, copy.name, copy.size << 30)

@@ -149,7 +149,7 @@ def _remove(node: nodes.Node, context: ports.Context,
         if not _is_closed(node, volume_id, move):
             raise exception.VolumeIsBusy(volume_name=volume.name)
     if move is None:
-        # Moves that failed, or have ended, may have left theirs.
+        # Moves that failed may have left source devices above it.
         offering.withdraw_above(node, volume.name)
         for volume_id in handles:
             node.stack.remove_handle(volume_id)

@@ -2,7 +2,7 @@
 """What peers, and the operator's command, may ask of this node.
 
 What each method means for those who ask is in
-:class:`cinder_localclone.ports.OperatorPeers`; how it gets here in
+:class:`cinder_localclone.peer_ports.OperatorPeers`; how it gets here in
 :mod:`cinder_localclone.peer`. The names of methods and arguments are those
 on the message bus.
 """

@@ -207,8 +207,15 @@ def _clone_differs(report: Report, move: state.Move) -> Iterator[str]:
         yield 'the clone is missing'
     elif clone['mode'] != 'rw':
         yield 'the clone is in mode ' + clone['mode']
-    elif clone['enabled'] != (move.phase is Phase.MIGRATING):
+    elif clone['enabled'] != (
+            move.phase is Phase.MIGRATING and not place(report)):
         yield 'the clone is %scopying' % ('' if clone['enabled'] else 'not ')
+
+
+def place(report: Report) -> int:
+    """That of a copy in the queue; 0: it runs, or there is none."""
+    progress = report['progress'] or {}
+    return int(progress.get('place', 0))  # older services do not say
 
 
 def _incomplete_below_clone(report: Report,

@@ -179,7 +179,7 @@ def _leave(node: nodes.Node, volume: ports.Volume) -> None:
     if checks.users(node, volume.id):
         raise manage_errors.CannotUnmanage(
             volume=volume.id, reason='it is open on %s' % node.host)
-    # There is no move: what is left is of some that are over.
+    # Moves that are over may have left source devices above it.
     offering.withdraw_above(node, volume.name)
     node.stack.remove_handle(volume.id)
     # Its name stays: whoever asks again finds it.

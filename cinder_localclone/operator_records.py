@@ -12,8 +12,8 @@ from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import migration_records
 from cinder_localclone import ports
+from cinder_localclone import queue_records
 from cinder_localclone import records
-from cinder_localclone import snapshot_records
 from cinder_localclone import status_records
 
 
@@ -30,7 +30,7 @@ class Service:
 
 
 class OperatorRecords(migration_records.MigrationRecords,
-                      snapshot_records.SnapshotRecords,
+                      queue_records.QueueRecords,
                       status_records.StatusRecords):
     """The records; and what is needed to drain a node, or to forget it."""
 

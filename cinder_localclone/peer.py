@@ -6,9 +6,9 @@ limit. A handler never calls back synchronously, so two nodes that call each
 other cannot wait for each other. The database is the truth: a call that is
 lost only delays what the next periodic check does anyway.
 
-What each method means is in :class:`cinder_localclone.ports.OperatorPeers`,
-how it is sent in :data:`METHODS`, what it does in
-:class:`cinder_localclone.handlers.Handlers`.
+What each method means is in
+:class:`cinder_localclone.peer_ports.OperatorPeers`, how it is sent in
+:data:`METHODS`, what it does in :class:`cinder_localclone.handlers.Handlers`.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,7 @@ import oslo_messaging as messaging
 
 from cinder_localclone import exceptions
 from cinder_localclone import manage_errors
+from cinder_localclone import peer_ports
 from cinder_localclone import ports
 
 LOG = logging.getLogger(__name__)
@@ -126,7 +127,7 @@ class Client:
               ) -> typing.Any:
         method = METHODS[name]
         arguments = inspect.signature(
-            getattr(ports.OperatorPeers, name)).bind(
+            getattr(peer_ports.OperatorPeers, name)).bind(
                 self, *args, **more).arguments
         del arguments['self']
         context, host = arguments.pop('context'), arguments.pop('host')
@@ -169,12 +170,12 @@ class Client:
                          'host': host, 'error': exc})
 
 
-def client(timeout: float) -> ports.OperatorPeers:
+def client(timeout: float) -> peer_ports.OperatorPeers:
     """The peers of this node, on the message bus.
 
     :param timeout: seconds to wait for work that a peer does
     """
-    return typing.cast(ports.OperatorPeers, Client(timeout))
+    return typing.cast(peer_ports.OperatorPeers, Client(timeout))
 
 
 def _as_own(remote: messaging.RemoteError) -> Exception:

@@ -11,10 +11,10 @@ import functools
 
 from cinder.volume import volume_utils
 from oslo_log import log as logging
-from oslo_utils import timeutils
 
 from cinder_localclone import births
 from cinder_localclone import copies
+from cinder_localclone import copying
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
@@ -35,7 +35,6 @@ from cinder_localclone import rows
 from cinder_localclone import served
 from cinder_localclone import state
 from cinder_localclone.state import Phase
-from cinder_localclone import wake
 
 LOG = logging.getLogger(__name__)
 
@@ -49,16 +48,14 @@ class Reconciler:
     def __init__(self, node: nodes.Node, context: ports.Context):
         self.node = node
         self.context = context
-        self._copies: dict[str, hydration.Copy] = {}
+        self.copying = copying.Copies(node)
         self._followers = follow.Followers(
             node, iscsi_target.new_credentials)
         self._passes = True
-        self.waker = wake.Waker(node.stack.wake_hydration)
 
     def progress(self, shadow_id: str) -> hydration.Progress | None:
         """How far a copy to this node was when it was last checked."""
-        copy = self._copies.get(shadow_id)
-        return copy.progress if copy else None
+        return self.copying.progress(shadow_id)
 
     # -- one volume
 
@@ -220,6 +217,7 @@ class Reconciler:
             except (exceptions.SourceUnreachable, exceptions.LoginFailed):
                 if move.phase is Phase.STARTING or (
                         not destination.is_complete_alone(self.node, move)):
+                    self.copying.unreachable(move)
                     raise
             else:
                 with _trouble_with_exports(move.volume_id):
@@ -228,48 +226,15 @@ class Reconciler:
                     self.node.stack.set_hydration(move.shadow_id, False)
                     self._roll_back_if_dropped(move, volume)
                     return
-                if not self._is_copied(move, disk):
+                if not self.copying.drive(move, disk):
                     return
         completion.complete(self.node, move)
-        self._copies.pop(move.shadow_id, None)
+        self.copying.ended(move.shadow_id)
         LOG.info('Volume %(volume)s is fully copied to this node; the source '
                  'on %(source)s can go.',
                  {'volume': move.volume_id, 'source': move.source})
         self.node.peers.converge_soon(
             self.context, move.source, move.volume_id)
-
-    def _is_copied(self, move: state.Move, disk: str) -> bool:
-        """Let the kernel copy, unless that makes no progress.
-
-        :param disk: path of the source's disk
-        :returns: whether all is copied
-        """
-        status = self.node.stack.clone_status(move.shadow_id)
-        progress = self._copies.setdefault(
-            move.shadow_id, hydration.Copy()).update(
-                status, self.node.stack.completed_reads(disk),
-                timeutils.now())
-        LOG.info('Volume %(volume)s is being copied from %(source)s: '
-                 '%(progress)s.',
-                 {'volume': move.volume_id, 'source': move.source,
-                  'progress': progress})
-        if status.mode != 'rw':
-            LOG.error('The clone of volume %(volume)s is in mode "%(mode)s": '
-                      'its metadata or its disk failed. The source is kept. '
-                      'Repair the disk and stop the instance; the clone is '
-                      'then rebuilt.',
-                      {'volume': move.volume_id, 'mode': status.mode})
-        if self.node.stack.set_hydration(
-                move.shadow_id, not progress.pause) and progress.pause:
-            LOG.error('Copying volume %(volume)s fails: the source was read, '
-                      'but no region was copied. See dmesg for the disk that '
-                      'fails. The source is kept; copying is tried again in '
-                      '%(seconds).0f s.',
-                      {'volume': move.volume_id,
-                       'seconds': progress.pause})
-        self.waker.watch(move.shadow_id, move.geometry.threshold,
-                         not (status.finished or progress.pause))
-        return status.finished
 
     # -- a move from this node
 
@@ -332,10 +297,19 @@ class Reconciler:
 
     def converge_moves(self) -> None:
         """Take the next step of every move from or to this node."""
-        self._attempt_all({move.volume_id for move in
-                           self.node.records.moves_of(self.node.host)})
+        self._converge_moves(self.node.records.moves_of(self.node.host))
         if not self._passes:  # guests wait for it
             self._passes = passing.look(self.node)
+
+    def _converge_moves(self, moves: list[state.Move]) -> None:
+        with self.copying.look(moves):
+            self._attempt_all({move.volume_id for move in moves})
+            for entry in self.copying.next():
+                if entry.destination == self.node.host:
+                    self._attempt(entry.volume_id)
+                else:
+                    self.node.peers.converge_soon(
+                        self.context, entry.destination, entry.volume_id)
 
     def converge_node(self, moves: bool = True) -> None:
         """Converge everything on this node.
@@ -374,7 +348,7 @@ class Reconciler:
         births.look_at_images(self.node, survey)
         self._passes = passing.look(self.node)
         if moves:
-            self._attempt_all(waiting)
+            self._converge_moves(recorded)
 
     def _exports_differ(self, volume: ports.Volume, remote: set[str]
                         ) -> bool:

@@ -10,6 +10,7 @@ import typing
 
 from cinder_localclone import images
 from cinder_localclone import ports
+from cinder_localclone import queue
 from cinder_localclone import state
 
 
@@ -20,7 +21,17 @@ class Services(typing.Protocol):
         """All volume services: host and whether it is alive."""
 
 
-class Records(typing.Protocol):
+class Queue(Services, typing.Protocol):
+    """The queue of copies, as Cinder's database tells it."""
+
+    def copies(self, host: str) -> list[queue.Entry]:
+        """All copies between nodes of the backend of a service host."""
+
+    def note_stalled(self, move: state.Move, stalled: bool) -> None:
+        """Record that a copy makes no progress, or that it does."""
+
+
+class Records(Queue, typing.Protocol):
     """Volumes and moves, as Cinder's database has them.
 
     What changes a move compares first and raises StaleMove if another

@@ -58,10 +58,7 @@ def plan(present: survey.Survey) -> list[Local]:
                 or names.AWAY in lv.tags
                 or _is_preparing_to_follow(present, lv)):
             continue
-        # No guest has one, and it may be what a revert has replaced.
-        reason = ('newborn: nobody was given it yet'
-                  if names.NEWBORN in lv.tags else '')
-        local = Local(volume_id, lv.name, lv.shown, reason=reason)
+        local = Local(volume_id, lv.name, lv.shown, reason=_reason(lv))
         # A destination LV is named after the shadow (see records.py). One
         # whose volume has a metadata LV is never given out by itself.
         arrival = arriving.get(lv.name[-36:]) or arriving.get(volume_id)
@@ -76,6 +73,14 @@ def _is_preparing_to_follow(present: survey.Survey,
     # A destination LV is named after the shadow (see records.py).
     metadata = present.metadata(lv.name[-36:])
     return metadata is not None and names.FOLLOWS in metadata.tags
+
+
+def _reason(lv: reports.LogicalVolume) -> str:
+    """Why an LV of a volume is never given out at boot; '' if it may be."""
+    if names.NEWBORN in lv.tags:
+        # No guest has one, and it may be what a revert has replaced.
+        return 'newborn: nobody was given it yet'
+    return '' if lv.shown else 'it was not created to its end'
 
 
 def _arriving(present: survey.Survey

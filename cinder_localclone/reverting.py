@@ -67,7 +67,7 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
         else:
             node.peers.create_body(context, host, volume_id, snapshot_id, new)
         node.stack.mark_newborn(old)
-        # Moves that failed may have left theirs.
+        # Moves that failed may have left source devices above it.
         offering.withdraw_above(node, old)
         # An extension that failed may have left the handle longer than what
         # is new. It never gets shorter, so it is made anew.

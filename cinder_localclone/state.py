@@ -64,8 +64,10 @@ class Asked(str, enum.Enum):
 
     @classmethod
     def parse(cls, text: str | None) -> 'Asked':
-        """Read it back; of what is not recorded: an attach."""
-        return cls(text) if text in set(cls) else cls.ATTACH
+        """Read it back, whatever follows it; by default an attach."""
+        word = (text or '').partition(';')[0]
+        return cls(word) if word in [each.value for each in cls] else (
+            cls.ATTACH)
 
 
 #: For each (phase, event, committed): the next phase. What is not here is

@@ -6,6 +6,8 @@ import time
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
+from cinder_localclone import inspection
+from cinder_localclone import queue
 from cinder_localclone import state
 
 COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
@@ -54,6 +56,8 @@ def _row(backend, move):
         row['Remark'] = 'copying waits for the source to be detached'
     elif clone['mode'] != 'rw':
         row['Remark'] = 'the clone is in mode ' + clone['mode']
+    elif inspection.place(answer):
+        row['Remark'] = queue.in_words(inspection.place(answer))
     elif seen and seen.get('pause'):  # older services do not say
         row['Remark'] = 'copying fails; see the log of the destination'
     return row

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What must be true on a node before a move goes on."""
 
+from collections.abc import Mapping
+
 from cinder.volume import volume_utils
 
 from cinder_localclone import exceptions
@@ -44,6 +46,23 @@ def why_pinned(volume: ports.Volume) -> str | None:
     if records.is_migrated_by_cinder(volume):
         return 'Cinder is migrating it to another backend'
     return None
+
+
+def check_room(node: nodes.Node, move: state.Move,
+               lvs: Mapping[str, reports.LogicalVolume]) -> None:
+    """A volume that is about to arrive fits on this node, as it is now.
+
+    For a caller that holds the lock of free space, until it is taken.
+
+    :param lvs: all that there are
+    :raises NoFreeSpace: if it does not fit
+    """
+    usage = node.stack.pool_usage(lvs)
+    if usage.is_full:
+        raise exceptions.NoFreeSpace(
+            host=node.host, size=move.size_gib, reason=str(usage))
+    check_free_space(node.host, node.stack.free_space(lvs), move.size_gib,
+                     move.geometry)
 
 
 def users(node: nodes.Node, volume_id: str) -> int:

@@ -33,7 +33,7 @@ def take_down(node: nodes.Node, move: state.Move) -> None:
 
 
 def _remove_source(node: nodes.Node, move: state.Move) -> None:
-    # One that failed before may have left its own.
+    # Its own, and those of moves that failed before.
     offering.withdraw_above(node, move.source_lv)
     removal.remove_handle(node, move, move.source_lv)
     removal.remove_volume_lv(node, move.source_lv)

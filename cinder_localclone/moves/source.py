@@ -12,7 +12,6 @@ from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import flow
 from cinder_localclone.moves import offering
-from cinder_localclone.moves import removal
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
@@ -178,27 +177,28 @@ def run(node: nodes.Node, context: ports.Context, volume: ports.Volume,
 def drop_handle(node: nodes.Node, move: state.Move) -> None:
     """Once its source has been left, the volume has no handle there.
 
-    What it is on goes stale. Something may have it open nevertheless: then
-    it stays until a later look. Nothing else fails with it.
+    The LV goes stale; a handle on anything else is not that of the source.
+    Something may have it open nevertheless: then it stays until a later
+    look. Nothing else fails with it.
     """
-    handle = names.handle(move.volume_id)
+    name = names.handle(move.volume_id)
     try:
         present = node.stack.survey()
-        device = present.handle(move.volume_id)
-        lv = present.lvs.get(move.source_lv)
-        if device and lv and device.uses() != (lv.number,):
-            return  # its guest is back, and it is passed through
-        if device and device.opened:
+        handle = present.handle(move.volume_id)
+        body = present.lvs.get(move.source_lv)
+        if not (handle and body and {body.number}.issuperset(handle.uses())):
+            return
+        if handle.opened:
             LOG.warning('%(device)s stays on this node, though its volume is '
                         'on %(host)s: something has it open. What it shows '
                         'is not the volume any more.',
-                        {'device': handle, 'host': move.destination})
-        elif device:
-            removal.remove_handle(node, move, move.source_lv)
+                        {'device': name, 'host': move.destination})
+        else:
+            node.stack.remove_handle(move.volume_id)
     except exceptions.LocalCloneError as exc:
         LOG.warning('%(device)s could not be removed; the next periodic '
                     'check tries again: %(error)s',
-                    {'device': handle, 'error': exc})
+                    {'device': name, 'error': exc})
 
 
 def abandon(node: nodes.Node, context: ports.Context,

@@ -30,7 +30,7 @@ def volumes(groups: list[str], timeout: float) -> str:
     return process.run(
         'lvs', *_JSON, '-o', 'vg_name,lv_name,lv_size,lv_attr,lv_tags,'
         'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,zero,'
-        'lv_uuid,pool_lv,origin',
+        'lv_uuid,pool_lv,origin,lv_metadata_size',
         *groups, timeout=timeout)
 
 

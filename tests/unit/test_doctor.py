@@ -17,6 +17,7 @@ from cinder_localclone.cmd import lasting
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import queue
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone import status_records
@@ -66,7 +67,6 @@ class DoctorTest(testtools.TestCase):
             group='g', metadata_group='g', pool='g-pool')
         self.stack.lvs.return_value = {'g-pool': reports.LogicalVolume(
             'g', 'g-pool', GIB, '', frozenset(), zeroes=True)}
-        self.stack.pool_usage.return_value = 10.0, 10.0
         self.stack.pool_transactions.return_value = 7, 7
         self.backend.records.unended.return_value = []
         self.stack.free_space.return_value = reports.FreeSpace(
@@ -96,6 +96,35 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual('cinder.conf', self.names[0])
         self.root.assert_called_once_with()
         self.backend.nodes.assert_called_once_with()
+
+    def test_copies(self):
+        def entry(number, **more):
+            return queue.Entry('s%d' % number, 'v', A, B, began=number, **more)
+        self.backend.records.copies.return_value = [
+            entry(n) for n in range(5)]
+        self.assertEqual({}, self.rows())
+        self.backend.records.copies.assert_called_with(A)
+        self.assertIn('copies', self.names)
+        self.backend.records.copies.return_value = [
+            entry(1, stalled=5.0), entry(2)]
+        self.assertEqual('2 run, 1 make no progress',
+                         self.rows()['copies'][2])
+        self.backend.records.copies.side_effect = ValueError('no database')
+        self.assertIn('no database', self.rows()['copies'][2])
+
+    def test_copies_are_counted(self):
+        nodes = {A: True, B: True}
+        self.backend.records.copies.return_value = [
+            queue.Entry('s%d' % n, 'v', A, B) for n in range(5)]
+        found, = doctor._copies(self.backend, nodes)
+        self.assertEqual('2 run, 3 wait for their turn', found.details)
+        self.backend.conf.localclone_max_copies_in = 1
+        found, = doctor._copies(self.backend, nodes)
+        self.assertEqual('1 run, 4 wait for their turn', found.details)
+        self.backend.records.copies.return_value.append(
+            queue.Entry('r', 'v', 'c@l', B, attached=True))
+        found, = doctor._copies(self.backend, nodes)  # there is no c
+        self.assertEqual('1 run, 5 wait for their turn', found.details)
 
     def test_without_a_configuration(self):
         self.app.backend.side_effect = base.CommandError('no backend')
@@ -227,7 +256,7 @@ class DoctorTest(testtools.TestCase):
     def test_thick(self):
         self.stack.pool = None
         self.assertEqual({}, self.rows())
-        self.stack.pool_usage.assert_not_called()
+        self.assertNotIn('thin pool data', self.names)
 
     def test_no_initiator_no_configfs(self):
         self.backend.sessions().initiator.return_value = ''

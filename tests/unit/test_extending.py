@@ -164,6 +164,23 @@ class ExtendingTest(testtools.TestCase):
         self.a.free = GIB
         self.extend()
 
+    @ddt.data((95, 0), (0, 90))
+    def test_full_pool(self, usage):
+        self.world.pool = 'pool'
+        self.a.usage = usage
+        error = self.assertRaises(exceptions.NoSpaceToExtend, self.extend)
+        self.assertIn('takes no more', str(error))
+        self.assertEqual(4, len(self.a.lvs[self.volume.name]))
+        # What was extended already only needs its handle.
+        self.a.disk.extend(self.volume.name, 8)
+        self.extend()
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+
+    def test_thin_volume_needs_no_room_yet(self):
+        self.world.pool = 'pool'
+        self.a.free, self.a.usage = 0, (94.0, 89.0)
+        self.extend()
+
     def test_lv_that_is_gone(self):
         self.a.devices.clear()
         del self.a.lvs[self.volume.name]

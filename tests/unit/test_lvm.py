@@ -19,7 +19,7 @@ class LvmTest(commands.Case):
         self.assertRan(
             'lvs ' + JSON + '-o vg_name,lv_name,lv_size,lv_attr,lv_tags,'
             'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,'
-            'zero,lv_uuid,pool_lv,origin g h',
+            'zero,lv_uuid,pool_lv,origin,lv_metadata_size g h',
             'vgs ' + JSON + '-o vg_name,vg_size,vg_free g')
 
     def test_transactions(self):

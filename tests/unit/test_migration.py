@@ -269,7 +269,8 @@ class IntoTest(Base):
     def test_it_has_the_volumes_handle(self):
         self.create()
         self.assertEqual([
-            mock.call.create_lv(self.copy.name, GIB, self.row.id),
+            mock.call.create_lv(self.copy.name, GIB, self.row.id,
+                                covered=True),
             mock.call.ensure_handle_on_lv(
                 self.row.id, self.copy.name, GIB)], [
                     call for call in self.stack.mock_calls

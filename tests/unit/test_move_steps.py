@@ -212,6 +212,43 @@ class RefusedTest(Base):
         self.assertNotIn('create_metadata', self.world.effects(B, start))
         self.check(self.world, self.volume, self.expected)
 
+    def test_two_that_arrive_at_once(self):
+        """Both were told that there is room, for one."""
+        self.world.pool = 'pool'
+        self.b.free = 3 * worlds.GIB // 2
+        first, other = self.begun(), self.world.create_volume(A)
+        self.locked(self.b, destination.prepare, first.shadow_id,
+                    first.token.nonce)
+        self.volume = other
+        second = self.begun()
+        start = len(self.world.done)
+        prepare = destination.prepare, second.shadow_id, second.token.nonce
+        self.assertRaises(exceptions.NoFreeSpace, self.locked, self.b,
+                          *prepare)
+        self.assertEqual([], self.world.effects(B, start))
+        room = self.a.node.peers.describe(None, B)['room']
+        self.assertEqual(worlds.GIB // 2, room['volumes'])
+        self.b.free += worlds.GIB // 2
+        self.locked(self.b, *prepare)
+
+    @ddt.data((95, 0), (0, 90))
+    def test_full_pool(self, usage):
+        """It was not when the source asked."""
+        move = self.begun()
+        self.b.usage = usage
+        start = len(self.world.done)
+        self.assertRaises(exceptions.NoFreeSpace, self.locked, self.b,
+                          destination.prepare, move.shadow_id,
+                          move.token.nonce)
+        self.assertEqual([], self.world.effects(B, start))
+        self.b.usage = (94, 89)
+        self.locked(self.b, destination.prepare, move.shadow_id,
+                    move.token.nonce)
+        # What is here already needs nothing more.
+        self.b.usage = usage
+        self.locked(self.b, destination.prepare, move.shadow_id,
+                    move.token.nonce)
+
     def test_full_of_this_very_move(self):
         move = self.begun()
         prepare = destination.prepare, move.shadow_id, move.token.nonce

@@ -42,17 +42,20 @@ LVS = '''{"report": [{"lv": [
 {"vg_name":"cinder-volumes", "lv_name":"cinder-volumes-pool", \
 "lv_size":"5368709120", "lv_attr":"twi-a-tz--", "lv_tags":"", \
 "data_percent":"2.63", "lv_kernel_major":"253", "lv_kernel_minor":"2", \
-"zero":"zero", "lv_uuid":"Abc1-2", "pool_lv":"", "origin":""},
+"metadata_percent":"12.50", "zero":"zero", "lv_uuid":"Abc1-2", \
+"pool_lv":"", "origin":"", "lv_metadata_size":"8388608"},
 {"vg_name":"cinder-volumes", "lv_name":"localclone-meta-%s", \
 "lv_size":"4194304", "lv_attr":"-wi-------", \
 "lv_tags":"localclone,localclone.ready", "data_percent":"", \
 "lv_kernel_major":"-1", "lv_kernel_minor":"-1", "zero":"", \
-"lv_uuid":"Def3-4", "pool_lv":"", "origin":""},
+"lv_uuid":"Def3-4", "pool_lv":"", "origin":"", \
+"metadata_percent":"", "lv_metadata_size":""},
 {"vg_name":"cinder-volumes", "lv_name":"volume-%s", \
 "lv_size":"1073741824", "lv_attr":"Vwi-aotz--", "lv_tags":"localclone", \
 "data_percent":"50.00", "lv_kernel_major":"253", "lv_kernel_minor":"5", \
 "zero":"zero", "lv_uuid":"Ghi5-6", "pool_lv":"cinder-volumes-pool", \
-"origin":"base"}]}]}''' % (SHADOW, SHADOW)
+"origin":"base", "metadata_percent":"", "lv_metadata_size":""}]}]}''' % (
+    SHADOW, SHADOW)
 
 
 @ddt.ddt
@@ -149,6 +152,7 @@ class DiskTest(testtools.TestCase):
         self.assertEqual([], iscsi.parse_targets(''))
 
 
+@ddt.ddt
 class ReportTest(testtools.TestCase):
 
     def test_volumes(self):
@@ -171,9 +175,37 @@ class ReportTest(testtools.TestCase):
         self.assertIn(names.METADATA_READY, metadata.tags)
         self.assertTrue(found['cinder-volumes-pool'].zeroes)
         self.assertFalse(found['cinder-volumes-pool'].thin)
+        self.assertEqual((8 << 20, 1 << 20), (
+            found['cinder-volumes-pool'].metadata_size,
+            found['cinder-volumes-pool'].metadata_used))
+        self.assertEqual((0, 0), (volume.metadata_size, volume.metadata_used))
         self.assertFalse(metadata.zeroes)
         self.assertFalse(reports.parse_volumes(LVS.replace(
             '"zero":"zero"', '"zero":""'))['cinder-volumes-pool'].zeroes)
+
+    def test_usage(self):
+        found = reports.parse_volumes(LVS)
+        self.assertEqual(reports.Usage(2.63, 12.5, 75.0),
+                         reports.pool_usage(found, 'cinder-volumes-pool'))
+        for none in ('another', None, ''):
+            usage = reports.pool_usage(found, none)
+            self.assertEqual(reports.Usage(), usage)
+            self.assertFalse(usage.is_full)
+
+    @ddt.data((94.99, 0, False), (95, 0, True), (0, 79.99, False),
+              (0, 80, True), (100, 100, True), (0, 0, False))
+    @ddt.unpack
+    def test_full(self, data, metadata, full):
+        usage = reports.Usage(data, metadata, 80.0)
+        self.assertEqual(full, usage.is_full)
+        self.assertIn('%.0f %% of its data' % data, str(usage))
+        self.assertIn('from 95 and 80 %', str(usage))
+
+    @ddt.data((0, 75), (2, 75), (4, 75), (16, 75), (20, 80), (32, 87.5),
+              (40, 90), (64, 90), (16384, 90))
+    @ddt.unpack
+    def test_metadata_limit(self, mib, percent):
+        self.assertEqual(percent, reports.metadata_limit(mib << 20))
 
     def test_free(self):
         self.assertEqual(

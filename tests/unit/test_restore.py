@@ -56,6 +56,12 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual([mock.call.stack.ensure_handle_on_lv(
             V2, 'volume-' + V2, GIB)], self.done())
 
+    def test_what_was_not_zeroed_to_its_end(self):
+        problems = self.restore(
+            lv('volume-' + V2, names.shown(0), *names.tags(volume=V2)))
+        self.assertIn('not created', problems[V2])
+        self.assertEqual([], self.done())
+
     def test_arriving(self):
         self.assertEqual({V1: ''}, self.restore(*ARRIVING))
         move = self.acted.sessions.login_from_records.call_args.args[0]

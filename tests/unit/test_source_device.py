@@ -87,7 +87,11 @@ class HandleTest(test_move_steps.Base):
         """It has come back: what it is on is not the source."""
         self.a.move(self.volume, B)
         self.a.devices[self.handle] = {'below': 'an imported disk'}
-        self.a.reconciler.converge(self.volume.id)
+        with mock.patch.object(source, 'LOG') as log:
+            self.a.reconciler.converge(self.volume.id)
+            self.a.opened.add(self.handle)
+            self.a.reconciler.converge(self.volume.id)
+        self.assertEqual([], log.mock_calls)
         self.assertTrue(self.at_source())
 
     def test_in_a_live_move_it_goes_once_the_guest_has_left(self):

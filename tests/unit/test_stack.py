@@ -10,6 +10,7 @@ import testtools
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
+from cinder_localclone import handles
 from cinder_localclone import logical_volumes
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
@@ -35,6 +36,8 @@ class Case(testtools.TestCase):
         self.ran = mock.Mock()
         for module, room in ((logical_volumes, 'lvm'),
                              (logical_volumes, 'block'), (stack, 'block'),
+                             (stack, 'lvm'), (handles, 'block'),
+                             (handles, 'devicemapper'),
                              (stack, 'devicemapper')):
             patched = mock.patch.object(module, room, getattr(self.ran, room))
             patched.start()
@@ -84,14 +87,43 @@ class VolumeTest(Case):
                          self.ran.lvm.create_thin.call_args.args[4])
         self.ran.lvm.flush_pvs.assert_called_once_with(['fast', 'g'], 30)
 
-    def test_thick_lv(self):
+    def test_thick_lv_that_is_written_before_it_is_read(self):
         self.stack.pool = None
-        self.assertTrue(self.stack.create_lv('volume-x', GIB, V1))
+        self.assertTrue(self.stack.create_lv('volume-x', GIB, V1, True))
         self.assertEqual([
             mock.call.lvm.create_thick(
                 'g', 'volume-x', GIB, ['localclone.volume=' + V1], 30),
             mock.call.lvm.flush_pvs(['fast', 'g'], 30)],
             self.ran.mock_calls)
+
+    def test_thick_lv_is_zeroed(self):
+        """From its first moment on its tag says that nobody may see it."""
+        self.thick(lv('v', '253:5', tags=[names.shown(0)], size=GIB))
+        self.assertTrue(self.stack.create_lv('v', GIB, V1))
+        self.assertEqual(
+            ['create_thick', 'number', *['zero'] * 4, 'flush', 'remove_tag',
+             'flush_pvs'], self.called())
+        self.assertEqual(['localclone.volume=' + V1, names.shown(0)],
+                         self.ran.lvm.create_thick.call_args.args[3])
+        self.assertEqual([('g', 'v', start, GIB // 4) for start in range(
+            0, GIB, GIB // 4)], self.zeroed())
+        self.ran.lvm.remove_tag.assert_called_with(
+            'g', 'v', names.shown(0), 30)
+
+    def test_thick_lv_is_zeroed_to_its_end(self):
+        """By a later request, of one that did not come so far."""
+        self.thick(lv('v', '253:5', tags=[names.shown(0)], size=GIB))
+        self.ran.lvm.create_thick.return_value = False
+        self.assertTrue(self.stack.create_lv('v', GIB, V1))
+        self.assertEqual(4, len(self.zeroed()))
+        self.ran.lvm.flush_pvs.assert_called_once_with(['fast', 'g'], 30)
+
+    def test_thick_lv_that_has_data_is_left(self):
+        self.thick(lv('v', '253:5', size=GIB))
+        self.ran.lvm.create_thick.return_value = False
+        self.assertFalse(self.stack.create_lv('v', GIB, V1))
+        self.assertEqual([], self.zeroed())
+        self.ran.lvm.remove_tag.assert_not_called()
 
     def test_lv_that_is_there_is_left(self):
         self.ran.lvm.create_thin.return_value = False
@@ -501,6 +533,21 @@ class HandleTest(Case):
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.assertEqual(['activate', 'create'], self.called())
 
+    @ddt.data((0, False), (GIB - 1, False), (GIB, True))
+    @ddt.unpack
+    def test_what_was_not_zeroed_is_not_shown(self, shown, done):
+        self.devices()
+        self.stack.pool = None
+        self.lvs(lv('v', '253:5', tags=[names.shown(shown)], size=2 * GIB))
+        if done:
+            self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
+            return
+        error = self.assertRaises(
+            exceptions.NotPossible, self.stack.ensure_handle_on_lv, V1, 'v',
+            GIB)
+        self.assertIn('not zeroed', str(error))
+        self.assertRan()
+
     def test_missing_lv_is_not_made_anew(self):
         self.devices()
         self.lvs()
@@ -682,6 +729,21 @@ class SpaceTest(Case):
                  lv(META, group='fast', size=1))
         self.assertEqual(25, self.stack.free_space().volumes)
 
+    @ddt.data((0, 3), (1, 2), (3, 0), (5, 0))
+    @ddt.unpack
+    def test_what_is_not_copied_is_not_on_its_way(self, allocated, unfilled):
+        """By what the volume was extended since the move began, in GiB."""
+        found = reports.unfilled({each.name: each for each in (
+            lv('volume-' + SHADOW, size=5 * GIB, thin=True,
+               allocated=allocated * GIB),
+            lv('volume-' + V1, size=8 * GIB, thin=True),
+            lv(META, tags=names.tags(copied=3)))})
+        self.assertEqual(unfilled * GIB, found)
+
+    def test_thick_volumes_on_their_way_have_their_room(self):
+        self.assertEqual(0, reports.unfilled({each.name: each for each in (
+            lv('volume-' + SHADOW, size=8), lv(META, tags=()))}))
+
     @ddt.data(('fast', 7, False), ('g', 20, True))
     @ddt.unpack
     def test_thick(self, group, metadata, shared):
@@ -698,10 +760,43 @@ class SpaceTest(Case):
         thin = [lv('g-pool', '253:1', size=40, allocated=10)]
         thin += [lv(name, size=8, thin=True) for name in ('v1', 'v2')]
         thick = [lv('v3', size=8)]
-        self.lvs(lv('m', group='fast', size=4), *(thin if pool else thick))
-        capacity = self.stack.capacity()
-        self.assertEqual(expected, (capacity.total, capacity.free,
-                                    capacity.provisioned, capacity.volumes))
+        self.assertEqual(expected, self.capacity(
+            lv('m', group='fast', size=4), *(thin if pool else thick)))
+
+    def capacity(self, *present):
+        self.groups(g=20, fast=7)
+        free, capacity = self.stack.space(
+            {each.name: each for each in present})
+        self.ran.lvm.free.assert_called_once_with(['fast', 'g'], 30)
+        self.ran.lvm.free.reset_mock()
+        self.assertEqual(7, free.metadata)
+        if capacity.free:
+            self.assertEqual(free.volumes, capacity.free)
+        return (capacity.total, capacity.free, capacity.provisioned,
+                capacity.volumes)
+
+    @ddt.data((10, 24), (35, 0))
+    @ddt.unpack
+    def test_capacity_without_what_is_on_its_way(self, allocated, free):
+        """The scheduler does not give the same room away again."""
+        self.assertEqual((40, free, 16, 2), self.capacity(
+            lv('g-pool', size=40, allocated=allocated),
+            lv('volume-' + SHADOW, size=8, thin=True, allocated=2),
+            lv('v', size=8, thin=True), lv(META, group='fast', size=1)))
+
+    @ddt.data((960, 0), (0, 80))
+    @ddt.unpack
+    def test_capacity_of_a_full_pool(self, allocated, metadata):
+        self.assertEqual((1000, 0, 8, 1), self.capacity(
+            lv('g-pool', size=1000, allocated=allocated, metadata_size=100,
+               metadata_used=metadata), lv('v', size=8, thin=True)))
+
+    def test_full_pool_takes_nothing_in(self):
+        self.groups(g=20, fast=7)
+        for used, free in ((949, 51), (950, 0)):
+            self.lvs(lv('g-pool', size=1000, allocated=used))
+            self.assertEqual(reports.FreeSpace(free, 7, False),
+                             self.stack.free_space())
 
     def test_pool_transactions(self):
         """One that differs only once was an LVM command at work."""
@@ -714,14 +809,14 @@ class SpaceTest(Case):
                              self.ran.lvm.transactions.mock_calls)
 
     def test_pool_usage(self):
-        self.ran.lvm.volumes.return_value = json.dumps({'report': [{'lv': [
-            {'lv_name': 'v', 'data_percent': '99', 'metadata_percent': ''},
-            {'lv_name': 'g-pool', 'data_percent': '84.2',
-             'metadata_percent': '11.0'}]}]})
-        self.assertEqual((84.2, 11.0), self.stack.pool_usage())
-        self.ran.lvm.volumes.assert_called_once_with(['fast', 'g'], 30)
-        self.stack.pool = 'other'
-        self.assertEqual((0.0, 0.0), self.stack.pool_usage())
+        self.lvs(lv('v', size=9, thin=True, allocated=9),
+                 lv('g-pool', size=1000, allocated=842, metadata_size=20 << 20,
+                    metadata_used=5 << 20))
+        self.assertEqual(reports.Usage(84.2, 25, 80), self.stack.pool_usage())
+        self.assertEqual(reports.Usage(50, 0, 75), self.stack.pool_usage(
+            {'g-pool': lv('g-pool', size=2, allocated=1)}))
+        self.stack.pool = None
+        self.assertEqual(reports.Usage(), self.stack.pool_usage())
 
 
 class SurveyTest(Case):

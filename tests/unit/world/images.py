@@ -9,6 +9,7 @@ import uuid
 from cinder_localclone import births
 from cinder_localclone import exceptions
 from cinder_localclone import images
+from cinder_localclone.lvm import reports
 from cinder_localclone import managing
 from cinder_localclone import managing_snapshots
 from cinder_localclone import names
@@ -149,8 +150,8 @@ class SimSnapshotStack:
     def pool(self):
         return self.node.world.pool
 
-    def pool_usage(self):
-        return self.node.usage
+    def pool_usage(self, lvs=None):
+        return reports.Usage(*self.node.usage)
 
     def create_snapshot(self, snapshot_id, origin, volume_id):
         name = names.snapshot_lv(snapshot_id)

@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 
 from cinder_localclone import connections
 from cinder_localclone import directory
@@ -59,6 +60,10 @@ class World(images.WorldImages):
         self.read = set()
         #: Availability zones by node, where they are not all one.
         self.zones = {}
+        #: Of which shadows the database knows that their copies make no
+        #: progress, and since when.
+        self.stalled = {}
+        self.clock = itertools.count(1)
         self.nodes = {host: SimNode(self, host) for host in hosts}
 
     def tick(self, node, what):

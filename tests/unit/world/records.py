@@ -8,6 +8,7 @@ import uuid
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import passing
+from cinder_localclone import queue
 from cinder_localclone import rows
 from cinder_localclone import served
 from cinder_localclone import state
@@ -133,6 +134,27 @@ class SimRecords(images.SimSnapshotRecords):
         after = rows.after_death(volume, sizes.get(volume.name), False)
         volume.status = after or volume.status
         return after
+
+    def copies(self, host):
+        moves = [move for move in self._all() if move.committed
+                 and move.phase is state.Phase.MIGRATING and move.destination]
+        began = list(self.world.shadows)
+        waiting = {row.volume_id for row in self.world.snapshots.values()
+                   if row.status == 'creating' and not row.deleted} | {
+            row.source_volid for row in self.world.volumes.values()
+            if row.status == 'creating'}
+        return [queue.Entry(
+            move.shadow_id, move.volume_id, move.source, move.destination,
+            bool(self.volume(move.volume_id).volume_attachment),
+            move.volume_id in waiting,
+            self.world.stalled.get(move.shadow_id, 0),
+            began.index(move.shadow_id)) for move in moves]
+
+    def note_stalled(self, move, stalled):
+        self._check(move)
+        self.world.stalled.pop(move.shadow_id, None)
+        if stalled:
+            self.world.stalled[move.shadow_id] = next(self.world.clock)
 
     def drop_live_attachment(self, volume_id, host):
         volume = self.world.volumes[volume_id]

@@ -40,7 +40,8 @@ class SimStack(images.SimSnapshotStack):
             'g', name, len(body) * disks.GIB // disks.REGIONS,
             '' if name in disk.inactive else name,
             disk.tags.get(name, frozenset()), pool=self.pool or '',
-            thin=bool(self.pool), plain=not self.pool, uuid='uuid ' + name,
+            thin=bool(self.pool and not names.shadow_of_metadata(name)),
+            plain=not self.pool, uuid='uuid ' + name,
             readonly=name in disk.readonly, opened=name in used)
             for name, body in disk.lvs.items()}
 
@@ -70,8 +71,10 @@ class SimStack(images.SimSnapshotStack):
         return tables.on_clone(_sectors(clone), device['below'], end,
                                clone['lv'])
 
-    def free_space(self):
-        return reports.FreeSpace(self.node.free, self.node.free, False)
+    def free_space(self, lvs=None):
+        return reports.FreeSpace(
+            self.node.free - reports.unfilled(lvs or self.lvs()),
+            self.node.free, False)
 
     def clone_status(self, shadow_id):
         device = self.node.devices[names.clone(shadow_id)]
@@ -85,7 +88,7 @@ class SimStack(images.SimSnapshotStack):
     def completed_reads(self, disk):
         return self.node.reads
 
-    def create_lv(self, name, size, volume_id):
+    def create_lv(self, name, size, volume_id, covered=False):
         self._insist(size % disks.GIB == 0, 'an LV of %d bytes', size)
         self.node.disk.create(
             name, volume_id, [disks.EMPTY] * disks.regions(size))
