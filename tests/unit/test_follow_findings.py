@@ -8,6 +8,7 @@ import re
 
 import ddt
 import fixtures
+from oslo_concurrency import processutils
 import oslo_messaging as messaging
 
 from cinder_localclone import connections
@@ -301,6 +302,16 @@ class ServedTest(test_connections.Base):
             'iscsi', self.serve(self.connector)['driver_volume_type'])
 
 
+class LookTest(Case):
+
+    def test_whatever_fails_stops_neither_the_others_nor_the_service(self):
+        """os-brick may raise what its commands do; so may sysfs."""
+        def fails(*_args):
+            raise processutils.ProcessExecutionError('iscsiadm')
+        self.there.node.sessions._inner.attach_passed = fails
+        self.there.reconciler.converge_node(moves=False)  # as at its start
+
+
 class SwapFlushedTest(commands.Case):
 
     def test_never_resumed_on_the_new_table_when_it_was_not_flushed(self):
@@ -328,7 +339,6 @@ class SessionsTest(test_sessions.Case):
         self.sessions.attach_passed(
             test_passing.V1, GIB, test_passing.PROPERTIES)
         self.called.iscsi.record_target.assert_not_called()
-
 
     def test_not_mixed_up_with_what_another_home_serves(self):
         """All homes serve a volume to a node under one iSCSI name.
