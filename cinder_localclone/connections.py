@@ -22,6 +22,7 @@ from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import passing
+from cinder_localclone import peer
 from cinder_localclone import ports
 from cinder_localclone import reconcile
 from cinder_localclone import records
@@ -160,6 +161,9 @@ class Connections:
         try:
             self._node.peers.begin_passing(
                 context, host, volume.id, properties)
+        except peer.PeerTooOld:
+            self._withdraw(volume, initiator)
+            return self._remote_connection(volume, connector)
         except Exception:
             if not known:
                 self._withdraw(volume, initiator)

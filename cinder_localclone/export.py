@@ -41,10 +41,13 @@ class Exports:
     :param prefix: Cinder's ``target_prefix``
     :param address: IP address to serve on
     :param port: TCP port to serve on
+    :param host: this service's host
     """
 
-    def __init__(self, prefix: str, address: str, port: int) -> None:
+    def __init__(self, prefix: str, address: str, port: int,
+                 host: str = '') -> None:
         self.prefix = prefix
+        self.host = host
         self.address = address
         self.port = port
         #: Where hosts without the backend are served.
@@ -125,8 +128,9 @@ class Exports:
         :param passed: whether that host passes it through
         :returns: connection properties for that host
         """
-        name = names.pass_iqn if passed else names.remote_iqn
-        iqn = name(self.prefix, volume_id, initiator)
+        iqn = (names.pass_iqn(self.prefix, volume_id, initiator, self.host)
+               if passed else
+               names.remote_iqn(self.prefix, volume_id, initiator))
         self._offered[iqn] = time.monotonic()
         self._export(iqn, names.handle_path(volume_id), volume_id, readonly,
                      initiator, auth)
@@ -170,8 +174,8 @@ class Exports:
 
     def _remote_iqns(self, volume_id: str, initiator: str) -> set[str]:
         """The names under which an initiator may have a volume."""
-        return {name(self.prefix, volume_id, initiator)
-                for name in (names.remote_iqn, names.pass_iqn)}
+        return {names.remote_iqn(self.prefix, volume_id, initiator),
+                names.pass_iqn(self.prefix, volume_id, initiator, self.host)}
 
     def _has_ended(self, volume_id: str, initiator: str) -> bool:
         since = time.monotonic() - ENDING

@@ -69,8 +69,9 @@ def _extend_here(reconciler: reconcile.Reconciler, volume: ports.Volume,
         reconciler.converge_present(volume.id)
         move = None
     elif move and move.follows and move.committed:
-        # Its handle may not be on the clone yet.
+        # Its handle may not be on the clone yet; then it may be all there.
         reconciler.converge_present(volume.id)
+        move = node.records.move_of(volume.id)
     _extend_lv(node, volume, size)
     if move is None:
         node.stack.ensure_handle_on_lv(volume.id, volume.name, size)

@@ -102,34 +102,43 @@ class Handles(logical_volumes.LogicalVolumes):
             raise exceptions.WrongDevice(path=disk, found='nothing')
         devices = self.devices()
         handle = devices.get(names.handle(volume_id))
-        sectors = max(block.size(disk) // state.SECTOR,
-                      handle.sectors if handle else 0)
+        sectors = block.size(disk) // state.SECTOR
+        if handle and handle.opened:  # what its users have seen, they keep
+            sectors = max(sectors, handle.sectors)
         if (handle and not handle.suspended and handle.uses() == (number,)
                 and handle.sectors == sectors):
             return self._mend_path(volume_id)
         return self._ensure_handle(devices, volume_id,
                                    tables.linear(sectors, number))
 
-    def follow_onto_clone(self, move: state.Move, disk: str) -> None:
-        """Swap a handle in use from the source's disk to a pristine clone.
+    def follow_onto_clone(self, move: state.Move, source: str) -> None:
+        """Swap a handle in use from the home's disk to a pristine clone.
 
-        What the guest was told is written, and flushed, is so on the source
-        before anything else is written to the clone.
+        What the guest has written is stable at the source before anything
+        is written to the clone: a flush reaches only this node afterwards.
 
-        :param disk: path of the disk that the handle is on
+        :param source: path of the disk that the clone reads; '' if there is
+            none any more
         """
         devices = self.devices()
         handle = devices[names.handle(move.volume_id)]
-        present = survey.Survey({}, devices)
+        sectors = move.volume_bytes // state.SECTOR
+        if handle.opened:
+            sectors = max(sectors, handle.sectors)
         devicemapper.swap_flushed(
             names.handle(move.volume_id), tables.on_clone(
                 move.size_bytes // state.SECTOR,
-                names.clone_path(move.shadow_id),
-                _length(present, move.volume_id, move.volume_bytes),
+                names.clone_path(move.shadow_id), sectors,
                 names.lv_path(self.group, move.destination_lv)),
-            # Who has nothing open waits for no disk that may be gone.
-            disk if handle.opened else '', self.timeout)
+            source, self.timeout)
         self._mend_path(move.volume_id)
+
+    def flush_disk(self, disk: str) -> None:
+        """All that was written at the source of a move is stable there.
+
+        :param disk: path of the disk that the source is here
+        """
+        block.flush(disk, self.timeout)
 
     def ensure_handle_on_snapshot(self, snapshot_id: str,
                                   size_bytes: int) -> bool:

@@ -44,6 +44,7 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
         raise exceptions.StaleMove(volume=volume_id)
     for earlier in remains.here(node, volume_id):
         remains.take_down(node, earlier)
+    _withdraw_earlier(node, volume)
     present = node.stack.survey()
     handle = present.handle(volume_id)
     if (handle and handle.opened
@@ -57,6 +58,15 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
         volume_id, size_gib << 30, properties)
     if node.stack.ensure_handle_on_disk(volume_id, disk):
         node.stack.read_head(volume_id)
+    node.sessions.end_other_passes(volume_id, properties['target_iqn'])
+
+
+def _withdraw_earlier(node: nodes.Node, volume: ports.Volume) -> None:
+    """What this node has served before it was left is in nobody's use."""
+    move = node.records.move_of(volume.id)
+    node.exports.withdraw_unnamed(volume.id, served.unnamed(
+        volume, move, node.host, node.exports.portal,
+        node.exports.remote().get(volume.id, set())), at_once=True)
 
 
 def end(node: nodes.Node, volume_id: str) -> None:
@@ -91,17 +101,20 @@ def look(node: nodes.Node) -> bool:
     fine = True
     named = {volume.id: volume
              for volume in node.attachments.passed_to(node.host)}
-    for volume_id in sorted({*named, *node.sessions.passed()}):
+    for volume_id in sorted({*named, *node.sessions.passed(),
+                             *node.stack.survey().foreign_handles()}):
         try:
             with node.lock(volume_id):
                 _look_at(node, volume_id)
         except exceptions.Busy:
             pass  # whoever is at work on it brings it to its end
-        except exceptions.LocalCloneError as exc:
+        except Exception as exc:  # os-brick, sysfs: whatever it is
             fine = False
             LOG.error('Volume %(volume)s is not passed through as it should '
                       'be, will retry: %(error)s',
-                      {'volume': volume_id, 'error': exc})
+                      {'volume': volume_id, 'error': exc},
+                      exc_info=not isinstance(
+                          exc, exceptions.LocalCloneError))
     return fine
 
 
@@ -109,6 +122,8 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
     volume = node.records.volume(volume_id)
     if volume is None:
         end(node, volume_id)
+    elif not names.same_backend(volume.host, node.host):
+        return  # another service on this node looks after it
     elif _is_home(node, volume):
         end_after_swap(node, volume_id)  # or its move has yet to swap it
     else:

@@ -108,6 +108,10 @@ METHODS = {
 }
 
 
+class PeerTooOld(exceptions.LocalCloneError):
+    """The service of a node does not know yet what it was asked."""
+
+
 class Client:
     """Sends what :data:`METHODS` names: ``method(context, host, ...)``.
 
@@ -185,6 +189,8 @@ def _as_own(remote: messaging.RemoteError) -> Exception:
     the volume reads must depend on the class alone.
     """
     name = remote.exc_type or ''
+    if name == 'UnsupportedVersion':
+        return PeerTooOld(remote.value)
     kind = getattr(exceptions, name, getattr(manage_errors, name, None))
     if inspect.isclass(kind) and issubclass(
             kind, exceptions.LocalCloneError):

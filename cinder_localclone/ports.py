@@ -146,11 +146,17 @@ class Stack(typing.Protocol):
     def ensure_handle_on_disk(self, volume_id: str, disk: str) -> bool:
         """The handle maps to a disk that the volume's home serves."""
 
-    def follow_onto_clone(self, move: state.Move, disk: str) -> None:
-        """A handle in use goes from the source's disk to the clone."""
+    def follow_onto_clone(self, move: state.Move, source: str) -> None:
+        """A handle in use goes from the home's disk to the clone."""
 
-    def may_be_written(self, move: state.Move) -> bool:
-        """The clone of a move may be written to from now on."""
+    def flush_disk(self, disk: str) -> None:
+        """All that was written at the source of a move is stable there."""
+
+    def begin_swap(self, move: state.Move) -> bool:
+        """The handle of what follows may be on the clone from now on."""
+
+    def end_swap(self, move: state.Move) -> None:
+        """It is, and nothing else is left to be done."""
 
     def ensure_handle_on_snapshot(self, snapshot_id: str,
                                   size_bytes: int) -> bool:
@@ -261,3 +267,9 @@ class Sessions(typing.Protocol):
 
     def end_passed(self, volume_id: str) -> bool:
         """Log out of a volume's home."""
+
+    def end_other_passes(self, volume_id: str, iqn: str) -> None:
+        """Log out of the homes that a volume had before."""
+
+    def is_away(self, move: state.Move) -> bool:
+        """Whether a source, or who passes it through, does not answer."""

@@ -41,11 +41,15 @@ class Sessions:
     :param command_timeout: limit of a command, seconds
     :param source_timeout: how long I/O waits for a source that does not
         answer, seconds
+    :param host: a service host of the backend: what others pass through
+        is none of its business
     """
 
-    def __init__(self, command_timeout: float, source_timeout: int) -> None:
+    def __init__(self, command_timeout: float, source_timeout: int,
+                 host: str = '') -> None:
         self.command_timeout = command_timeout
         self.source_timeout = source_timeout
+        self.host = host
 
     def initiator(self) -> str:
         """This node's iSCSI initiator name; '' if it has none."""
@@ -88,7 +92,7 @@ class Sessions:
         """
         return {volume_id: (paths or [''])[0]
                 for iqn, paths in json.loads(iscsi.disks()).items()
-                if (volume_id := names.volume_of_pass_iqn(iqn))}
+                if (volume_id := names.volume_of_pass_iqn(iqn, self.host))}
 
     def attach_passed(self, volume_id: str, size_bytes: int,
                       properties: Mapping[str, Any]) -> str:
@@ -106,7 +110,9 @@ class Sessions:
         """
         iqn, portal = properties['target_iqn'], properties['target_portal']
         _check_portal(portal)
-        iscsi.record_target(iqn, portal, self.command_timeout)
+        known = self._passes_of(volume_id)
+        if iqn not in known:
+            iscsi.record_target(iqn, portal, self.command_timeout)
         # Cinder's database makes strings of all values.
         path = self._connect(iscsi_target.connection_properties(
             '%s,1 %s 0' % (portal, iqn), ' '.join(
@@ -118,6 +124,28 @@ class Sessions:
         self._look_after(path)
         return path
 
+    def end_other_passes(self, volume_id: str, iqn: str) -> None:
+        """Log out of the homes that a volume had before.
+
+        :param iqn: what its home serves now
+        """
+        for other in sorted(self._passes_of(volume_id) - {iqn}):
+            iscsi.end_session(other, self.command_timeout)
+
+    def _passes_of(self, volume_id: str) -> set[str]:
+        """The iSCSI names of all sessions and records for a volume."""
+        return {iqn for iqn in [*json.loads(iscsi.disks()),
+                                *iscsi.recorded(self.command_timeout)]
+                if names.volume_of_pass_iqn(iqn, self.host) == volume_id}
+
+    def is_away(self, move: state.Move) -> bool:
+        """Whether a source, or whoever passes it through, does not answer.
+
+        What has to wait for it is not begun then.
+        """
+        return any(iscsi.is_down(iqn) for iqn in sorted(
+            {move.source_iqn, *self._passes_of(move.volume_id)}))
+
     def recorded_passes(self) -> dict[str, str]:
         """What this node's own iSCSI records say it passes through.
 
@@ -125,7 +153,7 @@ class Sessions:
         """
         return {volume_id: iqn for iqn in iscsi.recorded(
             self.command_timeout)
-            if (volume_id := names.volume_of_pass_iqn(iqn))}
+            if (volume_id := names.volume_of_pass_iqn(iqn, self.host))}
 
     def pass_from_records(self, volume_id: str, iqn: str) -> str:
         """Log in to a volume's home with what the records know.
@@ -145,9 +173,7 @@ class Sessions:
 
         :returns: whether there was a session, or a record of one
         """
-        iqns = {iqn for iqn in [*json.loads(iscsi.disks()),
-                                *iscsi.recorded(self.command_timeout)]
-                if names.volume_of_pass_iqn(iqn) == volume_id}
+        iqns = self._passes_of(volume_id)
         for iqn in sorted(iqns):
             iscsi.end_session(iqn, self.command_timeout)
         return bool(iqns)

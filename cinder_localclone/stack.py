@@ -184,16 +184,25 @@ class Stack(handles.Handles):
         devicemapper.remove(names.absent_source(shadow_id), self.timeout)
         return removed
 
-    def may_be_written(self, move: state.Move) -> bool:
-        """Its move is committed: the handle may be on the clone from now on.
+    def begin_swap(self, move: state.Move) -> bool:
+        """The handle may be on the clone from now on: the move is committed.
 
-        :returns: whether that was not on record here
+        On record here, so that a boot gives out the clone.
+
+        :returns: whether there is anything to swap; see :meth:`end_swap`
         """
-        name = names.metadata_lv(move.shadow_id)
-        lv = self.lvs().get(name)
-        if lv is None or names.FOLLOWS not in lv.tags:
+        lv = self.lvs().get(names.metadata_lv(move.shadow_id))
+        if lv is None or lv.tags.isdisjoint(
+                (names.FOLLOWS, names.SWAPPING)):
             return False
-        lvm.remove_tag(self.metadata_group, name, names.FOLLOWS,
-                       self.timeout)
-        lvm.flush_pvs([self.metadata_group], self.timeout)
+        if names.FOLLOWS in lv.tags:
+            lvm.retag(self.metadata_group, lv.name, [names.SWAPPING],
+                      [names.FOLLOWS], self.timeout)
+            lvm.flush_pvs([self.metadata_group], self.timeout)
         return True
+
+    def end_swap(self, move: state.Move) -> None:
+        """The handle is on the clone, and nothing else is left to be done."""
+        lvm.remove_tag(
+            self.metadata_group, names.metadata_lv(move.shadow_id),
+            names.SWAPPING, self.timeout)

@@ -101,14 +101,24 @@ class Survey:
                     and _is_usable(handle, move.volume_bytes))
 
     def is_handle_foreign(self, volume_id: str) -> bool:
-        """Whether a volume's handle is on none of the driver's devices.
+        """Whether a volume's handle is on a disk of another node.
 
-        But on a disk of another node, which may be gone.
+        That may be gone. It is no device of device-mapper, as are the LVs of
+        other backends, too.
         """
         handle = self.handle(volume_id)
         own = {each.number for each in self.lvs.values()} | {
             each.number for each in self.devices.values()}
-        return bool(handle and own.isdisjoint(handle.uses()))
+        mapped = handle.number.partition(':') if handle else ('', '', '')
+        return bool(handle and handle.uses()) and not any(
+            number in own or (mapped[1] and number.partition(
+                ':')[0] == mapped[0]) for number in handle.uses())
+
+    def foreign_handles(self) -> set[str]:
+        """The volumes whose handles are on disks of other nodes."""
+        return {volume_id for name in self.devices
+                if (volume_id := names.volume_of_handle(name))
+                and self.is_handle_foreign(volume_id)}
 
     def volumes_above(self, group: str, lv: str | None = None) -> set[str]:
         """The volumes whose handles are above a group's LVs, or one of them.

@@ -33,7 +33,9 @@ class CheckPassedOnly(flow.Step):
     """Only the destination's node uses the volume: the fence of a follow."""
 
     def execute(self, volume: ports.Volume, peer: str) -> None:
-        if destination_of(self._node, volume) != peer:
+        # As it is by now.
+        recorded = self._node.records.volume(volume.id)
+        if recorded is None or destination_of(self._node, recorded) != peer:
             raise exceptions.StaleMove(volume=volume.id)
         handle = self._node.stack.devices().get(names.handle(volume.id))
         others = self._node.exports.remote().get(volume.id, set()) - {

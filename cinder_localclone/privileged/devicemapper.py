@@ -108,25 +108,23 @@ def swap_table(name: str, table: str, timeout: float) -> None:
 def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
     """Give a device another table; what was written before is flushed.
 
-    The disk beneath the old table is flushed once while the device is used,
-    so that little is left when it is flushed again, with the device
+    A disk on which that is stable then is flushed once while the device is
+    used, so that little is left when it is flushed again, with the device
     suspended. Whatever fails, the device is resumed: on its old table then.
 
-    :param disk: its path; '' if nothing needs to be flushed
+    :param disk: its path; '' if nothing can be flushed
     """
     privileged.require(names.is_device(name), name)
     if disk:
         process.run('sync', disk, timeout=timeout)
-    _load('load', name, table=table, timeout=timeout)
     try:
         # Nothing above it is frozen: a guest has no part in this.
         process.run('dmsetup', 'suspend', '--nolockfs', name,
                     timeout=timeout)
         if disk:
             process.run('sync', disk, timeout=min(timeout, SUSPENDED))
-    except Exception:
-        process.run('dmsetup', 'clear', name, timeout=timeout, ok=(0, 1))
-        raise
+        # Last: a table that is loaded is what a resume takes.
+        _load('load', name, table=table, timeout=min(timeout, SUSPENDED))
     finally:
         process.run('dmsetup', 'resume', name, timeout=timeout)
 

@@ -87,7 +87,7 @@ class OpenedWithoutSourceTest(Case):
         # Whoever has the handle now writes to the clone.
         self.assertIn(self.guest.id, [
             local.volume_id for local in restore.plan(survey.Survey(
-                stack.SimStack(self.there).lvs(), {})) if local.move])
+                stack.SimStack(self.there).lvs(), {}))])
 
 
 class LongerTest(Case):
@@ -341,16 +341,16 @@ class SessionsTest(test_sessions.Case):
         self.called.iscsi.record_target.assert_not_called()
 
     def test_not_mixed_up_with_what_another_home_serves(self):
-        """All homes serve a volume to a node under one iSCSI name.
-
-        A session with the last one may still be there: its end was lost.
-        """
-        self.disks(*[{test_passing.IQN: ['/dev/sda', '/dev/sdb']}] * 9)
-        self.brick.connect_volume.return_value = {'path': '/dev/sdb'}
-        path = self.sessions.attach_passed(
-            test_passing.V1, GIB, test_passing.PROPERTIES)
-        if not self.called.iscsi.end_session.called:
-            self.assertEqual({test_passing.V1: path}, self.sessions.passed())
+        """A session with the last one may still be there: its end was lost."""
+        other = names.pass_iqn('iqn.x:', test_passing.V1, 'iqn.b', 'c@l')
+        for disks, records in (({other: ['/dev/sdb']}, []), ({}, [other])):
+            self.called.iscsi.end_session.reset_mock()
+            self.disks({test_passing.IQN: ['/dev/sda'], **disks})
+            self.called.iscsi.recorded.return_value = [
+                test_passing.IQN, *records]
+            self.sessions.end_other_passes(
+                test_passing.V1, test_passing.IQN)
+            self.called.iscsi.end_session.assert_called_once_with(other, 30)
 
 
 class StackTest(test_stack.Case):

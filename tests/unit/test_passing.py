@@ -25,7 +25,7 @@ from tests.unit import world as worlds
 
 A = 'a@l'
 V1, GIB = test_sessions.V1, test_sessions.GIB
-IQN = names.pass_iqn('iqn.x:', V1, 'iqn.b')
+IQN = names.pass_iqn('iqn.x:', V1, 'iqn.b', A)
 #: As Cinder's database has them.
 PROPERTIES = {
     'driver_volume_type': 'local', 'device_path': names.handle_path(V1),
@@ -48,16 +48,20 @@ class SessionsTest(test_sessions.Case):
         self.assertNotEqual(names.remote_iqn('iqn.x:', V1, 'iqn.b'), IQN)
         self.assertTrue(names.is_iqn(IQN))
         self.assertEqual(V1, names.volume_of_remote_iqn('iqn.x:', IQN))
-        self.assertEqual(V1, names.volume_of_pass_iqn(IQN))
+        self.assertEqual(V1, names.volume_of_pass_iqn(IQN, 'b@l'))
+        self.assertIsNone(names.volume_of_pass_iqn(IQN, 'a@m'))
         for other in (names.remote_iqn('iqn.x:', V1, 'i'),
                       names.move_iqn('iqn.x:', V1)):
-            self.assertIsNone(names.volume_of_pass_iqn(other))
+            self.assertIsNone(names.volume_of_pass_iqn(other, A))
+        self.assertNotEqual(
+            names.pass_iqn('iqn.x:', V1, 'iqn.b', 'c@l'), IQN)
 
     def test_logged_in_with_values_of_their_own_kinds(self):
         self.assertEqual('/dev/sda', self.attach())
-        self.assertEqual(['connect', 'record_target', 'connect_volume',
-                          'identity', 'identity', 'set_recovery_timeout',
-                          'bring_back'], self.names())
+        self.assertEqual(['connect', 'recorded', 'record_target',
+                          'connect_volume', 'identity', 'identity',
+                          'set_recovery_timeout', 'bring_back'],
+                         self.names())
         self.assertEqual({
             'target_portal': test_sessions.PORTAL, 'target_iqn': IQN,
             'target_lun': 0, 'target_discovered': False,
@@ -173,22 +177,42 @@ class StackTest(test_stack.Case):
         self.assertFalse(self.stack.handle_is_on_disk(V1, '/dev/sdb'))
 
     def test_onto_the_clone(self):
-        for opened, flushed in ((1, '/dev/sdb'), (0, '')):
-            self.devices(self.handle('8:16', opened=opened))
-            self.stack.follow_onto_clone(test_stack.MOVE, '/dev/sdb')
+        clone = names.clone_path(test_stack.SHADOW)
+        for opened, length, table in (
+                (1, GIB, '0 2097152 linear %s 0' % clone),
+                # Nobody has seen what it had more.
+                (0, 2 * GIB, '0 2097152 linear %s 0' % clone),
+                (1, 2 * GIB, '0 2097152 linear %s 0\n2097152 2097152 linear '
+                 '/dev/g/volume-%s 2097152' % (clone, test_stack.SHADOW))):
+            self.devices(test_stack.device(
+                self.H, '253:7', '0 %d linear 8:16 0' % (length // 512),
+                opened=opened))
+            self.stack.follow_onto_clone(test_stack.MOVE, '/dev/sdc')
             self.ran.devicemapper.swap_flushed.assert_called_with(
-                self.H, '0 2097152 linear %s 0' % names.clone_path(
-                    test_stack.SHADOW), flushed, 30)
+                self.H, table, '/dev/sdc', 30)
+
+    def test_flushed(self):
+        self.stack.flush_disk('/dev/sdc')
+        self.ran.block.flush.assert_called_once_with('/dev/sdc', 30)
 
     def test_on_record_that_the_clone_may_be_written(self):
         meta = names.metadata_lv(test_stack.SHADOW)
-        for tags, expected in (((names.FOLLOWS,), True), ((), False)):
+        for tags, expected in (((names.FOLLOWS,), True),
+                               ((names.SWAPPING,), True), ((), False)):
             self.lvs(test_stack.lv(meta, tags=frozenset(tags)))
-            self.assertIs(expected, self.stack.may_be_written(
-                test_stack.MOVE))
+            self.assertIs(expected, self.stack.begin_swap(test_stack.MOVE))
+        self.lvs()
+        self.assertFalse(self.stack.begin_swap(test_stack.MOVE))
         self.assertRan(
-            mock.call.lvm.remove_tag('fast', meta, names.FOLLOWS, 30),
+            mock.call.lvm.retag('fast', meta, [names.SWAPPING],
+                                [names.FOLLOWS], 30),
             mock.call.lvm.flush_pvs(['fast'], 30))
+
+    def test_on_record_that_it_was_swapped(self):
+        self.stack.end_swap(test_stack.MOVE)
+        self.assertRan(mock.call.lvm.remove_tag(
+            'fast', names.metadata_lv(test_stack.SHADOW), names.SWAPPING,
+            30))
 
     def test_marked_away(self):
         self.stack.mark_away('volume-' + V1)

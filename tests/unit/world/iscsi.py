@@ -134,6 +134,13 @@ class SimSessions:
             'a guest loses what is passed through')
         return self.node.passed.pop(volume_id, None) is not None
 
+    def end_other_passes(self, volume_id, iqn):
+        """There is one session for a volume here."""
+
+    def is_away(self, move):
+        return any(self.node.world.nodes[host].dead for host in (
+            move.source, self.node.passed.get(move.volume_id)) if host)
+
     def _opened(self):
         return [self.node.devices.get(name) for name in self.node.opened]
 

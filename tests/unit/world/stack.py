@@ -187,28 +187,43 @@ class SimStack(images.SimSnapshotStack):
                      and volume_id in self.node.passed, 'no such disk')
         before = self.node.devices.get(names.handle(volume_id))
         home = self.node.world.nodes[self.node.passed[volume_id]]
-        count = max(disks.length(home.devices[names.handle(volume_id)]),
-                    disks.length(before or {'regions': 0}))
+        count = disks.length(home.devices[names.handle(volume_id)])
+        if before and names.handle(volume_id) in self.node.opened:
+            count = max(count, disks.length(before))
         after = disks.sized({'below': disk}, count)
         self.node.devices[names.handle(volume_id)] = after
         return before != after
 
-    def follow_onto_clone(self, move, disk):
-        self._insist(self.handle_is_on_disk(move.volume_id, disk),
+    def follow_onto_clone(self, move, source):
+        self._insist(move.volume_id in self.node.passed_handles(),
                      'the handle is not on the disk')
         clone = names.clone(move.shadow_id)
         metadata = self.node.devices[clone]['metadata']
         self._insist(move.committed and not self.node.lvs[metadata]['local'],
                      'a clone that is not pristine')
-        if names.handle(move.volume_id) in self.node.opened:
-            self.node.flush(move.volume_id)
+        if source:
+            self.flush_disk(source)
+        if names.handle(move.volume_id) not in self.node.opened:
+            del self.node.devices[names.handle(move.volume_id)]
         self.ensure_handle_on_clone(move)
 
-    def may_be_written(self, move):
+    def flush_disk(self, disk):
+        source = self.node.world.nodes[self.node.sessions[disk]]
+        move = source.node.records.get_move(disk)
+        self._insist(not source.dead, 'a flush that hangs')
+        source.disk.flush(move.source_lv)
+
+    def begin_swap(self, move):
         name = names.metadata_lv(move.shadow_id)
         tags = self.node.disk.tags.get(name, frozenset())
-        self.node.disk.tags[name] = tags - {names.FOLLOWS}
-        return names.FOLLOWS in tags
+        if tags.isdisjoint((names.FOLLOWS, names.SWAPPING)):
+            return False
+        self.node.disk.tags[name] = tags - {names.FOLLOWS} | {names.SWAPPING}
+        return True
+
+    def end_swap(self, move):
+        name = names.metadata_lv(move.shadow_id)
+        self.node.disk.tags[name] -= {names.SWAPPING}
 
     def _handle(self, volume_id, below, lv, size):
         before = self.node.devices.get(names.handle(volume_id))
