@@ -263,11 +263,11 @@ class Reconciler:
             source.abandon(self.node, self.context, move)
             return
         self.node.stack.ensure_source(move)
-        if volume is not None:  # a guest waits for that
-            with _trouble_with_exports(move.volume_id):
-                self.settle_exports(volume, move)
         with _trouble_with_exports(move.volume_id):
             self.node.exports.offer_source(move)
+        if volume is not None:  # a guest may wait for that
+            with _trouble_with_exports(move.volume_id):
+                self.settle_exports(volume, move)
         if move.keeps_handle and volume is not None:
             lost_detach.release_if_detached(
                 self.node, self.context, move, volume)

@@ -11,7 +11,7 @@ import dataclasses
 import datetime
 
 from oslo_utils import timeutils
-
+import sqlalchemy
 
 from cinder_localclone import images
 from cinder_localclone import names
@@ -101,8 +101,8 @@ class StatusRecords(records.Records):
     def _volumes(self, session, seconds):
         volume = records.models.Volume
         for row in self._old(session, volume, seconds).filter(
-                volume.status.in_(rows.MORTAL)
-                | volume.migration_status.in_(MIGRATION)):
+                sqlalchemy.or_(volume.status.in_(rows.MORTAL),
+                               volume.migration_status.in_(MIGRATION))):
             migrated = row.migration_status in MIGRATION
             if migrated or not records.is_migrated_by_cinder(row):
                 yield Unended(

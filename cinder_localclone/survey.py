@@ -107,12 +107,14 @@ class Survey:
         other backends, too.
         """
         handle = self.handle(volume_id)
+        if handle is None or not handle.uses():
+            return False
         own = {each.number for each in self.lvs.values()} | {
             each.number for each in self.devices.values()}
-        mapped = handle.number.partition(':') if handle else ('', '', '')
-        return bool(handle and handle.uses()) and not any(
-            number in own or (mapped[1] and number.partition(
-                ':')[0] == mapped[0]) for number in handle.uses())
+        mapped, colon, _minor = handle.number.partition(':')
+        return not any(
+            number in own or (colon and number.partition(':')[0] == mapped)
+            for number in handle.uses())
 
     def foreign_handles(self) -> set[str]:
         """The volumes whose handles are on disks of other nodes."""
