@@ -21,6 +21,7 @@ from oslo_service import loopingcall
 from oslo_utils import timeutils
 from tooz import coordination as tooz
 
+from cinder_localclone import attachment_records
 from cinder_localclone import connections
 from cinder_localclone import directory as directories
 from cinder_localclone import exceptions
@@ -201,11 +202,13 @@ def assemble(conf: Configuration, host: str, backend_name: str,
         conf.localclone_metadata_group or conf.volume_group,
         conf.localclone_command_timeout, host)
     node = nodes.Node(
-        host=host, records=rows, snapshots=rows, stack=stack,
+        host=host, records=rows, snapshots=rows,
+        attachments=attachment_records.AttachmentRecords(directory.is_at),
+        stack=stack,
         exports=export.Exports(conf.target_prefix, conf.target_ip_address,
-                               conf.target_port),
+                               conf.target_port, host),
         sessions=sessions.Sessions(conf.localclone_command_timeout,
-                                   conf.localclone_source_timeout),
+                                   conf.localclone_source_timeout, host),
         peers=peers, geometry=geometry,
         lock=Lock(host, conf.localclone_lock_timeout),
         is_at=directory.is_at, clear=clearing(conf, stack),

@@ -21,10 +21,13 @@ from cinder_localclone.moves import destination
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import names
+from cinder_localclone import passing
+from cinder_localclone import peer
 from cinder_localclone import ports
 from cinder_localclone import reconcile
 from cinder_localclone import records
 from cinder_localclone import rows
+from cinder_localclone import served
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 
@@ -73,10 +76,15 @@ class Connections:
                 return _local_connection(rows.handle_id(volume))
             if choice.verdict is decision.Verdict.REMOTE:
                 return self._remote_connection(volume, connector)
-            if choice.verdict is decision.Verdict.LIVE_MOVE:
-                self._check_exports(volume, connector)
+            if (choice.verdict is decision.Verdict.PASS_THROUGH
+                    and node_of_connector):
+                return self._pass_through(context, volume, connector,
+                                          node_of_connector)
             if (node_of_connector
                     and choice.verdict is not decision.Verdict.REFUSE):
+                self._forget_earlier_try(volume, connector)
+                if choice.verdict is decision.Verdict.LIVE_MOVE:
+                    self._check_exports(volume, connector)
                 source.move_volume(
                     self._node, context, volume, node_of_connector,
                     iscsi_target.new_credentials,
@@ -84,6 +92,19 @@ class Connections:
                 return _local_connection(volume_id)
         raise choice.error(volume=volume_id, host=connector.get('host'),
                            reason=choice.reason)
+
+    def _forget_earlier_try(self, volume: ports.Volume,
+                            connector: ports.Connector) -> None:
+        """Whoever asks anew does not use what it was offered before.
+
+        It would keep the volume from moving: an attach may have failed after
+        the volume was offered, and nobody has said so.
+        """
+        initiator = connector.get('initiator')
+        if initiator and not any(each.initiator == initiator for each in
+                                 served.connections(volume)):
+            removal.stop_serving(
+                self._node, rows.handle_id(volume), initiator)
 
     def _check_exports(self, volume: ports.Volume,
                        connector: ports.Connector) -> None:
@@ -114,7 +135,7 @@ class Connections:
             connector_host=connector.get('host'),
             initiator=connector.get('initiator'), attachments=attachments,
             move=self._node.records.move_of(volume.id),
-            pinned=_pinned(volume),
+            pinned=checks.why_pinned(volume),
             by_cinder=records.is_migrated_by_cinder(volume))
 
     def _remote_connection(self, volume: ports.Volume,
@@ -126,6 +147,60 @@ class Connections:
             iscsi_target.new_credentials())
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, discard=True)}
+
+    def _pass_through(self, context: ports.Context, volume: ports.Volume,
+                      connector: ports.Connector, host: str
+                      ) -> dict[str, typing.Any]:
+        """The handle on another node, on a disk that is served to it."""
+        self._reconciler.converge_present(volume.id)
+        handle_id, initiator = rows.handle_id(volume), connector['initiator']
+        known = passing.connection_to(self._node, volume, host)
+        properties = self._node.exports.offer_volume(
+            handle_id, initiator, served.auth(known) if known
+            else iscsi_target.new_credentials(), passed=True)
+        try:
+            self._node.peers.begin_passing(
+                context, host, volume.id, properties)
+        except peer.PeerTooOld:
+            self._withdraw(volume, initiator)
+            return self._remote_connection(volume, connector)
+        except Exception:
+            if not known:
+                self._withdraw(volume, initiator)
+            raise
+        connection = _local_connection(handle_id)
+        connection['data'].update(properties)
+        return connection
+
+    def _withdraw(self, volume: ports.Volume, initiator: str) -> None:
+        """Serve a volume no more to whom it was offered in vain."""
+        try:
+            self._node.exports.withdraw_volume(
+                rows.handle_id(volume), initiator)
+        except Exception:  # must not hide why it was in vain
+            LOG.exception('Volume %s is exported in vain; the next periodic '
+                          'check ends that.', volume.id)
+
+    def _end_passing(self, context: ports.Context, volume: ports.Volume,
+                     connector: ports.Connector) -> None:
+        """The node of a connector passes a volume through no more.
+
+        A late close is waited for. If it does not come, or the node does not
+        answer, the export goes nevertheless: nothing writes to the volume
+        from there afterwards, and that node's next look clears up.
+        """
+        host = next((host for host, _connection in passing.passed_from(
+            self._node, volume) if self._node.is_at(connector, host)), None)
+        if host is None:
+            return
+        try:
+            _when_closed(self._node.peers.end_passing, context, host,
+                         volume.id)
+        except exceptions.LocalCloneError as exc:
+            LOG.warning('Volume %(volume)s was detached from %(host)s, which '
+                        'can not end to pass it through now; its next '
+                        'periodic check does: %(error)s',
+                        {'volume': volume.id, 'host': host, 'error': exc})
 
     def leaves_source(self, move: state.Move | None,
                       connector: ports.Connector | None) -> bool:
@@ -151,6 +226,8 @@ class Connections:
                 if copies.has_handle(self._node, volume):
                     self._stop_serving(rows.handle_id(volume), connector)
                 return
+            if volume and connector:
+                self._end_passing(context, volume, connector)
             self._stop_serving(volume_id, connector)
             move = self._node.records.move_of(volume_id)
             if not (connector and move and _is_live(move)):
@@ -190,15 +267,6 @@ class Connections:
 def _is_live(move: state.Move) -> bool:
     """Whether both nodes of a live migration may have a volume attached."""
     return move.committed and move.phase is Phase.STARTING
-
-
-def _pinned(volume: ports.Volume) -> str | None:
-    """Why a volume must stay where it is, if it must."""
-    if volume.group_id:
-        return 'it belongs to a group'
-    if records.is_migrated_by_cinder(volume):
-        return 'Cinder is migrating it to another backend'
-    return None
 
 
 def _local_connection(volume_id: str) -> dict[str, typing.Any]:

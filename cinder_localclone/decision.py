@@ -15,6 +15,7 @@ class Verdict(str, enum.Enum):
     LOCAL = 'local'
     MOVE = 'move'
     LIVE_MOVE = 'live-move'
+    PASS_THROUGH = 'pass-through'
     REMOTE = 'remote'
     REFUSE = 'refuse'
 
@@ -106,7 +107,7 @@ def decide(request: Request) -> Decision:
         # its guest may still write at the source.
         left = request.move.committed and not elsewhere
         if left or not by_instance:
-            return _during_move(request, request.move, elsewhere)
+            return _under_way(request.move)
     if request.node == request.home:
         return Decision(Verdict.LOCAL)
     if request.node is None:
@@ -114,19 +115,17 @@ def decide(request: Request) -> Decision:
     if not by_instance:
         return _remotely(request, 'it is not an instance that connects')
     if request.move:
-        return _during_move(request, request.move, elsewhere)
+        return _during_move(request, request.move)
     if request.pinned:
-        return _remotely(request, request.pinned)
+        return _through_here(request, request.pinned)
     return Decision(Verdict.LIVE_MOVE if elsewhere else Verdict.MOVE)
 
 
-def _during_move(request: Request, move: state.Move,
-                 elsewhere: Sequence[Attachment]) -> Decision:
-    if (move.committed and not elsewhere
-            and move.phase is not state.Phase.STARTING):
+def _during_move(request: Request, move: state.Move) -> Decision:
+    if move.committed and move.phase is not state.Phase.STARTING:
         # The home already serves every byte, local or through its clone; a
         # second clone on top would double the sources that may fail.
-        return _remotely(request, 'it is still being moved to its home')
+        return _through_here(request, 'it is still being moved to its home')
     return _under_way(move)
 
 
@@ -140,9 +139,16 @@ def under_way(move: state.Move) -> str:
             % move.display_phase)
 
 
-def _remotely(request: Request, reason: str) -> Decision:
+def _through_here(request: Request, reason: str) -> Decision:
+    # What Cinder copies may have the handle's name on that node.
+    return _remotely(request, reason, Verdict.REMOTE if request.by_cinder
+                     else Verdict.PASS_THROUGH)
+
+
+def _remotely(request: Request, reason: str,
+              how: Verdict = Verdict.REMOTE) -> Decision:
     if request.initiator:
-        return Decision(Verdict.REMOTE, reason)
+        return Decision(how, reason)
     return Decision(
         Verdict.REFUSE, '%s, and it named no iSCSI initiator.' % reason)
 

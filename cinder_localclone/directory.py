@@ -4,6 +4,7 @@
 from collections.abc import Iterable
 
 from cinder_localclone import exceptions
+from cinder_localclone import peer_ports
 from cinder_localclone import ports
 from cinder_localclone import record_ports
 
@@ -19,7 +20,7 @@ class Directory:
     """
 
     def __init__(self, host: str, records: record_ports.Services,
-                 peers: ports.Peers):
+                 peers: peer_ports.Peers):
         self.host = host
         self._records = records
         self._peers = peers

@@ -246,18 +246,30 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         if recorded is None:
             raise exception.VolumeNotFound(volume_id=volume.id)
         try:
-            home = volume_utils.extract_host(recorded.host)
-            if home != self.host:
-                return node.peers.initialize_connection(
-                    context, home, volume.id, connector)
-            return self.service.connections.serve(
-                context, volume.id, connector)
+            try:
+                return self._serve(context, recorded, connector)
+            except exceptions.StaleMove:
+                # Meanwhile it has followed its instance elsewhere.
+                moved = node.records.volume(volume.id)
+                if moved is None or moved.host == recorded.host:
+                    raise
+                return self._serve(context, moved, connector)
         except Exception as exc:  # of whatever kind
             messages.tell_owner(context, volume.id, exc)
             if recorded.status in decision.NOVA_STATUSES:
                 node.records.drop_live_attachment(
                     volume.id, connector.get('host'))
             raise
+
+    def _serve(self, context: ports.Context, recorded: ports.Volume,
+               connector: ports.Connector) -> dict[str, typing.Any]:
+        """Have a volume served by the home that its row says."""
+        home = volume_utils.extract_host(recorded.host)
+        if home != self.host:
+            return self.service.node.peers.initialize_connection(
+                context, home, recorded.id, connector)
+        return self.service.connections.serve(
+            context, recorded.id, connector)
 
     def terminate_connection(self, volume: ports.Volume,
                              connector: ports.Connector | None,

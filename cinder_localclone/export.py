@@ -41,10 +41,13 @@ class Exports:
     :param prefix: Cinder's ``target_prefix``
     :param address: IP address to serve on
     :param port: TCP port to serve on
+    :param host: this service's host
     """
 
-    def __init__(self, prefix: str, address: str, port: int) -> None:
+    def __init__(self, prefix: str, address: str, port: int,
+                 host: str = '') -> None:
         self.prefix = prefix
+        self.host = host
         self.address = address
         self.port = port
         #: Where hosts without the backend are served.
@@ -115,15 +118,19 @@ class Exports:
             'does not answer' % ', '.join(hanging)) or ''
 
     def offer_volume(self, volume_id: str, initiator: str, auth: str,
-                     readonly: bool = False) -> dict[str, Any]:
-        """Serve a volume, or a snapshot, to a host without this backend.
+                     readonly: bool = False, passed: bool = False
+                     ) -> dict[str, Any]:
+        """Serve a volume, or a snapshot, to another host.
 
         :param initiator: that host's iSCSI name
         :param auth: a provider_auth
         :param readonly: whether it can only be read
+        :param passed: whether that host passes it through
         :returns: connection properties for that host
         """
-        iqn = names.remote_iqn(self.prefix, volume_id, initiator)
+        iqn = (names.pass_iqn(self.prefix, volume_id, initiator, self.host)
+               if passed else
+               names.remote_iqn(self.prefix, volume_id, initiator))
         self._offered[iqn] = time.monotonic()
         self._export(iqn, names.handle_path(volume_id), volume_id, readonly,
                      initiator, auth)
@@ -154,15 +161,21 @@ class Exports:
         :param properties: what :meth:`offer_volume` gave
         :returns: whether it was to be served and was not
         """
-        iqn = names.remote_iqn(self.prefix, volume_id, initiator)
-        if properties['target_iqn'] != iqn or self._has_ended(
-                volume_id, initiator):
+        iqn = properties['target_iqn']
+        if iqn not in self._remote_iqns(
+                volume_id, initiator) or self._has_ended(
+                    volume_id, initiator):
             return False
         return self._export(
             iqn, names.handle_path(volume_id), volume_id, False, initiator,
             ' '.join(
                 properties['auth_' + key]
                 for key in ('method', 'username', 'password')))
+
+    def _remote_iqns(self, volume_id: str, initiator: str) -> set[str]:
+        """The names under which an initiator may have a volume."""
+        return {names.remote_iqn(self.prefix, volume_id, initiator),
+                names.pass_iqn(self.prefix, volume_id, initiator, self.host)}
 
     def _has_ended(self, volume_id: str, initiator: str) -> bool:
         since = time.monotonic() - ENDING
@@ -211,8 +224,9 @@ class Exports:
     def is_last(self, volume_id: str, initiator: str | None) -> bool:
         """Whether no other initiator has what is about to be withdrawn."""
         served = self.remote().get(volume_id, set())
-        return bool(served) and (initiator is None or served == {
-            names.remote_iqn(self.prefix, volume_id, initiator)})
+        return bool(served) and (
+            initiator is None
+            or served <= self._remote_iqns(volume_id, initiator))
 
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
         """Stop serving a volume to one initiator, or (None) to all.
@@ -222,10 +236,12 @@ class Exports:
         self._note_ended(volume_id, initiator)
         iqns = self.offered()
         if initiator:
-            iqns &= {names.remote_iqn(self.prefix, volume_id, initiator)}
+            iqns &= self._remote_iqns(volume_id, initiator)
         else:
             iqns = {iqn for iqn in iqns if volume_id ==
                     names.volume_of_remote_iqn(self.prefix, iqn)}
+        for iqn in iqns:  # if it can't be withdrawn now, the next look does
+            self._offered.pop(iqn, None)
         name = names.handle(volume_id)
         return any([lio.unexport(iqn, name) for iqn in sorted(iqns)]
                    or [name in _unused() and lio.unexport('', name)])

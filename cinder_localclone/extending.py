@@ -14,6 +14,7 @@ from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
+from cinder_localclone import passing
 from cinder_localclone import ports
 from cinder_localclone import reconcile
 from cinder_localclone.state import Phase
@@ -32,6 +33,7 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     :raises NoSpaceToExtend: if it is thick, and the group is full; or if the
         thin pool takes no more
     :raises MissingData: if it has no LV
+    :raises LocalCloneError: if a node that passes it through does not follow
     """
     node = reconciler.node
     with node.lock(volume_id):
@@ -42,7 +44,17 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
         home: str = volume_utils.extract_host(volume.host)
         if home == node.host:
             _extend_here(reconciler, volume, size_gib)
+            _extend_elsewhere(reconciler, volume, size_gib)
         return home
+
+
+def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: ports.Volume,
+                      size_gib: int) -> None:
+    """Where a volume is passed through, its handle grows as well."""
+    for host, connection in passing.passed_from(reconciler.node, volume):
+        reconciler.node.peers.begin_passing(
+            reconciler.context, host, volume.id,
+            dict(connection.properties, size_gib=size_gib))
 
 
 def _extend_here(reconciler: reconcile.Reconciler, volume: ports.Volume,
@@ -56,6 +68,10 @@ def _extend_here(reconciler: reconcile.Reconciler, volume: ports.Volume,
         # All is local, and what is left of that needs nobody else.
         reconciler.converge_present(volume.id)
         move = None
+    elif move and move.follows and move.committed:
+        # Its handle may not be on the clone yet; then it may be all there.
+        reconciler.converge_present(volume.id)
+        move = node.records.move_of(volume.id)
     _extend_lv(node, volume, size)
     if move is None:
         node.stack.ensure_handle_on_lv(volume.id, volume.name, size)

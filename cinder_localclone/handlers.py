@@ -2,7 +2,7 @@
 """What peers, and the operator's command, may ask of this node.
 
 What each method means for those who ask is in
-:class:`cinder_localclone.ports.OperatorPeers`; how it gets here in
+:class:`cinder_localclone.peer_ports.OperatorPeers`; how it gets here in
 :mod:`cinder_localclone.peer`. The names of methods and arguments are those
 on the message bus.
 """
@@ -22,6 +22,7 @@ from cinder_localclone import managing_snapshots
 from cinder_localclone import migration
 from cinder_localclone.moves import destination
 from cinder_localclone import operations
+from cinder_localclone import passing
 from cinder_localclone import ports
 from cinder_localclone import reconcile
 from cinder_localclone import repair
@@ -83,6 +84,19 @@ class Handlers:
                              connector: ports.Connector | None) -> None:
         """See :meth:`cinder_localclone.connections.Connections.unserve`."""
         self._service.connections.unserve(context, volume_id, connector)
+
+    def begin_passing(self, context: ports.Context, volume_id: str,
+                      properties: ports.Properties) -> None:
+        """See :func:`cinder_localclone.passing.begin`."""
+        node = self._service.node
+        with node.lock(volume_id):
+            passing.begin(node, volume_id, properties)
+
+    def end_passing(self, context: ports.Context, volume_id: str) -> None:
+        """See :func:`cinder_localclone.passing.end`."""
+        node = self._service.node
+        with node.lock(volume_id):
+            passing.end(node, volume_id)
 
     def delete(self, context: ports.Context, volume_id: str) -> None:
         """See :func:`cinder_localclone.deletion.delete_here`."""

@@ -53,7 +53,8 @@ class Report(TypedDict):
     ``clone`` and ``progress`` have the fields of
     :class:`~cinder_localclone.dm.tables.CloneStatus` and
     :class:`~cinder_localclone.hydration.Progress`; ``session`` is the path
-    of the source's disk; ``served`` is whether the handle is exported.
+    of the source's disk; ``served`` is whether the handle is exported,
+    ``passed`` whether it is on a disk that the volume's home serves.
     """
 
     host: str
@@ -63,6 +64,7 @@ class Report(TypedDict):
     session: str | None
     progress: dict[str, Any] | None
     served: bool
+    passed: bool
     source: Source | None
 
 
@@ -92,6 +94,8 @@ def inspect(node: nodes.Node, volume_id: str,
                  'tags': sorted(lv.tags)} for name, lv in
                 sorted(present.lvs.items()) if name in wanted],
         'served': node.exports.serves(handle_id), 'source': None,
+        'passed': (handle_id in node.sessions.passed()
+                   and present.is_handle_foreign(handle_id)),
     }
     device = present.source(move.shadow_id) if move else None
     if move and device:
@@ -191,7 +195,9 @@ def _as_copying_destination(report: Report,
 
 def _not_on_clone(report: Report, shadow_id: str) -> Iterator[str]:
     on = _body(report)
-    if on != ['clone ' + names.clone(shadow_id)]:
+    if report.get('passed'):  # an older peer does not say it
+        yield 'the volume is passed through still, though it is here'
+    elif on != ['clone ' + names.clone(shadow_id)]:
         yield 'the handle is on %s, not on the clone' % on[0]
 
 
@@ -228,7 +234,8 @@ def _as_source(report: Report, move: state.Move) -> Iterator[str]:
         yield from _not_on_lv(report, move.source_lv)
     elif move.source_lv not in _lv_names(report):
         yield _MISSING % move.source_lv
-    elif 'LV %s' % move.source_lv in _body(report):
+    elif 'LV %s' % move.source_lv in _body(report) and not (
+            move.follows and report['served']):
         yield 'the handle is still on the LV, though the volume is not here'
     if move.committed and not (
             report['source'] and report['source']['exported']):
@@ -236,7 +243,7 @@ def _as_source(report: Report, move: state.Move) -> Iterator[str]:
 
 
 def _as_any_other(report: Report) -> Iterator[str]:
-    if report['handle']:
+    if report['handle'] and not report.get('passed'):
         yield 'there is a handle, though the volume is not here'
 
 

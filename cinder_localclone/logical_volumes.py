@@ -191,6 +191,11 @@ class LogicalVolumes:
         """An LV is not newborn any more."""
         lvm.remove_tag(self.group, name, names.NEWBORN, self.timeout)
 
+    def mark_away(self, name: str) -> None:
+        """An LV is given out no more, not even by a boot."""
+        lvm.add_tag(self.group, name, names.AWAY, self.timeout)
+        lvm.flush_pvs([self.group], self.timeout)
+
     # -- what somebody else has created
 
     def adopt(self, name: str, own_name: str, tags: Iterable[str]) -> None:
@@ -323,8 +328,8 @@ class LogicalVolumes:
                 move.geometry.metadata_bytes(move.size_bytes),
                 names.tags(
                     volume=move.volume_id, geometry=move.geometry,
-                    source=move.source_iqn, copied=move.size_gib),
-                self.timeout):
+                    source=move.source_iqn, copied=move.size_gib)
+                + [names.FOLLOWS] * move.follows, self.timeout):
             lv = self.lvs()[name]
             activated = self._activate(lv)
             if names.METADATA_READY in lv.tags:

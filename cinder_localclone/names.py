@@ -16,8 +16,10 @@ _CLONE = re.compile('localclone-clone-(%s)' % UUID)
 _SOURCE = re.compile('localclone-source-(%s)' % UUID)
 _METADATA = re.compile('localclone-meta-(%s)' % UUID)
 _DEVICE = re.compile('localclone-(clone-|source-|absent-)?%s' % UUID)
-_EXPORT = re.compile(r'\S*(localclone-%s|volume-%s-[0-9a-f]{8})' % (
-    UUID, UUID))
+_EXPORT = re.compile(
+    r'\S*(localclone-%s|volume-%s-[0-9a-f]{8}|pass-%s(-[0-9a-f]{8}){2})' % (
+        UUID, UUID, UUID))
+_PASS = re.compile(r'\S*pass-(%s)-([0-9a-f]{8})-[0-9a-f]{8}' % UUID)
 
 #: LVM tag of a metadata LV whose first block was zeroed. dm-clone trusts
 #: whatever it finds there, so this must happen once and never again.
@@ -25,6 +27,15 @@ METADATA_READY = 'localclone.ready'
 #: LVM tag of a volume's LV that was made of an image, until Cinder has taken
 #: the volume: before that nobody was given it.
 NEWBORN = 'localclone.newborn'
+#: LVM tag of a metadata LV whose volume is used through its old home, until
+#: the move is committed: before that nothing may be written to its clone.
+FOLLOWS = 'localclone.follows'
+#: LVM tag of the same LV afterwards, until the handle is on the clone and what
+#: was written at the old home is stable there.
+SWAPPING = 'localclone.swapping'
+#: LVM tag of what a node has left of a volume that it passes through to its
+#: home: a boot must not give that out instead.
+AWAY = 'localclone.away'
 #: The fact that says what an LV was called before it was managed.
 WAS = 'was'
 
@@ -159,14 +170,45 @@ def shadow_of_move_iqn(prefix: str, iqn: str) -> str | None:
 
 def remote_iqn(prefix: str, volume_id: str, initiator: str) -> str:
     """The iSCSI name under which one initiator gets a volume remotely."""
-    digest = hashlib.sha256(initiator.encode()).hexdigest()[:8]
-    return '%svolume-%s-%s' % (prefix, volume_id, digest)
+    return '%svolume-%s-%s' % (prefix, volume_id, _digest(initiator))
+
+
+def pass_iqn(prefix: str, volume_id: str, initiator: str, home: str) -> str:
+    """The iSCSI name under which a node gets a volume to pass it through.
+
+    Another than that of a remote export: what a node's volume service and
+    os-brick log in to, and out of, stays apart. So does what different homes
+    serve, one after the other, and what belongs to different backends.
+
+    :param home: service host of the node that serves it
+    """
+    return '%spass-%s-%s-%s' % (
+        prefix, volume_id, _digest(backend_of(home)),
+        _digest('%s %s' % (initiator, home)))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def volume_of_remote_iqn(prefix: str, iqn: str) -> str | None:
-    """The volume id in the name of a remote export, if it is one."""
+    """The volume id in the name of a remote export, if it is one.
+
+    What is passed through is remote as well.
+    """
     return _id_in(re.compile(
-        re.escape(prefix) + 'volume-(%s)-[0-9a-f]{8}' % UUID), iqn)
+        re.escape(prefix) + '(?:volume|pass)-(%s)(?:-[0-9a-f]{8})+' % UUID),
+        iqn)
+
+
+def volume_of_pass_iqn(iqn: str, host: str) -> str | None:
+    """The volume id in the name of what is passed through, by any prefix.
+
+    :param host: a service host of the backend; None is that of another
+    """
+    match = _PASS.fullmatch(iqn)
+    return match.group(1) if match and match.group(2) == _digest(
+        backend_of(host)) else None
 
 
 def is_device(name: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import contextlib
 import dataclasses
 
+from cinder_localclone import peer_ports
 from cinder_localclone import ports
 from cinder_localclone import queue
 from cinder_localclone import record_ports
@@ -32,10 +33,11 @@ class Node:
     host: str
     records: record_ports.Records
     snapshots: record_ports.SnapshotRecords
+    attachments: record_ports.AttachmentRecords
     stack: ports.Stack
     exports: ports.Exports
     sessions: ports.Sessions
-    peers: ports.Peers
+    peers: peer_ports.Peers
     geometry: state.Geometry
     lock: Callable[[str], contextlib.AbstractContextManager[None]]
     is_at: Callable[[ports.Connector, str], bool]

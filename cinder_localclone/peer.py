@@ -6,9 +6,9 @@ limit. A handler never calls back synchronously, so two nodes that call each
 other cannot wait for each other. The database is the truth: a call that is
 lost only delays what the next periodic check does anyway.
 
-What each method means is in :class:`cinder_localclone.ports.OperatorPeers`,
-how it is sent in :data:`METHODS`, what it does in
-:class:`cinder_localclone.handlers.Handlers`.
+What each method means is in
+:class:`cinder_localclone.peer_ports.OperatorPeers`, how it is sent in
+:data:`METHODS`, what it does in :class:`cinder_localclone.handlers.Handlers`.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,14 @@ import oslo_messaging as messaging
 
 from cinder_localclone import exceptions
 from cinder_localclone import manage_errors
+from cinder_localclone import peer_ports
 from cinder_localclone import ports
 
 LOG = logging.getLogger(__name__)
 
 TOPIC = 'cinder-localclone'
 NAMESPACE = 'localclone'
-VERSION = '1.5'
+VERSION = '1.6'
 #: How often sending is tried again while the bus is away. By default that
 #: goes on until it is back, whatever the time limit of a call.
 RESENDS = 2
@@ -74,6 +75,9 @@ METHODS = {
     # The peer may have to wait for another.
     'initialize_connection': Method('initialize_connection', limit=_twice),
     'terminate_connection': Method('terminate_connection'),
+    'begin_passing': Method('begin_passing', '1.6'),
+    'end_passing': Method('end_passing', '1.6', expected=(
+        exceptions.Busy, exceptions.SourceBusy)),
     'delete': Method('delete', '1.2', expected=(exception.VolumeIsBusy,)),
     'unmanage': Method('unmanage', '1.4',
                        expected=(manage_errors.CannotUnmanage,)),
@@ -104,6 +108,10 @@ METHODS = {
 }
 
 
+class PeerTooOld(exceptions.LocalCloneError):
+    """The service of a node does not know yet what it was asked."""
+
+
 class Client:
     """Sends what :data:`METHODS` names: ``method(context, host, ...)``.
 
@@ -123,7 +131,7 @@ class Client:
               ) -> typing.Any:
         method = METHODS[name]
         arguments = inspect.signature(
-            getattr(ports.OperatorPeers, name)).bind(
+            getattr(peer_ports.OperatorPeers, name)).bind(
                 self, *args, **more).arguments
         del arguments['self']
         context, host = arguments.pop('context'), arguments.pop('host')
@@ -166,12 +174,12 @@ class Client:
                          'host': host, 'error': exc})
 
 
-def client(timeout: float) -> ports.OperatorPeers:
+def client(timeout: float) -> peer_ports.OperatorPeers:
     """The peers of this node, on the message bus.
 
     :param timeout: seconds to wait for work that a peer does
     """
-    return typing.cast(ports.OperatorPeers, Client(timeout))
+    return typing.cast(peer_ports.OperatorPeers, Client(timeout))
 
 
 def _as_own(remote: messaging.RemoteError) -> Exception:
@@ -181,6 +189,8 @@ def _as_own(remote: messaging.RemoteError) -> Exception:
     the volume reads must depend on the class alone.
     """
     name = remote.exc_type or ''
+    if name == 'UnsupportedVersion':
+        return PeerTooOld(remote.value)
     kind = getattr(exceptions, name, getattr(manage_errors, name, None))
     if inspect.isclass(kind) and issubclass(
             kind, exceptions.LocalCloneError):

@@ -25,6 +25,10 @@ Volume: typing.TypeAlias = typing.Any
 Snapshot: typing.TypeAlias = typing.Any
 #: What os-brick says of a host: host, ip, initiator and more.
 Connector: typing.TypeAlias = dict[str, typing.Any]
+#: An attachment (``cinder.objects.VolumeAttachment``).
+Attachment: typing.TypeAlias = typing.Any
+#: How a host has a volume: what os-brick is told.
+Properties: typing.TypeAlias = Mapping[str, typing.Any]
 
 
 class Stack(typing.Protocol):
@@ -80,6 +84,9 @@ class Stack(typing.Protocol):
     def accept(self, name: str) -> None:
         """An LV is not newborn any more."""
 
+    def mark_away(self, name: str) -> None:
+        """An LV is given out no more, not even by a boot."""
+
     def adopt(self, name: str, own_name: str, tags: Iterable[str]) -> None:
         """Make an LV that somebody else has created the driver's own."""
 
@@ -133,6 +140,24 @@ class Stack(typing.Protocol):
     def ensure_handle_on_clone(self, move: state.Move) -> bool:
         """The handle maps to the clone of a move."""
 
+    def handle_is_on_disk(self, volume_id: str, disk: str) -> bool:
+        """Whether the handle maps to an imported disk."""
+
+    def ensure_handle_on_disk(self, volume_id: str, disk: str) -> bool:
+        """The handle maps to a disk that the volume's home serves."""
+
+    def follow_onto_clone(self, move: state.Move, source: str) -> None:
+        """A handle in use goes from the home's disk to the clone."""
+
+    def flush_disk(self, disk: str) -> None:
+        """All that was written at the source of a move is stable there."""
+
+    def begin_swap(self, move: state.Move) -> bool:
+        """The handle of what follows may be on the clone from now on."""
+
+    def end_swap(self, move: state.Move) -> None:
+        """It is, and nothing else is left to be done."""
+
     def ensure_handle_on_snapshot(self, snapshot_id: str,
                                   size_bytes: int) -> bool:
         """The handle of a snapshot, which can only be read."""
@@ -159,7 +184,7 @@ class Stack(typing.Protocol):
 class Exports(typing.Protocol):
     """What this node serves; see :mod:`cinder_localclone.export`."""
 
-    #: Where hosts without this backend are served.
+    #: Where other hosts are served.
     portal: str
 
     def source_location(self, shadow_id: str) -> str:
@@ -175,8 +200,9 @@ class Exports(typing.Protocol):
         """Stop serving the sources of moves that are over."""
 
     def offer_volume(self, volume_id: str, initiator: str, auth: str,
-                     readonly: bool = False) -> dict[str, typing.Any]:
-        """Serve a volume, or a snapshot, to a host without this backend."""
+                     readonly: bool = False, passed: bool = False
+                     ) -> dict[str, typing.Any]:
+        """Serve a volume, or a snapshot, to another host."""
 
     def note_offered(self, snapshot_id: str) -> None:
         """A snapshot is about to be offered to somebody."""
@@ -201,7 +227,7 @@ class Exports(typing.Protocol):
         """Whether a handle is kept open, but served to nobody."""
 
     def remote(self) -> dict[str, set[str]]:
-        """What is served to hosts without this backend, by volume."""
+        """What is served to other hosts, by volume."""
 
     def withdraw_unnamed(self, volume_id: str, unnamed: set[str],
                          at_once: bool = False) -> bool:
@@ -232,142 +258,18 @@ class Sessions(typing.Protocol):
     def disk(self, move: state.Move) -> str | None:
         """The path of a move's source disk if a session has it."""
 
+    def passed(self) -> dict[str, str]:
+        """The disks of volumes that are passed through here, by volume."""
 
-class Peers(typing.Protocol):
-    """What one node asks of another: the service ``host``.
+    def attach_passed(self, volume_id: str, size_bytes: int,
+                      properties: Properties) -> str:
+        """Log in to a volume's home to pass it through; the disk's path."""
 
-    :mod:`cinder_localclone.peer` sends these, by the names of the arguments,
-    and :class:`cinder_localclone.handlers.Handlers` answers. All raise
-    PeerUnreachable if nobody answers in time.
-    """
+    def end_passed(self, volume_id: str) -> bool:
+        """Log out of a volume's home."""
 
-    def describe(self, context: Context, host: str) -> dict[str, typing.Any]:
-        """What a node is and can take."""
+    def end_other_passes(self, volume_id: str, iqn: str) -> None:
+        """Log out of the homes that a volume had before."""
 
-    def prepare(self, context: Context, host: str, shadow_id: str,
-                nonce: str) -> None:
-        """Build the destination's stack of a move before its commit."""
-
-    def converge(self, context: Context, host: str, volume_id: str) -> None:
-        """Have a node take its next steps for a volume; wait a moment.
-
-        It goes on by itself if it needs longer.
-        """
-
-    def converge_soon(self, context: Context, host: str,
-                      volume_id: str) -> None:
-        """The same without waiting; may be lost, raises nothing."""
-
-    def initialize_connection(self, context: Context, host: str,
-                              volume_id: str, connector: Connector
-                              ) -> dict[str, typing.Any]:
-        """Have the volume's home serve it.
-
-        The home may have to wait for a peer itself.
-        """
-
-    def terminate_connection(self, context: Context, host: str,
-                             volume_id: str, connector: Connector | None
-                             ) -> None:
-        """Have the node that has to act end a connection."""
-
-    def delete(self, context: Context, host: str, volume_id: str) -> None:
-        """Have the volume's home delete it, which may take its time.
-
-        :raises VolumeIsBusy: if something uses it there
-        """
-
-    def unmanage(self, context: Context, host: str, volume_id: str) -> None:
-        """Have the volume's home leave its LV to whoever wants it.
-
-        :raises CannotUnmanage: if it can't be left now
-        """
-
-    def unmanage_snapshot(self, context: Context, host: str, snapshot_id: str
-                          ) -> None:
-        """Have the node that has a snapshot leave its LV in this way.
-
-        :raises SnapshotInUse: if it is being read
-        """
-
-    def create_snapshot(self, context: Context, host: str, snapshot_id: str
-                        ) -> None:
-        """Have the volume's home take a snapshot of it.
-
-        :raises BeingCopied: if the volume is not all there yet
-        """
-
-    def delete_snapshot(self, context: Context, host: str, snapshot_id: str
-                        ) -> None:
-        """Have the node that has a snapshot remove it."""
-
-    def serve_snapshot(self, context: Context, host: str, snapshot_id: str,
-                       connector: Connector) -> dict[str, typing.Any]:
-        """Have the node that has a snapshot serve it, to be read."""
-
-    def unserve_snapshot(self, context: Context, host: str, snapshot_id: str,
-                         connector: Connector | None) -> None:
-        """Have it end that."""
-
-    def create_from_snapshot(self, context: Context, host: str,
-                             volume_id: str, snapshot_id: str,
-                             destination: str) -> None:
-        """Have the node that has a snapshot make a volume of it.
-
-        :param destination: where the volume moves then; '': nowhere
-        """
-
-    def revert(self, context: Context, host: str, volume_id: str,
-               snapshot_id: str) -> None:
-        """Have the volume's home revert it to a snapshot."""
-
-    def create_body(self, context: Context, host: str, volume_id: str,
-                    snapshot_id: str, new: str) -> None:
-        """Have the node of a snapshot make an LV that a volume reverts to.
-
-        :param new: the id in the LV's name
-        """
-
-    def create_from_volume(self, context: Context, host: str,
-                           volume_id: str, source_id: str, destination: str
-                           ) -> None:
-        """Have a volume's home make another of it, in the same way.
-
-        :raises BeingCopied: if the volume is not all there yet
-        """
-
-    def extend(self, context: Context, host: str, volume_id: str,
-               size_gib: int) -> None:
-        """Have the volume's home extend it; see extending.extend."""
-
-
-class OperatorPeers(Peers, typing.Protocol):
-    """What the operator's command asks besides."""
-
-    def troubles(self, context: Context, host: str) -> list[str]:
-        """What an operator has to see to on a node, in words."""
-
-    def inspect(self, context: Context, host: str, volume_id: str
-                ) -> dict[str, typing.Any]:
-        """What a node has of a volume; see inspection.inspect."""
-
-    def repair(self, context: Context, host: str, volume_id: str
-               ) -> list[str]:
-        """Converge, and say what was done."""
-
-    def abort(self, context: Context, host: str, volume_id: str) -> None:
-        """Roll a move back, as far as that loses nothing."""
-
-    def resume(self, context: Context, host: str, volume_id: str) -> None:
-        """Let a move go on that an attachment holds back."""
-
-    def depart(self, context: Context, host: str, volume_id: str,
-               destination: str) -> None:
-        """Have a volume's home move it to a node, without an attach.
-
-        :raises LocalCloneError: if it could not be moved; it is there still
-        """
-
-    def open_without_source(self, context: Context, host: str,
-                            volume_id: str) -> None:
-        """Give out what is local of a copy whose source is lost."""
+    def is_away(self, move: state.Move) -> bool:
+        """Whether a source, or who passes it through, does not answer."""

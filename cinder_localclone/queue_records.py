@@ -18,7 +18,7 @@ from cinder_localclone import records
 from cinder_localclone import snapshot_records
 from cinder_localclone import state
 
-_STALLED = 'stalled since '
+_STALLED = '; stalled since '
 _COPYING = '%s:%s:%%' % (state.TOKEN_VERSION, state.Phase.MIGRATING.value)
 
 
@@ -80,12 +80,12 @@ class QueueRecords(snapshot_records.SnapshotRecords):
         with records.main_context_manager.writer.using(
                 records._admin()) as session:
             _volume, shadow = self._locked(session, move)
-            shadow.replication_extended_status = (
+            asked_by = state.Asked.parse(shadow.replication_extended_status)
+            shadow.replication_extended_status = asked_by.value + (
                 '%s%d' % (_STALLED, timeutils.utcnow_ts()) if stalled
-                else None)
+                else '')
 
 
 def _stalled(shadow: records.Row) -> float:
-    noted = shadow.replication_extended_status or ''
-    return float(noted.removeprefix(_STALLED)) if noted.startswith(
-        _STALLED) else 0
+    return float((shadow.replication_extended_status or '').partition(
+        _STALLED)[2] or 0)

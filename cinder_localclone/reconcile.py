@@ -15,17 +15,19 @@ from oslo_log import log as logging
 from cinder_localclone import births
 from cinder_localclone import copies
 from cinder_localclone import copying
-from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
+from cinder_localclone import iscsi_target
+from cinder_localclone import lost_detach
 from cinder_localclone import manageable
-from cinder_localclone.moves import checks
 from cinder_localclone.moves import completion
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import follow
 from cinder_localclone.moves import offering
 from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
+from cinder_localclone import passing
 from cinder_localclone import ports
 from cinder_localclone import records
 from cinder_localclone import rows
@@ -46,6 +48,9 @@ class Reconciler:
         self.node = node
         self.context = context
         self.copying = copying.Copies(node)
+        self._followers = follow.Followers(
+            node, iscsi_target.new_credentials)
+        self._passes = True
 
     def progress(self, shadow_id: str) -> hydration.Progress | None:
         """How far a copy to this node was when it was last checked."""
@@ -53,14 +58,24 @@ class Reconciler:
 
     # -- one volume
 
-    def converge(self, volume_id: str) -> None:
+    def converge(self, volume_id: str, follows: bool = True) -> None:
         """Take all steps that are this node's for one volume.
 
+        :param follows: whether it may follow its instance then
         :raises Busy: if other work on it takes too long
         :raises LocalCloneError: if a step failed; the next run tries again
         """
         with self.node.lock(volume_id):
             self.converge_locked(volume_id)
+            if follows:
+                self._follow(volume_id)
+
+    def _follow(self, volume_id: str) -> None:
+        """Never while somebody waits for an answer: it may be elsewhere."""
+        volume = self.node.records.volume(volume_id)
+        if (volume is not None and self._is_home(volume)
+                and self.node.records.move_of(volume_id) is None):
+            self._followers.follow(self.context, volume)
 
     def converge_locked(self, volume_id: str) -> None:
         """The same for a caller that holds the volume's lock.
@@ -166,8 +181,11 @@ class Reconciler:
         unnamed = self.unnamed_exports(volume, move)
         if unnamed and served.by_attachment(
                 volume, records.is_migrated_by_cinder(volume)):
+            # Of what has followed its instance nothing is offered any more.
+            left = bool(move and move.follows and move.committed
+                        and move.source == self.node.host)
             self.node.exports.withdraw_unnamed(
-                handle_id, unnamed, at_once=served.is_idle(volume))
+                handle_id, unnamed, at_once=left or served.is_idle(volume))
         for each in served.wanted(volume, move, self.node.host,
                                   self.node.exports.portal):
             if self.node.exports.offer_again(handle_id, each.initiator,
@@ -217,7 +235,8 @@ class Reconciler:
                     self.settle_exports(volume, move)
                 if move.phase is Phase.STARTING:
                     self.node.stack.set_hydration(move.shadow_id, False)
-                    self._roll_back_if_dropped(move, volume)
+                    lost_detach.roll_back_if_dropped(
+                        self.node, self.context, move, volume)
                     return
                 if not self.copying.drive(move, disk):
                     return
@@ -233,7 +252,9 @@ class Reconciler:
 
     def _as_source(self, move: state.Move,
                    volume: ports.Volume | None) -> None:
-        if move.keeps_handle:
+        serves = volume is not None and served.wanted(
+            volume, move, self.node.host, self.node.exports.portal)
+        if move.keeps_handle or serves:
             self.node.stack.ensure_handle_on_lv(
                 move.volume_id, move.source_lv, move.size_bytes)
         if not move.committed:
@@ -244,45 +265,14 @@ class Reconciler:
         self.node.stack.ensure_source(move)
         with _trouble_with_exports(move.volume_id):
             self.node.exports.offer_source(move)
-            if volume is not None:
+        if volume is not None:  # a guest may wait for that
+            with _trouble_with_exports(move.volume_id):
                 self.settle_exports(volume, move)
-        if not move.keeps_handle:
+        if move.keeps_handle and volume is not None:
+            lost_detach.release_if_detached(
+                self.node, self.context, move, volume)
+        elif not (move.keeps_handle or serves):
             source.drop_handle(self.node, move)
-        elif volume is not None:
-            self._release_if_detached(move, volume)
-
-    # -- live moves whose detach call was lost
-
-    def _holders(self, move: state.Move, volume: ports.Volume
-                 ) -> decision.Holders:
-        connectors = [attachment.connector
-                      for attachment in volume.volume_attachment]
-        at = [self.node.is_at(connector, move.destination)
-              for connector in connectors if connector]
-        return decision.Holders(
-            source=not all(at), destination=any(at),
-            pending=not all(connectors))
-
-    def _release_if_detached(self, move: state.Move,
-                             volume: ports.Volume) -> None:
-        """At the source: it was detached, and no call has said so."""
-        users = checks.users(self.node, move.volume_id)
-        if decision.may_go_forward(self._holders(move, volume), users):
-            LOG.info('Volume %(volume)s is not attached to this node any '
-                     'more: %(host)s may copy it.',
-                     {'volume': move.volume_id, 'host': move.destination})
-            source.source_released(self.node, self.context, move)
-
-    def _roll_back_if_dropped(self, move: state.Move,
-                              volume: ports.Volume) -> None:
-        """At the destination: the migration was dropped without a call."""
-        users = checks.users(self.node, move.volume_id)
-        written = destination.written_regions(self.node, move)
-        if decision.may_go_back(self._holders(move, volume), users,
-                                bool(written)):
-            LOG.info('The live migration of volume %s to this node was '
-                     'given up: rolling back its move.', move.volume_id)
-            destination.roll_back_live(self.node, self.context, move)
 
     # -- the node
 
@@ -290,6 +280,8 @@ class Reconciler:
         """Take the next step of every move from or to this node."""
         self._converge_moves(self.node.records.moves_of(self.node.host),
                              all_of_them=False)
+        if not self._passes:  # guests wait for it
+            self._passes = passing.look(self.node)
 
     def _converge_moves(self, moves: list[state.Move],
                         all_of_them: bool = True) -> None:
@@ -330,8 +322,9 @@ class Reconciler:
                     or not survey.handle_is_on_lv(
                         volume_id, volume.name, volume.size << 30)
                     or self._exports_differ(
-                        volume, remote().get(volume_id, set()))):
-                self._attempt(volume_id)
+                        volume, remote().get(volume_id, set()))
+                    or moves and self._followers.are_due(volume)):
+                self._attempt(volume_id, moves)
         # It may hang; and what is offered keeps a stray LV in use.
         offering.withdraw_strays(self.node, survey)
         group = self.node.stack.group
@@ -339,6 +332,7 @@ class Reconciler:
         self._attempt_all(survey.volumes_above(group) - known - waiting
                           - set(survey.snapshots(group)))
         births.look_at_images(self.node, survey)
+        self._passes = passing.look(self.node)
         if moves:
             self._converge_moves(recorded)
 
@@ -357,10 +351,10 @@ class Reconciler:
         for volume_id in sorted(volume_ids):
             self._attempt(volume_id)
 
-    def _attempt(self, volume_id: str) -> None:
+    def _attempt(self, volume_id: str, follows: bool = True) -> None:
         """One volume that fails never stops the others."""
         try:
-            self.converge(volume_id)
+            self.converge(volume_id, follows)
         except exceptions.Busy:
             pass  # whoever is at work on it brings it to its end
         except Exception as exc:

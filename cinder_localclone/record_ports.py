@@ -85,6 +85,16 @@ class Records(Queue, typing.Protocol):
         """Remove the attachment of a live migration that was refused."""
 
 
+class AttachmentRecords(typing.Protocol):
+    """Which volumes are passed through, as attachments in Cinder say."""
+
+    def passed_to(self, host: str) -> list[ports.Volume]:
+        """The volumes that a node passes through."""
+
+    def end_passing(self, volume_id: str, host: str) -> bool:
+        """A node does not pass a volume through any more."""
+
+
 class SnapshotRecords(typing.Protocol):
     """Snapshots and newborn volumes, as Cinder's database has them."""
 

@@ -89,7 +89,8 @@ def _to_move(shadow: Row, volume: Row | None) -> state.Move:
         source_lv=source_lv, destination_lv=destination_lv,
         size_gib=shadow.size,
         location=shadow.provider_location, auth=shadow.provider_auth,
-        initiator=shadow.display_description, volume_gib=volume_gib)
+        initiator=shadow.display_description, volume_gib=volume_gib,
+        asked_by=state.Asked.parse(shadow.replication_extended_status))
 
 
 class Records:

@@ -8,7 +8,7 @@ records, CHAP secret included. Nothing is created, and nothing is copied: that
 is the volume service's to decide.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 import dataclasses
 
 from oslo_log import log as logging
@@ -32,6 +32,8 @@ class Local:
     :param size: bytes
     :param move: the move that brings it here, if it is not all here
     :param reason: why it is left to the volume service; '' if it is not
+    :param passed: iSCSI name of what its home serves, if it is passed
+        through here; there is no LV then
     """
 
     volume_id: str
@@ -39,6 +41,7 @@ class Local:
     size: int
     move: state.Move | None = None
     reason: str = ''
+    passed: str = ''
 
 
 def plan(present: survey.Survey) -> list[Local]:
@@ -51,7 +54,9 @@ def plan(present: survey.Survey) -> list[Local]:
     volumes = []
     for lv in sorted(present.lvs.values(), key=lambda each: each.name):
         volume_id = names.facts(lv.tags).get('volume')
-        if not volume_id or names.shadow_of_metadata(lv.name):
+        if (not volume_id or names.shadow_of_metadata(lv.name)
+                or names.AWAY in lv.tags
+                or _is_preparing_to_follow(present, lv)):
             continue
         local = Local(volume_id, lv.name, lv.shown, reason=_reason(lv))
         # A destination LV is named after the shadow (see records.py). One
@@ -60,6 +65,14 @@ def plan(present: survey.Survey) -> list[Local]:
         volumes.append(_of_move(local, *arrival) if arrival else local)
     return sorted(_without_doubles(volumes),
                   key=lambda local: local.move is not None)
+
+
+def _is_preparing_to_follow(present: survey.Survey,
+                            lv: reports.LogicalVolume) -> bool:
+    """Whether a volume would follow to an LV, but is at its source yet."""
+    # A destination LV is named after the shadow (see records.py).
+    metadata = present.metadata(lv.name[-36:])
+    return metadata is not None and names.FOLLOWS in metadata.tags
 
 
 def _reason(lv: reports.LogicalVolume) -> str:
@@ -76,7 +89,7 @@ def _arriving(present: survey.Survey
     arriving: dict[str | None, tuple[str, reports.LogicalVolume]] = {}
     for lv in present.lvs.values():
         shadow_id = names.shadow_of_metadata(lv.name)
-        if shadow_id:
+        if shadow_id and names.FOLLOWS not in lv.tags:
             arriving[shadow_id] = (shadow_id, lv)
             arriving[names.facts(lv.tags).get('volume')] = (shadow_id, lv)
     return arriving
@@ -121,8 +134,10 @@ def restore(stack_: stack.Stack, sessions_: sessions.Sessions
     :returns: each volume with what is wrong with it, '' if nothing is
     """
     present = stack_.survey()
+    here = plan(present)
+    here += _passed(sessions_, {local.volume_id for local in here})
     outcome = []
-    for local in plan(present):
+    for local in here:
         problem = local.reason
         if not problem and present.handle(local.volume_id) is None:
             try:
@@ -136,9 +151,31 @@ def restore(stack_: stack.Stack, sessions_: sessions.Sessions
     return outcome
 
 
+def _passed(sessions_: sessions.Sessions, here: Collection[str]
+            ) -> list[Local]:
+    """What is passed through here, by the initiator's records.
+
+    Not what this node has itself by now.
+    """
+    try:
+        recorded = sessions_.recorded_passes()
+    except exceptions.LocalCloneError as exc:
+        LOG.error('The records of the iSCSI initiator can\'t be read: %s',
+                  exc)
+        return []
+    return [Local(volume_id, '', 0, passed=iqn)
+            for volume_id, iqn in sorted(recorded.items())
+            if volume_id not in here]
+
+
 def _restore(stack_: stack.Stack, sessions_: sessions.Sessions,
              local: Local) -> None:
     move = local.move
+    if local.passed:
+        stack_.ensure_handle_on_disk(
+            local.volume_id, sessions_.pass_from_records(
+                local.volume_id, local.passed))
+        return
     if move is None:
         stack_.ensure_handle_on_lv(local.volume_id, local.lv, local.size)
         return

@@ -30,6 +30,8 @@ def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
     """
     if asked_by is state.Asked.ATTACH:
         return not by_cinder
+    if asked_by is state.Asked.FOLLOW:
+        return bool(not by_cinder and row.status == 'in-use')
     if row.attach_status == 'attached':
         return False
     if asked_by is state.Asked.MIGRATION:
@@ -55,6 +57,7 @@ def hold(row: Row, shadow: Row, asked_by: state.Asked) -> None:
     ``migrating`` stays: Cinder's manager takes it away once it has recorded
     the new home, too. Until then no other move may begin.
     """
+    shadow.replication_extended_status = asked_by.value
     if asked_by is not state.Asked.MIGRATION:
         row.migration_status = None
     if asked_by is not state.Asked.ATTACH and row.status == FREE:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""To which hosts without the backend a node serves a volume. Pure.
+"""To which hosts a node serves a volume over iSCSI. Pure.
 
-A remote export is there because an attachment names it: its initiator, its
-iSCSI name and the portal, which is that of one node. So each node tells from
-the attachments which exports it must have; any other serves nobody.
+To those without the backend, and to nodes that pass it through: they have
+the handle there, on the disk that is imported. An export is there because an
+attachment names it: its initiator, its iSCSI name and the portal, which is
+that of one node. So each node tells from the attachments which exports it
+must have; any other serves nobody.
 """
 
 from collections.abc import Iterator
@@ -29,31 +31,57 @@ class Connection:
     :param iqn: what it was told that the export is named
     :param portal: where it was told that the export is
     :param properties: all that it was told, the CHAP secret too
+    :param passes: whether that host passes it through
     """
 
     initiator: str
     iqn: str
     portal: str
     properties: Mapping[str, Any] = dataclasses.field(repr=False)
+    passes: bool = False
 
 
 def connections(volume: ports.Volume) -> Iterator[Connection]:
     """Which hosts have a volume over iSCSI, by Cinder's records."""
     for attachment in volume.volume_attachment:
-        properties = attachment.connection_info or {}
-        initiator = (attachment.connector or {}).get('initiator')
-        if initiator and properties.get('driver_volume_type') == 'iscsi':
-            yield Connection(initiator, properties['target_iqn'],
-                             properties['target_portal'], properties)
+        connection = connection_of(attachment)
+        if connection:
+            yield connection
+
+
+def connection_of(attachment: Any) -> Connection | None:
+    """How an attachment has its volume over iSCSI, if it does."""
+    properties = attachment.connection_info or {}
+    initiator = (attachment.connector or {}).get('initiator')
+    if not initiator or 'target_iqn' not in properties:
+        return None
+    return Connection(
+        initiator, properties['target_iqn'], properties['target_portal'],
+        properties, properties.get('driver_volume_type') == 'local')
+
+
+def auth(connection: Connection) -> str:
+    """What a connection logs in with, in the form of a provider_auth."""
+    return ' '.join(connection.properties['auth_' + key]
+                    for key in ('method', 'username', 'password'))
+
+
+def without_export(connection_info: Mapping[str, Any]) -> dict[str, Any]:
+    """What an attachment says of a handle that is passed through no more."""
+    return {key: value for key, value in connection_info.items()
+            if not key.startswith(('target_', 'auth_'))}
 
 
 def serves(volume: ports.Volume, move: state.Move | None, host: str) -> bool:
-    """Whether a node may serve a volume to a host without the backend.
+    """Whether a node may serve a volume to another host.
 
     Its home does. During a live migration the source does as well: the
-    guest is still where that serves it.
+    guest is still where that serves it. So it does if the volume follows its
+    instance, for as long as the handle there is not on the clone.
     """
-    if move and move.committed and move.phase is Phase.STARTING:
+    if move and move.committed and (
+            move.phase is Phase.STARTING
+            or move.follows and move.phase is Phase.MIGRATING):
         return host in (move.source, move.destination)
     home: str = volume.host.partition('#')[0]
     return home == host

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""iSCSI sessions with the sources of moves to this node."""
+"""iSCSI sessions with peers: sources of moves, and what is passed through."""
 
+from collections.abc import Mapping
 import json
 import socket
 from typing import Any
@@ -11,6 +12,7 @@ import tenacity
 
 from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
+from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import iscsi
 from cinder_localclone import state
@@ -39,11 +41,15 @@ class Sessions:
     :param command_timeout: limit of a command, seconds
     :param source_timeout: how long I/O waits for a source that does not
         answer, seconds
+    :param host: a service host of the backend: what others pass through
+        is none of its business
     """
 
-    def __init__(self, command_timeout: float, source_timeout: int) -> None:
+    def __init__(self, command_timeout: float, source_timeout: int,
+                 host: str = '') -> None:
         self.command_timeout = command_timeout
         self.source_timeout = source_timeout
+        self.host = host
 
     def initiator(self) -> str:
         """This node's iSCSI initiator name; '' if it has none."""
@@ -76,6 +82,103 @@ class Sessions:
             path = self._log_in(move, properties)
         self._look_after(path)
         return path
+
+    # -- what is passed through
+
+    def passed(self) -> dict[str, str]:
+        """The disks of volumes that are passed through here.
+
+        :returns: paths by volume id; '' for a session without a disk
+        """
+        return {volume_id: (paths or [''])[0]
+                for iqn, paths in json.loads(iscsi.disks()).items()
+                if (volume_id := names.volume_of_pass_iqn(iqn, self.host))}
+
+    def attach_passed(self, volume_id: str, size_bytes: int,
+                      properties: Mapping[str, Any]) -> str:
+        """Log in to a volume's home to pass the volume through.
+
+        os-brick is called also if there is a session: its record may have
+        another secret.
+
+        :param size_bytes: which the volume has at least
+        :param properties: what the home has offered
+        :returns: path of the disk
+        :raises WrongSource: if it is another disk
+        :raises SourceUnreachable: if the home's portal does not answer
+        :raises LoginFailed: if no disk appears
+        """
+        iqn, portal = properties['target_iqn'], properties['target_portal']
+        _check_portal(portal)
+        known = self._passes_of(volume_id)
+        if iqn not in known:
+            iscsi.record_target(iqn, portal, self.command_timeout)
+        # Cinder's database makes strings of all values.
+        path = self._connect(iscsi_target.connection_properties(
+            '%s,1 %s 0' % (portal, iqn), ' '.join(
+                properties['auth_' + key]
+                for key in ('method', 'username', 'password'))))
+        if block.identity(path)[0] < size_bytes:
+            iscsi.rescan(path, SCAN_TIMEOUT)  # it was extended
+        _verify_passed(volume_id, size_bytes, iqn, path)
+        self._look_after(path)
+        return path
+
+    def end_other_passes(self, volume_id: str, iqn: str) -> None:
+        """Log out of the homes that a volume had before.
+
+        :param iqn: what its home serves now
+        """
+        for other in sorted(self._passes_of(volume_id) - {iqn}):
+            iscsi.end_session(other, self.command_timeout)
+
+    def _passes_of(self, volume_id: str) -> set[str]:
+        """The iSCSI names of all sessions and records for a volume."""
+        return {iqn for iqn in [*json.loads(iscsi.disks()),
+                                *iscsi.recorded(self.command_timeout)]
+                if names.volume_of_pass_iqn(iqn, self.host) == volume_id}
+
+    def is_away(self, move: state.Move) -> bool:
+        """Whether a source, or whoever passes it through, does not answer.
+
+        What has to wait for it is not begun then.
+        """
+        return any(iscsi.is_down(iqn) for iqn in sorted(
+            {move.source_iqn, *self._passes_of(move.volume_id)}))
+
+    def recorded_passes(self) -> dict[str, str]:
+        """What this node's own iSCSI records say it passes through.
+
+        :returns: iSCSI names by volume id
+        """
+        return {volume_id: iqn for iqn in iscsi.recorded(
+            self.command_timeout)
+            if (volume_id := names.volume_of_pass_iqn(iqn, self.host))}
+
+    def pass_from_records(self, volume_id: str, iqn: str) -> str:
+        """Log in to a volume's home with what the records know.
+
+        :returns: path of the disk
+        :raises WrongSource: if it is another disk
+        :raises SourceUnreachable: if the home's portal does not answer
+        :raises LoginFailed: if no disk appears
+        """
+        path = _disk_of(iqn) or self._log_in_as_recorded(iqn, volume_id)
+        _verify_passed(volume_id, 0, iqn, path)
+        self._look_after(path)
+        return path
+
+    def end_passed(self, volume_id: str) -> bool:
+        """Log out of a volume's home, whatever still uses the disk.
+
+        :returns: whether there was a session, or a record of one
+        """
+        iqns = self._passes_of(volume_id)
+        for iqn in sorted(iqns):
+            iscsi.end_session(iqn, self.command_timeout)
+        return bool(iqns)
+
+    # -- logging in
 
     def _log_in(self, move: state.Move, properties: dict[str, Any]) -> str:
         _check_portal(properties['target_portal'])
@@ -118,23 +221,24 @@ class Sessions:
         :raises LoginFailed: if no disk appears
         """
         iqn = move.source_iqn
-        path = _disk_of(iqn)
-        if path is None:
-            portal = iscsi.known_portal(iqn, self.command_timeout)
-            if not portal:
-                raise exceptions.NotPossible(
-                    volume=move.volume_id, reason='this node\'s iSCSI '
-                    'records do not know %s; the volume service logs in to '
-                    'it.' % iqn)
-            _check_portal(portal)
-            iscsi.login(iqn, self.command_timeout)
-            path = _await_disk(iqn)
-            if path is None:
-                raise exceptions.LoginFailed(
-                    iqn=iqn, portal=portal, reason='no disk appeared within '
-                    '%d s.' % DISK_TIMEOUT)
+        path = _disk_of(iqn) or self._log_in_as_recorded(iqn, move.volume_id)
         _verify(move, path)
         self._look_after(path)
+        return path
+
+    def _log_in_as_recorded(self, iqn: str, volume_id: str) -> str:
+        portal = iscsi.known_portal(iqn, self.command_timeout)
+        if not portal:
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='this node\'s iSCSI records do not '
+                'know %s; the volume service logs in to it.' % iqn)
+        _check_portal(portal)
+        iscsi.login(iqn, self.command_timeout)
+        path = _await_disk(iqn)
+        if path is None:
+            raise exceptions.LoginFailed(
+                iqn=iqn, portal=portal, reason='no disk appeared within '
+                '%d s.' % DISK_TIMEOUT)
         return path
 
     def end_if_down(self, move: state.Move) -> bool:
@@ -184,17 +288,39 @@ def _verify(move: state.Move, path: str) -> None:
     :raises WrongSource: if it is another disk
     :raises LoginFailed: if it does not say; asked again, it may
     """
+    size = _identify(move.volume_id, move.source_iqn, path)
+    if size != move.size_bytes:
+        raise exceptions.WrongSource(
+            iqn=move.source_iqn, device=path,
+            reason='%d bytes instead of %d' % (size, move.size_bytes))
+
+
+def _verify_passed(volume_id: str, size_bytes: int, iqn: str, path: str
+                   ) -> None:
+    """The same for the disk of a volume that is passed through.
+
+    :param size_bytes: which it has at least
+    """
+    size = _identify(volume_id, iqn, path)
+    if size < size_bytes:
+        raise exceptions.WrongSource(
+            iqn=iqn, device=path,
+            reason='%d bytes instead of %d' % (size, size_bytes))
+
+
+def _identify(volume_id: str, iqn: str, path: str) -> int:
+    """The size of a disk in bytes, which says that it is a volume.
+
+    :raises WrongSource: if it says that it is another
+    :raises LoginFailed: if it does not say
+    """
     size, serial = block.identity(path)
     if not (size and serial):
         raise exceptions.LoginFailed(
-            iqn=move.source_iqn, portal=path, reason='it does not say its '
-            'size and serial number (yet)')
-    reason = ''
-    if serial != move.volume_id:
-        reason = 'serial number "%s" instead of "%s"' % (
-            serial, move.volume_id)
-    elif size != move.size_bytes:
-        reason = '%d bytes instead of %d' % (size, move.size_bytes)
-    if reason:
+            iqn=iqn, portal=path, reason='it does not say its size and '
+            'serial number (yet)')
+    if serial != volume_id:
         raise exceptions.WrongSource(
-            iqn=move.source_iqn, device=path, reason=reason)
+            iqn=iqn, device=path, reason='serial number "%s" instead of '
+            '"%s"' % (serial, volume_id))
+    return size

@@ -9,6 +9,8 @@
 
 At the source of a move there is a source device above the LV, beside the
 handle or without it: dm-linear, read-only, what the destination reads.
+Where a volume is passed through, the handle is on the disk that the volume's
+home serves.
 
 Every effect does what is missing and returns whether it did anything. It
 checks first, or takes "there already" for an answer: each check costs a
@@ -21,31 +23,18 @@ from collections.abc import Mapping
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
-from cinder_localclone import logical_volumes
+from cinder_localclone import handles
 from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import devicemapper
+from cinder_localclone.privileged import lvm
 from cinder_localclone import state
-from cinder_localclone import survey
-
-#: How much of a new handle is read before it is given out, in bytes. Nova
-#: formats a LUKS volume whose header it cannot read.
-HEAD = 1 << 20
 
 
-class Stack(logical_volumes.LogicalVolumes):
+class Stack(handles.Handles):
     """The stack of one backend on this node."""
 
-    # -- what there is
-
-    def survey(self) -> survey.Survey:
-        """All LVs of the backend's groups and all of the driver's devices."""
-        return survey.Survey(self.lvs(), self.devices())
-
-    def devices(self) -> dict[str, tables.Device]:
-        """The driver's own device-mapper devices, by name."""
-        info, table = devicemapper.survey(self.timeout)
-        return tables.parse_devices(info, table, names.device_uuid(''))
+    # -- the clone
 
     def clone_status(self, shadow_id: str) -> tables.CloneStatus:
         """The state of a move's clone, without committing its metadata.
@@ -60,8 +49,6 @@ class Stack(logical_volumes.LogicalVolumes):
     def completed_reads(disk: str) -> int:
         """How many reads a source's disk has completed, failed ones too."""
         return block.completed_reads(disk)
-
-    # -- the clone
 
     def ensure_clone(self, move: state.Move, source: str) -> bool:
         """The clone over LV, metadata LV and the source's disk.
@@ -197,141 +184,25 @@ class Stack(logical_volumes.LogicalVolumes):
         devicemapper.remove(names.absent_source(shadow_id), self.timeout)
         return removed
 
-    # -- the handle
+    def begin_swap(self, move: state.Move) -> bool:
+        """The handle may be on the clone from now on: the move is committed.
 
-    def ensure_handle_on_lv(self, volume_id: str, lv: str,
-                            size_bytes: int) -> bool:
-        """The handle of a volume, on an LV from its first byte on.
+        On record here, so that a boot gives out the clone.
 
-        A handle that is on something else is swapped over while in use.
-
-        :param size_bytes: which it has at least: it never gets shorter
-        :raises MissingData: if there is no such LV; it is never created here
-        :raises NotPossible: if others could be read there
+        :returns: whether there is anything to swap; see :meth:`end_swap`
         """
-        present = self.survey()
-        if present.handle_is_on_lv(volume_id, lv, size_bytes):
-            return self._mend_path(volume_id)
-        if lv not in present.lvs:
-            raise exceptions.MissingData(
-                what='Logical volume %s' % lv, volume=volume_id,
-                host=self.host)
-        if present.lvs[lv].shown < min(size_bytes, present.lvs[lv].size):
-            raise exceptions.NotPossible(
-                volume=volume_id, reason='its LV %s may still have what '
-                'others have deleted: it was not zeroed to its end. Delete '
-                'the volume.' % lv)
-        self._activate(present.lvs[lv])
-        return self._ensure_handle(
-            present.devices, volume_id, tables.linear(
-                _length(present, volume_id, size_bytes),
-                names.lv_path(present.lvs[lv].group, lv)))
-
-    def ensure_handle_on_clone(self, move: state.Move) -> bool:
-        """The handle of a volume, on the clone of its move.
-
-        What the volume was extended by since the move began is on the LV. A
-        handle that is on something else is swapped over while in use.
-        """
-        present = survey.Survey({}, self.devices())
-        if present.handle_is_on_clone(move):
-            return self._mend_path(move.volume_id)
-        return self._ensure_handle(
-            present.devices, move.volume_id, tables.on_clone(
-                move.size_bytes // state.SECTOR,
-                names.clone_path(move.shadow_id),
-                _length(present, move.volume_id, move.volume_bytes),
-                names.lv_path(self.group, move.destination_lv)))
-
-    def ensure_handle_on_snapshot(self, snapshot_id: str,
-                                  size_bytes: int) -> bool:
-        """The handle of a snapshot, which can only be read.
-
-        :raises MissingData: if there is no LV
-        """
-        return self._ensure_readonly(
-            names.handle(snapshot_id), snapshot_id,
-            names.snapshot_lv(snapshot_id), size_bytes)
-
-    # -- what the source of a move serves
-
-    def ensure_source(self, move: state.Move) -> bool:
-        """The source device of a move, which can only be read.
-
-        It has what is copied of the LV, so the handle's name is free here
-        once the volume is elsewhere.
-
-        :raises MissingData: if there is no such LV; it is never created here
-        """
-        return self._ensure_readonly(
-            names.source(move.shadow_id), move.volume_id, move.source_lv,
-            move.size_bytes)
-
-    def remove_source(self, shadow_id: str) -> bool:
-        """Remove the source device of a move; its LV stays.
-
-        :raises CommandFailed: if it is exported
-        """
-        return devicemapper.remove(names.source(shadow_id), self.timeout)
-
-    # -- how
-
-    def _ensure_readonly(self, name: str, owner: str, lv: str,
-                         size_bytes: int) -> bool:
-        present = self.survey()
-        if present.is_on_lv(name, lv):
-            return devicemapper.mend_path(name)
-        if lv not in present.lvs:
-            raise exceptions.MissingData(
-                what='Logical volume %s' % lv, volume=owner, host=self.host)
-        # One that is on nothing usable.
-        devicemapper.remove(name, self.timeout)
-        self._activate(present.lvs[lv])
-        devicemapper.create(
-            name, names.device_uuid(name), tables.linear(
-                size_bytes // state.SECTOR,
-                names.lv_path(present.lvs[lv].group, lv)),
-            self.timeout, readonly=True)
-        devicemapper.mend_path(name)
+        lv = self.lvs().get(names.metadata_lv(move.shadow_id))
+        if lv is None or lv.tags.isdisjoint(
+                (names.FOLLOWS, names.SWAPPING)):
+            return False
+        if names.FOLLOWS in lv.tags:
+            lvm.retag(self.metadata_group, lv.name, [names.SWAPPING],
+                      [names.FOLLOWS], self.timeout)
+            lvm.flush_pvs([self.metadata_group], self.timeout)
         return True
 
-    def _ensure_handle(self, devices: Mapping[str, tables.Device],
-                       volume_id: str, table: str) -> bool:
-        name = names.handle(volume_id)
-        if name in devices:
-            devicemapper.swap_table(name, table, self.timeout)
-        else:
-            devicemapper.create(name, names.device_uuid(name), table,
-                                self.timeout)
-        self._mend_path(volume_id)
-        return True
-
-    @staticmethod
-    def _mend_path(volume_id: str) -> bool:
-        """Whoever opens the handle's path gets the handle."""
-        return devicemapper.mend_path(names.handle(volume_id))
-
-    def remove_handle(self, volume_id: str) -> bool:
-        """Remove the handle of a volume; its data stay.
-
-        :raises CommandFailed: if something has it open
-        """
-        return devicemapper.remove(names.handle(volume_id), self.timeout)
-
-    # -- data
-
-    def read_head(self, volume_id: str) -> None:
-        """Prove that a handle can be read, in a child with a time limit."""
-        self._mend_path(volume_id)
-        block.read_head(names.handle_path(volume_id), HEAD, self.timeout)
-
-    def flush_handle(self, volume_id: str) -> None:
-        """Everything written so far is on stable storage afterwards."""
-        self._mend_path(volume_id)
-        block.flush(names.handle_path(volume_id), self.timeout)
-
-
-def _length(present: survey.Survey, volume_id: str, size_bytes: int) -> int:
-    """Sectors of a handle: what its users have seen, they keep."""
-    handle = present.handle(volume_id)
-    return max(size_bytes // state.SECTOR, handle.sectors if handle else 0)
+    def end_swap(self, move: state.Move) -> None:
+        """The handle is on the clone, and nothing else is left to be done."""
+        lvm.remove_tag(
+            self.metadata_group, names.metadata_lv(move.shadow_id),
+            names.SWAPPING, self.timeout)

@@ -59,6 +59,15 @@ class Asked(str, enum.Enum):
     MIGRATION = 'migration'
     #: The operator, of such a volume: its node is drained.
     DRAIN = 'drain'
+    #: Its home, of a volume that it serves to the node of its instance.
+    FOLLOW = 'follow'
+
+    @classmethod
+    def parse(cls, text: str | None) -> 'Asked':
+        """Read it back, whatever follows it; by default an attach."""
+        word = (text or '').partition(';')[0]
+        return cls(word) if word in [each.value for each in cls] else (
+            cls.ATTACH)
 
 
 #: For each (phase, event, committed): the next phase. What is not here is
@@ -206,6 +215,16 @@ class Move:
     auth: str = dataclasses.field(default='', repr=False)
     initiator: str = ''
     volume_gib: int = 0
+    asked_by: Asked = Asked.ATTACH
+
+    @property
+    def follows(self) -> bool:
+        """Whether its instance has the volume at the destination already.
+
+        Through the source, so nothing may be in the clone that the source
+        has not, before the handle is on the clone.
+        """
+        return self.asked_by is Asked.FOLLOW
 
     @property
     def phase(self) -> Phase:

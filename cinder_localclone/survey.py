@@ -65,6 +65,16 @@ class Survey:
                 for lv in self.lvs.values()
                 if lv.group == group and names.NEWBORN in lv.tags]
 
+    def left_of(self, volume_id: str, group: str
+                ) -> list[reports.LogicalVolume]:
+        """The LVs in a group that say they are a volume, all of it."""
+        return [lv for lv in self.lvs.values()
+                if lv.group == group
+                and names.facts(lv.tags).get('volume') == volume_id
+                and not names.shadow_of_metadata(lv.name)
+                # A destination LV is named after the shadow (records.py).
+                and not self.metadata(lv.name[-36:])]
+
     def handle_is_on_lv(self, volume_id: str, lv: str, size: int = 0
                         ) -> bool:
         """Whether a volume's handle is usable and maps to this very LV.
@@ -89,6 +99,28 @@ class Survey:
         return bool(clone and handle
                     and handle.uses()[:1] == (clone.number,)
                     and _is_usable(handle, move.volume_bytes))
+
+    def is_handle_foreign(self, volume_id: str) -> bool:
+        """Whether a volume's handle is on a disk of another node.
+
+        That may be gone. It is no device of device-mapper, as are the LVs of
+        other backends, too.
+        """
+        handle = self.handle(volume_id)
+        if handle is None or not handle.uses():
+            return False
+        own = {each.number for each in self.lvs.values()} | {
+            each.number for each in self.devices.values()}
+        mapped, colon, _minor = handle.number.partition(':')
+        return not any(
+            number in own or (colon and number.partition(':')[0] == mapped)
+            for number in handle.uses())
+
+    def foreign_handles(self) -> set[str]:
+        """The volumes whose handles are on disks of other nodes."""
+        return {volume_id for name in self.devices
+                if (volume_id := names.volume_of_handle(name))
+                and self.is_handle_foreign(volume_id)}
 
     def volumes_above(self, group: str, lv: str | None = None) -> set[str]:
         """The volumes whose handles are above a group's LVs, or one of them.

@@ -15,8 +15,8 @@ from lab.nova import compute
 def parser():
     """The parser of the command line."""
     top = argparse.ArgumentParser(
-        prog='python3 -m lab', description='Two real nodes (user-mode Linux) '
-        'and an OpenStack control plane on this machine, for '
+        prog='python3 -m lab', description='Two real nodes (user-mode Linux), '
+        'or three, and an OpenStack control plane on this machine, for '
         'cinder_localclone.')
     top.add_argument('--name', help='which lab (default: $LOCALCLONE_LAB, '
                      'or "lab"); labs of different names do not meet')
@@ -26,7 +26,7 @@ def parser():
         command = commands.add_parser(name, help=text, description=text,
                                       parents=parents)
         if node:
-            command.add_argument('node', choices=('node1', 'node2'))
+            command.add_argument('node', choices=('node1', 'node2', 'node3'))
         return command
     nova = argparse.ArgumentParser(add_help=False)
     nova.add_argument('--nova', action='store_true', help='with Nova, '
@@ -39,11 +39,13 @@ def parser():
                     'a power cut loses; plain: none, faster')
     up.add_argument('--disk-gib', type=int, default=40,
                     help='size of each sparse disk in GiB')
+    up.add_argument('--nodes', type=int, choices=(2, 3), default=2,
+                    help='how many nodes (default 2)')
     up.add_argument('--no-service', action='store_true',
                     help='do not start the volume services')
     up.add_argument('--debug', action='store_true')
     up.add_argument('--set', action='append', default=[], metavar='O=V',
-                    help='an option of the driver, on both nodes')
+                    help='an option of the driver, on all nodes')
     down = add('down', 'end the lab; nothing is left behind')
     down.add_argument('--keep-logs', action='store_true')
     add('status', 'what runs')
@@ -150,7 +152,7 @@ def act(lab, options):
         lab.up(progress=lambda text: print(text, flush=True),
                service=not options.no_service, disks=options.disks,
                disk_gib=options.disk_gib, debug=options.debug,
-               nova=options.nova,
+               nova=options.nova, nodes=options.nodes,
                options=dict(each.split('=', 1) for each in options.set))
     elif command == 'down':
         lab.down(keep_logs=options.keep_logs)
@@ -173,6 +175,9 @@ def act(lab, options):
         print('# run it with: ip netns exec %s %s/bin/openstack' % (
             lab.namespace, lab.venv))
     else:
+        if options.node not in lab.nodes:
+            raise process.LabError('lab "%s" has no %s' % (
+                lab.name, options.node))
         node = lab.nodes[options.node]
         if command == 'power-on':
             node.power_on()

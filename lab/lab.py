@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lab: two nodes and a control plane in a network namespace of its own."""
+"""A lab: nodes and a control plane in a network namespace of its own."""
 
 import http.client
 import json
@@ -25,7 +25,7 @@ from lab.nova import control_plane as nova_control
 
 STATE = pathlib.Path('/var/tmp/localclone-lab')
 DEFAULTS = {'disks': 'volatile', 'disk_gib': 40, 'debug': False,
-            'options': {}, 'nova': False}
+            'options': {}, 'nova': False, 'nodes': 2}
 
 
 def used_by(pids) -> list:
@@ -53,8 +53,12 @@ class Lab:
         settings = self.directory / 'settings.json'
         if settings.exists():
             self.settings.update(json.loads(settings.read_text()))
-        self.nodes = {n.name: n for n in (
-            node.Node(self, number) for number in (1, 2))}
+        self.nodes = self._make_nodes()
+
+    def _make_nodes(self):
+        return {each.name: each for each in (
+            node.Node(self, number)
+            for number in range(1, self.settings['nodes'] + 1))}
 
     @property
     def venv(self) -> pathlib.Path:
@@ -88,13 +92,13 @@ class Lab:
         self.settings['kernel'] = kernel.choose(progress)
 
     def up(self, progress=print, service=True, **settings) -> None:
-        """Bring the lab up: nodes, control plane, both volume services.
+        """Bring the lab up: nodes, control plane, all volume services.
 
         It is this process's as long as that lives: no other takes it down.
 
         :param settings: disks ('volatile' or 'plain'), disk_gib, debug,
             options (of the driver's backend section), nova (with Nova,
-            libvirt and QEMU: servers that run on the nodes)
+            libvirt and QEMU: servers that run on the nodes), nodes (how many)
         :raises LabError: if a part does not come up; nothing stays then
         """
         self.claim.take()
@@ -107,6 +111,7 @@ class Lab:
         def say(text):
             progress('%5.1f s  %s' % (time.monotonic() - began, text))
         self.settings.update(settings)
+        self.nodes = self._make_nodes()
         self.install(say)
         try:
             self._up(say, service)

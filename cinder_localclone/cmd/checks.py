@@ -37,7 +37,7 @@ RULE_DIRECTORIES = (
     '/etc/udev/rules.d', '/run/udev/rules.d', '/usr/local/lib/udev/rules.d',
     '/usr/lib/udev/rules.d', '/lib/udev/rules.d')
 #: What the rules must know: the driver's own devices, and imported disks.
-RULES_KNOW = ('LOCALCLONE-*', 'LOCALCLONE_SOURCE')
+RULES_KNOW = ('LOCALCLONE-*', 'LOCALCLONE_SOURCE', '*pass-')
 #: Settings that say which devices LVM looks at, and how lvmconfig calls them.
 FILTERS = ('use_devicesfile', 'global_filter', 'filter')
 #: What LVM must not look at: names that such devices have.

@@ -26,5 +26,6 @@ class Restore(base.Command):
         self.app.exit_code = int(any(problem for _local, problem in outcome))
         return ('Volume', 'LV', 'State', 'Problem'), [
             (local.volume_id, local.lv, 'left' if problem else (
-                'on its clone' if local.move else 'local'), problem)
+                'on its clone' if local.move else
+                'passed through' if local.passed else 'local'), problem)
             for local, problem in outcome]

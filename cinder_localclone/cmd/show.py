@@ -71,8 +71,10 @@ def _on_node(answer) -> Pairs:
             lv['name'], '%d GiB' % gib if gib else '%d MiB' % mib,
             '' if lv['active'] else ', not active')
     if answer and answer['handle']:
-        yield 'handle', 'on %s, open count %d' % (
-            ', '.join(answer['handle']['on']), answer['handle']['opened'])
+        yield 'handle', 'on %s%s, open count %d' % (
+            ', '.join(answer['handle']['on']),
+            ', passed through' if answer.get('passed') else '',
+            answer['handle']['opened'])
     if answer and answer['clone']:
         yield 'clone', '%(hydrated)d of %(regions)d regions, mode ' \
             '%(mode)s' % answer['clone']

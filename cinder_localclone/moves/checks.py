@@ -10,6 +10,7 @@ from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
+from cinder_localclone import records
 from cinder_localclone import state
 
 
@@ -36,6 +37,15 @@ def check_free_space(host: str, free: reports.FreeSpace, size_gib: int,
     lack = free.lacks(size, geometry.metadata_bytes(size))
     if lack:
         raise exceptions.NoFreeSpace(host=host, size=size_gib, reason=lack)
+
+
+def why_pinned(volume: ports.Volume) -> str | None:
+    """Why a volume must stay where it is, if it must."""
+    if volume.group_id:
+        return 'it belongs to a group'
+    if records.is_migrated_by_cinder(volume):
+        return 'Cinder is migrating it to another backend'
+    return None
 
 
 def check_room(node: nodes.Node, move: state.Move,

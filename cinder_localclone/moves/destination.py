@@ -9,6 +9,7 @@ from cinder_localclone.moves import flow
 from cinder_localclone.moves import remains
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import passing
 from cinder_localclone import ports
 from cinder_localclone import state
 
@@ -67,11 +68,43 @@ class Clone(flow.Step):
 
 
 class Handle(flow.Step):
-    """The constant path; and proof that it can be read."""
+    """The constant path; and proof that it can be read.
 
-    def execute(self, move: state.Move) -> None:
-        if self._node.stack.ensure_handle_on_clone(move):
-            self._node.stack.read_head(move.volume_id)
+    A guest that uses the volume through its source goes on doing so until
+    the move is committed.
+    """
+
+    def execute(self, move: state.Move, disk: str) -> None:
+        if move.committed or not move.follows:
+            if _put_on_clone(self._node, move, disk):
+                self._node.stack.read_head(move.volume_id)
+
+
+def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
+    """The handle is on the clone; of a volume that follows, from now on.
+
+    :param source: path of the source's disk; '' if it can't be reached
+    :returns: whether it was not
+    :raises SourceUnreachable: if what is at the source should be flushed
+        first, and that does not answer
+    """
+    if not (move.follows and node.stack.begin_swap(move)):
+        return node.stack.ensure_handle_on_clone(move)
+    if source and node.sessions.is_away(move):
+        raise exceptions.SourceUnreachable(
+            portal=move.location, reason='what was written there can\'t be '
+            'flushed')
+    changed = node.stack.survey().is_handle_foreign(move.volume_id)
+    if changed:
+        node.stack.follow_onto_clone(move, source)
+    else:
+        # Nobody has used it since: this node was rebooted.
+        if source:
+            node.stack.flush_disk(source)
+        changed = node.stack.ensure_handle_on_clone(move)
+    passing.end_after_swap(node, move.volume_id)
+    node.stack.end_swap(move)
+    return changed
 
 
 def build(node: nodes.Node, move: state.Move, create: bool) -> str:
@@ -98,7 +131,8 @@ def is_complete_alone(node: nodes.Node, move: state.Move) -> bool:
     node.stack.ensure_clone_alone(move)
     if not node.stack.clone_status(move.shadow_id).finished:
         return False
-    Handle(node).execute(move)
+    if _put_on_clone(node, move, ''):
+        node.stack.read_head(move.volume_id)
     return True
 
 
@@ -108,7 +142,7 @@ def open_alone(node: nodes.Node, move: state.Move) -> None:
     As for :func:`is_complete_alone`, the LVs are active.
     """
     node.stack.ensure_clone_alone(move)
-    node.stack.ensure_handle_on_clone(move)
+    _put_on_clone(node, move, '')
 
 
 def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:
@@ -137,13 +171,23 @@ def _check_handle(node: nodes.Node, move: state.Move) -> None:
     """What others still write to here never becomes the volume.
 
     Cinder's own migration to here may have been given up by its service,
-    while whatever it has begun still has the handle open.
+    while whatever it has begun still has the handle open. A guest that the
+    volume follows has it open on the source.
 
     :raises SourceBusy: if the handle is open on anything else
+    :raises NotPossible: if it is longer than what is to be copied
     """
     present = node.stack.survey()
     handle, clone = present.handle(move.volume_id), present.clone(
         move.shadow_id)
+    if move.follows and present.is_handle_foreign(move.volume_id):
+        if handle and handle.opened and (
+                handle.sectors * state.SECTOR > move.size_bytes):
+            raise exceptions.NotPossible(
+                volume=move.volume_id, reason='it is longer where it is '
+                'used than its row says: an extension has failed. Extend it '
+                'again.')
+        return
     if handle and handle.opened and not (
             clone and handle.uses()[:1] == (clone.number,)):
         checks.check_closed(node, move.volume_id)

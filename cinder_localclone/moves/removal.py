@@ -52,6 +52,10 @@ def remove_handle(node: nodes.Node, move: state.Move, lv: str) -> None:
         present.clone(move.shadow_id), present.lvs.get(lv)) if body}
     handle = present.handle(move.volume_id)
     if handle and own.issuperset(handle.uses()):
+        # Whoever the volume followed was served until then.
+        node.exports.withdraw_unnamed(
+            move.volume_id, node.exports.remote().get(move.volume_id, set()),
+            at_once=True)
         node.stack.remove_handle(move.volume_id)
 
 

@@ -160,11 +160,16 @@ def move_volume(node: nodes.Node, context: ports.Context,
               Prepare(node))
     if not live:
         steps.add(CheckClosed(node, 'still closed'))
-    steps.add(Commit(node))
-    committed = flow.run(steps, context=context, volume=volume,
-                         peer=peer)['committed']
+    return run(node, context, volume, peer, steps.add(Commit(node)))
+
+
+def run(node: nodes.Node, context: ports.Context, volume: ports.Volume,
+        peer: str, steps: linear_flow.Flow) -> state.Move:
+    """Take the steps of a move up to its commit; see :func:`move_volume`."""
+    committed: state.Move = flow.run(
+        steps, context=context, volume=volume, peer=peer)['committed']
     node.peers.converge_soon(context, peer, volume.id)
-    if not committed.keeps_handle:
+    if not (committed.keeps_handle or committed.follows):
         drop_handle(node, committed)
     return committed
 

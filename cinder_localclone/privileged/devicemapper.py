@@ -22,6 +22,10 @@ from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 
 
+#: Seconds for which a device in use is suspended at most.
+SUSPENDED = 5
+
+
 def _device_vanished(exc: BaseException) -> bool:
     return any(text in str(exc) for text in (
         'No such device', 'Device does not exist'))
@@ -98,6 +102,31 @@ def swap_table(name: str, table: str, timeout: float) -> None:
         for undo in ('clear', 'resume'):
             process.run('dmsetup', undo, name, timeout=timeout, ok=(0, 1))
         raise
+
+
+@privileged.entrypoint
+def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
+    """Give a device another table; what was written before is flushed.
+
+    A disk on which that is stable then is flushed once while the device is
+    used, so that little is left when it is flushed again, with the device
+    suspended. Whatever fails, the device is resumed: on its old table then.
+
+    :param disk: its path; '' if nothing can be flushed
+    """
+    privileged.require(names.is_device(name), name)
+    if disk:
+        process.run('sync', disk, timeout=timeout)
+    try:
+        # Nothing above it is frozen: a guest has no part in this.
+        process.run('dmsetup', 'suspend', '--nolockfs', name,
+                    timeout=timeout)
+        if disk:
+            process.run('sync', disk, timeout=min(timeout, SUSPENDED))
+        # Last: a table that is loaded is what a resume takes.
+        _load('load', name, table=table, timeout=min(timeout, SUSPENDED))
+    finally:
+        process.run('dmsetup', 'resume', name, timeout=timeout)
 
 
 @privileged.entrypoint

@@ -92,6 +92,13 @@ def bring_back(path: str, timeout: float) -> bool:
     return _state(path) != 'offline'
 
 
+@privileged.entrypoint
+def rescan(path: str, timeout: float) -> None:
+    """Ask a disk for its size again."""
+    process.run('tee', sysfs.of_disk(path, 'device', 'rescan'), stdin=b'1\n',
+                timeout=timeout)
+
+
 def _state(path: str) -> str:
     try:
         with open(sysfs.of_disk(path, 'device', 'state')) as state:
@@ -145,6 +152,20 @@ def known_portal(iqn: str, timeout: float) -> str:
     return parse_portal(process.run(
         'iscsiadm', '-m', 'node', timeout=timeout,
         ok=(_OK, _NO_SUCH_OBJECT)), iqn)
+
+
+@privileged.entrypoint
+def recorded(timeout: float) -> list[str]:
+    """The names of all targets that the initiator's records have."""
+    return parse_targets(process.run(
+        'iscsiadm', '-m', 'node', timeout=timeout,
+        ok=(_OK, _NO_SUCH_OBJECT)))
+
+
+def parse_targets(records: str) -> list[str]:
+    """The targets in what ``iscsiadm -m node`` prints."""
+    return [line.split()[1] for line in records.splitlines()
+            if len(line.split()) == 2]
 
 
 def parse_portal(records: str, iqn: str) -> str:

@@ -46,21 +46,22 @@ _failures = []
 _labs = {}
 
 
-def shared_lab(name='test', options=QUICK):
+def shared_lab(name='test', options=QUICK, nodes=2):
     """A lab of this process; $LOCALCLONE_TEST_LAB names one that is up.
 
     :param options: of its backends, besides the lab's own; others than usual
         need a lab by another name
+    :param nodes: how many it has; the same is true of these
     """
     if name not in _labs:
         given = os.environ.get('LOCALCLONE_TEST_LAB') if (
-            options == QUICK) else None
+            options == QUICK and nodes == 2) else None
         lab = Lab(given or '%s%d' % (name, os.getpid()))
         _labs[name] = lab
         if not given:
             atexit.register(take_down, lab)
             try:
-                lab.up(progress=_say, options=options)
+                lab.up(progress=_say, options=options, nodes=nodes)
             except process.LabError as exc:
                 _labs[name] = exc
     if isinstance(_labs[name], process.LabError):
@@ -96,11 +97,12 @@ class LabTest(testtools.TestCase):
     #: Which lab; and the options of its backends, besides the lab's own.
     lab_name = 'test'
     options = QUICK
+    nodes = 2
 
     def setUp(self):
         super().setUp()
         self.addOnException(note_failure)
-        self.lab = shared_lab(self.lab_name, self.options)
+        self.lab = shared_lab(self.lab_name, self.options, self.nodes)
         self.n1 = self.lab.nodes['node1']
         self.n2 = self.lab.nodes['node2']
         self.demo = self.lab.cinder('demo')
@@ -115,7 +117,7 @@ class LabTest(testtools.TestCase):
 
     def mend(self):
         """Leave the lab as it was found, whatever a test did to it."""
-        for node in (self.n1, self.n2):
+        for node in self.lab.nodes.values():
             node.network_heal()
             if not node.is_on:
                 node.power_on()

@@ -72,6 +72,7 @@ class Base(test.TestCase):
         """The driver of a node, on real records and nothing else."""
         node = nodes.Node(
             host=host, records=self.records, snapshots=mock.MagicMock(),
+            attachments=mock.MagicMock(),
             stack=mock.MagicMock(),
             exports=mock.MagicMock(), sessions=mock.MagicMock(),
             peers=mock.MagicMock(), geometry=GEOMETRY,

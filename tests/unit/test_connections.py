@@ -27,6 +27,7 @@ ELSEWHERE = {'host': 'x', 'initiator': 'iqn.x'}
 def attachment(host, instance='vm'):
     return types.SimpleNamespace(
         instance_uuid=instance, connection_info=None, mountpoint=None,
+        attach_status='attached' if host else 'reserved',
         connector={'host': host} if host else None)
 
 
@@ -100,19 +101,62 @@ class ServeTest(Base):
         self.assertIs(self.b, self.world.home(self.volume))
         self.assertIs(Phase.STARTING, self.move().phase)
 
-    @ddt.data((ELSEWHERE, None), (dict(ON_B, initiator='iqn.b'), 'g'))
-    @ddt.unpack
-    def test_remote(self, connector, group):
-        del self.a.devices[self.handle]
-        self.volume.group_id = group
-        properties = self.serve(connector)
-        self.assertEqual('iscsi', properties['driver_volume_type'])
-        self.assertEqual({'target_iqn': connector['initiator'],
-                          'target_portal': 'portal of ' + A,
-                          'discard': True}, properties['data'])
-        self.assertEqual({(self.volume.id, connector['initiator'])},
-                         self.a.remote)
+    def is_over_iscsi(self, data):
+        self.assertEqual({
+            'target_iqn': 'iqn.x', 'target_portal': 'portal of ' + A,
+            'auth_method': 'CHAP', 'auth_username': mock.ANY,
+            'auth_password': mock.ANY, 'discard': True}, data)
+        self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
         self.assertIs(self.a, self.world.home(self.volume))
+
+    def test_remote(self):
+        del self.a.devices[self.handle]
+        properties = self.serve(ELSEWHERE)
+        self.assertEqual('iscsi', properties['driver_volume_type'])
+        self.is_over_iscsi(properties['data'])
+
+    def test_passed_through(self):
+        del self.a.devices[self.handle]
+        self.volume.group_id = 'g'
+        properties = self.serve(dict(ON_B, initiator='iqn.x'))
+        self.assertEqual('local', properties['driver_volume_type'])
+        self.assertEqual('/dev/mapper/' + self.handle,
+                         properties['data'].pop('device_path'))
+        self.is_over_iscsi(properties['data'])
+        self.assertEqual({'below': 'disk of ' + self.volume.id},
+                         self.b.devices[self.handle])
+
+    def test_passed_through_again(self):
+        """With the same secret: a session lives on, and may come back."""
+        self.volume.group_id = 'g'
+        connector = dict(ON_B, initiator='iqn.x')
+        first = self.serve(connector)
+        self.attach('in-use', 'b')
+        self.volume.volume_attachment[0].connector = connector
+        self.volume.volume_attachment[0].connection_info = dict(
+            first['data'], driver_volume_type='local')
+        self.assertEqual(first, self.serve(connector))
+
+    def test_passed_through_to_a_node_that_can_not(self):
+        """Nothing is left that is served to it."""
+        self.volume.group_id = 'g'
+        self.b.disk.lvs['x'] = []
+        self.b.opened.add(self.handle)
+        self.b.devices[self.handle] = {'below': 'x'}
+        self.assertRaises(exceptions.SourceBusy, self.serve,
+                          dict(ON_B, initiator='iqn.x'))
+        self.assertEqual([set(), set()], [self.a.remote, self.a.offered])
+
+    def test_an_earlier_try_does_not_hold_it_up(self):
+        """Its answer was lost; an attach that follows is a move."""
+        self.volume.group_id = 'g'
+        connector = dict(ON_B, initiator='iqn.x')
+        self.serve(connector)
+        self.volume.group_id = None
+        self.is_local(self.serve(connector))
+        self.assertIs(self.b, self.world.home(self.volume))
+        self.world.settle()
+        self.assertEqual([set(), {}], [self.a.remote, self.b.passed])
 
     def test_refused_without_an_initiator(self):
         error = self.assertRaises(exceptions.Refused, self.serve,
@@ -126,9 +170,11 @@ class ServeTest(Base):
         error = self.assertRaises(exceptions.Refused, self.serve, ON_B)
         self.assertEqual('ATTACHED_ELSEWHERE', error.user_message)
 
-    def test_refused_during_a_move(self):
+    def test_refused_while_a_live_migration_begins(self):
+        self.attach('in-use', 'a', None)
+        self.a.opened.add(self.handle)
         self.serve(ON_B)
-        self.attach('in-use', 'b', None)
+        self.attach('in-use', None)
         error = self.assertRaises(exceptions.Refused, self.serve, ON_A,
                                   self.b)
         self.assertEqual('MOVE_BUSY', error.user_message)

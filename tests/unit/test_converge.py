@@ -9,11 +9,11 @@ import fixtures
 
 from cinder_localclone import copying
 from cinder_localclone import exceptions
+from cinder_localclone import lost_detach
 from cinder_localclone.moves import completion
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import remains
 from cinder_localclone import names
-from cinder_localclone import reconcile
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import test_reconcile
@@ -242,7 +242,7 @@ class SourceTest(Base):
     def test_served_though_nobody_knows_whether_the_guest_has_left(self):
         self.live()
         self.a.exports.clear()
-        with mock.patch.object(reconcile.checks, 'users',
+        with mock.patch.object(lost_detach.checks, 'users',
                                side_effect=FAILED):
             self.assertRaises(exceptions.CommandFailed, self.converge,
                               self.a)

@@ -66,16 +66,27 @@ CASES = (
      V.REMOTE, 'not an instance'),
     ('host copy', request(status='maintenance', attachments=[]),
      V.REMOTE, 'not an instance'),
-    ('pinned', request(pinned='it belongs to a group'), V.REMOTE, 'group'),
+    ('pinned', request(pinned='it belongs to a group'), V.PASS_THROUGH,
+     'group'),
     ('pinned, live', request(
         pinned='it belongs to a group', status='in-use',
-        attachments=[At('vm', 'n1'), At('vm', None)]), V.REMOTE, 'group'),
+        attachments=[At('vm', 'n1'), At('vm', None)]), V.PASS_THROUGH,
+     'group'),
+    ('pinned, no initiator', request(
+        pinned='it belongs to a group', initiator=None), V.REFUSE,
+     'no iSCSI initiator'),
     ('copied by Cinder during a live migration', request(
         'n1@l', 'n1', 'maintenance', [], move=moving(P.STARTING)),
      V.REFUSE, 'being moved'),
     ('copied by Cinder during hydration', request(
         'n1@l', 'n1', 'maintenance', [], move=moving(P.MIGRATING),
         by_cinder=True), V.REFUSE, 'migrating'),
+    ('other node while Cinder copies it', request(
+        pinned='Cinder is migrating it', by_cinder=True), V.REMOTE,
+     'migrating'),
+    ('other node during hydration and while Cinder wants to copy it', request(
+        move=moving(P.MIGRATING), by_cinder=True), V.REMOTE,
+     'still being moved'),
     ('copied by Cinder', request(
         'n1@l', 'n1', 'maintenance', [], by_cinder=True), V.LOCAL, ''),
     ('its instance while Cinder wants to copy it', request(
@@ -84,9 +95,9 @@ CASES = (
     ('backup during hydration', request(
         'n1@l', 'n1', 'backing-up', [], move=moving(P.MIGRATING)),
      V.LOCAL, ''),
-    ('during hydration', request(move=moving(P.MIGRATING)), V.REMOTE,
+    ('during hydration', request(move=moving(P.MIGRATING)), V.PASS_THROUGH,
      'still being moved'),
-    ('while completing', request(move=moving(P.COMPLETING)), V.REMOTE,
+    ('while completing', request(move=moving(P.COMPLETING)), V.PASS_THROUGH,
      'still being moved'),
     ('during live migration', request(move=moving(P.STARTING)),
      V.REFUSE, 'starting'),
@@ -104,8 +115,15 @@ CASES = (
      V.REFUSE, 'rolling-back'),
     ('live migration during hydration', request(
         status='in-use', move=moving(P.MIGRATING),
-        attachments=[At('vm', 'n1'), At('vm', None)]), V.REFUSE,
-     'migrating'),
+        attachments=[At('vm', 'n1'), At('vm', None)]), V.PASS_THROUGH,
+     'still being moved'),
+    ('live migration of what is passed through', request(
+        status='in-use', move=moving(P.MIGRATING), attachments=[
+            At('vm', 'n3'), At('vm', None)]), V.PASS_THROUGH,
+     'still being moved'),
+    ('the home commits a move as it is asked', request(
+        status='in-use', move=moving(P.MIGRATING, False), attachments=[
+            At('vm', 'n3'), At('vm', None)]), V.REFUSE, 'preparing'),
 )
 
 

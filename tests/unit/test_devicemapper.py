@@ -199,6 +199,50 @@ class CommandsTest(commands.Case):
                        'dmsetup targets')
 
 
+class SwapFlushedTest(commands.Case):
+    """What a guest has flushed stays so when its body is another."""
+
+    ALL = ('sync /dev/sdb', 'dmsetup suspend --nolockfs ' + H,
+           'sync /dev/sdb', "dmsetup load %s --table '%s'" % (H, TABLE),
+           'dmsetup resume ' + H)
+
+    def swap(self, disk='/dev/sdb'):
+        devicemapper.swap_flushed(H, TABLE, disk, 30)
+
+    def test_flushed_while_nothing_can_be_written(self):
+        self.swap()
+        self.assertEqual(list(self.ALL), self.commands.ran)
+        # A guest waits meanwhile.
+        self.assertEqual([30, 30, 5, 5, 30], self.commands.limits)
+
+    def test_without_a_disk_to_flush(self):
+        self.swap('')
+        self.assertEqual([each for each in self.ALL if 'sync' not in each],
+                         self.commands.ran)
+
+    def test_a_disk_that_does_not_answer_suspends_nothing(self):
+        self.commands.answer('sync', code=1, err='I/O error')
+        self.assertRaises(exceptions.CommandFailed, self.swap)
+        self.assertRan('sync /dev/sdb')
+
+    def test_a_suspension_that_fails_is_ended(self):
+        self.commands.answer('dmsetup suspend', code=1, err='new', times=1)
+        self.assertRaises(exceptions.CommandFailed, self.swap)
+        self.assertRan(*self.ALL[:2], 'dmsetup resume ' + H)
+
+    def test_a_table_that_is_refused_changes_nothing(self):
+        self.commands.answer('dmsetup load', code=1, err='too small')
+        self.assertRaises(exceptions.CommandFailed, self.swap)
+        self.assertEqual(list(self.ALL), self.commands.ran)
+
+    def test_back_on_the_old_table(self):
+        """The second flush fails: all that was written goes on to it."""
+        self.commands.answer('sync', times=1)
+        self.commands.answer('sync', code=1, err='I/O error', times=1)
+        self.assertRaises(exceptions.CommandFailed, self.swap)
+        self.assertEqual([*self.ALL[:3], self.ALL[-1]], self.commands.ran)
+
+
 class ForeignTest(commands.Case):
 
     def test_nothing_but_the_drivers_own(self):
@@ -208,6 +252,7 @@ class ForeignTest(commands.Case):
                                ('LOCALCLONE-' + name, TABLE)),
                               (devicemapper.swap_table, (TABLE,)),
                               (devicemapper.replace_suspended, (TABLE,)),
+                              (devicemapper.swap_flushed, (TABLE, '')),
                               (devicemapper.message, ('x',)),
                               (devicemapper.remove, ())):
                 self.assertRaises(exceptions.Foreign, act, name, *more, 30)

@@ -207,6 +207,30 @@ class DriverTest(Case):
         self.assertEqual([], self.node.exports.mock_calls)
         self.assertEqual([], self.node.peers.mock_calls)
 
+    def test_a_volume_that_follows_its_instance_as_it_is_asked_for(self):
+        self.node.records.volume.side_effect = [
+            volume(host='n1@l#p'), volume(host='n2@l#p')]
+        with mock.patch.object(
+                self.driver.service.connections, 'serve',
+                side_effect=exceptions.StaleMove(volume='v')):
+            found = self.driver.initialize_connection(
+                volume(), {'host': 'n3'})
+        self.assertIs(
+            self.node.peers.initialize_connection.return_value, found)
+        self.node.peers.initialize_connection.assert_called_once_with(
+            'context', 'n2@l', 'v', {'host': 'n3'})
+
+    def test_a_volume_that_stays_is_not_asked_for_again(self):
+        self.node.records.volume.return_value = volume(host='n1@l#p')
+        serve = self.useFixture(fixtures.MockPatchObject(
+            self.driver.service.connections, 'serve',
+            side_effect=exceptions.StaleMove(volume='v'))).mock
+        with mock.patch.object(messages, 'api'):
+            self.assertRaises(
+                exceptions.StaleMove, self.driver.initialize_connection,
+                volume(), {'host': 'n3'})
+        serve.assert_called_once()
+
     @ddt.data(KeyError('x'), exception.CinderException('y'))
     def test_what_nobody_expected_reaches_the_owner_too(self, error):
         self.node.records.volume.return_value = volume(status='in-use')

@@ -53,10 +53,17 @@ class InspectTest(testtools.TestCase):
             {each.name: each for each in devices})
         self.node.stack.clone_status.return_value = STATUS
         self.node.sessions.disk.return_value = '/dev/sda'
+        self.node.sessions.passed.return_value = {V1: '/dev/sdb'}
         self.node.exports.serves.return_value = False
         self.node.exports.serves_source.side_effect = {SHADOW: True}.get
         return inspection.inspect(self.node, V1, {
             SHADOW: progress}.get)
+
+    def test_passed_through(self):
+        for on, expected in (('8:16', True), ('253:5', False)):
+            found = self.inspect(None, [lv(NEW, '253:5')], [device(
+                names.handle(V1), '253:7', '0 1 linear %s 0' % on)])
+            self.assertIs(expected, found['passed'], on)
 
     def test_copying(self):
         found = self.inspect(move(), [
@@ -66,7 +73,7 @@ class InspectTest(testtools.TestCase):
                     '0 1 clone 253:4 253:5 8:0')])
         self.assertEqual({
             'host': B, 'served': False, 'session': '/dev/sda',
-            'source': None,
+            'source': None, 'passed': False,
             'handle': {'number': '253:7', 'opened': 1, 'suspended': False,
                        'on': ['clone ' + names.clone(SHADOW)]},
             'lvs': [{'name': META, 'size': 1 << 30, 'active': True,
@@ -155,7 +162,7 @@ class RoleTest(testtools.TestCase):
         return inspection.differences({
             'host': host, 'handle': None, 'lvs': [], 'clone': None,
             'session': None, 'progress': None, 'served': False,
-            'source': None},
+            'source': None, 'passed': False},
             None if over else moving, home, lv, over)
 
     COPYING = ['the handle is on nothing, not on the clone',

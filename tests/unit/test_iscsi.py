@@ -95,6 +95,17 @@ class DownTest(Case):
             self.assertIs(down, iscsi.is_down(IQN))
 
 
+class RescanTest(Case):
+
+    def test_asked_for_its_size_again(self):
+        self.session(2, IQN, 'sda')
+        iscsi.rescan('/dev/sda', 5)
+        self.assertEqual(
+            ['tee %s/block/sda/device/rescan' % self.root],
+            self.commands.ran)
+        self.assertEqual([5], self.commands.limits)
+
+
 @ddt.ddt
 class BringBackTest(Case):
 

@@ -98,7 +98,7 @@ class RestoreTest(testtools.TestCase):
         found.survey.return_value = surveys.Survey(
             survey(lv('volume-' + V1, *names.tags(volume=V1))).lvs,
             {names.handle(V1): mock.sentinel.device})
-        (_local, problem), = restore.restore(found, None)
+        (_local, problem), = restore.restore(found, mock.MagicMock())
         self.assertEqual('', problem)
         found.ensure_handle_on_lv.assert_not_called()
 
@@ -116,7 +116,7 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V2, *names.tags(volume=V2)))
         found.ensure_handle_on_lv.side_effect = [
             exceptions.CommandFailed(command='c', code=1, stderr='s'), True]
-        outcome = restore.restore(found, None)
+        outcome = restore.restore(found, mock.MagicMock())
         self.assertEqual([False, True], [
             not problem for _local, problem in outcome])
 
@@ -220,6 +220,19 @@ DIFFERENCES = (
      'LV %s is missing' % OLD),
     ('source not removed', standing(A, None, [OLD]),
      moving(Phase.RELEASING), 'still there'),
+    ('passed through', standing('c@l', '8:16', passed=True), None, None),
+    ('a handle for no reason', standing('c@l', '8:16'), None,
+     'though the volume is not here'),
+    ('not swapped yet', standing(
+        B, '8:16', [NEW, META], CLONE, session='/dev/sda', passed=True),
+     MIGRATING, 'passed through still'),
+    ('source of what follows', standing(
+        A, 'LV ' + OLD, [OLD], served=True) | {'served': True},
+     dataclasses.replace(MIGRATING, asked_by=state.Asked.FOLLOW), None),
+    ('source that serves nobody', standing(
+        A, 'LV ' + OLD, [OLD], served=True),
+     dataclasses.replace(MIGRATING, asked_by=state.Asked.FOLLOW),
+     'still on the LV'),
     ('at home', standing(A, 'LV x', ['x']), None, None),
     ('at home, no handle', standing(A, None, ['x']), None, 'on nothing'),
     ('at home, no LV', standing(A, None), None, 'LV x is missing'),

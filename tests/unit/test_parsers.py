@@ -147,6 +147,9 @@ class DiskTest(testtools.TestCase):
         self.assertEqual('[2001:db8::1]:3260', iscsi.parse_portal(
             records, self.IQN + SHADOW))
         self.assertEqual('', iscsi.parse_portal(records, self.IQN + 'x'))
+        self.assertEqual([self.IQN + VOLUME, self.IQN + SHADOW],
+                         iscsi.parse_targets(records))
+        self.assertEqual([], iscsi.parse_targets(''))
 
 
 @ddt.ddt

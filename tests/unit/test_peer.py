@@ -19,7 +19,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import handlers
 from cinder_localclone import messages
 from cinder_localclone import peer
-from cinder_localclone import ports
+from cinder_localclone import peer_ports
 
 SERVICES = {'n1@l': True, 'n2@l': True, 'n3.example.org@l': True,
             'n4.rack1@l': True,
@@ -121,11 +121,11 @@ class ClientTest(testtools.TestCase):
         client.converge_soon(None, 'n2@l', 'v')
 
 
-def protocol(kind=ports.OperatorPeers):
+def protocol(kind=peer_ports.OperatorPeers):
     """The methods of a Protocol: signatures by name."""
     return {name: inspect.signature(method)
             for each in kind.__mro__ for name, method in vars(each).items()
-            if each.__module__ == ports.__name__ and name[0] != '_'}
+            if each.__module__ == peer_ports.__name__ and name[0] != '_'}
 
 
 class TableTest(testtools.TestCase):
@@ -147,6 +147,8 @@ class TableTest(testtools.TestCase):
         self.assertEqual({
             'describe': ('1.0', ()),
             'prepare': ('1.0', ('shadow_id', 'nonce')),
+            'begin_passing': ('1.6', ('volume_id', 'properties')),
+            'end_passing': ('1.6', ('volume_id',)),
             'converge': ('1.0', ('volume_id',)),
             'initialize_connection': ('1.0', ('volume_id', 'connector')),
             'serve_snapshot': ('1.4', ('snapshot_id', 'connector')),

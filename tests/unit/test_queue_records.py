@@ -123,6 +123,20 @@ class CopiesTest(test_records.Base):
         self.records.note_stalled(self.move, False)
         self.assertEqual(0, self.entry().stalled)
 
+    def test_who_asked_for_it_stays_on_record(self):
+        self.records.note_stalled(self.move, True)
+        self.assertIs(self.move.asked_by, self.records.get_move(
+            self.move.shadow_id).asked_by)
+        with records.main_context_manager.writer.using(
+                self.context) as session:
+            session.query(records.models.Volume).filter_by(
+                id=self.move.shadow_id).update(
+                    {'replication_extended_status': 'follow'})
+        for stalled in (True, False):
+            self.records.note_stalled(self.move, stalled)
+            self.assertTrue(self.records.get_move(
+                self.move.shadow_id).follows)
+
     def test_stalled_is_no_news_of_another_move(self):
         self.records.advance(self.move, Event.HYDRATED)
         self.assertRaises(exceptions.StaleMove, self.records.note_stalled,

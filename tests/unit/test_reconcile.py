@@ -188,9 +188,9 @@ class AtRestTest(Base):
         converge = self.a.reconciler.converge
         withdraw_strays = worlds.SimExports.withdraw_strays
 
-        def converging(volume_id):
+        def converging(volume_id, follows):
             order.append(volume_id)
-            converge(volume_id)
+            converge(volume_id, follows)
 
         def withdrawing(exports, wanted):
             order.append(self.handle in self.a.devices)

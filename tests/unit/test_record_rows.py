@@ -143,6 +143,7 @@ class RowsTest(Base):
             'multiattach': False, 'shared_targets': False,
             'display_name': 'move of ' + self.volume.id,
             'display_description': 'i', 'provider_auth': 'CHAP u s',
+            'replication_extended_status': 'attach',
             'provider_location': 'portal,1 iqn:%s 0' % move.shadow_id,
             'replication_driver_data': 'lc1:starting:%s:128:32:8' %
             move.token.nonce})

@@ -30,11 +30,16 @@ ARRIVING = (lv(NEW, *names.tags(volume=V1)), lv(META, *READY))
 @ddt.ddt
 class RestoreTest(testtools.TestCase):
 
+    #: What the initiator's records say is passed through.
+    passed: dict[str, str] = {}
+
     def restore(self, *lvs, **errors):
         self.acted = mock.Mock()
         self.acted.stack.survey.return_value = survey.Survey(
             {each.name: each for each in lvs}, {})
         self.acted.sessions.login_from_records.return_value = '/dev/sda'
+        self.acted.sessions.recorded_passes.return_value = self.passed
+        self.acted.sessions.pass_from_records.return_value = '/dev/sdb'
         for name, error in errors.items():
             room = (self.acted.sessions if name == 'login_from_records'
                     else self.acted.stack)
@@ -43,7 +48,7 @@ class RestoreTest(testtools.TestCase):
         return {local.volume_id: problem for local, problem in outcome}
 
     def done(self):
-        return self.acted.mock_calls[1:]  # after the survey
+        return self.acted.mock_calls[2:]  # after the looks
 
     def test_at_rest(self):
         self.assertEqual({V2: ''}, self.restore(
@@ -106,6 +111,45 @@ class RestoreTest(testtools.TestCase):
                 volume=V1, geometry='128:32', source='iqn.x:y')))
         self.assertIn('not complete', problems[V1])
         self.assertEqual([], self.done())
+
+    def test_passed_through(self):
+        self.passed = {V2: 'iqn.x:pass'}
+        self.assertEqual({V2: ''}, self.restore())
+        self.assertEqual([
+            mock.call.sessions.pass_from_records(V2, 'iqn.x:pass'),
+            mock.call.stack.ensure_handle_on_disk(V2, '/dev/sdb')],
+            self.done())
+
+    def test_passed_through_not_what_is_left_of_it_here(self):
+        self.passed = {V2: 'iqn.x:pass'}
+        self.restore(lv('volume-' + V2, names.AWAY, *names.tags(volume=V2)))
+        self.acted.stack.ensure_handle_on_lv.assert_not_called()
+        self.acted.stack.ensure_handle_on_disk.assert_called_once_with(
+            V2, '/dev/sdb')
+
+    def test_passed_through_until_it_has_followed(self):
+        """Written to its clone before the commit, data would be lost."""
+        self.passed = {V1: 'iqn.x:pass'}
+        self.assertEqual({V1: ''}, self.restore(
+            ARRIVING[0], lv(META, names.FOLLOWS, *READY)))
+        self.assertEqual([
+            mock.call.sessions.pass_from_records(V1, 'iqn.x:pass'),
+            mock.call.stack.ensure_handle_on_disk(V1, '/dev/sdb')],
+            self.done())
+
+    def test_what_has_followed_is_not_passed_through_any_more(self):
+        self.passed = {V1: 'iqn.x:pass'}
+        self.assertEqual({V1: ''}, self.restore(*ARRIVING))
+        self.acted.stack.ensure_handle_on_disk.assert_not_called()
+        self.acted.stack.ensure_handle_on_clone.assert_called_once()
+
+    def test_without_the_initiators_records_the_others_are_restored(self):
+        self.restore(lv('volume-' + V2, *names.tags(volume=V2)))
+        self.acted.sessions.recorded_passes.side_effect = (
+            exceptions.CommandTimeout(command='iscsiadm', seconds=1))
+        outcome = restore.restore(self.acted.stack, self.acted.sessions)
+        self.assertEqual([(V2, '')], [
+            (local.volume_id, problem) for local, problem in outcome])
 
     def test_two_that_claim_to_be_one(self):
         problems = self.restore(

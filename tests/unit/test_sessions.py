@@ -44,7 +44,7 @@ class Case(testtools.TestCase):
         self.brick.connect_volume.return_value = {'path': '/dev/sda'}
         self.called.block.identity.return_value = GIB, V1
         self.disks()
-        self.sessions = sessions.Sessions(30, 86400)
+        self.sessions = sessions.Sessions(30, 86400, 'b@l')
 
     def disks(self, *answers):
         """What sessions have, each time it is asked for; then no more."""

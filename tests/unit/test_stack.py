@@ -10,6 +10,7 @@ import testtools
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
+from cinder_localclone import handles
 from cinder_localclone import logical_volumes
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
@@ -35,6 +36,8 @@ class Case(testtools.TestCase):
         self.ran = mock.Mock()
         for module, room in ((logical_volumes, 'lvm'),
                              (logical_volumes, 'block'), (stack, 'block'),
+                             (stack, 'lvm'), (handles, 'block'),
+                             (handles, 'devicemapper'),
                              (stack, 'devicemapper')):
             patched = mock.patch.object(module, room, getattr(self.ran, room))
             patched.start()

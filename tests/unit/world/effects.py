@@ -16,7 +16,8 @@ UNNOTED = frozenset((
     'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'services',
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
     'newborn', 'zone_of', 'correct_services', 'pool_usage', 'resume',
-    'note_offered', 'was_offered', 'lv_name', 'copies'))
+    'note_offered', 'was_offered', 'lv_name', 'passed', 'passed_to',
+    'handle_is_on_disk', 'copies', 'is_away'))
 #: Only with the lock of the volume that the first argument is of. Begin,
 #: advance and offer_volume are not here: with these tests set a scene.
 LOCKED = frozenset((
@@ -29,7 +30,9 @@ LOCKED = frozenset((
     'withdraw_unnamed', 'attach', 'detach', 'end_if_down', 'commit',
     'roll_back', 'finish', 'create_snapshot', 'create_copy', 'accept',
     'mark_newborn', 'deactivate', 'ensure_handle_on_snapshot', 'locate',
-    'protect', 'extend_lv'))
+    'protect', 'extend_lv', 'ensure_handle_on_disk', 'follow_onto_clone',
+    'begin_swap', 'end_swap', 'attach_passed', 'end_passed', 'mark_away',
+    'end_passing', 'end_other_passes'))
 #: Of a move that is over and gone nobody knows the volume.
 OF_A_MOVE = frozenset(('remove_source', 'withdraw_source'))
 #: Those whose first argument does not tell, and which does.

@@ -60,11 +60,14 @@ class SimExports(images.SimSnapshotExports):
         self.node.remote -= gone
         return bool(gone)
 
-    def offer_volume(self, volume_id, initiator, auth, readonly=False):
+    def offer_volume(self, volume_id, initiator, auth, readonly=False,
+                     passed=False):
         self._insist_device(names.handle(volume_id))
         self.node.remote.add((volume_id, initiator))
         self.node.offered.add((volume_id, initiator))
-        return {'target_iqn': initiator, 'target_portal': self.portal}
+        return {'target_iqn': initiator, 'target_portal': self.portal,
+                **dict(zip(('auth_method', 'auth_username', 'auth_password'),
+                           auth.split()))}
 
     def offer_again(self, volume_id, initiator, properties):
         self._insist_device(names.handle(volume_id))
@@ -78,6 +81,7 @@ class SimExports(images.SimSnapshotExports):
     def withdraw_volume(self, volume_id, initiator):
         gone = {each for each in self.node.remote if each[0] == volume_id
                 and initiator in (None, each[1])}
+        self.node.offered -= gone
         if gone and self._waits(volume_id):
             raise exceptions.TargetTimeout(seconds=20)
         self.node.remote -= gone
@@ -111,6 +115,31 @@ class SimSessions:
             raise exceptions.SourceUnreachable(portal='p', reason='r')
         self.node.sessions[move.shadow_id] = move.source
         return move.shadow_id
+
+    def passed(self):
+        return {volume_id: 'disk of %s' % volume_id
+                for volume_id in self.node.passed}
+
+    def attach_passed(self, volume_id, size_bytes, properties):
+        home = self.node.world.node_at(properties['target_portal'])
+        if home.dead or (volume_id, properties['target_iqn']
+                         ) not in home.remote:
+            raise exceptions.SourceUnreachable(portal='p', reason='r')
+        self.node.passed[volume_id] = home.host
+        return self.passed()[volume_id]
+
+    def end_passed(self, volume_id):
+        self.node.world.insist(
+            {'below': 'disk of ' + volume_id} not in self._opened(),
+            'a guest loses what is passed through')
+        return self.node.passed.pop(volume_id, None) is not None
+
+    def end_other_passes(self, volume_id, iqn):
+        """There is one session for a volume here."""
+
+    def is_away(self, move):
+        return any(self.node.world.nodes[host].dead for host in (
+            move.source, self.node.passed.get(move.volume_id)) if host)
 
     def _opened(self):
         return [self.node.devices.get(name) for name in self.node.opened]

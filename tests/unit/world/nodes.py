@@ -115,6 +115,9 @@ class World(images.WorldImages):
         self.nodes[host].disk.lvs[name] = list(content)
         return content
 
+    def node_at(self, portal):
+        return self.nodes[portal.removeprefix('portal of ')]
+
     def home(self, volume):
         return self.nodes[volume.host.partition('#')[0]]
 
@@ -153,7 +156,8 @@ class World(images.WorldImages):
             raise AssertionError(self.wrongs)
 
     def snapshot(self):
-        return [(n.host, n.lvs, n.devices, n.exports, n.sessions)
+        return [(n.host, n.lvs, n.devices, n.exports, n.sessions, n.passed,
+                 sorted(n.remote))
                 for n in self.nodes.values()] + [self.shadows]
 
 
@@ -171,6 +175,8 @@ class SimNode:
     #: Those of them that were offered a moment ago, as its service knows.
     offered: set = dataclasses.field(default_factory=set)
     sessions: dict = dataclasses.field(default_factory=dict)
+    #: Volumes that are passed through here, and which node serves them.
+    passed: dict = dataclasses.field(default_factory=dict)
     opened: set = dataclasses.field(default_factory=set)
     held: set = dataclasses.field(default_factory=set)
     problems: list = dataclasses.field(default_factory=list)
@@ -191,7 +197,7 @@ class SimNode:
         self.sim_stack = acting(self, stack.SimStack(self))
         rows = acting(self, records.SimRecords(self))
         self.node = nodes.Node(
-            host=self.host, records=rows, snapshots=rows,
+            host=self.host, records=rows, snapshots=rows, attachments=rows,
             stack=self.sim_stack, exports=acting(self, iscsi.SimExports(self)),
             sessions=acting(self, iscsi.SimSessions(self)),
             peers=peers.SimPeers(self),
@@ -228,7 +234,7 @@ class SimNode:
         self.lent.clear()
         if power:
             for kept in (self.devices, self.exports, self.remote,
-                         self.sessions, self.opened):
+                         self.sessions, self.passed, self.opened):
                 kept.clear()
             self.disk.lose_power()
             self._check_boot()
@@ -241,6 +247,12 @@ class SimNode:
                 self.world.insist(
                     disks.EMPTY not in self.lvs[local.lv],
                     'a boot gives out what is not copied')
+            move = records.SimRecords(self).move_of(local.volume_id)
+            self.world.insist(
+                local.reason or not (move and move.follows
+                                     and not move.committed
+                                     and move.destination == self.host),
+                'a boot gives out what the volume is not yet')
 
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""
@@ -254,6 +266,9 @@ class SimNode:
         return self._through(names.handle(volume_id), region)
 
     def write(self, volume_id, region, value, flushed=True):
+        if volume_id in self.passed_handles():
+            self._home_of(volume_id).write(volume_id, region, value, flushed)
+            return
         below = self.devices[names.handle(volume_id)]['below']
         clone = self.devices.get(below)
         self.disk.write(clone['lv'] if clone else below, region, value)
@@ -264,12 +279,36 @@ class SimNode:
 
     def flush(self, volume_id):
         """All that was written; with a clone all that was copied, too."""
+        if volume_id in self.passed_handles():
+            self._home_of(volume_id).flush(volume_id)
+            return
         below = self.devices[names.handle(volume_id)]['below']
         clone = self.devices.get(below)
         self.disk.flush(*(clone['lv'], clone['metadata']) if clone
                         else (below,))
 
+    def passed_handles(self):
+        """The volumes whose handles are on a disk of another node."""
+        return {names.volume_of_handle(name)
+                for name, device in self.devices.items()
+                if str(device.get('below')).startswith('disk of ')}
+
+    def _home_of(self, volume_id):
+        """The node that serves what is passed through here.
+
+        The kernel's initiator comes back to a home that was away.
+        """
+        home = self.world.nodes[self.passed[volume_id]]
+        handle = names.handle(volume_id)
+        if (volume_id not in {each for each, _who in home.remote}
+                or handle not in home.devices):
+            raise IOError('the home does not serve it')
+        return home
+
     def _through(self, name, region):
+        volume_id = names.volume_of_handle(name)
+        if volume_id in self.passed_handles():
+            return self._home_of(volume_id).read(volume_id, region)
         below = self.devices[name]['below']
         assert region < disks.length(self.devices[name]), 'beyond its end'
         clone = self.devices.get(below)

@@ -7,6 +7,7 @@ from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import extending
 from cinder_localclone.moves import destination
+from cinder_localclone import passing
 from tests.unit.world import effects
 from tests.unit.world import images
 
@@ -53,6 +54,18 @@ class SimPeers(images.SimSnapshotPeers):
     def initialize_connection(self, context, host, volume_id, connector):
         return self._call(host, lambda other: other.connections.serve(
             context, volume_id, connector))
+
+    def begin_passing(self, context, host, volume_id, properties):
+        def call(other):
+            with other.lock(volume_id):
+                passing.begin(other.node, volume_id, properties)
+        self._call(host, call)
+
+    def end_passing(self, context, host, volume_id):
+        def call(other):
+            with other.lock(volume_id):
+                passing.end(other.node, volume_id)
+        self._call(host, call)
 
     def extend(self, context, host, volume_id, size_gib):
         self._call(host, lambda other: extending.extend(

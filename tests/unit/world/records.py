@@ -7,8 +7,10 @@ import uuid
 
 from cinder_localclone import exceptions
 from cinder_localclone import names
+from cinder_localclone import passing
 from cinder_localclone import queue
 from cinder_localclone import rows
+from cinder_localclone import served
 from cinder_localclone import state
 from tests.unit.world import images
 
@@ -81,7 +83,7 @@ class SimRecords(images.SimSnapshotRecords):
             volume.id, shadow, token, False,
             volume.host.partition('#')[0], host.partition('#')[0],
             volume.name, 'volume-' + shadow, volume.size, locate(shadow),
-            auth, initiator, volume.size)
+            auth, initiator, volume.size, asked_by)
         return self.world.shadows[shadow]
 
     def _check(self, move):
@@ -158,6 +160,21 @@ class SimRecords(images.SimSnapshotRecords):
         volume = self.world.volumes[volume_id]
         volume.volume_attachment = [
             each for each in volume.volume_attachment if each.connector]
+
+    def passed_to(self, host):
+        return [volume for volume in self.world.volumes.values()
+                if passing.connection_to(self.node.node, volume, host)]
+
+    def end_passing(self, volume_id, host):
+        ended = False
+        for each in self.world.volumes[volume_id].volume_attachment:
+            connection = served.connection_of(each)
+            if (connection and connection.passes
+                    and self.node.node.is_at(each.connector, host)):
+                each.connection_info = served.without_export(
+                    each.connection_info)
+                ended = True
+        return ended
 
     def services(self):
         return {host: not node.dead

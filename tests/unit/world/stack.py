@@ -100,6 +100,9 @@ class SimStack(images.SimSnapshotStack):
         self._insist(name in self.node.lvs, 'no such LV')
         self.node.disk.inactive.discard(name)
 
+    def mark_away(self, name):
+        self.node.disk.tags[name] |= {names.AWAY}
+
     def clear(self, name, size):
         """Where volumes are thick."""
         self._insist_unused(name)
@@ -127,7 +130,10 @@ class SimStack(images.SimSnapshotStack):
 
     def create_metadata(self, move):
         name = names.metadata_lv(move.shadow_id)
-        self.node.disk.create(name, move.volume_id, {'local': set()})
+        if name not in self.node.lvs:
+            self.node.disk.create(name, move.volume_id, {'local': set()})
+            if move.follows:
+                self.node.disk.tags[name] |= {names.FOLLOWS}
         self.activate(name)
 
     def ensure_clone(self, move, source):
@@ -167,8 +173,57 @@ class SimStack(images.SimSnapshotStack):
     def ensure_handle_on_clone(self, move):
         self._insist(names.clone(move.shadow_id) in self.node.devices,
                      'no such clone')
+        self._insist(not move.follows or move.committed, 'what is written '
+                     'now would be lost with the move')
         return self._handle(move.volume_id, names.clone(move.shadow_id),
                             move.destination_lv, move.volume_bytes)
+
+    def handle_is_on_disk(self, volume_id, disk):
+        handle = self.node.devices.get(names.handle(volume_id), {})
+        return bool(disk) and handle.get('below') == disk
+
+    def ensure_handle_on_disk(self, volume_id, disk):
+        self._insist(disk == 'disk of ' + volume_id
+                     and volume_id in self.node.passed, 'no such disk')
+        before = self.node.devices.get(names.handle(volume_id))
+        home = self.node.world.nodes[self.node.passed[volume_id]]
+        count = disks.length(home.devices[names.handle(volume_id)])
+        if before and names.handle(volume_id) in self.node.opened:
+            count = max(count, disks.length(before))
+        after = disks.sized({'below': disk}, count)
+        self.node.devices[names.handle(volume_id)] = after
+        return before != after
+
+    def follow_onto_clone(self, move, source):
+        self._insist(move.volume_id in self.node.passed_handles(),
+                     'the handle is not on the disk')
+        clone = names.clone(move.shadow_id)
+        metadata = self.node.devices[clone]['metadata']
+        self._insist(move.committed and not self.node.lvs[metadata]['local'],
+                     'a clone that is not pristine')
+        if source:
+            self.flush_disk(source)
+        if names.handle(move.volume_id) not in self.node.opened:
+            del self.node.devices[names.handle(move.volume_id)]
+        self.ensure_handle_on_clone(move)
+
+    def flush_disk(self, disk):
+        source = self.node.world.nodes[self.node.sessions[disk]]
+        move = source.node.records.get_move(disk)
+        self._insist(not source.dead, 'a flush that hangs')
+        source.disk.flush(move.source_lv)
+
+    def begin_swap(self, move):
+        name = names.metadata_lv(move.shadow_id)
+        tags = self.node.disk.tags.get(name, frozenset())
+        if tags.isdisjoint((names.FOLLOWS, names.SWAPPING)):
+            return False
+        self.node.disk.tags[name] = tags - {names.FOLLOWS} | {names.SWAPPING}
+        return True
+
+    def end_swap(self, move):
+        name = names.metadata_lv(move.shadow_id)
+        self.node.disk.tags[name] -= {names.SWAPPING}
 
     def _handle(self, volume_id, below, lv, size):
         before = self.node.devices.get(names.handle(volume_id))

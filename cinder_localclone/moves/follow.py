@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A volume follows its instance, which has it on another node already.
+
+There it is passed through to its home. The clone that is prepared is not
+touched before the commit, nor after it before the handle is on it: until then
+the guest writes to the source, which a pristine clone reads. So there is no
+wrong moment to stop at.
+"""
+
+from collections.abc import Callable
+
+from oslo_log import log as logging
+from oslo_utils import timeutils
+from taskflow.patterns import linear_flow
+
+from cinder_localclone import exceptions
+from cinder_localclone.moves import checks
+from cinder_localclone.moves import flow
+from cinder_localclone.moves import source
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import served
+from cinder_localclone import state
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds before what has failed is tried again.
+PAUSE = 60
+
+
+class CheckPassedOnly(flow.Step):
+    """Only the destination's node uses the volume: the fence of a follow."""
+
+    def execute(self, volume: ports.Volume, peer: str) -> None:
+        # As it is by now.
+        recorded = self._node.records.volume(volume.id)
+        if recorded is None or destination_of(self._node, recorded) != peer:
+            raise exceptions.StaleMove(volume=volume.id)
+        handle = self._node.stack.devices().get(names.handle(volume.id))
+        others = self._node.exports.remote().get(volume.id, set()) - {
+            each.iqn for each in served.connections(volume)}
+        # The export has it open once.
+        count = (handle.opened - 1 if handle else 0) + len(others)
+        if count:
+            raise exceptions.SourceBusy(
+                volume=volume.id, host=self._node.host, count=count,
+                device=names.handle(volume.id))
+
+
+def destination_of(node: nodes.Node, volume: ports.Volume) -> str | None:
+    """The node that a volume at rest here can follow its instance to.
+
+    :returns: its service host, if that service is alive
+    """
+    if volume.status != 'in-use' or len(volume.volume_attachment) != 1:
+        return None
+    attachment, = volume.volume_attachment
+    connection = served.connection_of(attachment)
+    if not (connection and connection.passes and attachment.instance_uuid
+            and attachment.attach_status == 'attached'
+            and connection.portal == node.exports.portal
+            and not checks.why_pinned(volume)):
+        return None
+    return next((host for host, alive in node.records.services().items()
+                 if alive and host != node.host
+                 and names.same_backend(host, node.host)
+                 and node.is_at(attachment.connector, host)), None)
+
+
+class Followers:
+    """The volumes at rest here that are to follow their instances."""
+
+    def __init__(self, node: nodes.Node,
+                 new_credentials: Callable[[], str]):
+        self._node = node
+        self._new_credentials = new_credentials
+        #: When one that has failed is tried again, monotonic seconds.
+        self._again: dict[str, float] = {}
+
+    def are_due(self, volume: ports.Volume) -> bool:
+        """Whether a volume at rest here may follow its instance now."""
+        return bool(
+            destination_of(self._node, volume)
+            and self._again.get(volume.id, 0) <= timeutils.now())
+
+    def follow(self, context: ports.Context, volume: ports.Volume) -> None:
+        """Move a volume to its instance; the caller holds its lock.
+
+        What fails is rolled back, logged, and tried again in a minute: the
+        guest has its volume all the while.
+
+        :param volume: at rest here
+        """
+        peer = destination_of(self._node, volume)
+        if peer is None or not self.are_due(volume):
+            return
+        LOG.info('Volume %(volume)s follows its instance to %(host)s.',
+                 {'volume': volume.id, 'host': peer})
+        try:
+            source.run(
+                self._node, context, volume, peer, linear_flow.Flow(
+                    'follow').add(
+                        source.CheckFreeSpace(self._node),
+                        source.EnsureHandle(self._node),
+                        CheckPassedOnly(self._node),
+                        source.Record(
+                            self._node, state.Event.MOVE_BEGUN,
+                            state.Asked.FOLLOW, self._new_credentials),
+                        source.Offer(self._node), source.Prepare(self._node),
+                        CheckPassedOnly(self._node, 'still passed only'),
+                        source.Commit(self._node)))
+            self._again.pop(volume.id, None)
+        except exceptions.LocalCloneError as exc:
+            self._again[volume.id] = timeutils.now() + PAUSE
+            LOG.warning('Volume %(volume)s could not follow its instance to '
+                        '%(host)s, which uses it over the network meanwhile; '
+                        'the next try is in %(seconds)d s: %(error)s',
+                        {'volume': volume.id, 'host': peer,
+                         'seconds': PAUSE, 'error': exc})

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passing a volume through: used on this node while its home is another.
+
+The handle has its constant path here and is on the disk that the home
+serves; reads and writes pass through to there. A volume gets that where it
+can't move to its instance now: it is still being copied to its home, or must
+stay there. As soon as it can, it follows its instance to this node, under the
+running guest; see :mod:`.moves.follow`.
+
+What is passed through is recorded in the attachment, as any other connection
+over iSCSI: so both ends come back after a reboot, and neither outlives it.
+"""
+
+from collections.abc import Iterator
+
+from cinder.volume import volume_utils
+from oslo_log import log as logging
+
+from cinder_localclone import exceptions
+from cinder_localclone.moves import checks
+from cinder_localclone.moves import remains
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import served
+
+LOG = logging.getLogger(__name__)
+
+
+def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
+          ) -> None:
+    """Pass a volume through to its home; the caller holds its lock.
+
+    What earlier moves of the volume have left here goes first.
+
+    :param properties: what the home has offered; ``size_gib``, if the volume
+        is longer than its row says yet
+    :raises StaleMove: if this node is its home, or it is gone
+    :raises SourceBusy: if something here has the handle open on another body
+    :raises LocalCloneError: if the home can't be reached, or a command fails
+    """
+    volume = node.records.volume(volume_id)
+    if volume is None or _is_home(node, volume):
+        raise exceptions.StaleMove(volume=volume_id)
+    for earlier in remains.here(node, volume_id):
+        remains.take_down(node, earlier)
+    _withdraw_earlier(node, volume)
+    present = node.stack.survey()
+    handle = present.handle(volume_id)
+    if (handle and handle.opened
+            and not present.is_handle_foreign(volume_id)):
+        checks.check_closed(node, volume_id)
+    for lv in present.left_of(volume_id, node.stack.group):
+        if names.AWAY not in lv.tags:
+            node.stack.mark_away(lv.name)
+    size_gib = max(volume.size, properties.get('size_gib', 0))
+    disk = node.sessions.attach_passed(
+        volume_id, size_gib << 30, properties)
+    if node.stack.ensure_handle_on_disk(volume_id, disk):
+        node.stack.read_head(volume_id)
+    node.sessions.end_other_passes(volume_id, properties['target_iqn'])
+
+
+def _withdraw_earlier(node: nodes.Node, volume: ports.Volume) -> None:
+    """What this node has served before it was left is in nobody's use."""
+    move = node.records.move_of(volume.id)
+    node.exports.withdraw_unnamed(volume.id, served.unnamed(
+        volume, move, node.host, node.exports.portal,
+        node.exports.remote().get(volume.id, set())), at_once=True)
+
+
+def end(node: nodes.Node, volume_id: str) -> None:
+    """Pass a volume through no more; the caller holds its lock.
+
+    :raises SourceBusy: if something has the handle open
+    """
+    present = node.stack.survey()
+    if present.is_handle_foreign(volume_id):
+        checks.check_closed(node, volume_id)
+        node.stack.remove_handle(volume_id)
+    node.sessions.end_passed(volume_id)
+
+
+def end_after_swap(node: nodes.Node, volume_id: str) -> None:
+    """The handle is on what this node has of the volume: log out.
+
+    The home of before may stop to serve it once the attachment says so.
+    """
+    if not node.stack.survey().is_handle_foreign(volume_id):
+        node.attachments.end_passing(volume_id, node.host)
+        node.sessions.end_passed(volume_id)
+
+
+def look(node: nodes.Node) -> bool:
+    """What attachments say is passed through here is, and nothing else is.
+
+    One volume that fails does not stop the others.
+
+    :returns: whether all is as it should be
+    """
+    fine = True
+    named = {volume.id: volume
+             for volume in node.attachments.passed_to(node.host)}
+    for volume_id in sorted({*named, *node.sessions.passed(),
+                             *node.stack.survey().foreign_handles()}):
+        try:
+            with node.lock(volume_id):
+                _look_at(node, volume_id)
+        except exceptions.Busy:
+            pass  # whoever is at work on it brings it to its end
+        except Exception as exc:  # os-brick, sysfs: whatever it is
+            fine = False
+            LOG.error('Volume %(volume)s is not passed through as it should '
+                      'be, will retry: %(error)s',
+                      {'volume': volume_id, 'error': exc},
+                      exc_info=not isinstance(
+                          exc, exceptions.LocalCloneError))
+    return fine
+
+
+def _look_at(node: nodes.Node, volume_id: str) -> None:
+    volume = node.records.volume(volume_id)
+    if volume is None:
+        end(node, volume_id)
+    elif not names.same_backend(volume.host, node.host):
+        return  # another service on this node looks after it
+    elif _is_home(node, volume):
+        end_after_swap(node, volume_id)  # or its move has yet to swap it
+    else:
+        connection = connection_to(node, volume, node.host)
+        if connection:
+            begin(node, volume_id, connection.properties)
+        elif not any(each.connection_info is None or not each.connector
+                     for each in volume.volume_attachment):
+            end(node, volume_id)
+
+
+def passed_from(node: nodes.Node, volume: ports.Volume
+                ) -> Iterator[tuple[str, served.Connection]]:
+    """Where a volume that is at home here is passed through.
+
+    :returns: service hosts, with how they have it
+    """
+    for host in node.records.services():
+        if host != node.host and names.same_backend(host, node.host):
+            connection = connection_to(node, volume, host)
+            if connection and connection.portal == node.exports.portal:
+                yield host, connection
+
+
+def connection_to(node: nodes.Node, volume: ports.Volume, host: str
+                  ) -> served.Connection | None:
+    """How a volume is passed through to a node, by its attachments."""
+    for attachment in volume.volume_attachment:
+        connection = served.connection_of(attachment)
+        if (connection and connection.passes
+                and node.is_at(attachment.connector, host)):
+            return connection
+    return None
+
+
+def _is_home(node: nodes.Node, volume: ports.Volume) -> bool:
+    return bool(volume_utils.extract_host(volume.host) == node.host)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Typed interfaces of what one node asks of another.
+
+As :mod:`.ports`, which has the others.
+"""
+
+import typing
+
+from cinder_localclone import ports
+
+Context: typing.TypeAlias = ports.Context
+Connector: typing.TypeAlias = ports.Connector
+Properties: typing.TypeAlias = ports.Properties
+
+
+class Peers(typing.Protocol):
+    """What one node asks of another: the service ``host``.
+
+    :mod:`cinder_localclone.peer` sends these, by the names of the arguments,
+    and :class:`cinder_localclone.handlers.Handlers` answers. All raise
+    PeerUnreachable if nobody answers in time.
+    """
+
+    def describe(self, context: Context, host: str) -> dict[str, typing.Any]:
+        """What a node is and can take."""
+
+    def prepare(self, context: Context, host: str, shadow_id: str,
+                nonce: str) -> None:
+        """Build the destination's stack of a move before its commit."""
+
+    def converge(self, context: Context, host: str, volume_id: str) -> None:
+        """Have a node take its next steps for a volume; wait a moment.
+
+        It goes on by itself if it needs longer.
+        """
+
+    def converge_soon(self, context: Context, host: str,
+                      volume_id: str) -> None:
+        """The same without waiting; may be lost, raises nothing."""
+
+    def initialize_connection(self, context: Context, host: str,
+                              volume_id: str, connector: Connector
+                              ) -> dict[str, typing.Any]:
+        """Have the volume's home serve it.
+
+        The home may have to wait for a peer itself.
+        """
+
+    def terminate_connection(self, context: Context, host: str,
+                             volume_id: str, connector: Connector | None
+                             ) -> None:
+        """Have the node that has to act end a connection."""
+
+    def begin_passing(self, context: Context, host: str, volume_id: str,
+                      properties: Properties) -> None:
+        """Have a node pass a volume through to its home."""
+
+    def end_passing(self, context: Context, host: str, volume_id: str
+                    ) -> None:
+        """Have it end that.
+
+        :raises SourceBusy: if something uses the volume there
+        """
+
+    def delete(self, context: Context, host: str, volume_id: str) -> None:
+        """Have the volume's home delete it, which may take its time.
+
+        :raises VolumeIsBusy: if something uses it there
+        """
+
+    def unmanage(self, context: Context, host: str, volume_id: str) -> None:
+        """Have the volume's home leave its LV to whoever wants it.
+
+        :raises CannotUnmanage: if it can't be left now
+        """
+
+    def unmanage_snapshot(self, context: Context, host: str, snapshot_id: str
+                          ) -> None:
+        """Have the node that has a snapshot leave its LV in this way.
+
+        :raises SnapshotInUse: if it is being read
+        """
+
+    def create_snapshot(self, context: Context, host: str, snapshot_id: str
+                        ) -> None:
+        """Have the volume's home take a snapshot of it.
+
+        :raises BeingCopied: if the volume is not all there yet
+        """
+
+    def delete_snapshot(self, context: Context, host: str, snapshot_id: str
+                        ) -> None:
+        """Have the node that has a snapshot remove it."""
+
+    def serve_snapshot(self, context: Context, host: str, snapshot_id: str,
+                       connector: Connector) -> dict[str, typing.Any]:
+        """Have the node that has a snapshot serve it, to be read."""
+
+    def unserve_snapshot(self, context: Context, host: str, snapshot_id: str,
+                         connector: Connector | None) -> None:
+        """Have it end that."""
+
+    def create_from_snapshot(self, context: Context, host: str,
+                             volume_id: str, snapshot_id: str,
+                             destination: str) -> None:
+        """Have the node that has a snapshot make a volume of it.
+
+        :param destination: where the volume moves then; '': nowhere
+        """
+
+    def revert(self, context: Context, host: str, volume_id: str,
+               snapshot_id: str) -> None:
+        """Have the volume's home revert it to a snapshot."""
+
+    def create_body(self, context: Context, host: str, volume_id: str,
+                    snapshot_id: str, new: str) -> None:
+        """Have the node of a snapshot make an LV that a volume reverts to.
+
+        :param new: the id in the LV's name
+        """
+
+    def create_from_volume(self, context: Context, host: str,
+                           volume_id: str, source_id: str, destination: str
+                           ) -> None:
+        """Have a volume's home make another of it, in the same way.
+
+        :raises BeingCopied: if the volume is not all there yet
+        """
+
+    def extend(self, context: Context, host: str, volume_id: str,
+               size_gib: int) -> None:
+        """Have the volume's home extend it; see extending.extend."""
+
+
+class OperatorPeers(Peers, typing.Protocol):
+    """What the operator's command asks besides."""
+
+    def troubles(self, context: Context, host: str) -> list[str]:
+        """What an operator has to see to on a node, in words."""
+
+    def inspect(self, context: Context, host: str, volume_id: str
+                ) -> dict[str, typing.Any]:
+        """What a node has of a volume; see inspection.inspect."""
+
+    def repair(self, context: Context, host: str, volume_id: str
+               ) -> list[str]:
+        """Converge, and say what was done."""
+
+    def abort(self, context: Context, host: str, volume_id: str) -> None:
+        """Roll a move back, as far as that loses nothing."""
+
+    def resume(self, context: Context, host: str, volume_id: str) -> None:
+        """Let a move go on that an attachment holds back."""
+
+    def depart(self, context: Context, host: str, volume_id: str,
+               destination: str) -> None:
+        """Have a volume's home move it to a node, without an attach.
+
+        :raises LocalCloneError: if it could not be moved; it is there still
+        """
+
+    def open_without_source(self, context: Context, host: str,
+                            volume_id: str) -> None:
+        """Give out what is local of a copy whose source is lost."""

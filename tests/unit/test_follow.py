@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes are passed through, and follow, with a stop at every moment."""
+
+import itertools
+import types
+
+import ddt
+import fixtures
+
+from cinder_localclone import connections
+from cinder_localclone import exceptions
+from cinder_localclone.moves import follow
+from cinder_localclone import names
+from cinder_localclone.state import Phase
+from tests.unit import test_move
+from tests.unit import world as worlds
+
+A, B, C = 'a@l', 'b@l', 'c@l'
+WAYS = ('third', 'live', 'returned', 'back', 'aborted', 'onward', 'detached')
+
+
+class Guest:
+    """An instance that writes, and what Nova and Cinder do around it.
+
+    Its volume is on its way from A to B.
+
+    :param signal: whether Cinder's detach calls reach the driver
+    """
+
+    def __init__(self, stop_at=(), faults=('cut',), signal=True):
+        self.world = worlds.World(faults=faults, hosts=(A, B, C))
+        self.nodes = self.world.nodes
+        self.signal = signal
+        self.volume = self.world.create_volume(A)
+        self.id = self.volume.id
+        self.handle = names.handle(self.id)
+        self.expected = list(self.nodes[A].lvs[self.volume.name])
+        self.volume.volume_attachment = []
+        self.node = None
+        self.count = 0
+        self.attach(B)
+        self.write()
+        self.world.moment, self.world.stop_at = 0, stop_at
+
+    def attachment(self, host=None):
+        return types.SimpleNamespace(
+            instance_uuid='vm', connection_info=None, mountpoint=None,
+            attach_status='attached' if host else 'reserved', connector=None)
+
+    def attach(self, host, runs=True):
+        """Attach to a node; a live migration if it is attached already.
+
+        :param runs: whether the guest comes to run there
+        """
+        for _attempt in range(4):
+            new = self.attachment()
+            before = list(self.volume.volume_attachment)
+            self.volume.status = 'in-use' if before else 'reserved'
+            self.volume.volume_attachment = before + [new]
+            try:
+                self._connect(host, new)
+            except (exceptions.LocalCloneError, worlds.Stopped, IOError):
+                self.volume.volume_attachment = before
+                self.volume.status = 'in-use' if before else 'available'
+                self.revive()
+                self.world.settle()
+                continue
+            self.volume.status = 'in-use'
+            if runs:
+                self._run_on(host)
+            return
+        raise AssertionError('never attached')
+
+    def _connect(self, host, new):
+        connector = {'host': host[0], 'initiator': 'iqn.' + host[0]}
+        properties = self.world.home(self.volume).connections.serve(
+            None, self.id, connector)
+        assert properties['driver_volume_type'] == 'local'
+        assert properties['data']['device_path'] == (
+            '/dev/mapper/' + self.handle)
+        self.nodes[host].check_alive()
+        new.connector, new.attach_status = connector, 'attached'
+        new.connection_info = dict(properties['data'],
+                                   driver_volume_type='local')
+
+    def _run_on(self, host):
+        """The guest goes on there."""
+        if self.node:
+            self.node.opened.discard(self.handle)
+        self.node = self.nodes[host]
+        self.revive()
+
+    def detach(self, host):
+        leaving, = [each for each in self.volume.volume_attachment
+                    if each.connector['host'] == host[0]]
+        if self.node is self.nodes[host]:
+            self.node.opened.discard(self.handle)
+            self.node = None
+        self.revive()
+        if self.signal:
+            try:
+                self.world.home(self.volume).connections.unserve(
+                    None, self.id, leaving.connector)
+            except (exceptions.LocalCloneError, worlds.Stopped):
+                pass
+        self.volume.volume_attachment.remove(leaving)
+        if not self.volume.volume_attachment:
+            self.volume.status = 'available'
+
+    def revive(self):
+        if self.world.stopped():
+            self.world.recover()
+        if self.node and self.handle not in self.node.devices:
+            # What it is passed through to came back after this node's look.
+            self.world.reconcile()
+        if self.node:
+            self.node.opened.add(self.handle)
+
+    def write(self):
+        """The next region; what a node that stopped had open is back."""
+        self.revive()
+        self.count += 1
+        region = self.count % worlds.REGIONS
+        value = 'written %d' % self.count
+        self.node.write(self.id, region, value)
+        self.expected[region] = value
+        self.read()
+
+    def read(self):
+        for region, value in enumerate(self.expected):
+            found = self.node.read(self.id, region)
+            self.world.insist(found == value, 'region %d is %s, not %s',
+                              region, found, value)
+
+    def live_on(self, rounds=8):
+        """The nodes look, the kernels copy, and the guest writes."""
+        for _round in range(rounds):
+            before = repr(self.world.snapshot())
+            self.world.reconcile()
+            if self.node:
+                self.write()
+            for node in self.nodes.values():
+                node.hydrate()
+            if _round > 2 and repr(self.world.snapshot()) == before:
+                return
+
+    def check_at(self, host, test):
+        """All that is left of the volume is on one node."""
+        for _round in range(2):
+            self.revive()
+            for node in self.nodes.values():
+                node.offered.clear()  # ten minutes later
+            self.world.settle()
+        self.revive()
+        here = self.nodes[host]
+        test.assertIs(here, self.world.home(self.volume))
+        test.assertEqual(self.expected, here.lvs[self.volume.name])
+        test.assertEqual({self.handle: {'below': self.volume.name}},
+                         here.devices)
+        test.assertEqual({}, self.world.shadows)
+        for node in self.nodes.values():
+            test.assertEqual([{}, {}, {}, set()], [
+                node.exports, node.sessions, node.passed, node.remote])
+            if node is not here:
+                test.assertEqual([{}, {}], [node.lvs, node.devices])
+        for each in self.volume.volume_attachment:
+            test.assertNotIn('auth_password', each.connection_info)
+
+
+@ddt.ddt
+class FollowTest(test_move.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MockPatchObject(follow, 'PAUSE', -1))
+        self.useFixture(fixtures.MockPatchObject(connections, 'CLOSING', -1))
+
+    def third(self, guest):
+        """Detached and attached elsewhere, while it is being copied."""
+        guest.detach(B)
+        guest.attach(C)
+        guest.write()
+        guest.live_on()
+        return C
+
+    def live(self, guest):
+        """Live-migrated, while it is being copied."""
+        guest.attach(C)
+        guest.write()
+        guest.detach(B)
+        guest.live_on()
+        return C
+
+    def returned(self, guest):
+        """Live-migrated back to where it is being copied from."""
+        guest.attach(A)
+        guest.write()
+        guest.detach(B)
+        guest.live_on()
+        return A
+
+    def back(self, guest):
+        """Attached where it is being copied from."""
+        guest.detach(B)
+        guest.attach(A)
+        guest.write()
+        guest.live_on()
+        return A
+
+    def aborted(self, guest):
+        """A live migration that does not come to its end."""
+        guest.attach(C, runs=False)
+        guest.write()
+        guest.detach(C)
+        guest.live_on()
+        return B
+
+    def onward(self, guest):
+        """Live-migrated on, from where it is passed through, and home."""
+        guest.attach(C)
+        guest.detach(B)
+        guest.write()
+        guest.attach(B)
+        guest.write()
+        guest.detach(C)
+        guest.live_on()
+        return B
+
+    def detached(self, guest):
+        """Detached again, as it is about to follow."""
+        guest.detach(B)
+        guest.attach(C)
+        guest.live_on(2)
+        guest.detach(C)
+        guest.live_on(4)
+        guest.revive()
+        guest.world.settle()
+        return guest.volume.host.partition('#')[0]
+
+    def run_with(self, way, stops, faults, signal=True):
+        guest = Guest(stops, faults, signal)
+        host = getattr(self, way)(guest)
+        guest.check_at(host, self)
+        return guest.world
+
+    @ddt.data(*WAYS)
+    def test_undisturbed(self, way):
+        self.run_with(way, (), ('cut',))
+
+    @ddt.data(*itertools.product(
+        WAYS, test_move.ONE, (True, False)))
+    @ddt.unpack
+    def test_stop_at_every_moment(self, way, faults, signal):
+        self.stop_everywhere(
+            lambda stops: self.run_with(way, stops, faults, signal))
+
+    @ddt.data(*itertools.product(('third', 'returned'), test_move.TWO))
+    @ddt.unpack
+    def test_stop_at_every_two_moments(self, way, faults):
+        self.stop_everywhere(
+            lambda stops: self.run_with(way, stops, faults), 2)
+
+    def test_it_passes_through_then_follows(self):
+        guest = Guest()
+        guest.detach(B)
+        guest.attach(C)
+        self.assertEqual({guest.id: B}, guest.nodes[C].passed)
+        self.assertIs(guest.nodes[B], guest.world.home(guest.volume))
+        guest.live_on()
+        self.assertIs(guest.nodes[C], guest.world.home(guest.volume))
+        self.assertIn('follow_onto_clone', guest.world.effects(C))
+
+    def test_no_hydration_before_the_handle_is_on_the_clone(self):
+        guest = Guest()
+        guest.detach(B)
+        guest.attach(C)
+        guest.live_on()
+        done = guest.world.effects(C)
+        start = [n for n, (_host, name, _subject) in enumerate(
+            guest.world.done) if name == 'follow_onto_clone']
+        on = [n for n, (host, name, _subject) in enumerate(guest.world.done)
+              if (host, name) == (C, 'set_hydration')]
+        self.assertEqual(1, len(start), done)
+        self.assertLess(start[0], on[0])
+
+    def test_why_it_does_not_follow(self):
+        for lack in ('room', 'dead', 'group', 'detaching'):
+            guest = Guest()
+            guest.detach(B)
+            guest.attach(C)
+            there = guest.nodes[C]
+            if lack == 'room':
+                there.free = 1000
+            elif lack == 'dead':
+                there.dead = there.gone = True
+            elif lack == 'group':
+                guest.volume.group_id = 'g'
+            else:
+                guest.volume.status = 'detaching'
+            for _round in range(6):
+                guest.world.reconcile()
+                guest.nodes[B].hydrate()
+            self.assertIs(guest.nodes[B], guest.world.home(guest.volume),
+                          lack)
+            self.assertEqual({}, guest.world.shadows, lack)
+            guest.read()
+
+    def test_another_user_of_the_home_holds_it_back(self):
+        guest = Guest()
+        guest.detach(B)
+        guest.attach(C)
+        guest.nodes[B].opened.add(guest.handle)
+        guest.live_on(6)
+        self.assertIs(guest.nodes[B], guest.world.home(guest.volume))
+        self.assertEqual({}, guest.world.shadows)
+
+    def test_what_writes_meanwhile_is_not_left_behind(self):
+        """The fence is looked at again, right before the commit."""
+        guest = Guest()
+        guest.detach(B)
+        guest.attach(C)
+        home = guest.nodes[B]
+        prepare = home.node.peers.prepare
+
+        def meanwhile(*args):
+            prepare(*args)
+            home.opened.add(guest.handle)
+        home.node.peers.prepare = meanwhile
+        guest.live_on(6)
+        self.assertIs(home, guest.world.home(guest.volume))
+
+    def test_a_follow_waits_for_the_swap(self):
+        """The home goes on serving while the destination's service is down."""
+        guest = Guest()
+        guest.detach(B)
+        guest.attach(C)
+        there = guest.nodes[C]
+        converge = there.reconciler.converge_node
+        there.reconciler.converge_node = lambda: None
+        guest.live_on(6)
+        move = there.node.records.move_of(guest.id)
+        self.assertTrue(move.committed and move.follows)
+        self.assertIs(Phase.MIGRATING, move.phase)
+        self.assertEqual({guest.id: B}, there.passed)
+        there.reconciler.converge_node = converge
+        guest.live_on()
+        guest.check_at(C, self)

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pass-through and follow must not do, whatever stops or fails."""
+
+import copy
+import fnmatch
+import pathlib
+import re
+
+import ddt
+import fixtures
+from oslo_concurrency import processutils
+import oslo_messaging as messaging
+
+from cinder_localclone import connections
+from cinder_localclone import exceptions
+from cinder_localclone import extending
+from cinder_localclone.moves import follow
+from cinder_localclone import names
+from cinder_localclone import operations
+from cinder_localclone import passing
+from cinder_localclone import peer
+from cinder_localclone.privileged import devicemapper
+from cinder_localclone import restore
+from cinder_localclone import survey
+from tests.unit import commands
+from tests.unit import test_connections
+from tests.unit import test_devicemapper
+from tests.unit import test_follow
+from tests.unit import test_move
+from tests.unit import test_passing
+from tests.unit import test_sessions
+from tests.unit import test_stack
+from tests.unit.world import nodes
+from tests.unit.world import stack
+
+A, B, C = test_follow.A, test_follow.B, test_follow.C
+GIB = 1 << 30
+
+
+class Case(test_move.Base):
+    """A guest on C, whose volume is at rest at B and passed through."""
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MockPatchObject(follow, 'PAUSE', -1))
+        self.useFixture(fixtures.MockPatchObject(connections, 'CLOSING', -1))
+        self.guest = test_follow.Guest()
+        self.guest.detach(B)
+        self.guest.attach(C)
+        self.world, self.volume = self.guest.world, self.guest.volume
+        self.home, self.there = (self.guest.nodes[each] for each in (B, C))
+        self.volume.group_id = 'g'  # it stays, for now
+        self.guest.live_on()
+        self.assertIs(self.home, self.world.home(self.volume))
+        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({self.guest.id: B}, self.there.passed)
+
+    def commit(self):
+        """It follows, but its handle is not on the clone yet."""
+        self.volume.group_id = None
+        self.home.reconciler.converge(self.guest.id)
+        move = self.home.node.records.move_of(self.guest.id)
+        self.assertTrue(move.committed and move.follows)
+        self.assertIn(self.guest.id, self.there.passed_handles())
+        return move
+
+    def swap(self):
+        move = self.commit()
+        self.there.reconciler.converge(self.guest.id)
+        self.assertNotIn(self.guest.id, self.there.passed_handles())
+        return move
+
+    def handle(self, node):
+        return node.devices.get(self.guest.handle)
+
+
+class OpenedWithoutSourceTest(Case):
+
+    def test_a_boot_gives_out_what_was_written_since(self):
+        """Not the source's disk, which is older by then."""
+        self.commit()
+        self.there.stop(power=True)
+        self.there.dead = False
+        self.home.stop(power=True)
+        self.home.gone = True
+        operations.open_without_source(self.there.reconciler, self.guest.id)
+        # Whoever has the handle now writes to the clone.
+        self.assertIn(self.guest.id, [
+            local.volume_id for local in restore.plan(survey.Survey(
+                stack.SimStack(self.there).lvs(), {}))])
+
+
+class LongerTest(Case):
+
+    def test_a_handle_that_is_longer_than_the_row_says_can_follow_or_stay(
+            self):
+        """An extension that the node of the guest did not answer to."""
+        self.there.dead = True
+        self.assertRaises(
+            exceptions.LocalCloneError, extending.extend,
+            self.home.reconciler, self.guest.id, 2)
+        self.there.dead = False
+        self.assertEqual(1, self.volume.size)
+        self.world.reconcile()
+        self.assertEqual(8, self.handle(self.there)['regions'])
+        self.volume.group_id = None  # and its status is in-use again
+        self.guest.live_on()
+        self.guest.read()
+
+
+class ExtendedWhileItCompletesTest(Case):
+
+    def test_its_handle_is_longer_as_well(self):
+        self.swap()
+        self.there.reconciler.converge(self.guest.id)
+        self.there.hydrate()
+        extending.extend(self.there.reconciler, self.guest.id, 2)
+        self.assertEqual(8, self.handle(self.there).get('regions'))
+
+
+@ddt.ddt
+class FlushedTest(Case):
+
+    @ddt.data('closed', 'rebooted')
+    def test_what_was_written_before_outlives_the_source(self, how):
+        """A guest that flushes after the swap reaches only its own node.
+
+        As for any other move: its home's cache has what was written before,
+        which a process that was killed did not flush.
+        """
+        self.there.write(self.guest.id, 2, 'not flushed', flushed=False)
+        self.there.opened.clear()
+        if how == 'closed':
+            self.swap()
+        else:
+            self.commit()
+            self.there.stop(power=True)
+            self.there.dead = False
+            self.there.reconciler.converge(self.guest.id)
+        self.there.opened.add(self.guest.handle)
+        self.assertEqual('not flushed', self.there.read(self.guest.id, 2))
+        self.there.flush(self.guest.id)
+        self.home.stop(power=True)
+        self.home.dead = False
+        self.home.reconciler.converge(self.guest.id)
+        self.assertEqual('not flushed', self.there.read(self.guest.id, 2))
+
+
+class TwoBackendsTest(Case):
+    """Another backend of this driver has its service on the guest's node."""
+
+    def look(self):
+        other = nodes.SimNode(self.world, 'c@m')
+        for kernel in ('devices', 'exports', 'remote', 'sessions', 'passed',
+                       'opened'):
+            setattr(other, kernel, getattr(self.there, kernel))
+        passing.look(other.node)
+
+    def test_it_leaves_what_has_just_been_swapped(self):
+        """Its service was killed before the attachment said so."""
+        self.commit()
+        self.there.opened.clear()  # its guest is shut off
+
+        def killed(*_args):
+            raise OSError('killed')
+        with fixtures.MockPatchObject(passing, 'end_after_swap', killed):
+            self.assertRaises(OSError, self.there.reconciler.converge,
+                              self.guest.id)
+        swapped = dict(self.handle(self.there))
+        self.assertIn('localclone-clone', swapped['below'])
+        self.look()
+        self.assertEqual(swapped, self.handle(self.there))
+
+    def test_it_leaves_the_handle_above_an_lv_of_the_first(self):
+        self.swap()
+        self.guest.live_on()
+        self.there.opened.clear()
+        self.there.passed[self.guest.id] = B  # could not be ended in time
+        self.look()
+        self.assertEqual({'below': self.volume.name},
+                         self.handle(self.there))
+
+
+class ServedMeanwhileTest(Case):
+
+    def test_who_asks_gets_it_from_its_home(self):
+        """What is done before an answer may move the volume away."""
+        self.volume.group_id = None
+        properties = self.home.connections.serve(
+            None, self.guest.id, {'host': 'x', 'initiator': 'iqn.x'})
+        self.assertEqual('iscsi', properties['driver_volume_type'])
+        self.assertEqual(
+            self.world.home(self.volume).node.exports.portal,
+            properties['data']['target_portal'])
+
+    def test_back_at_once(self):
+        """A live migration back to where it has just come from."""
+        self.swap()
+        self.volume.volume_attachment.append(self.guest.attachment())
+        properties = self.there.connections.serve(
+            None, self.guest.id, {'host': 'b', 'initiator': 'iqn.b'})
+        self.assertEqual('local', properties['driver_volume_type'])
+
+
+class FenceTest(Case):
+
+    def test_the_second_look_is_at_the_attachments_as_they_are(self):
+        read = self.home.node.records.volume
+
+        def as_a_database(volume_id):
+            volume = copy.copy(read(volume_id))
+            volume.volume_attachment = list(volume.volume_attachment)
+            return volume
+        self.home.node.records._inner.volume = as_a_database
+        prepare = self.home.node.peers.prepare
+
+        def meanwhile(*args):
+            prepare(*args)
+            self.volume.volume_attachment.append(self.guest.attachment())
+        self.home.node.peers.prepare = meanwhile
+        self.volume.group_id = None
+        self.home.reconciler.converge(self.guest.id)
+        self.assertIs(self.home, self.world.home(self.volume))
+
+
+class StartTest(Case):
+
+    def test_a_service_that_starts_waits_for_no_peer(self):
+        """As for moves: what is not served yet can't be asked back."""
+        self.volume.group_id = None
+        self.home.stop(power=True)
+        self.home.dead = False
+        self.home.reconciler.converge_node(moves=False)
+        self.assertEqual({}, self.world.shadows)
+
+    def test_a_guest_does_not_wait_for_the_export_of_its_clones_source(self):
+        """What it writes to meanwhile is served by an export of its own."""
+        self.commit()
+        self.home.stop(power=True)
+        self.home.dead = False
+
+        def hangs(_move):
+            raise exceptions.TargetTimeout(seconds=20)
+        self.home.node.exports._inner.offer_source = hangs
+        self.home.reconciler.converge(self.guest.id)
+        self.assertEqual({(self.guest.id, 'iqn.c')}, self.home.remote)
+
+
+class AwayTest(Case):
+
+    def test_nobody_waits_again_and_again_for_a_disk_that_is_away(self):
+        """Each try leaves a sync behind that can't be killed."""
+        self.commit()
+        self.home.dead = self.home.gone = True
+        tried = []
+
+        def hangs(*_args):
+            tried.append(1)
+            raise exceptions.CommandTimeout(command='sync', seconds=30)
+        self.there.sim_stack._inner.follow_onto_clone = hangs
+        for _look in range(5):
+            self.there.reconciler.converge_node()
+        self.assertLess(len(tried), 2)
+
+
+class ServedTest(test_connections.Base):
+    """The volume stays at A, in a group, and is passed through on B."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume.group_id = 'g'
+        self.connector = {'host': 'b', 'initiator': 'iqn.b'}
+        properties = self.serve(self.connector)
+        self.attach('in-use', 'b')
+        attached, = self.volume.volume_attachment
+        attached.connector = self.connector
+        attached.connection_info = dict(
+            properties['data'], driver_volume_type='local')
+        self.b.opened.add(self.handle)
+
+    def test_a_handle_whose_session_has_ended_by_itself(self):
+        """As if the initiator's service was stopped; then it was detached."""
+        self.b.passed.clear()
+        self.b.opened.clear()
+        self.volume.volume_attachment = []
+        self.volume.status = 'available'
+        self.world.settle()
+        self.assertEqual({}, self.b.devices)
+
+    def test_a_node_of_the_last_release(self):
+        """It has no pass-through: what it could have, it gets."""
+        self.b.opened.clear()
+        self.unserve(self.a, self.connector)
+        self.attach('reserved', None)
+        unsupported = peer._as_own(messaging.RemoteError(
+            'UnsupportedVersion', 'Endpoint does not support RPC version'))
+
+        def refused(*_args):
+            raise unsupported
+        self.a.node.peers.begin_passing = refused
+        self.assertEqual(
+            'iscsi', self.serve(self.connector)['driver_volume_type'])
+
+
+class LookTest(Case):
+
+    def test_whatever_fails_stops_neither_the_others_nor_the_service(self):
+        """os-brick may raise what its commands do; so may sysfs."""
+        def fails(*_args):
+            raise processutils.ProcessExecutionError('iscsiadm')
+        self.there.node.sessions._inner.attach_passed = fails
+        self.there.reconciler.converge_node(moves=False)  # as at its start
+
+
+class SwapFlushedTest(commands.Case):
+
+    def test_never_resumed_on_the_new_table_when_it_was_not_flushed(self):
+        """The new table goes with a command that may fail as well."""
+        handle = test_devicemapper.H
+        self.commands.answer('dmsetup suspend', code=1, err='I/O')
+        self.commands.answer('dmsetup clear', code=2, err='I/O')
+        self.assertRaises(
+            exceptions.CommandFailed, devicemapper.swap_flushed, handle,
+            test_devicemapper.TABLE, '/dev/sdb', 30)
+        done = [each.split()[1] for each in self.commands.ran
+                if each.startswith('dmsetup')]
+        self.assertNotEqual(['load', 'suspend', 'clear', 'resume'], done)
+
+
+class SessionsTest(test_sessions.Case):
+
+    def test_a_record_with_its_secret_is_not_made_anew(self):
+        """iscsiadm forgets the secret; a power cut may come before os-brick.
+
+        Every look does that, and a boot logs in with what is recorded.
+        """
+        self.disks(*[{test_passing.IQN: ['/dev/sda']}] * 9)
+        self.called.iscsi.recorded.return_value = [test_passing.IQN]
+        self.sessions.attach_passed(
+            test_passing.V1, GIB, test_passing.PROPERTIES)
+        self.called.iscsi.record_target.assert_not_called()
+
+    def test_not_mixed_up_with_what_another_home_serves(self):
+        """A session with the last one may still be there: its end was lost."""
+        other = names.pass_iqn('iqn.x:', test_passing.V1, 'iqn.b', 'c@l')
+        for disks, records in (({other: ['/dev/sdb']}, []), ({}, [other])):
+            self.called.iscsi.end_session.reset_mock()
+            self.disks({test_passing.IQN: ['/dev/sda'], **disks})
+            self.called.iscsi.recorded.return_value = [
+                test_passing.IQN, *records]
+            self.sessions.end_other_passes(
+                test_passing.V1, test_passing.IQN)
+            self.called.iscsi.end_session.assert_called_once_with(other, 30)
+
+
+class StackTest(test_stack.Case):
+
+    def test_no_handle_is_longer_than_its_disk(self):
+        """One that is not open and on what was left here: none has seen it.
+
+        The kernel refuses the table: nobody could attach the volume.
+        """
+        handle = names.handle(test_passing.V1)
+        self.ran.block.number.return_value = '8:16'
+        self.ran.block.size.return_value = GIB
+        self.devices(test_stack.device(
+            handle, '253:7', '0 4194304 linear 253:5 0'))
+        self.stack.ensure_handle_on_disk(test_passing.V1, '/dev/sdb')
+        tables = [argument for call in self.ran.mock_calls
+                  for argument in call.args
+                  if str(argument).endswith('linear 8:16 0')]
+        self.assertEqual(['0 2097152 linear 8:16 0'], tables)
+
+
+class UdevTest(test_stack.Case):
+
+    def test_nothing_probes_what_is_passed_through(self):
+        """LVM, md and multipath would take the guest's disk.
+
+        While it follows, that and the source have one serial number.
+        """
+        rules = pathlib.Path('etc/udev/rules.d/11-localclone.rules')
+        patterns = '|'.join(re.findall(
+            r'targetname}!="([^"]*)"', rules.read_text())).split('|')
+        for iqn in (names.move_iqn('iqn.x:', test_passing.V1),
+                    test_passing.IQN):
+            self.assertTrue(any(fnmatch.fnmatch(iqn, pattern)
+                                for pattern in patterns), iqn)

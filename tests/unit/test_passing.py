@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of pass-through: sessions, the handle's body, attachments."""
+
+from unittest import mock
+
+import ddt
+import fixtures
+
+from cinder import objects
+from cinder.tests.unit import fake_constants as fake
+
+from cinder_localclone import attachment_records
+from cinder_localclone import exceptions
+from cinder_localclone import extending
+from cinder_localclone import names
+from cinder_localclone import passing
+from cinder_localclone import served
+from cinder_localclone.state import Asked
+from cinder_localclone.state import Event
+from tests.unit import test_connections
+from tests.unit import test_records
+from tests.unit import test_sessions
+from tests.unit import test_stack
+from tests.unit import world as worlds
+
+A = 'a@l'
+V1, GIB = test_sessions.V1, test_sessions.GIB
+IQN = names.pass_iqn('iqn.x:', V1, 'iqn.b', A)
+#: As Cinder's database has them.
+PROPERTIES = {
+    'driver_volume_type': 'local', 'device_path': names.handle_path(V1),
+    'target_iqn': IQN, 'target_portal': test_sessions.PORTAL,
+    'target_lun': '0', 'target_discovered': 'False', 'auth_method': 'CHAP',
+    'auth_username': 'user', 'auth_password': 'secret', 'discard': 'True'}
+
+
+@ddt.ddt
+class SessionsTest(test_sessions.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.called.iscsi.recorded.return_value = []
+
+    def attach(self, size=GIB):
+        return self.sessions.attach_passed(V1, size, PROPERTIES)
+
+    def test_names(self):
+        self.assertNotEqual(names.remote_iqn('iqn.x:', V1, 'iqn.b'), IQN)
+        self.assertTrue(names.is_iqn(IQN))
+        self.assertEqual(V1, names.volume_of_remote_iqn('iqn.x:', IQN))
+        self.assertEqual(V1, names.volume_of_pass_iqn(IQN, 'b@l'))
+        self.assertIsNone(names.volume_of_pass_iqn(IQN, 'a@m'))
+        for other in (names.remote_iqn('iqn.x:', V1, 'i'),
+                      names.move_iqn('iqn.x:', V1)):
+            self.assertIsNone(names.volume_of_pass_iqn(other, A))
+        self.assertNotEqual(
+            names.pass_iqn('iqn.x:', V1, 'iqn.b', 'c@l'), IQN)
+
+    def test_logged_in_with_values_of_their_own_kinds(self):
+        self.assertEqual('/dev/sda', self.attach())
+        self.assertEqual(['connect', 'recorded', 'record_target',
+                          'connect_volume', 'identity', 'identity',
+                          'set_recovery_timeout', 'bring_back'],
+                         self.names())
+        self.assertEqual({
+            'target_portal': test_sessions.PORTAL, 'target_iqn': IQN,
+            'target_lun': 0, 'target_discovered': False,
+            'auth_method': 'CHAP', 'auth_username': 'user',
+            'auth_password': 'secret'},
+            self.brick.connect_volume.call_args.args[0])
+
+    def test_it_may_be_longer_than_its_row_says(self):
+        self.called.block.identity.return_value = 2 * GIB, V1
+        self.assertEqual('/dev/sda', self.attach())
+
+    def test_extended_at_its_home(self):
+        self.called.iscsi.rescan.side_effect = lambda *_all: (
+            self.called.block.identity.configure_mock(
+                return_value=(2 * GIB, V1)))
+        self.assertEqual('/dev/sda', self.attach(2 * GIB))
+        self.called.iscsi.rescan.assert_called_once_with(
+            '/dev/sda', test_sessions.sessions.SCAN_TIMEOUT)
+
+    @ddt.data((GIB - 512, V1), (GIB, test_sessions.SHADOW))
+    def test_another_disk(self, identity):
+        self.called.block.identity.return_value = identity
+        self.assertRaises(exceptions.WrongSource, self.attach)
+
+    def test_a_home_that_does_not_answer(self):
+        self.portal_is_silent()
+        self.assertRaises(exceptions.SourceUnreachable, self.attach)
+        self.brick.connect_volume.assert_not_called()
+
+    def test_what_is_there(self):
+        self.disks({IQN: ['/dev/sda'], test_sessions.IQN: ['/dev/sdb']})
+        self.assertEqual({V1: '/dev/sda'}, self.sessions.passed())
+        self.disks({IQN: []})
+        self.assertEqual({V1: ''}, self.sessions.passed())
+
+    def test_ended_with_all_that_is_known_of_it(self):
+        for found, recorded in (({IQN: ['/dev/sda']}, []), ({}, [IQN])):
+            self.disks({**found, test_sessions.IQN: ['/dev/sdb']})
+            self.called.iscsi.recorded.return_value = [
+                *recorded, test_sessions.IQN]
+            self.called.iscsi.end_session.reset_mock()
+            self.assertTrue(self.sessions.end_passed(V1))
+            self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
+        self.called.iscsi.recorded.return_value = []
+        self.assertFalse(self.sessions.end_passed(V1))
+
+    def test_at_boot(self):
+        self.called.iscsi.recorded.return_value = [IQN, test_sessions.IQN]
+        self.assertEqual({V1: IQN}, self.sessions.recorded_passes())
+        self.called.iscsi.known_portal.return_value = test_sessions.PORTAL
+        self.disks({}, {IQN: ['/dev/sda']})
+        self.assertEqual('/dev/sda', self.sessions.pass_from_records(V1, IQN))
+        self.called.iscsi.login.assert_called_once_with(IQN, 30)
+        self.disks({IQN: ['/dev/sda']})
+        self.called.block.identity.return_value = GIB, 'x'
+        self.assertRaises(exceptions.WrongSource,
+                          self.sessions.pass_from_records, V1, IQN)
+
+
+class StackTest(test_stack.Case):
+
+    H = names.handle(V1)
+
+    def setUp(self):
+        super().setUp()
+        self.ran.block.number.return_value = '8:16'
+        self.ran.block.size.return_value = GIB
+
+    def handle(self, below, **more):
+        return test_stack.device(
+            self.H, '253:7', '0 2097152 linear %s 0' % below, **more)
+
+    def put(self):
+        return self.stack.ensure_handle_on_disk(V1, '/dev/sdb')
+
+    def test_new(self):
+        self.devices()
+        self.assertTrue(self.put())
+        self.assertIn(mock.call.devicemapper.create(
+            self.H, names.device_uuid(self.H), '0 2097152 linear 8:16 0',
+            30), self.ran.mock_calls)
+
+    def test_there(self):
+        self.devices(self.handle('8:16'))
+        self.assertFalse(self.put())
+        self.ran.devicemapper.swap_table.assert_not_called()
+
+    def test_from_another_body_or_longer(self):
+        for handle, size in ((self.handle('253:5'), GIB),
+                             (self.handle('8:0'), GIB),
+                             (self.handle('8:16', suspended=True), GIB),
+                             (self.handle('8:16'), 2 * GIB)):
+            self.devices(handle)
+            self.ran.block.size.return_value = size
+            self.ran.devicemapper.swap_table.reset_mock()
+            self.assertTrue(self.put())
+            self.ran.devicemapper.swap_table.assert_called_once_with(
+                self.H, '0 %d linear 8:16 0' % (size // 512), 30)
+
+    def test_no_disk(self):
+        self.devices(self.handle('8:16'))
+        self.ran.block.number.return_value = ''
+        self.assertRaises(exceptions.WrongDevice, self.put)
+        self.assertFalse(self.stack.handle_is_on_disk(V1, '/dev/sdb'))
+
+    def test_whether_it_is_there(self):
+        self.devices(self.handle('8:16'))
+        self.assertTrue(self.stack.handle_is_on_disk(V1, '/dev/sdb'))
+        self.assertFalse(self.stack.handle_is_on_disk(V1, ''))
+        self.devices(self.handle('8:0'))
+        self.assertFalse(self.stack.handle_is_on_disk(V1, '/dev/sdb'))
+        self.devices()
+        self.assertFalse(self.stack.handle_is_on_disk(V1, '/dev/sdb'))
+
+    def test_onto_the_clone(self):
+        clone = names.clone_path(test_stack.SHADOW)
+        for opened, length, table in (
+                (1, GIB, '0 2097152 linear %s 0' % clone),
+                # Nobody has seen what it had more.
+                (0, 2 * GIB, '0 2097152 linear %s 0' % clone),
+                (1, 2 * GIB, '0 2097152 linear %s 0\n2097152 2097152 linear '
+                 '/dev/g/volume-%s 2097152' % (clone, test_stack.SHADOW))):
+            self.devices(test_stack.device(
+                self.H, '253:7', '0 %d linear 8:16 0' % (length // 512),
+                opened=opened))
+            self.stack.follow_onto_clone(test_stack.MOVE, '/dev/sdc')
+            self.ran.devicemapper.swap_flushed.assert_called_with(
+                self.H, table, '/dev/sdc', 30)
+
+    def test_flushed(self):
+        self.stack.flush_disk('/dev/sdc')
+        self.ran.block.flush.assert_called_once_with('/dev/sdc', 30)
+
+    def test_on_record_that_the_clone_may_be_written(self):
+        meta = names.metadata_lv(test_stack.SHADOW)
+        for tags, expected in (((names.FOLLOWS,), True),
+                               ((names.SWAPPING,), True), ((), False)):
+            self.lvs(test_stack.lv(meta, tags=frozenset(tags)))
+            self.assertIs(expected, self.stack.begin_swap(test_stack.MOVE))
+        self.lvs()
+        self.assertFalse(self.stack.begin_swap(test_stack.MOVE))
+        self.assertRan(
+            mock.call.lvm.retag('fast', meta, [names.SWAPPING],
+                                [names.FOLLOWS], 30),
+            mock.call.lvm.flush_pvs(['fast'], 30))
+
+    def test_on_record_that_it_was_swapped(self):
+        self.stack.end_swap(test_stack.MOVE)
+        self.assertRan(mock.call.lvm.remove_tag(
+            'fast', names.metadata_lv(test_stack.SHADOW), names.SWAPPING,
+            30))
+
+    def test_marked_away(self):
+        self.stack.mark_away('volume-' + V1)
+        self.assertRan(
+            mock.call.lvm.add_tag('g', 'volume-' + V1, names.AWAY, 30),
+            mock.call.lvm.flush_pvs(['g'], 30))
+
+
+class AttachmentsTest(test_records.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.attachments = attachment_records.AttachmentRecords(
+            lambda connector, host: host.startswith(connector['host'] + '@'))
+        self.attach('b', PROPERTIES)
+        self.attach('c', dict(PROPERTIES, driver_volume_type='iscsi'))
+        self.attach('a', {'driver_volume_type': 'local',
+                          'device_path': '/dev/mapper/x'})
+
+    def attach(self, host, properties):
+        found = objects.VolumeAttachment(
+            self.context, volume_id=self.volume.id,
+            instance_uuid=fake.INSTANCE_ID, attach_status='attached')
+        found.create()
+        found.connector = {'host': host, 'initiator': 'iqn.' + host}
+        found.connection_info = properties
+        found.save()
+
+    def passed_to(self, host):
+        return [each.id for each in self.attachments.passed_to(host)]
+
+    def test_who_passes_it_through(self):
+        self.assertEqual([self.volume.id], self.passed_to('b@l'))
+        for host in ('a@l', 'c@l', 'd@l'):
+            self.assertEqual([], self.passed_to(host))
+
+    def test_ended(self):
+        self.assertFalse(self.attachments.end_passing(self.volume.id, 'c@l'))
+        self.assertTrue(self.attachments.end_passing(self.volume.id, 'b@l'))
+        self.assertEqual([], self.passed_to('b@l'))
+        left = {each.connector['host']: each.connection_info
+                for each in self.reload().volume_attachment}
+        self.assertEqual({
+            'driver_volume_type': 'local', 'discard': 'True',
+            'device_path': names.handle_path(V1)}, left['b'])
+        self.assertIn('auth_password', left['c'])
+        self.assertFalse(self.attachments.end_passing(self.volume.id, 'b@l'))
+
+    def test_of_a_volume_that_is_gone(self):
+        with mock.patch.object(
+                attachment_records.objects.Volume, 'get_by_id',
+                side_effect=attachment_records.exception.VolumeNotFound(
+                    volume_id='v')):
+            self.assertEqual([], self.passed_to('b@l'))
+
+    def test_who_asks_for_a_move_is_on_record(self):
+        volume = self.reload()
+        for asked in (Asked.FOLLOW, Asked.ATTACH):
+            move = self.records.begin(
+                volume, 'b@l#p', Event.MOVE_BEGUN, test_records.GEOMETRY,
+                lambda shadow: 'portal,1 iqn:%s 0' % shadow, 'CHAP u s', 'i',
+                asked)
+            self.assertEqual((asked, asked is Asked.FOLLOW),
+                             (move.asked_by, move.follows))
+            move = self.records.get_move(move.shadow_id)
+            self.assertIs(asked, move.asked_by)
+            failed = self.records.advance(move, Event.FAILED)
+            self.records.finish(failed, Event.DESTINATION_REMOVED)
+        self.assertIs(Asked.ATTACH, Asked.parse(None))
+
+    def test_only_what_is_in_use_follows(self):
+        volume = self.reload()
+        volume.status = 'available'
+        volume.save()
+        self.assertRaises(
+            exceptions.StaleMove, self.records.begin, volume, 'b@l#p',
+            Event.MOVE_BEGUN, test_records.GEOMETRY, str, 'CHAP u s', 'i',
+            Asked.FOLLOW)
+
+
+class EndsTest(test_connections.Base):
+    """The volume stays at A, in a group, and is passed through on B."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume.group_id = 'g'
+        self.connector = {'host': 'b', 'initiator': 'iqn.b'}
+        properties = self.serve(self.connector)
+        self.attach('in-use', 'b')
+        self.attached, = self.volume.volume_attachment
+        self.attached.connector = self.connector
+        self.attached.connection_info = dict(
+            properties['data'], driver_volume_type='local')
+        self.b.opened.add(self.handle)
+
+    def is_ended(self):
+        self.assertEqual([set(), {}, {}], [
+            self.a.remote, self.b.passed, self.b.devices])
+
+    def test_it_is_the_same_volume(self):
+        self.b.write(self.volume.id, 1, 'new')
+        self.assertEqual('new', self.a.read(self.volume.id, 1))
+
+    def test_detached(self):
+        self.b.opened.clear()
+        self.unserve(self.a, self.connector)
+        self.is_ended()
+
+    def test_detached_by_force_the_nodes_look_clears_up(self):
+        self.b.opened.clear()
+        self.unserve(self.a, None)
+        self.assertEqual(set(), self.a.remote)
+        self.volume.volume_attachment = []
+        self.volume.status = 'available'
+        self.world.settle()
+        self.is_ended()
+
+    def test_detached_while_the_node_is_down(self):
+        """Nothing is written from there any more."""
+        self.b.dead = True
+        self.unserve(self.a, self.connector)
+        self.assertEqual(set(), self.a.remote)
+
+    def test_detached_while_it_is_still_open(self):
+        """The export goes; the handle, once it is closed."""
+        self.unserve(self.a, self.connector)
+        self.assertEqual(set(), self.a.remote)
+        self.assertIn(self.handle, self.b.devices)
+        self.volume.volume_attachment = []
+        self.volume.status = 'available'
+        self.world.reconcile()
+        self.assertIn(self.handle, self.b.devices)
+        self.b.opened.clear()
+        self.world.settle()
+        self.is_ended()
+
+    def test_both_ends_come_back_after_a_power_cut(self):
+        for node in (self.a, self.b):
+            node.stop(power=True)
+        self.world.recover()
+        self.b.opened.add(self.handle)
+        self.b.write(self.volume.id, 0, 'again')
+        self.assertEqual('again', self.a.read(self.volume.id, 0))
+
+    def test_extended(self):
+        self.assertEqual(A, extending.extend(
+            self.a.reconciler, self.volume.id, 2))
+        self.assertEqual({'below': 'disk of ' + self.volume.id,
+                          'regions': 8}, self.b.devices[self.handle])
+        self.b.write(self.volume.id, 7, 'end')
+        self.assertEqual('end', self.a.read(self.volume.id, 7))
+
+    def test_what_is_left_of_it_is_marked(self):
+        self.b.disk.create('volume-old', self.volume.id, [worlds.EMPTY] * 4)
+        with self.b.lock(self.volume.id):
+            passing.begin(self.b.node, self.volume.id,
+                          self.attached.connection_info)
+        self.assertIn(names.AWAY, self.b.disk.tags['volume-old'])
+
+    def test_not_at_its_home(self):
+        for node, volume_id in ((self.a, self.volume.id), (self.b, V1)):
+            with node.lock(volume_id):
+                self.assertRaises(
+                    exceptions.StaleMove, passing.begin, node.node,
+                    volume_id, self.attached.connection_info)
+
+    def test_not_what_is_open_on_another_body(self):
+        self.b.disk.lvs['x'] = []
+        self.b.devices[self.handle] = {'below': 'x'}
+        with self.b.lock(self.volume.id):
+            self.assertRaises(
+                exceptions.SourceBusy, passing.begin, self.b.node,
+                self.volume.id, self.attached.connection_info)
+        self.assertEqual({'below': 'x'}, self.b.devices[self.handle])
+
+    def test_one_that_fails_does_not_stop_the_others(self):
+        self.a.remote.clear()
+        self.b.passed.clear()
+        self.b.passed[V1] = A
+        logged = self.useFixture(fixtures.FakeLogger())
+        self.assertFalse(passing.look(self.b.node))
+        self.assertNotIn(V1, self.b.passed)
+        self.assertIn(self.volume.id, logged.output)
+
+    def test_what_fails_is_tried_again_soon(self):
+        """A home is back later than the node of the guest."""
+        self.b.stop(power=True)
+        self.b.dead = False
+        self.a.dead = True
+        self.b.reconciler.converge_node()
+        self.assertEqual({}, self.b.passed)
+        self.a.dead = False
+        self.b.reconciler.converge_moves()
+        self.assertEqual({self.volume.id: A}, self.b.passed)
+        with mock.patch.object(passing, 'look') as look:
+            self.b.reconciler.converge_moves()
+        look.assert_not_called()
+
+    def test_a_secret_is_not_shown(self):
+        connection = served.connection_of(self.attached)
+        self.assertTrue(connection.passes)
+        self.assertNotIn(self.attached.connection_info['auth_password'],
+                         repr(connection))
