@@ -97,6 +97,12 @@ def lv_path(group: str, lv: str) -> str:
     return '/dev/%s/%s' % (group, lv)
 
 
+def pool_device(group: str, pool: str) -> str:
+    """The device-mapper name of a thin pool, as LVM gives it."""
+    return '%s-%s-tpool' % (group.replace('-', '--'),
+                            pool.replace('-', '--'))
+
+
 def device_uuid(name: str) -> str:
     """The device-mapper UUID; its prefix keeps udev and LVM rules away."""
     return 'LOCALCLONE-' + name

@@ -25,12 +25,13 @@ import oslo_messaging as messaging
 from cinder_localclone import exceptions
 from cinder_localclone import manage_errors
 from cinder_localclone import ports
+from cinder_localclone import sparse_errors
 
 LOG = logging.getLogger(__name__)
 
 TOPIC = 'cinder-localclone'
 NAMESPACE = 'localclone'
-VERSION = '1.5'
+VERSION = '1.6'
 #: How often sending is tried again while the bus is away. By default that
 #: goes on until it is back, whatever the time limit of a call.
 RESENDS = 2
@@ -68,6 +69,7 @@ def _twice(work: float) -> float:
 METHODS = {
     'describe': Method('describe', limit=_prompt),
     'prepare': Method('prepare'),
+    'prepare_sparse': Method('prepare_sparse', '1.6'),
     'converge': Method('converge', limit=_prompt,
                        expected=(exceptions.Busy,)),
     'converge_soon': Method('converge', limit=None),
@@ -181,7 +183,9 @@ def _as_own(remote: messaging.RemoteError) -> Exception:
     the volume reads must depend on the class alone.
     """
     name = remote.exc_type or ''
-    kind = getattr(exceptions, name, getattr(manage_errors, name, None))
+    kind = next((getattr(module, name) for module in (
+        exceptions, manage_errors, sparse_errors) if hasattr(module, name)),
+        None)
     if inspect.isclass(kind) and issubclass(
             kind, exceptions.LocalCloneError):
         return kind(remote.value)

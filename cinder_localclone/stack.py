@@ -16,6 +16,8 @@ Everything here may raise CommandFailed or CommandTimeout.
 
 from collections.abc import Mapping
 
+from oslo_log import log as logging
+
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import logical_volumes
@@ -24,10 +26,17 @@ from cinder_localclone.privileged import block
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone import state
 from cinder_localclone import survey
+from cinder_localclone import thin_map
+
+LOG = logging.getLogger(__name__)
 
 #: How much of a new handle is read before it is given out, in bytes. Nova
 #: formats a LUKS volume whose header it cannot read.
 HEAD = 1 << 20
+#: How many regions the kernel marks in one call, and for how many seconds
+#: in all: somebody waits for the volume.
+REGIONS_AT_ONCE = 1 << 20
+DISCARDING = 10
 
 
 class Stack(logical_volumes.LogicalVolumes):
@@ -60,7 +69,8 @@ class Stack(logical_volumes.LogicalVolumes):
 
     # -- the clone
 
-    def ensure_clone(self, move: state.Move, source: str) -> bool:
+    def ensure_clone(self, move: state.Move, source: str,
+                     holes: thin_map.Holes = ()) -> bool:
         """The clone over LV, metadata LV and the source's disk.
 
         A clone that exists is left alone while it reads from this very
@@ -73,6 +83,9 @@ class Stack(logical_volumes.LogicalVolumes):
         record, would vanish under it.
 
         :param source: path of the source's disk
+        :param holes: what need not be copied, of a clone that is created
+            here and now over an LV that was: its source reads as zeros
+            there, and so does the LV
         :raises MetadataTooSmall: a clone whose metadata LV runs full crashes
             the kernel
         :raises MetadataLost: if the metadata of a committed move are blank
@@ -99,6 +112,7 @@ class Stack(logical_volumes.LogicalVolumes):
         else:
             devicemapper.create(name, names.device_uuid(name), table,
                                 self.timeout)
+            self._discard(move, holes)
         self._disable_discards(move)
         return True
 
@@ -134,6 +148,28 @@ class Stack(logical_volumes.LogicalVolumes):
             return False
         return bool(handle and handle.opened) or (
             self.clone_status(move.shadow_id).mode == 'rw')
+
+    def _discard(self, move: state.Move, holes: thin_map.Holes) -> None:
+        """Have the kernel take holes for copied.
+
+        Before discards are refused, which can't be undone, and before
+        anything is copied or written. What is not discarded is copied.
+
+        :raises CommandTimeout: if that hangs: whatever it does later, no
+            guest may have the clone by then
+        """
+        try:
+            parts = thin_map.in_bytes(holes, move.geometry, move.size_bytes)
+            if parts:
+                block.discard(
+                    names.clone_path(move.shadow_id), parts,
+                    REGIONS_AT_ONCE * move.geometry.region_sectors
+                    * state.SECTOR, min(DISCARDING, self.timeout / 2),
+                    self.timeout)
+        except (exceptions.CommandFailed, thin_map.OddMap) as exc:
+            LOG.warning(
+                'What was never written of volume %(volume)s is copied, '
+                'too: %(error)s', {'volume': move.volume_id, 'error': exc})
 
     @staticmethod
     def _disable_discards(move: state.Move) -> None:
@@ -284,6 +320,11 @@ class Stack(logical_volumes.LogicalVolumes):
         """Prove that a handle can be read, in a child with a time limit."""
         self._mend_path(volume_id)
         block.read_head(names.handle_path(volume_id), HEAD, self.timeout)
+
+    def written(self, volume_id: str) -> int:
+        """How much was written to a handle since it is there, in sectors."""
+        self._mend_path(volume_id)
+        return block.written_sectors(names.handle_path(volume_id))
 
     def flush_handle(self, volume_id: str) -> None:
         """Everything written so far is on stable storage afterwards."""

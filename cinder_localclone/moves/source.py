@@ -13,7 +13,9 @@ from cinder_localclone.moves import checks
 from cinder_localclone.moves import flow
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
+from cinder_localclone import sparse_errors
 from cinder_localclone import state
+from cinder_localclone import thin_map
 
 LOG = logging.getLogger(__name__)
 
@@ -60,6 +62,44 @@ class Flush(flow.Step):
         self._node.stack.flush_handle(volume.id)
 
 
+class MapHoles(flow.Step):
+    """What was never written need not be copied.
+
+    Taken while nothing has the source open, and all is flushed. Without a
+    map all is copied: a move never fails for lack of one.
+    """
+
+    default_provides = ('holes', 'written')
+
+    def execute(self, volume: ports.Volume, destination: dict
+                ) -> tuple[thin_map.Holes, int]:
+        if not destination.get('sparse'):  # also of an older version
+            return [], 0
+        stack = self._node.stack
+        try:
+            written = stack.written(volume.id)
+            return stack.holes(volume.name, volume.size << 30,
+                               self._node.geometry), written
+        except (exceptions.LocalCloneError, OSError, ValueError) as exc:
+            LOG.warning('What was never written of volume %(volume)s is '
+                        'copied, too: %(error)s',
+                        {'volume': volume.id, 'error': exc})
+            return [], 0
+
+
+class CheckUnwritten(flow.Step):
+    """The holes are holes still, whoever has come and gone meanwhile."""
+
+    def execute(self, volume: ports.Volume, holes: thin_map.Holes,
+                written: int) -> None:
+        if not holes:
+            return
+        self._node.stack.flush_handle(volume.id)
+        if self._node.stack.written(volume.id) != written:
+            raise sparse_errors.SourceWritten(
+                volume=volume.id, host=self._node.host)
+
+
 class Record(flow.Step):
     """Record the intent; reverted by recording that the move has failed."""
 
@@ -100,9 +140,13 @@ class Offer(flow.Step):
 class Prepare(flow.Step):
     """The peer builds its stack."""
 
-    def execute(self, context: ports.Context, move: state.Move) -> None:
-        self._node.peers.prepare(context, move.destination,
-                                 move.shadow_id, move.token.nonce)
+    def execute(self, context: ports.Context, move: state.Move,
+                holes: thin_map.Holes) -> None:
+        what = (context, move.destination, move.shadow_id, move.token.nonce)
+        if holes:
+            self._node.peers.prepare_sparse(*what, holes)
+        else:
+            self._node.peers.prepare(*what)
 
 
 class Commit(flow.Step):
@@ -152,14 +196,16 @@ def move_volume(node: nodes.Node, context: ports.Context,
     steps = linear_flow.Flow('move').add(
         CheckFreeSpace(node), EnsureHandle(node))
     if not live:
-        steps.add(CheckClosed(node), Flush(node))
+        steps.add(CheckClosed(node), Flush(node), MapHoles(node))
     steps.add(Record(node, event, asked_by, new_credentials), Offer(node),
               Prepare(node))
     if not live:
-        steps.add(CheckClosed(node, 'still closed'))
+        steps.add(CheckClosed(node, 'still closed'), CheckUnwritten(node))
     steps.add(Commit(node))
-    committed = flow.run(steps, context=context, volume=volume,
-                         peer=peer)['committed']
+    # A guest that writes fills holes: of a live move nothing is left out.
+    no_holes = {'holes': ()} if live else {}
+    committed = flow.run(steps, context=context, volume=volume, peer=peer,
+                         **no_holes)['committed']
     node.peers.converge_soon(context, peer, volume.id)
     return committed
 

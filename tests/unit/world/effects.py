@@ -15,7 +15,7 @@ UNNOTED = frozenset((
     'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'services',
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
     'newborn', 'zone_of', 'correct_services', 'pool_usage', 'resume',
-    'note_offered', 'was_offered', 'lv_name'))
+    'note_offered', 'was_offered', 'lv_name', 'reads_zeros', 'written'))
 #: Only with the lock of the volume that the first argument is of. Begin,
 #: advance and offer_volume are not here: with these tests set a scene.
 LOCKED = frozenset((
@@ -27,7 +27,7 @@ LOCKED = frozenset((
     'withdraw_unnamed', 'attach', 'detach', 'end_if_down', 'commit',
     'roll_back', 'finish', 'create_snapshot', 'create_copy', 'accept',
     'mark_newborn', 'deactivate', 'ensure_handle_on_snapshot', 'locate',
-    'protect', 'extend_lv'))
+    'protect', 'extend_lv', 'holes'))
 #: Those whose first argument does not tell, and which does.
 BY = {'create_copy': 3}
 ALLOCATING = frozenset(('create_lv', 'create_metadata', 'adopt'))
