@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Building what serves one backend on this node, from its configuration."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
+import datetime
 import time
 import typing
 
@@ -17,6 +18,7 @@ from cinder.volume import volume_utils
 from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_service import loopingcall
+from oslo_utils import timeutils
 from tooz import coordination as tooz
 
 from cinder_localclone import connections
@@ -29,16 +31,32 @@ from cinder_localclone import node as nodes
 from cinder_localclone import opts
 from cinder_localclone import peer
 from cinder_localclone.privileged import devicemapper
+from cinder_localclone import queue_records
 from cinder_localclone import reconcile
 from cinder_localclone import sessions
-from cinder_localclone import snapshot_records
 from cinder_localclone import stack as stacks
+from cinder_localclone import status_records
+from cinder_localclone import unended
 from cinder_localclone import wake
 
 LOG = logging.getLogger(__name__)
 
 #: A backend section (``cinder.volume.configuration.Configuration``).
 Configuration: typing.TypeAlias = typing.Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """What LVM and device-mapper have shown at one moment.
+
+    :param outage: why this node can serve no volumes at all; '' if it can
+    """
+
+    lvs: Mapping[str, reports.LogicalVolume] = dataclasses.field(
+        default_factory=dict)
+    free: reports.FreeSpace = reports.FreeSpace(0, 0, False)
+    capacity: reports.Capacity = reports.Capacity(0, 0, 0, 0)
+    outage: str = ''
 
 
 @dataclasses.dataclass
@@ -50,6 +68,7 @@ class Service:
     :param initiator: this node's iSCSI initiator name; '' if it has none
     :param problems: why this node can't be the destination of a move, as
         the service found it when it started
+    :param started: when the service did
     """
 
     backend_name: str
@@ -60,6 +79,8 @@ class Service:
     addresses: list[str]
     initiator: str = ''
     problems: list[str] = dataclasses.field(default_factory=list)
+    started: datetime.datetime = dataclasses.field(
+        default_factory=timeutils.utcnow)
 
     def check(self) -> None:
         """See what this node can do, for itself and for its peers."""
@@ -77,13 +98,6 @@ class Service:
                         '%(error)s', {'pool': self.stack.pool,
                                       'error': exc})
 
-    def outage(self) -> str:
-        """Why this node can serve no volumes at all; '' if it can.
-
-        LVM and device-mapper are asked, each time.
-        """
-        return self._look()[2]
-
     def readiness(self) -> tuple[reports.FreeSpace, list[str]]:
         """What this node can take in at this moment, and why no move.
 
@@ -91,23 +105,21 @@ class Service:
 
         :returns: free space, problems (none: it can be a destination)
         """
-        lvs, free, outage = self._look()
-        return free, [outage] if outage else (
-            self.problems + self._pool_problems(lvs))
+        look = self.look()
+        return look.free, [look.outage] if look.outage else (
+            self.problems + self._pool_problems(look.lvs))
 
-    def _look(self) -> tuple[
-            dict[str, reports.LogicalVolume], reports.FreeSpace, str]:
-        """LVs (of thick volumes: none), free space, and the outage if any."""
-        nothing = reports.FreeSpace(0, 0, False)
+    def look(self) -> Look:
+        """Ask LVM and device-mapper, once each."""
         try:
             self.stack.devices()
-            lvs = self.stack.lvs() if self.stack.pool else {}
+            lvs = self.stack.lvs()
             if self.stack.pool and self.stack.pool not in lvs:
-                return lvs, nothing, 'there is no thin pool %s/%s' % (
-                    self.stack.group, self.stack.pool)
-            return lvs, self.stack.free_space(lvs), ''
+                return Look(outage='there is no thin pool %s/%s' % (
+                    self.stack.group, self.stack.pool))
+            return Look(lvs, *self.stack.space(lvs))
         except Exception as exc:  # whatever it is, nothing works without
-            return {}, nothing, str(exc) or repr(exc)
+            return Look(outage=str(exc) or repr(exc))
 
     def troubles(self) -> list[str]:
         """What an operator has to see to, but keeps no move from here."""
@@ -115,7 +127,9 @@ class Service:
             problem = self.node.exports.problem()
         except exceptions.LocalCloneError as exc:
             problem = 'its iSCSI target can\'t be looked at: %s' % exc
-        return [problem] if problem else []
+        usage = reports.pool_usage(self.look().lvs, self.stack.pool)
+        full = 'its thin pool is full: %s' % usage if usage.is_full else ''
+        return [each for each in (problem, full) if each]
 
     def _find_problems(self) -> list[str]:
         problems = []
@@ -129,7 +143,7 @@ class Service:
                             '(/etc/iscsi/initiatorname.iscsi)')
         return problems
 
-    def _pool_problems(self, lvs: dict[str, reports.LogicalVolume]
+    def _pool_problems(self, lvs: Mapping[str, reports.LogicalVolume]
                        ) -> list[str]:
         if self.stack.pool and not reports.zeroes(lvs, self.stack.pool):
             return ['its thin pool does not zero new blocks '
@@ -183,7 +197,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
     except ValueError as exc:
         raise exception.InvalidConfigurationValue(str(exc))
     peers = peer.client(conf.localclone_peer_timeout)
-    rows = snapshot_records.SnapshotRecords()
+    rows = queue_records.QueueRecords()
     addresses = [address for address in (
         conf.safe_get('target_ip_address'), conf.safe_get('my_ip'))
         if address]
@@ -201,7 +215,8 @@ def assemble(conf: Configuration, host: str, backend_name: str,
                                    conf.localclone_source_timeout),
         peers=peers, geometry=geometry,
         lock=Lock(host, conf.localclone_lock_timeout),
-        is_at=directory.is_at, clear=clearing(conf, stack))
+        is_at=directory.is_at, clear=clearing(conf, stack),
+        limits=opts.limits(conf))
     reconciler = reconcile.Reconciler(
         node, cinder_context.get_admin_context())
     return Service(
@@ -276,12 +291,21 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
     reconciler = service.reconciler
     loops = [
         _loop(conf.localclone_move_interval, reconciler.converge_moves),
-        _loop(conf.localclone_node_interval, reconciler.converge_node)]
+        _loop(conf.localclone_node_interval, lambda: look(service))]
     interval = conf.localclone_wake_interval
     if interval:
         loops.append(_loop(1, lambda: wake_copies(
-            reconciler.waker, interval)))
+            reconciler.copying.waker, interval)))
     return loops
+
+
+def look(service: Service) -> None:
+    """Converge all of a node; end what Cinder does not end."""
+    try:
+        service.reconciler.converge_node()
+    finally:
+        unended.look(service.node, status_records.StatusRecords(),
+                     service.started)
 
 
 def _loop(seconds: float, act: Callable[[], None]) -> typing.Any:

@@ -7,6 +7,7 @@ held. A birth that fails gives the row back to the node that Cinder has asked.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 
 from cinder.volume import volume_utils
@@ -156,9 +157,10 @@ def from_snapshot_here(node: nodes.Node, context: ports.Context,
     :raises TooLate: if nobody waits for the volume any more
     :raises LocalCloneError: if LVM fails
     """
-    with node.lock(snapshot_id):
-        snapshot = snapshots.present(node, snapshot_id)
-        _make(node, context, volume_id, snapshot.lv, destination)
+    with _newborn(node, context, volume_id, destination) as volume:
+        with node.lock(snapshot_id):
+            snapshot = snapshots.present(node, snapshot_id)
+            _make(node, volume, snapshot.lv, snapshot.size_bytes)
 
 
 def from_volume_here(node: nodes.Node, context: ports.Context,
@@ -170,14 +172,22 @@ def from_volume_here(node: nodes.Node, context: ports.Context,
     :raises LocalCloneError: as :func:`.snapshots.at_home`, and as
         :func:`from_snapshot_here`
     """
-    with node.lock(source_id):
-        image = snapshots.at_home(node, context, source_id, progress)
-        _make(node, context, volume_id, image.name, destination)
+    with _newborn(node, context, volume_id, destination) as volume:
+        with node.lock(source_id):
+            image = snapshots.at_home(node, context, source_id, progress)
+            _make(node, volume, image.name, image.size << 30)
 
 
-def _make(node: nodes.Node, context: ports.Context, volume_id: str,
-          image: str, destination: str) -> None:
-    """:param image: the LV that it is made of"""
+@contextlib.contextmanager
+def _newborn(node: nodes.Node, context: ports.Context, volume_id: str,
+             destination: str) -> Iterator[ports.Volume]:
+    """A volume that somebody waits for; what is made of it moves then.
+
+    The move has to wait for another node, so no image is locked any more.
+    Nothing is left if any of this fails.
+
+    :param destination: service host that it moves to; '': nowhere
+    """
     snapshots.check_pool(node)
     with node.lock(volume_id):
         volume = node.records.volume(volume_id)
@@ -185,12 +195,7 @@ def _make(node: nodes.Node, context: ports.Context, volume_id: str,
                 or volume_utils.extract_host(volume.host) != node.host):
             raise exceptions.TooLate(what='Volume ' + volume_id)
         try:
-            # That of an earlier request may be of another moment.
-            node.stack.remove_handle(volume_id)
-            node.stack.create_copy(volume.name, image, volume.size << 30,
-                                   volume_id)
-            node.stack.ensure_handle_on_lv(volume_id, volume.name,
-                                           volume.size << 30)
+            yield volume
             if destination:
                 moving.move_volume(node, context, volume, destination,
                                    iscsi_target.new_credentials)
@@ -201,21 +206,63 @@ def _make(node: nodes.Node, context: ports.Context, volume_id: str,
             raise
 
 
+def _make(node: nodes.Node, volume: ports.Volume, image: str,
+          image_bytes: int) -> None:
+    """Make the LV of a volume, and the handle above it.
+
+    :param image: the LV that it is made of
+    :param image_bytes: how much of that is the image
+    """
+    # That of an earlier request may be of another moment.
+    node.stack.remove_handle(volume.id)
+    node.stack.create_copy(volume.name, image, image_bytes,
+                           volume.size << 30, volume.id)
+    node.stack.ensure_handle_on_lv(volume.id, volume.name,
+                                   volume.size << 30)
+
+
 def remove(node: nodes.Node, volume_id: str, lv: str) -> None:
     """Remove what nobody was given, unless a move has it after all.
 
-    One that has failed may export it yet: that ends first.
+    One that has failed may offer it yet: that ends first.
     """
     if node.records.move_of(volume_id) is None and not any(
             move.cleanup_lv == lv and move.cleanup_node == node.host
             for move in node.records.remains_of(volume_id)):
         present = node.stack.survey()
+        if present.sources_above(lv):
+            return
         handle, body = present.handle(volume_id), present.lvs.get(lv)
         if handle and body and body.number in handle.uses():
             if handle.opened:
                 return
             node.stack.remove_handle(volume_id)
         node.stack.remove_lv(lv)
+
+
+# -- what Cinder has taken
+
+#: Statuses of a row that don't say whether its volume was taken.
+UNDECIDED = ('creating', 'reverting', 'error')
+
+
+def accept(node: nodes.Node, volume: ports.Volume, present: surveys.Survey
+           ) -> None:
+    """A volume at its home is not newborn any more when it is connected.
+
+    :mod:`.restore` leaves alone what is.
+
+    :param present: what there is on this node
+    """
+    lv = present.lvs.get(volume.name)
+    if (lv and names.NEWBORN in lv.tags
+            and volume.status not in (*UNDECIDED, 'deleting')):
+        try:
+            node.stack.accept(lv.name)
+        except exceptions.LocalCloneError as exc:
+            LOG.warning('Volume %(volume)s counts as newborn until the next '
+                        'periodic check: %(error)s',
+                        {'volume': volume.id, 'error': exc})
 
 
 # -- the node's look
@@ -259,7 +306,7 @@ def _settle(node: nodes.Node, volume_id: str, lv: str) -> None:
     found = node.stack.lvs().get(lv)
     if recorded is None or not (found and names.NEWBORN in found.tags):
         return  # it may be all that is left of somebody's data
-    undecided = recorded.status in ('creating', 'reverting', 'error')
+    undecided = recorded.status in UNDECIDED
     if recorded.deleted or (recorded.home, recorded.lv) != (node.host, lv):
         # One in error may be there because its node was given up.
         if recorded.deleted or not undecided:

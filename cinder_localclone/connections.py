@@ -146,12 +146,12 @@ class Connections:
         """
         with self._node.lock(volume_id):
             volume = self._node.records.volume(volume_id)
-            handle_id = rows.handle_id(volume) if volume else volume_id
-            if connector is None:
-                removal.stop_serving(self._node, handle_id, None)
-            elif connector.get('initiator'):
-                removal.stop_serving(self._node, handle_id,
-                                     connector['initiator'])
+            if volume and rows.visible_id(volume):
+                # Who copied may be late: the volume itself is served by now.
+                if copies.has_handle(self._node, volume):
+                    self._stop_serving(rows.handle_id(volume), connector)
+                return
+            self._stop_serving(volume_id, connector)
             move = self._node.records.move_of(volume_id)
             if not (connector and move and _is_live(move)):
                 return
@@ -161,6 +161,14 @@ class Connections:
             elif move.destination == self._node.host:
                 _when_closed(destination.roll_back_live, self._node,
                              context, move)
+
+    def _stop_serving(self, handle_id: str, connector: ports.Connector | None
+                      ) -> None:
+        if connector is None:
+            removal.stop_serving(self._node, handle_id, None)
+        elif connector.get('initiator'):
+            removal.stop_serving(self._node, handle_id,
+                                 connector['initiator'])
 
     def _source_released(self, context: ports.Context,
                          move: state.Move) -> None:

@@ -13,7 +13,9 @@ here nor moves, and Cinder's migration keeps it so.
 """
 
 from cinder.volume import volume_utils
+from oslo_log import log as logging
 
+from cinder_localclone import births
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone.moves import remains
@@ -22,6 +24,8 @@ from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import records
 from cinder_localclone import rows
+
+LOG = logging.getLogger(__name__)
 
 
 def create(node: nodes.Node, copy: ports.Volume) -> None:
@@ -45,9 +49,27 @@ def create(node: nodes.Node, copy: ports.Volume) -> None:
         for left in remains.here(node, volume_id):
             remains.take_down(node, left)
         _check_handle(node, volume_id, copy)
-        node.stack.create_lv(copy.name, copy.size << 30, volume_id)
-        node.stack.ensure_handle_on_lv(
-            volume_id, copy.name, copy.size << 30)
+        # Cinder writes all of it: of a thick one also what is zeros.
+        created = node.stack.create_lv(copy.name, copy.size << 30, volume_id,
+                                       covered=True)
+        try:
+            node.stack.ensure_handle_on_lv(
+                volume_id, copy.name, copy.size << 30)
+        except Exception:
+            # Cinder forgets the row, and the LV would claim to be the volume.
+            if created:
+                _remove(node, volume_id, copy.name)
+            raise
+
+
+def _remove(node: nodes.Node, volume_id: str, lv: str) -> None:
+    try:
+        births.remove(node, volume_id, lv)
+    except Exception as exc:  # must not hide why there is no copy
+        LOG.error('LV %(lv)s, to which volume %(volume)s was to be copied, '
+                  'could not be removed; "cinder-localclone doctor" names '
+                  'it: %(error)s',
+                  {'lv': lv, 'volume': volume_id, 'error': exc})
 
 
 def converge(node: nodes.Node, copy: ports.Volume) -> None:
@@ -69,11 +91,18 @@ def converge(node: nodes.Node, copy: ports.Volume) -> None:
             return
         if volume is not None and volume.name == copy.name:
             return  # it is the volume's own by now
-        present = node.stack.survey()
-        handle = present.handle(volume_id)
-        if handle and not handle.opened and volume_id in (
-                present.volumes_above(node.stack.group, copy.name)):
+        handle = node.stack.survey().handle(volume_id)
+        if handle and not handle.opened and has_handle(node, copy):
             node.stack.remove_handle(volume_id)
+
+
+def has_handle(node: nodes.Node, copy: ports.Volume) -> bool:
+    """Whether the handle that bears the volume's id is that of the copy.
+
+    Once the copy is given up, it may be the volume's own.
+    """
+    return rows.handle_id(copy) in node.stack.survey().volumes_above(
+        node.stack.group, copy.name)
 
 
 def check_migrated(node: nodes.Node, copy: ports.Volume) -> None:
@@ -107,9 +136,7 @@ def _migrated(node: nodes.Node, volume_id: str) -> ports.Volume:
 def _check_handle(node: nodes.Node, volume_id: str, copy: ports.Volume
                   ) -> None:
     """Nobody else's table is ever replaced."""
-    present = node.stack.survey()
-    if present.handle(volume_id) and volume_id not in (
-            present.volumes_above(node.stack.group, copy.name)):
+    if node.stack.survey().handle(volume_id) and not has_handle(node, copy):
         raise exceptions.NotMovable(
             volume=volume_id, host=node.host, reason='another backend of '
             'this driver has it on that node, under the same path. Choose '

@@ -11,6 +11,7 @@ import tenacity
 from cinder_localclone import adoption
 from cinder_localclone import manageable
 from cinder_localclone.moves import checks
+from cinder_localclone.moves import offering
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
@@ -148,12 +149,8 @@ def _remove(node: nodes.Node, context: ports.Context,
         if not _is_closed(node, volume_id, move):
             raise exception.VolumeIsBusy(volume_name=volume.name)
     if move is None:
-        # A move that failed may have left its export of the handle.
-        for each in [left for volume_id in handles
-                     for left in node.records.remains_of(volume_id)]:
-            node.exports.withdraw_source(each)
-        # One that has ended may have done so, too.
-        node.exports.withdraw_strays(node.records.is_move)
+        # Moves that failed may have left source devices above it.
+        offering.withdraw_above(node, volume.name)
         for volume_id in handles:
             node.stack.remove_handle(volume_id)
         removal.remove_volume_lv(node, volume.name)

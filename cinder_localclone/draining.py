@@ -31,11 +31,13 @@ class Held:
 
     :param what: in a word or two
     :param why: and what to do, in words
+    :param waits_for: service host of the node that a copy needs besides
     """
 
     volume_id: str
     what: str
     why: str
+    waits_for: str = ''
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +98,7 @@ def _held(volume: ports.Volume, move: state.Move | None) -> Held | None:
                         volume.volume_attachment)))
     if move and move.committed:
         return Held(volume.id, COPIED_TO, 'from %s. It can depart when '
-                    'that has ended.' % move.source)
+                    'that has ended.' % move.source, move.source)
     if move:
         return None  # the home gives up what it did not live to end
     if volume.group_id:
@@ -122,7 +124,7 @@ def _of_move(move: state.Move, host: str) -> Iterator[Held]:
                    '%s. It is copied when that has ended.' % move.destination)
     elif move.committed and move.source == host:
         yield Held(move.volume_id, COPIED_FROM, 'to %s (%s).' % (
-            move.destination, move.display_phase))
+            move.destination, move.display_phase), move.destination)
     elif not move.committed and move.destination == host:
         yield Held(move.volume_id, 'about to come', 'from %s.' % move.source)
 

@@ -29,7 +29,6 @@ from cinder_localclone import extending
 from cinder_localclone import group_driver
 from cinder_localclone import handlers
 from cinder_localclone import image_driver
-from cinder_localclone.lvm import reports
 from cinder_localclone import manage_driver
 from cinder_localclone import messages
 from cinder_localclone import migration
@@ -327,16 +326,15 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         While this node can't serve volumes there is none to be had.
         """
         conf = self.configuration
-        outage = self.service.outage()
-        if outage:
-            LOG.error('This node can serve no volumes: %s', outage)
-        capacity = (reports.Capacity(0, 0, 0, 0) if outage
-                    else self.service.stack.capacity())
+        look = self.service.look()
+        if look.outage:
+            LOG.error('This node can serve no volumes: %s', look.outage)
         thin = bool(self.service.stack.pool)
         self._stats = capabilities.stats(
             self.backend_name, self.VERSION, thin, capabilities.pool(
                 self.backend_name, 'LocalCloneDriver:%s:%s' % (
-                    self.host, conf.volume_group), thin, capacity, outage, {
+                    self.host, conf.volume_group), thin, look.capacity,
+                look.outage, {
                     'reserved_percentage': conf.reserved_percentage,
                     'max_over_subscription_ratio':
                         conf.max_over_subscription_ratio,

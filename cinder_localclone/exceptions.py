@@ -122,8 +122,7 @@ class PoolFull(LocalCloneError):
     """A thin pool in which writes may soon fail."""
 
     message = _('Thin pool %(pool)s on %(host)s is too full for snapshots '
-                'and clones: %(data).0f %% of its data and %(metadata).0f %% '
-                'of its metadata are in use. Nothing was changed. Extend it '
+                'and clones: %(usage)s. Nothing was changed. Extend it '
                 '(lvextend), or delete volumes on that node.')
     user_message = 'POOL_FULL'
 
@@ -208,11 +207,10 @@ class VolumeIsMoving(LocalCloneError):
 
 
 class NoSpaceToExtend(LocalCloneError):
-    """The volume group of a thick volume is full."""
+    """What a volume is to be extended in is full."""
 
     message = _('%(host)s lacks space to extend volume %(volume)s: '
-                '%(missing)s MiB are needed and not free. Nothing was '
-                'changed.')
+                '%(reason)s. Nothing was changed.')
     user_message = 'NO_SPACE_TO_EXTEND'
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this node serves, each handle to one initiator with CHAP.
+"""What this node serves, each device to one initiator with CHAP.
+
+Handles to hosts without the backend, the sources of moves to their
+destinations.
 
 What there is is looked up without the kernel's target, which is only called
 when there is something to change: then it may raise ExportFailed, or
@@ -78,26 +81,31 @@ class Exports:
                 'initiator or no CHAP secret' % move.volume_id)
         return self._export(
             names.move_iqn(self.prefix, move.shadow_id),
-            move.volume_id, True, move.initiator, move.auth)
+            names.source_path(move.shadow_id), move.volume_id, True,
+            move.initiator, move.auth)
 
-    def withdraw_source(self, move: state.Move) -> bool:
+    def withdraw_source(self, shadow_id: str) -> bool:
         """Stop serving a move's source; returns whether it was served."""
         return self._unexport(
-            names.move_iqn(self.prefix, move.shadow_id),
-            move.volume_id)
+            names.move_iqn(self.prefix, shadow_id), names.source(shadow_id))
 
-    def serving(self, volume_id: str) -> tuple[bool, bool]:
-        """How a volume's handle is served at this moment.
+    def serves(self, volume_id: str) -> bool:
+        """Whether a volume's handle is served to anybody."""
+        return self._serves(names.handle_path(volume_id))
 
-        :returns: whether it is at all (which opens it once), and whether to
-            anyone but the destination of a move
+    def serves_source(self, shadow_id: str) -> bool:
+        """Whether the source of a move is served."""
+        return self._serves(names.source_path(shadow_id))
+
+    def _serves(self, device: str) -> bool:
+        return any(device in target['devices'] for target in self._targets())
+
+    def opens_in_vain(self, volume_id: str) -> bool:
+        """Whether a handle is kept open, but served to nobody.
+
+        By a process that was killed while it made or removed an export.
         """
-        device = names.handle_path(volume_id)
-        iqns = [target['iqn'] for target in self._targets()
-                if device in target['devices']]
-        others = any(not names.shadow_of_move_iqn(self.prefix, iqn)
-                     for iqn in iqns)
-        return (bool(iqns) or names.backstore(device) in _unused()), others
+        return names.handle(volume_id) in _unused()
 
     def problem(self) -> str:
         """Why this node's target can't be changed; '' if it can."""
@@ -117,7 +125,8 @@ class Exports:
         """
         iqn = names.remote_iqn(self.prefix, volume_id, initiator)
         self._offered[iqn] = time.monotonic()
-        self._export(iqn, volume_id, readonly, initiator, auth)
+        self._export(iqn, names.handle_path(volume_id), volume_id, readonly,
+                     initiator, auth)
         for which in (initiator, None):
             self._ended.pop((volume_id, which), None)
         return dict(iscsi_target.connection_properties(
@@ -150,7 +159,8 @@ class Exports:
                 volume_id, initiator):
             return False
         return self._export(
-            iqn, volume_id, False, initiator, ' '.join(
+            iqn, names.handle_path(volume_id), volume_id, False, initiator,
+            ' '.join(
                 properties['auth_' + key]
                 for key in ('method', 'username', 'password')))
 
@@ -194,7 +204,7 @@ class Exports:
         since = time.monotonic() - OFFERING
         self._offered = {iqn: when for iqn, when in self._offered.items()
                          if when > since}
-        return any([self._unexport(iqn, volume_id)
+        return any([self._unexport(iqn, names.handle(volume_id))
                     for iqn in sorted(unnamed)
                     if at_once or iqn not in self._offered])
 
@@ -216,7 +226,7 @@ class Exports:
         else:
             iqns = {iqn for iqn in iqns if volume_id ==
                     names.volume_of_remote_iqn(self.prefix, iqn)}
-        name = names.backstore(names.handle_path(volume_id))
+        name = names.handle(volume_id)
         return any([lio.unexport(iqn, name) for iqn in sorted(iqns)]
                    or [name in _unused() and lio.unexport('', name)])
 
@@ -258,16 +268,14 @@ class Exports:
             configfs.exports(self.prefix))
         return targets
 
-    def _export(self, iqn: str, volume_id: str, readonly: bool,
+    def _export(self, iqn: str, device: str, volume_id: str, readonly: bool,
                 initiator: str, auth: str) -> bool:
         _method, user, password = auth.split(' ')
-        device = names.handle_path(volume_id)
         return lio.export(
             iqn, names.backstore(device), device, volume_id, readonly,
             self.address, self.port, initiator, user, password)
 
-    def _unexport(self, iqn: str, volume_id: str) -> bool:
-        name = names.backstore(names.handle_path(volume_id))
+    def _unexport(self, iqn: str, name: str) -> bool:
         if iqn not in self.offered() and name not in _unused():
             return False
         return lio.unexport(iqn, name)
@@ -283,7 +291,7 @@ def _attempt(iqn: str, store: str) -> bool:
     :param store: of the driver's, to be removed as well
     """
     try:
-        lio.unexport(iqn, store if names.volume_of_handle(store) else '')
+        lio.unexport(iqn, store if names.is_backstore(store) else '')
     except exceptions.LocalCloneError as exc:
         LOG.error('%(what)s is exported in vain and could not be withdrawn; '
                   'the next periodic check tries again: %(error)s',

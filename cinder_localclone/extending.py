@@ -11,6 +11,7 @@ import dataclasses
 from cinder.volume import volume_utils
 
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
@@ -28,7 +29,8 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     :param size_gib: its new size
     :returns: its home; unless that is this node, nothing was done
     :raises VolumeIsMoving: if a live migration has it on two nodes
-    :raises NoSpaceToExtend: if it is thick, and the group is full
+    :raises NoSpaceToExtend: if it is thick, and the group is full; or if the
+        thin pool takes no more
     :raises MissingData: if it has no LV
     """
     node = reconciler.node
@@ -70,8 +72,17 @@ def _extend_lv(node: nodes.Node, volume: ports.Volume, size: int) -> None:
             raise exceptions.MissingData(
                 what='Logical volume %s' % volume.name, volume=volume.id,
                 host=node.host)
-        missing = size - lv.size
-        if not lv.thin and node.stack.free_space().volumes < missing:
+        lack = _lack(node, lv, size - lv.size)
+        if lack:
             raise exceptions.NoSpaceToExtend(
-                volume=volume.id, host=node.host, missing=missing >> 20)
+                volume=volume.id, host=node.host, reason=lack)
         node.stack.extend_lv(volume.name, size)
+
+
+def _lack(node: nodes.Node, lv: reports.LogicalVolume, missing: int) -> str:
+    """Why an LV can't get so many bytes more; '' if it can."""
+    if lv.thin:
+        usage = node.stack.pool_usage()
+        return str(usage) if missing > 0 and usage.is_full else ''
+    return ('%d MiB are needed and not free' % (missing >> 20)
+            if node.stack.free_space().volumes < missing else '')

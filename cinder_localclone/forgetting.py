@@ -8,6 +8,7 @@ removed from any disk. Each step compares first, and may be taken again.
 from collections.abc import Callable
 from collections.abc import Iterator
 import dataclasses
+import functools
 
 from cinder.volume import volume_utils
 
@@ -56,7 +57,7 @@ def plan(records: record_ports.OperatorRecords, host: str, heir: str,
         move = current.get(volume.id)
         if not (move and _goes_back(move, host)):
             steps.append(_of_volume(records, volume, move, heir))
-    return steps
+    return steps + list(_of_snapshots(records, host))
 
 
 def _goes_back(move: state.Move, host: str) -> bool:
@@ -122,3 +123,16 @@ def _of_volume(records: record_ports.OperatorRecords, volume: ports.Volume,
         'in status "error", to be deleted from %s' %
         volume_utils.extract_host(heir),
         lambda: records.give_up(volume, heir))
+
+
+def _of_snapshots(records: record_ports.OperatorRecords, host: str
+                  ) -> Iterator[Step]:
+    """Snapshots stay where they were taken, wherever their volumes are."""
+    found = records.snapshots(records.snapshots_on(host))
+    for snapshot in sorted(found.values(), key=lambda each: each.id):
+        if snapshot.status not in ('error', 'deleting'):
+            yield Step(
+                snapshot.volume_id, 'has its snapshot %s' % snapshot.id,
+                'all of the snapshot', 'in status "error", to be deleted',
+                functools.partial(records.give_up_snapshot, snapshot.id,
+                                  host))

@@ -5,6 +5,7 @@ import collections
 import dataclasses
 
 from cinder_localclone.dm import tables
+from cinder_localclone import queue
 from cinder_localclone import state
 
 #: Samples over which the rate is taken.
@@ -14,6 +15,8 @@ WINDOW = 12
 PATIENCE, PATIENCE_AGAIN = 10, 2
 #: Seconds before the next try: the first time, and as they double, at most.
 FIRST_PAUSE, LONGEST_PAUSE = 5, 60
+#: Seconds in which nothing becomes local before a copy counts as stalled.
+STALLED = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,14 +27,18 @@ class Progress:
     :param rate: bytes a second over the last samples; None before two
     :param seconds_left: None while there is no rate
     :param pause: seconds for which it is not tried again; see :class:`Brake`
+    :param place: that of one which waits for its turn; see :mod:`.queue`
     """
 
     percent: float
     rate: float | None
     seconds_left: float | None
     pause: float = 0
+    place: int = 0
 
     def __str__(self) -> str:
+        if self.place:
+            return '%.1f %%, %s' % (self.percent, queue.in_words(self.place))
         if self.pause:
             return '%.1f %%, tried again in %.0f s' % (
                 self.percent, self.pause)
@@ -115,23 +122,58 @@ class Brake:
         return 0
 
 
+class Stall:
+    """Tells a copy that makes no progress in its turn from one that does."""
+
+    def __init__(self) -> None:
+        self._hydrated: int | None = None
+        self._since: float | None = None
+
+    def check(self, hydrated: int | None, now: float) -> bool | None:
+        """Whether it is stalled, said once; None: that can't be told yet.
+
+        :param hydrated: regions that are local; None: that can't be seen
+        :param now: a monotonic time in seconds
+        """
+        before = self._hydrated
+        if hydrated not in (None, before):
+            self._hydrated, self._since = hydrated, now
+            return None if before is None else False
+        if self._since is None:
+            self._since = now
+        if now - self._since < STALLED:
+            return None
+        self._since = now
+        return True
+
+
 class Copy:
     """One copy, from check to check: how far it is, whether it may go on."""
 
     def __init__(self) -> None:
-        self._meter = Meter()
-        self._brake = Brake()
+        self._begin_turn()
         self.progress: Progress | None = None
 
+    def _begin_turn(self) -> None:
+        self._meter = Meter()
+        self._brake = Brake()
+        self.stall = Stall()
+
     def update(self, status: tables.CloneStatus, reads: int,
-               now: float) -> Progress:
+               now: float, place: int = 0) -> Progress:
         """Take in what a check has shown.
 
         :param reads: reads that the source's disk has completed so far
         :param now: a monotonic time in seconds
+        :param place: its place among those that wait; 0: it is its turn
         """
-        progress = dataclasses.replace(
-            self._meter.update(status, now),
-            pause=self._brake.pause(status, reads, now))
+        if place:
+            self._begin_turn()
+            progress = dataclasses.replace(
+                Meter().update(status, now), place=place)
+        else:
+            progress = dataclasses.replace(
+                self._meter.update(status, now),
+                pause=self._brake.pause(status, reads, now))
         self.progress = progress
         return progress

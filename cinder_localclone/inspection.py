@@ -31,6 +31,13 @@ class Handle(TypedDict):
     on: list[str]
 
 
+class Source(TypedDict):
+    """The source device of a move, and whether it is exported."""
+
+    opened: int
+    exported: bool
+
+
 class Lv(TypedDict):
     """A logical volume; ``size`` in bytes."""
 
@@ -46,8 +53,7 @@ class Report(TypedDict):
     ``clone`` and ``progress`` have the fields of
     :class:`~cinder_localclone.dm.tables.CloneStatus` and
     :class:`~cinder_localclone.hydration.Progress`; ``session`` is the path
-    of the source's disk; ``served`` is whether the handle is exported, and
-    whether to others than a move's destination.
+    of the source's disk; ``served`` is whether the handle is exported.
     """
 
     host: str
@@ -56,7 +62,8 @@ class Report(TypedDict):
     clone: dict[str, Any] | None
     session: str | None
     progress: dict[str, Any] | None
-    served: tuple[bool, bool]
+    served: bool
+    source: Source | None
 
 
 def inspect(node: nodes.Node, volume_id: str,
@@ -84,8 +91,13 @@ def inspect(node: nodes.Node, volume_id: str,
         'lvs': [{'name': lv.name, 'size': lv.size, 'active': bool(lv.number),
                  'tags': sorted(lv.tags)} for name, lv in
                 sorted(present.lvs.items()) if name in wanted],
-        'served': node.exports.serving(handle_id),
+        'served': node.exports.serves(handle_id), 'source': None,
     }
+    device = present.source(move.shadow_id) if move else None
+    if move and device:
+        report['source'] = {
+            'opened': device.opened,
+            'exported': node.exports.serves_source(move.shadow_id)}
     if move and present.clone(move.shadow_id):
         report['clone'] = dataclasses.asdict(
             node.stack.clone_status(move.shadow_id))
@@ -189,8 +201,15 @@ def _clone_differs(report: Report, move: state.Move) -> Iterator[str]:
         yield 'the clone is missing'
     elif clone['mode'] != 'rw':
         yield 'the clone is in mode ' + clone['mode']
-    elif clone['enabled'] != (move.phase is Phase.MIGRATING):
+    elif clone['enabled'] != (
+            move.phase is Phase.MIGRATING and not place(report)):
         yield 'the clone is %scopying' % ('' if clone['enabled'] else 'not ')
+
+
+def place(report: Report) -> int:
+    """That of a copy in the queue; 0: it runs, or there is none."""
+    progress = report['progress'] or {}
+    return int(progress.get('place', 0))  # older services do not say
 
 
 def _incomplete_below_clone(report: Report,
@@ -205,8 +224,14 @@ def _incomplete_below_clone(report: Report,
 
 
 def _as_source(report: Report, move: state.Move) -> Iterator[str]:
-    yield from _not_on_lv(report, move.source_lv)
-    if move.committed and not report['served'][0]:
+    if move.keeps_handle:
+        yield from _not_on_lv(report, move.source_lv)
+    elif move.source_lv not in _lv_names(report):
+        yield _MISSING % move.source_lv
+    elif 'LV %s' % move.source_lv in _body(report):
+        yield 'the handle is still on the LV, though the volume is not here'
+    if move.committed and not (
+            report['source'] and report['source']['exported']):
         yield 'the source is not exported'
 
 

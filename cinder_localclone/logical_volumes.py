@@ -55,26 +55,46 @@ class LogicalVolumes:
 
         :param lvs: if they have just been listed; else that is done here
         """
-        groups = reports.parse_groups(lvm.free(self._groups, self.timeout))
+        return self._free_space(
+            reports.parse_groups(lvm.free(self._groups, self.timeout)),
+            (lvs or self.lvs()) if self.pool else {})
+
+    def _free_space(self, groups: Mapping[str, reports.Group],
+                    lvs: Mapping[str, reports.LogicalVolume]
+                    ) -> reports.FreeSpace:
         metadata = groups[self.metadata_group].free
         if not self.pool:
             return reports.FreeSpace(groups[self.group].free, metadata,
                                      self.group == self.metadata_group)
         return reports.FreeSpace(
-            reports.free_in_pool(lvs or self.lvs(), self.pool), metadata,
-            False)
+            reports.free_in_pool(lvs, self.pool), metadata, False)
 
-    def capacity(self) -> reports.Capacity:
-        """What the scheduler is told."""
-        lvs = self.lvs()
-        group = reports.parse_groups(
-            lvm.free([self.group], self.timeout))[self.group]
-        return reports.capacity(lvs, self.group, group, self.pool)
+    def space(self, lvs: Mapping[str, reports.LogicalVolume]
+              ) -> tuple[reports.FreeSpace, reports.Capacity]:
+        """What this node can take in, and what the scheduler is told.
 
-    def pool_usage(self) -> tuple[float, float]:
-        """Percent of the thin pool's data and metadata in use; 0 if none."""
-        return reports.parse_pool_usage(
-            lvm.volumes(self._groups, self.timeout), self.pool)
+        :param lvs: as they have just been listed
+        """
+        groups = reports.parse_groups(lvm.free(self._groups, self.timeout))
+        return self._free_space(groups, lvs), reports.capacity(
+            lvs, self.group, groups[self.group], self.pool)
+
+    def pool_usage(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
+                   ) -> reports.Usage:
+        """How full the thin pool is; there may be none.
+
+        :param lvs: if they have just been listed; else that is done here
+        """
+        return reports.pool_usage(lvs or self.lvs(), self.pool)
+
+    def pool_transactions(self, pool: str) -> tuple[int, int | None]:
+        """A thin pool's transaction ids, by LVM and by the kernel.
+
+        Different twice, or an LVM command was just at work.
+        """
+        found = lvm.transactions(self.group, pool, self.timeout)
+        return found if found[0] == found[1] else lvm.transactions(
+            self.group, pool, self.timeout)
 
     def holes(self, lv: str, size_bytes: int, geometry: state.Geometry
               ) -> thin_map.Holes:
@@ -105,24 +125,36 @@ class LogicalVolumes:
 
     # -- changes
 
-    def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:
+    def create_lv(self, name: str, size_bytes: int, volume_id: str,
+                  covered: bool = False) -> bool:
         """Create the LV of a volume, thin or thick as configured.
 
         It is tagged with the volume's id, for :mod:`.restore`. Once this
         returns, the LV and all that was created before outlive a power cut.
 
+        :param covered: nobody reads what was not written to it before. Else
+            it reads as zeros: a thick one is overwritten, and tagged until
+            that is done, which a later call brings to its end
         :raises PoolDoesNotZero: if it would show what others have deleted
         """
         self._check_pool_zeroes()
-        what = name, size_bytes, names.tags(volume=volume_id), self.timeout
-        created = (lvm.create_thin(self.group, self.pool, *what) if self.pool
-                   else lvm.create_thick(self.group, *what))
+        tags = names.tags(volume=volume_id)
+        if self.pool:
+            created = lvm.create_thin(
+                self.group, self.pool, name, size_bytes, tags, self.timeout)
+        else:
+            created = lvm.create_thick(
+                self.group, name, size_bytes,
+                tags if covered else [*tags, names.shown(0)], self.timeout)
+            if not covered:
+                created = self._zero_rest(name) or created
         if created:
             lvm.flush_pvs(self._groups, self.timeout)
         return created
 
-    def _check_pool_zeroes(self) -> None:
-        if self.pool and not reports.zeroes(self.lvs(), self.pool):
+    def _check_pool_zeroes(self, lvs: Mapping[str, reports.LogicalVolume]
+                           | None = None) -> None:
+        if self.pool and not reports.zeroes(lvs or self.lvs(), self.pool):
             raise exceptions.PoolDoesNotZero(
                 pool='%s/%s' % (self.group, self.pool), host=self.host)
 
@@ -135,21 +167,26 @@ class LogicalVolumes:
         self._snapshot(origin, names.snapshot_lv(snapshot_id), False,
                        names.tags(snapshot=snapshot_id, of=volume_id))
 
-    def create_copy(self, name: str, image: str, size_bytes: int,
-                    volume_id: str) -> None:
+    def create_copy(self, name: str, image: str, image_bytes: int,
+                    size_bytes: int, volume_id: str) -> None:
         """Create the LV of a volume with the data of another LV.
 
         As long as it is tagged :data:`.names.NEWBORN`, nobody was given it.
 
-        :param image: the LV whose data it gets; what it has more is zeros
+        :param image: the LV whose data it gets
+        :param image_bytes: how much of it: that LV is longer if extending it
+            has failed, and nobody sees what it has there. More is zeros
         :raises PoolDoesNotZero: if it would show what others have deleted
         """
-        self._check_pool_zeroes()
-        self._snapshot(image, name, True, [
-            *names.tags(volume=volume_id), names.NEWBORN])
-        if self.lvs()[name].size < size_bytes:
-            lvm.extend(self.group, name, size_bytes, self.timeout)
-            lvm.flush_pvs([self.group], self.timeout)
+        lvs = self.lvs()
+        self._check_pool_zeroes(lvs)
+        tags = [*names.tags(volume=volume_id), names.NEWBORN]
+        length = lvs[image].size if image in lvs else image_bytes
+        if length > image_bytes:
+            tags.append(names.shown(image_bytes))
+        self._snapshot(image, name, True, tags)
+        if size_bytes > min(length, image_bytes):
+            self.extend_lv(name, size_bytes)
 
     def _snapshot(self, origin: str, name: str, writable: bool,
                   tags: list[str]) -> None:
@@ -230,33 +267,41 @@ class LogicalVolumes:
     def extend_lv(self, name: str, size_bytes: int) -> bool:
         """Extend the LV of a volume; what is new of it reads as zeros.
 
-        A thick one is tagged until all of that is written: whoever shows the
-        LV before then shows less of it. Once this returns, it outlives a
-        power cut.
+        So does what it had and nobody was to see. A thick one is tagged
+        until all of that is written: whoever shows the LV before then shows
+        less of it. Once this returns, it outlives a power cut.
 
         :raises CommandFailed: if there is no such LV, or no free extents
         """
         lv = self.lvs().get(name)
         if lv and lv.size >= size_bytes and lv.shown == lv.size:
             return False
+        if self.pool and lv and lv.shown < lv.size:
+            self._zero_rest(name)  # an image's LV had more than the image
         if not self.pool and lv and lv.shown == lv.size:
             lvm.add_tag(self.group, name, names.shown(lv.size), self.timeout)
         if lv is None or lv.size < size_bytes:
             lvm.extend(self.group, name, size_bytes, self.timeout)
         if not self.pool:
-            self._zero_tail(name)
+            self._zero_rest(name)
         lvm.flush_pvs([self.group], self.timeout)
         return True
 
-    def _zero_tail(self, name: str) -> None:
-        """Zero what a thick LV was extended by; then it can be shown."""
+    def _zero_rest(self, name: str) -> bool:
+        """Zero what of an LV is not shown; then it can be.
+
+        :returns: False if all of it is shown already
+        """
         self.device_of(name)
         lv = self.lvs()[name]
+        if names.shown(lv.shown) not in lv.tags:
+            return False
         for start in range(lv.shown, lv.size, ZEROED_AT_ONCE):
             lvm.zero(self.group, name, start,
                      min(ZEROED_AT_ONCE, lv.size - start), self.timeout)
         self.flush_lv(name)
         lvm.remove_tag(self.group, name, names.shown(lv.shown), self.timeout)
+        return True
 
     def activate(self, name: str) -> bool:
         """Activate an LV, so that it has a device.

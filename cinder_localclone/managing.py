@@ -18,6 +18,7 @@ from cinder_localclone.lvm import reports
 from cinder_localclone import manage_errors
 from cinder_localclone import manageable
 from cinder_localclone.moves import checks
+from cinder_localclone.moves import offering
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import names
@@ -178,6 +179,8 @@ def _leave(node: nodes.Node, volume: ports.Volume) -> None:
     if checks.users(node, volume.id):
         raise manage_errors.CannotUnmanage(
             volume=volume.id, reason='it is open on %s' % node.host)
+    # Moves that are over may have left source devices above it.
+    offering.withdraw_above(node, volume.name)
     node.stack.remove_handle(volume.id)
     # Its name stays: whoever asks again finds it.
     node.stack.disown(volume.name, volume.name)

@@ -15,6 +15,9 @@ Without that line the owner reads "An unknown error occurred.".
 from cinder.i18n import _
 from cinder.message import api
 from cinder.message import message_field
+from oslo_log import log as logging
+
+LOG = logging.getLogger(__name__)
 
 #: Key -> (detail id, text). Ids are stored in Cinder's database: never give
 #: one another meaning. The column holds ten characters.
@@ -133,6 +136,8 @@ def tell_owner(context, volume_id: str, error: Exception,
                resource: str = message_field.Resource.VOLUME) -> None:
     """Record for the volume's owner why something was not done.
 
+    Never an error: it would hide the one that the owner is to be told of.
+
     :param context: the request context of the owner
     :param action: what was not done
     :param otherwise: which of :data:`DETAILS` says so, if the error has none
@@ -143,8 +148,13 @@ def tell_owner(context, volume_id: str, error: Exception,
     key = getattr(error, 'user_message', 'FAILED')
     if key == 'FAILED':
         key = otherwise
-    api.API().create(context, action, resource_type=resource,
-                     resource_uuid=volume_id, detail=DETAILS[key])
+    try:
+        api.API().create(context, action, resource_type=resource,
+                         resource_uuid=volume_id, detail=DETAILS[key])
+    except Exception as exc:  # a context without a project, for one
+        LOG.warning('The owner of %(resource)s could not be told: %(error)s '
+                    '(because %(cause)s)', {
+                        'resource': volume_id, 'error': error, 'cause': exc})
 
 
 register()

@@ -13,8 +13,9 @@ import re
 UUID = r'[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
 _HANDLE = re.compile('localclone-(%s)' % UUID)
 _CLONE = re.compile('localclone-clone-(%s)' % UUID)
+_SOURCE = re.compile('localclone-source-(%s)' % UUID)
 _METADATA = re.compile('localclone-meta-(%s)' % UUID)
-_DEVICE = re.compile('localclone-(clone-|absent-)?%s' % UUID)
+_DEVICE = re.compile('localclone-(clone-|source-|absent-)?%s' % UUID)
 _EXPORT = re.compile(r'\S*(localclone-%s|volume-%s-[0-9a-f]{8})' % (
     UUID, UUID))
 
@@ -77,6 +78,16 @@ def clone_path(shadow_id: str) -> str:
     return '/dev/mapper/' + clone(shadow_id)
 
 
+def source(shadow_id: str) -> str:
+    """The device that the source of a move serves, which can only be read."""
+    return 'localclone-source-%s' % shadow_id
+
+
+def source_path(shadow_id: str) -> str:
+    """The path of a move's source device, on its source."""
+    return '/dev/mapper/' + source(shadow_id)
+
+
 def absent_source(shadow_id: str) -> str:
     """The device that stands for a move's source which cannot be reached."""
     return 'localclone-absent-%s' % shadow_id
@@ -97,10 +108,12 @@ def lv_path(group: str, lv: str) -> str:
     return '/dev/%s/%s' % (group, lv)
 
 
-def pool_device(group: str, pool: str) -> str:
-    """The device-mapper name of a thin pool, as LVM gives it."""
-    return '%s-%s-tpool' % (group.replace('-', '--'),
-                            pool.replace('-', '--'))
+def mapped(*parts: str) -> str:
+    """The device-mapper name that LVM gives to an LV, or a part of one.
+
+    :param parts: group, LV, and what of it
+    """
+    return '-'.join(part.replace('-', '--') for part in parts)
 
 
 def device_uuid(name: str) -> str:
@@ -116,6 +129,11 @@ def volume_of_handle(name: str) -> str | None:
 def shadow_of_clone(name: str) -> str | None:
     """The shadow id in a clone's name; None if it is no clone."""
     return _id_in(_CLONE, name)
+
+
+def shadow_of_source(name: str) -> str | None:
+    """The shadow id in a source device's name; None if it is no such one."""
+    return _id_in(_SOURCE, name)
 
 
 def shadow_of_metadata(name: str) -> str | None:
@@ -174,6 +192,11 @@ def same_backend(host: str, other: str) -> bool:
 def backstore(device: str) -> str:
     """The name of the LIO storage object of a device, by its path."""
     return device.rpartition('/')[2]
+
+
+def is_backstore(name: str) -> bool:
+    """Whether a storage object of this name can be the driver's own."""
+    return bool(_HANDLE.fullmatch(name) or _SOURCE.fullmatch(name))
 
 
 def lock(host: str, volume_id: str) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 
 from cinder_localclone import ports
+from cinder_localclone import queue
 from cinder_localclone import record_ports
 from cinder_localclone import state
 
@@ -25,6 +26,7 @@ class Node:
         the node of a service host
     :param clear: ``clear(lv_name, size_bytes)`` overwrites an LV's data before
         it is removed, where thick volumes would leak it
+    :param limits: how many copies run at one time, of all nodes'
     """
 
     host: str
@@ -38,6 +40,7 @@ class Node:
     lock: Callable[[str], contextlib.AbstractContextManager[None]]
     is_at: Callable[[ports.Connector, str], bool]
     clear: Callable[[str, int], None]
+    limits: queue.Limits = queue.Limits()
 
     def allocation_lock(self) -> contextlib.AbstractContextManager[None]:
         """Held from the check of this node's free space until it is taken.

@@ -12,8 +12,9 @@ from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import migration_records
 from cinder_localclone import ports
+from cinder_localclone import queue_records
 from cinder_localclone import records
-from cinder_localclone import snapshot_records
+from cinder_localclone import status_records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Service:
 
 
 class OperatorRecords(migration_records.MigrationRecords,
-                      snapshot_records.SnapshotRecords):
+                      queue_records.QueueRecords,
+                      status_records.StatusRecords):
     """The records; and what is needed to drain a node, or to forget it."""
 
     def service(self, host: str) -> Service | None:
@@ -54,6 +56,20 @@ class OperatorRecords(migration_records.MigrationRecords,
                 records.models.Snapshot).filter_by(
                     deleted=False,
                     provider_location=images.location(host))}
+
+    def give_up_snapshot(self, snapshot_id: str, host: str) -> None:
+        """A snapshot that is lost with its node is in error from then on.
+
+        Its owner can delete it, unless that has begun.
+        """
+        snapshot = records.models.Snapshot
+        with records.main_context_manager.writer.using(
+                cinder_context.get_admin_context()) as session:
+            session.query(snapshot).filter_by(
+                id=snapshot_id, deleted=False,
+                provider_location=images.location(host)).filter(
+                    snapshot.status != 'deleting').update(
+                        {'status': 'error'}, synchronize_session=False)
 
     def give_up(self, volume: ports.Volume, heir: str) -> None:
         """A volume whose data is lost with its node gets another home.

@@ -3,6 +3,7 @@
 
 from oslo_config import cfg
 
+from cinder_localclone import queue
 from cinder_localclone import state
 
 localclone_opts = [
@@ -37,6 +38,29 @@ localclone_opts = [
              'I/O is in flight, and by itself checks once a second. A longer '
              'interval makes copies beside busy guests slower, and these '
              'guests a little faster. 0 leaves it to the kernel.'),
+    cfg.IntOpt(
+        'localclone_max_copies_in', default=queue.Limits.into, min=0,
+        max=1000,
+        help='Most volumes that are copied to a node at one time. The others '
+             'that move there wait for their turn: they can be used, and are '
+             'not copied yet. Volumes for which a snapshot or a clone waits '
+             'come first, then attached ones, then those that wait longest. '
+             'One copy alone fills most links; a second one uses the moments '
+             'in which the guest\'s I/O keeps the first from going on. More '
+             'make all of them slower, with the guests beside them. Each '
+             'node decides by itself which copies run: set this and the next '
+             'two options alike on all nodes. 0: no limit.'),
+    cfg.IntOpt(
+        'localclone_max_copies_out', default=queue.Limits.out_of, min=0,
+        max=1000,
+        help='Most volumes that are copied from a node at one time. 0: no '
+             'limit.'),
+    cfg.IntOpt(
+        'localclone_max_copies', default=queue.Limits.total, min=0,
+        max=10000,
+        help='Most volumes that are copied at one time between all nodes of '
+             'the backend, for a network that all of them share. 0: no '
+             'limit.'),
     cfg.IntOpt(
         'localclone_move_interval', default=5, min=1, max=3600,
         deprecated_name='localclone_interval',
@@ -92,6 +116,14 @@ def geometry(configuration) -> state.Geometry:
         region_sectors=kib * 1024 // state.SECTOR,
         threshold=configuration.localclone_hydration_threshold,
         batch=configuration.localclone_hydration_batch)
+
+
+def limits(configuration) -> queue.Limits:
+    """How many copies run at one time."""
+    return queue.Limits(
+        into=configuration.localclone_max_copies_in,
+        out_of=configuration.localclone_max_copies_out,
+        total=configuration.localclone_max_copies)
 
 
 def list_opts():

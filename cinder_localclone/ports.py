@@ -46,8 +46,12 @@ class Stack(typing.Protocol):
     def devices(self) -> dict[str, tables.Device]:
         """The driver's own device-mapper devices, by name."""
 
-    def free_space(self) -> reports.FreeSpace:
-        """What this node can take in."""
+    def free_space(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
+                   ) -> reports.FreeSpace:
+        """What this node can take in.
+
+        :param lvs: if they have just been listed
+        """
 
     def clone_status(self, shadow_id: str) -> tables.CloneStatus:
         """How far the kernel has copied."""
@@ -55,15 +59,20 @@ class Stack(typing.Protocol):
     def completed_reads(self, disk: str) -> int:
         """How many reads a source's disk has completed, failed ones too."""
 
-    def create_lv(self, name: str, size_bytes: int, volume_id: str) -> bool:
-        """Create the LV of a volume."""
+    def create_lv(self, name: str, size_bytes: int, volume_id: str,
+                  covered: bool = False) -> bool:
+        """Create the LV of a volume.
+
+        :param covered: nobody reads what was not written to it before; else
+            it reads as zeros
+        """
 
     def create_snapshot(self, snapshot_id: str, origin: str,
                         volume_id: str) -> None:
         """Take a snapshot of a volume's LV, at this moment."""
 
-    def create_copy(self, name: str, image: str, size_bytes: int,
-                    volume_id: str) -> None:
+    def create_copy(self, name: str, image: str, image_bytes: int,
+                    size_bytes: int, volume_id: str) -> None:
         """Create the LV of a volume with the data of another LV."""
 
     def mark_newborn(self, name: str) -> None:
@@ -84,8 +93,9 @@ class Stack(typing.Protocol):
     def resume(self, name: str) -> bool:
         """Resume an LV that an LVM command has left suspended."""
 
-    def pool_usage(self) -> tuple[float, float]:
-        """Percent of the thin pool's data and metadata in use."""
+    def pool_usage(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
+                   ) -> reports.Usage:
+        """How full the thin pool is, in the same way."""
 
     def extend_lv(self, name: str, size_bytes: int) -> bool:
         """Extend the LV of a volume; what is new reads as zeros."""
@@ -142,6 +152,12 @@ class Stack(typing.Protocol):
                                   size_bytes: int) -> bool:
         """The handle of a snapshot, which can only be read."""
 
+    def ensure_source(self, move: state.Move) -> bool:
+        """The source device of a move, which can only be read."""
+
+    def remove_source(self, shadow_id: str) -> bool:
+        """Remove it."""
+
     def remove_handle(self, volume_id: str) -> bool:
         """Remove the handle of a volume, or of a snapshot."""
 
@@ -167,7 +183,7 @@ class Exports(typing.Protocol):
     def offer_source(self, move: state.Move) -> bool:
         """Serve a move's source, read-only, to its destination."""
 
-    def withdraw_source(self, move: state.Move) -> bool:
+    def withdraw_source(self, shadow_id: str) -> bool:
         """Stop serving it."""
 
     def withdraw_strays(self, wanted: Callable[[str], bool]) -> list[str]:
@@ -190,8 +206,14 @@ class Exports(typing.Protocol):
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
         """Stop serving a volume to one initiator, or (None) to all."""
 
-    def serving(self, volume_id: str) -> tuple[bool, bool]:
-        """Whether a volume is served; whether not only to a destination."""
+    def serves(self, volume_id: str) -> bool:
+        """Whether a volume's handle is served to anybody."""
+
+    def serves_source(self, shadow_id: str) -> bool:
+        """Whether the source of a move is served."""
+
+    def opens_in_vain(self, volume_id: str) -> bool:
+        """Whether a handle is kept open, but served to nobody."""
 
     def remote(self) -> dict[str, set[str]]:
         """What is served to hosts without this backend, by volume."""

@@ -11,10 +11,10 @@ import functools
 
 from cinder.volume import volume_utils
 from oslo_log import log as logging
-from oslo_utils import timeutils
 
 from cinder_localclone import births
 from cinder_localclone import copies
+from cinder_localclone import copying
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
@@ -22,6 +22,7 @@ from cinder_localclone import manageable
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import completion
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import offering
 from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
@@ -31,7 +32,6 @@ from cinder_localclone import rows
 from cinder_localclone import served
 from cinder_localclone import state
 from cinder_localclone.state import Phase
-from cinder_localclone import wake
 
 LOG = logging.getLogger(__name__)
 
@@ -45,13 +45,11 @@ class Reconciler:
     def __init__(self, node: nodes.Node, context: ports.Context):
         self.node = node
         self.context = context
-        self._copies: dict[str, hydration.Copy] = {}
-        self.waker = wake.Waker(node.stack.wake_hydration)
+        self.copying = copying.Copies(node)
 
     def progress(self, shadow_id: str) -> hydration.Progress | None:
         """How far a copy to this node was when it was last checked."""
-        copy = self._copies.get(shadow_id)
-        return copy.progress if copy else None
+        return self.copying.progress(shadow_id)
 
     # -- one volume
 
@@ -140,7 +138,8 @@ class Reconciler:
             return
         if volume.status in ('deleting', *manageable.UNSETTLED):
             return  # delete_volume removes it
-        if self.node.stack.survey().metadata(volume.name_id):
+        present = self.node.stack.survey()
+        if present.metadata(volume.name_id):
             # Its regions may still be at a source that nothing names.
             raise exceptions.MissingData(
                 what='The move record', volume=volume_id,
@@ -150,8 +149,9 @@ class Reconciler:
         else:
             self.node.stack.ensure_handle_on_lv(
                 volume_id, volume.name, volume.size << 30)
+        births.accept(self.node, volume, present)
         with _trouble_with_exports(volume_id):
-            self.node.exports.withdraw_strays(self.node.records.is_move)
+            offering.withdraw_strays(self.node, present)
             self.settle_exports(volume, None)
 
     def settle_exports(self, volume: ports.Volume, move: state.Move | None
@@ -200,14 +200,17 @@ class Reconciler:
                         ) -> None:
         if not move.committed:
             return  # the source decides
-        if volume.status == 'deleting':
-            return  # delete_volume removes it
+        if volume.status == 'deleting' or (
+                volume.status == 'error' and not self.node.stack.survey().has(
+                    volume.id, volume.name)):
+            return  # delete_volume removes it, if anything is here
         if move.phase in (Phase.STARTING, Phase.MIGRATING):
             try:
                 disk = destination.build(self.node, move, create=False)
             except (exceptions.SourceUnreachable, exceptions.LoginFailed):
                 if move.phase is Phase.STARTING or (
                         not destination.is_complete_alone(self.node, move)):
+                    self.copying.unreachable(move)
                     raise
             else:
                 with _trouble_with_exports(move.volume_id):
@@ -216,66 +219,37 @@ class Reconciler:
                     self.node.stack.set_hydration(move.shadow_id, False)
                     self._roll_back_if_dropped(move, volume)
                     return
-                if not self._is_copied(move, disk):
+                if not self.copying.drive(move, disk):
                     return
         completion.complete(self.node, move)
-        self._copies.pop(move.shadow_id, None)
+        self.copying.ended(move.shadow_id)
         LOG.info('Volume %(volume)s is fully copied to this node; the source '
                  'on %(source)s can go.',
                  {'volume': move.volume_id, 'source': move.source})
         self.node.peers.converge_soon(
             self.context, move.source, move.volume_id)
 
-    def _is_copied(self, move: state.Move, disk: str) -> bool:
-        """Let the kernel copy, unless that makes no progress.
-
-        :param disk: path of the source's disk
-        :returns: whether all is copied
-        """
-        status = self.node.stack.clone_status(move.shadow_id)
-        progress = self._copies.setdefault(
-            move.shadow_id, hydration.Copy()).update(
-                status, self.node.stack.completed_reads(disk),
-                timeutils.now())
-        LOG.info('Volume %(volume)s is being copied from %(source)s: '
-                 '%(progress)s.',
-                 {'volume': move.volume_id, 'source': move.source,
-                  'progress': progress})
-        if status.mode != 'rw':
-            LOG.error('The clone of volume %(volume)s is in mode "%(mode)s": '
-                      'its metadata or its disk failed. The source is kept. '
-                      'Repair the disk and stop the instance; the clone is '
-                      'then rebuilt.',
-                      {'volume': move.volume_id, 'mode': status.mode})
-        if self.node.stack.set_hydration(
-                move.shadow_id, not progress.pause) and progress.pause:
-            LOG.error('Copying volume %(volume)s fails: the source was read, '
-                      'but no region was copied. See dmesg for the disk that '
-                      'fails. The source is kept; copying is tried again in '
-                      '%(seconds).0f s.',
-                      {'volume': move.volume_id,
-                       'seconds': progress.pause})
-        self.waker.watch(move.shadow_id, move.geometry.threshold,
-                         not (status.finished or progress.pause))
-        return status.finished
-
     # -- a move from this node
 
     def _as_source(self, move: state.Move,
                    volume: ports.Volume | None) -> None:
-        self.node.stack.ensure_handle_on_lv(
-            move.volume_id, move.source_lv, move.size_bytes)
-        if move.committed:
-            with _trouble_with_exports(move.volume_id):
-                self.node.exports.offer_source(move)
-                if volume is not None:
-                    self.settle_exports(volume, move)
-            if move.phase is Phase.STARTING and volume is not None:
-                self._release_if_detached(move, volume)
-        else:
+        if move.keeps_handle:
+            self.node.stack.ensure_handle_on_lv(
+                move.volume_id, move.source_lv, move.size_bytes)
+        if not move.committed:
             # Only this service moves its volumes, under the lock that is
             # held here: whoever began this move did not live to end it.
             source.abandon(self.node, self.context, move)
+            return
+        self.node.stack.ensure_source(move)
+        with _trouble_with_exports(move.volume_id):
+            self.node.exports.offer_source(move)
+            if volume is not None:
+                self.settle_exports(volume, move)
+        if not move.keeps_handle:
+            source.drop_handle(self.node, move)
+        elif volume is not None:
+            self._release_if_detached(move, volume)
 
     # -- live moves whose detach call was lost
 
@@ -314,8 +288,17 @@ class Reconciler:
 
     def converge_moves(self) -> None:
         """Take the next step of every move from or to this node."""
-        self._attempt_all({move.volume_id for move in
-                           self.node.records.moves_of(self.node.host)})
+        self._converge_moves(self.node.records.moves_of(self.node.host))
+
+    def _converge_moves(self, moves: list[state.Move]) -> None:
+        with self.copying.look(moves):
+            self._attempt_all({move.volume_id for move in moves})
+            for entry in self.copying.next():
+                if entry.destination == self.node.host:
+                    self._attempt(entry.volume_id)
+                else:
+                    self.node.peers.converge_soon(
+                        self.context, entry.destination, entry.volume_id)
 
     def converge_node(self, moves: bool = True) -> None:
         """Converge everything on this node.
@@ -334,7 +317,9 @@ class Reconciler:
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting',
-                    *manageable.UNSETTLED):
+                    *manageable.UNSETTLED) or (
+                        volume.status == 'error'  # its node was forgotten
+                        and not survey.has(volume_id, volume.name)):
                 continue
             if (rows.visible_id(volume)
                     or not survey.handle_is_on_lv(
@@ -342,15 +327,15 @@ class Reconciler:
                     or self._exports_differ(
                         volume, remote().get(volume_id, set()))):
                 self._attempt(volume_id)
-        # It may hang; and an export keeps a stray handle open.
-        self.node.exports.withdraw_strays(self.node.records.is_move)
+        # It may hang; and what is offered keeps a stray LV in use.
+        offering.withdraw_strays(self.node, survey)
         group = self.node.stack.group
         known = {rows.handle_id(volume) for volume in home.values()}
         self._attempt_all(survey.volumes_above(group) - known - waiting
                           - set(survey.snapshots(group)))
         births.look_at_images(self.node, survey)
         if moves:
-            self._attempt_all(waiting)
+            self._converge_moves(recorded)
 
     def _exports_differ(self, volume: ports.Volume, remote: set[str]
                         ) -> bool:

@@ -10,6 +10,7 @@ import typing
 
 from cinder_localclone import images
 from cinder_localclone import ports
+from cinder_localclone import queue
 from cinder_localclone import state
 
 
@@ -20,7 +21,17 @@ class Services(typing.Protocol):
         """All volume services: host and whether it is alive."""
 
 
-class Records(typing.Protocol):
+class Queue(Services, typing.Protocol):
+    """The queue of copies, as Cinder's database tells it."""
+
+    def copies(self, host: str) -> list[queue.Entry]:
+        """All copies between nodes of the backend of a service host."""
+
+    def note_stalled(self, move: state.Move, stalled: bool) -> None:
+        """Record that a copy makes no progress, or that it does."""
+
+
+class Records(Queue, typing.Protocol):
     """Volumes and moves, as Cinder's database has them.
 
     What changes a move compares first and raises StaleMove if another
@@ -115,8 +126,14 @@ class SnapshotRecords(typing.Protocol):
         """The volumes of a service host say that they are that service's."""
 
 
-class OperatorRecords(Records, typing.Protocol):
+class OperatorRecords(Records, SnapshotRecords, typing.Protocol):
     """What forgetting a node changes besides."""
+
+    def snapshots_on(self, host: str) -> dict[str, str]:
+        """The snapshots on a node; for each the volume that it is of."""
+
+    def give_up_snapshot(self, snapshot_id: str, host: str) -> None:
+        """A snapshot that is lost with its node, to be deleted."""
 
     def give_up(self, volume: ports.Volume, heir: str) -> None:
         """A volume whose data is lost gets another home, to be deleted."""

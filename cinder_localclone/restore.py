@@ -53,13 +53,21 @@ def plan(present: survey.Survey) -> list[Local]:
         volume_id = names.facts(lv.tags).get('volume')
         if not volume_id or names.shadow_of_metadata(lv.name):
             continue
-        local = Local(volume_id, lv.name, lv.shown)
+        local = Local(volume_id, lv.name, lv.shown, reason=_reason(lv))
         # A destination LV is named after the shadow (see records.py). One
         # whose volume has a metadata LV is never given out by itself.
         arrival = arriving.get(lv.name[-36:]) or arriving.get(volume_id)
         volumes.append(_of_move(local, *arrival) if arrival else local)
     return sorted(_without_doubles(volumes),
                   key=lambda local: local.move is not None)
+
+
+def _reason(lv: reports.LogicalVolume) -> str:
+    """Why an LV of a volume is never given out at boot; '' if it may be."""
+    if names.NEWBORN in lv.tags:
+        # No guest has one, and it may be what a revert has replaced.
+        return 'newborn: nobody was given it yet'
+    return '' if lv.shown else 'it was not created to its end'
 
 
 def _arriving(present: survey.Survey

@@ -19,6 +19,7 @@ from oslo_log import log as logging
 from cinder_localclone import births
 from cinder_localclone import exceptions
 from cinder_localclone.moves import checks
+from cinder_localclone.moves import offering
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import reconcile
@@ -66,7 +67,11 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
         else:
             node.peers.create_body(context, host, volume_id, snapshot_id, new)
         node.stack.mark_newborn(old)
-        _remove_handle(node, volume_id)
+        # Moves that failed may have left source devices above it.
+        offering.withdraw_above(node, old)
+        # An extension that failed may have left the handle longer than what
+        # is new. It never gets shorter, so it is made anew.
+        node.stack.remove_handle(volume_id)
         reverted = _commit(node, volume, new, host)
         try:
             if host == node.host:
@@ -78,18 +83,6 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
                           'does what is left.', volume_id)
     if host != node.host:
         node.peers.converge_soon(context, host, volume_id)
-
-
-def _remove_handle(node: nodes.Node, volume_id: str) -> None:
-    """An extension that failed may have left it longer than what is new.
-
-    A handle never gets shorter, so it is made anew.
-    """
-    # A move that failed may have left its export of it.
-    for each in node.records.remains_of(volume_id):
-        node.exports.withdraw_source(each)
-    node.exports.withdraw_strays(node.records.is_move)
-    node.stack.remove_handle(volume_id)
 
 
 def _commit(node: nodes.Node, volume: ports.Volume, new: str, host: str
@@ -128,5 +121,6 @@ def _make(node: nodes.Node, volume: ports.Volume, snapshot_id: str, new: str
     snapshots.check_pool(node)
     with node.lock(snapshot_id):
         image = snapshots.present(node, snapshot_id)
-        node.stack.create_copy(node.snapshots.lv_name(new), image.lv,
-                               volume.size << 30, volume.id)
+        node.stack.create_copy(
+            node.snapshots.lv_name(new), image.lv, image.size_bytes,
+            volume.size << 30, volume.id)

@@ -19,6 +19,8 @@ HELD, FREE = 'maintenance', 'available'
 #: Statuses in which Cinder's manager asks the driver to migrate a volume: as
 #: it was, locked by whoever asked, or because its type is changed.
 MIGRATED = (FREE, 'maintenance', 'retyping')
+#: Statuses that Cinder's manager ends, and nobody else if its service dies.
+MORTAL = ('extending', 'reverting', 'retyping')
 
 
 def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
@@ -72,6 +74,27 @@ def give_back(row: Row | None, shadow: Row) -> None:
     if shadow.previous_status and row is not None and row.status == HELD:
         row.status = shadow.previous_status
     shadow.previous_status = None
+
+
+def after_death(row: Row, lv_bytes: int | None, by_cinder: bool
+                ) -> str | None:
+    """How the work on a volume has ended whose service died.
+
+    :param lv_bytes: how much may be seen of its LV at its home; None if that
+        has none
+    :param by_cinder: whether Cinder's own migration or retype copies it
+    :returns: its status; None if it can't be known
+    """
+    usable = 'in-use' if row.attach_status == 'attached' else FREE
+    if row.status == 'retyping' and not by_cinder:
+        return usable
+    if row.status == 'reverting' and lv_bytes:
+        return FREE  # by the change of its row or not: it names one body
+    if row.status == 'extending' and lv_bytes:
+        if lv_bytes >> 30 > row.size:
+            return 'error_extending'  # what Cinder's manager would have said
+        return usable if lv_bytes >> 30 == row.size else None
+    return None
 
 
 def visible_id(row: Row) -> str | None:

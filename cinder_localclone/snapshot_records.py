@@ -166,21 +166,27 @@ class SnapshotRecords(records.Records):
         wherever it is then.
         """
         volume = records.models.Volume
-        with records.main_context_manager.writer.using(
+        with records.main_context_manager.reader.using(
                 records._admin()) as session:
             service = self._service_row(session, host)
             if service is None:
                 return
+            uuid = service.uuid
             wrong = [row.id for row in session.query(volume).filter_by(
                 deleted=False).filter(
                     volume.host.startswith(host + '#', autoescape=True),
                     volume.status != 'creating',
-                    volume.service_uuid != service.uuid).all()
+                    volume.service_uuid != uuid).all()
                 if row.host.partition('#')[0] == host]
-            if wrong:
-                session.query(volume).filter(volume.id.in_(wrong)).update(
-                    {'service_uuid': service.uuid},
-                    synchronize_session=False)
+        if not wrong:
+            return
+        with records.main_context_manager.writer.using(
+                records._admin()) as session:
+            # One that has moved since is another service's.
+            session.query(volume).filter(
+                volume.id.in_(wrong),
+                volume.host.startswith(host + '#', autoescape=True)).update(
+                    {'service_uuid': uuid}, synchronize_session=False)
 
 
 def _was_changed(row: records.Row, volume: ports.Volume) -> bool:

@@ -27,8 +27,6 @@ from cinder_localclone import survey as surveys
 
 LOG = logging.getLogger(__name__)
 
-#: Percent of a thin pool's data and metadata from which it takes no more.
-FULL_DATA, FULL_METADATA = 95.0, 90.0
 #: Seconds between two looks at a volume that is still being copied.
 EVERY = 2
 
@@ -77,15 +75,15 @@ def check_pool(node: nodes.Node) -> None:
     """This node can take snapshots, and copies of them.
 
     :raises NeedsThin: if its volumes are thick
-    :raises PoolFull: if there is hardly anything left
+    :raises PoolFull: if it takes no more
     """
     if not node.stack.pool:
         raise exceptions.NeedsThin(host=node.host)
-    data, metadata = node.stack.pool_usage()
-    if data >= FULL_DATA or metadata >= FULL_METADATA:
+    usage = node.stack.pool_usage()
+    if usage.is_full:
         raise exceptions.PoolFull(
             pool='%s/%s' % (node.stack.group, node.stack.pool),
-            host=node.host, data=data, metadata=metadata)
+            host=node.host, usage=usage)
 
 
 def at_home(node: nodes.Node, context: ports.Context, volume_id: str,

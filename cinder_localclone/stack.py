@@ -7,6 +7,9 @@
     clone    dm-clone, only during a move (metadata LV | LV | source)
     LV       LVM, thin by default
 
+At the source of a move there is a source device above the LV, beside the
+handle or without it: dm-linear, read-only, what the destination reads.
+
 Every effect does what is missing and returns whether it did anything. It
 checks first, or takes "there already" for an answer: each check costs a
 command. Sizes are bytes; device-mapper lengths are 512-byte sectors.
@@ -86,6 +89,7 @@ class Stack(logical_volumes.LogicalVolumes):
         :param holes: what need not be copied, of a clone that is created
             here and now over an LV that was: its source reads as zeros
             there, and so does the LV
+        :raises WrongDevice: if there is no device; no clone is touched
         :raises MetadataTooSmall: a clone whose metadata LV runs full crashes
             the kernel
         :raises MetadataLost: if the metadata of a committed move are blank
@@ -94,6 +98,8 @@ class Stack(logical_volumes.LogicalVolumes):
         devices = self.devices()
         clone = devices.get(name)
         number = block.number(source)
+        if not number:
+            raise exceptions.WrongDevice(path=source, found='nothing')
         if clone and self._may_stay(
                 move, clone, number, devices.get(
                     names.handle(move.volume_id))):
@@ -237,6 +243,7 @@ class Stack(logical_volumes.LogicalVolumes):
 
         :param size_bytes: which it has at least: it never gets shorter
         :raises MissingData: if there is no such LV; it is never created here
+        :raises NotPossible: if others could be read there
         """
         present = self.survey()
         if present.handle_is_on_lv(volume_id, lv, size_bytes):
@@ -245,6 +252,11 @@ class Stack(logical_volumes.LogicalVolumes):
             raise exceptions.MissingData(
                 what='Logical volume %s' % lv, volume=volume_id,
                 host=self.host)
+        if present.lvs[lv].shown < min(size_bytes, present.lvs[lv].size):
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='its LV %s may still have what '
+                'others have deleted: it was not zeroed to its end. Delete '
+                'the volume.' % lv)
         self._activate(present.lvs[lv])
         return self._ensure_handle(
             present.devices, volume_id, tables.linear(
@@ -273,22 +285,50 @@ class Stack(logical_volumes.LogicalVolumes):
 
         :raises MissingData: if there is no LV
         """
-        lv = names.snapshot_lv(snapshot_id)
+        return self._ensure_readonly(
+            names.handle(snapshot_id), snapshot_id,
+            names.snapshot_lv(snapshot_id), size_bytes)
+
+    # -- what the source of a move serves
+
+    def ensure_source(self, move: state.Move) -> bool:
+        """The source device of a move, which can only be read.
+
+        It has what is copied of the LV, so the handle's name is free here
+        once the volume is elsewhere.
+
+        :raises MissingData: if there is no such LV; it is never created here
+        """
+        return self._ensure_readonly(
+            names.source(move.shadow_id), move.volume_id, move.source_lv,
+            move.size_bytes)
+
+    def remove_source(self, shadow_id: str) -> bool:
+        """Remove the source device of a move; its LV stays.
+
+        :raises CommandFailed: if it is exported
+        """
+        return devicemapper.remove(names.source(shadow_id), self.timeout)
+
+    # -- how
+
+    def _ensure_readonly(self, name: str, owner: str, lv: str,
+                         size_bytes: int) -> bool:
         present = self.survey()
-        if present.handle_is_on_lv(snapshot_id, lv):
-            return self._mend_path(snapshot_id)
+        if present.is_on_lv(name, lv):
+            return devicemapper.mend_path(name)
         if lv not in present.lvs:
             raise exceptions.MissingData(
-                what='Logical volume %s' % lv, volume=snapshot_id,
-                host=self.host)
-        self.remove_handle(snapshot_id)  # one that is on nothing usable
+                what='Logical volume %s' % lv, volume=owner, host=self.host)
+        # One that is on nothing usable.
+        devicemapper.remove(name, self.timeout)
         self._activate(present.lvs[lv])
-        name = names.handle(snapshot_id)
         devicemapper.create(
             name, names.device_uuid(name), tables.linear(
-                size_bytes // state.SECTOR, names.lv_path(self.group, lv)),
+                size_bytes // state.SECTOR,
+                names.lv_path(present.lvs[lv].group, lv)),
             self.timeout, readonly=True)
-        self._mend_path(snapshot_id)
+        devicemapper.mend_path(name)
         return True
 
     def _ensure_handle(self, devices: Mapping[str, tables.Device],

@@ -218,6 +218,14 @@ class Move:
         return self.phase in OVER
 
     @property
+    def keeps_handle(self) -> bool:
+        """Whether its source has the volume's handle.
+
+        As long as a guest may use the volume there, or be given it back.
+        """
+        return not self.committed or self.phase is Phase.STARTING
+
+    @property
     def cleanup_node(self) -> str:
         """The host that has to remove its part once the move is over.
 

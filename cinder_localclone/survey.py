@@ -24,9 +24,28 @@ class Survey:
         """A volume's handle, if it has one here."""
         return self.devices.get(names.handle(volume_id))
 
+    def has(self, volume_id: str, lv: str) -> bool:
+        """Whether there is anything of a volume: its LV, or a handle."""
+        return lv in self.lvs or self.handle(volume_id) is not None
+
     def clone(self, shadow_id: str) -> tables.Device | None:
         """The clone of a move, if it is here."""
         return self.devices.get(names.clone(shadow_id))
+
+    def source(self, shadow_id: str) -> tables.Device | None:
+        """The source device of a move, if it is here."""
+        return self.devices.get(names.source(shadow_id))
+
+    def sources(self) -> list[str]:
+        """The moves, by shadow id, that have a source device here."""
+        found = map(names.shadow_of_source, sorted(self.devices))
+        return [shadow_id for shadow_id in found if shadow_id]
+
+    def sources_above(self, lv: str) -> list[str]:
+        """Those of them that serve this very LV."""
+        body = self.lvs.get(lv)
+        return [shadow_id for shadow_id in self.sources() if body and
+                body.number in self.devices[names.source(shadow_id)].uses()]
 
     def metadata(self, shadow_id: str) -> reports.LogicalVolume | None:
         """The metadata LV of a move, if it is here."""
@@ -52,10 +71,14 @@ class Survey:
 
         :param size: bytes that it must have at least
         """
-        body, handle = self.lvs.get(lv), self.handle(volume_id)
-        return bool(body and handle
-                    and handle.uses() == (body.number,)
-                    and _is_usable(handle, size))
+        return self.is_on_lv(names.handle(volume_id), lv, size)
+
+    def is_on_lv(self, name: str, lv: str, size: int = 0) -> bool:
+        """The same for a device of this name."""
+        body, device = self.lvs.get(lv), self.devices.get(name)
+        return bool(body and device
+                    and device.uses() == (body.number,)
+                    and _is_usable(device, size))
 
     def handle_is_on_clone(self, move: state.Move) -> bool:
         """Whether a volume's handle is usable and maps to a move's clone.
@@ -83,6 +106,6 @@ class Survey:
         return {volume_id for volume_id in above if volume_id}
 
 
-def _is_usable(handle: tables.Device, size: int) -> bool:
-    return (not handle.suspended
-            and handle.sectors * state.SECTOR >= size)
+def _is_usable(device: tables.Device, size: int) -> bool:
+    return (not device.suspended
+            and device.sectors * state.SECTOR >= size)

@@ -6,6 +6,7 @@ figures of the same run.
 """
 
 import argparse
+from concurrent import futures
 import json
 import os
 import re
@@ -264,11 +265,69 @@ class Bench:
 
     def memory(self):
         """The service's memory, beside that of a stock driver."""
-        used = {backend: int(self.n1.run(
+        self.add('service_memory', self.used(self.n1), 'MiB',
+                 self.used(self.n1, 'stock'))
+
+    @staticmethod
+    def used(node, backend='localclone'):
+        """MiB that a volume service and its helpers have in memory."""
+        return int(node.run(
             "for p in $(pgrep -g $(cat /run/cinder-%s.pid)); do grep VmRSS "
             "/proc/$p/status; done | awk '{s+=$2} END {print s}'" % backend
-        ).stdout) / 1024 for backend in ('localclone', 'stock')}
-        self.add('service_memory', used['localclone'], 'MiB', used['stock'])
+        ).stdout) / 1024
+
+    # -- many at once
+
+    def beside_moves(self, count=20, mib=512):
+        """An attach while other volumes move, beside one at rest; the
+        service's memory then.
+        """
+        unrelated = [self.prepared(1) for _round in range(2 * ROUNDS)]
+        moving = self.clones(count, mib)
+        at_rest = self.attaches(unrelated[:ROUNDS])
+        memory = self.used(self.n2)
+        with futures.ThreadPoolExecutor(4) as pool:
+            attached = list(pool.map(
+                lambda volume: self.instance.attach(volume, self.n2),
+                moving))
+        beside = self.attaches(unrelated[ROUNDS:])
+        self.add('attach_beside_%d_moves' % count, beside, 's', at_rest)
+        self.add('service_memory_beside_moves', self.used(self.n2), 'MiB',
+                 memory)
+        left = {volume for volume, _token in look.shadows(self.lab)}
+        if len(left.intersection(moving)) < count // 2:
+            raise process.LabError('the moves had ended too early: %d of %d '
+                                   'were left' % (len(left), count))
+        for each in attached:
+            look.wait_moved(self.lab, each.volume_id, 900)
+            each.detach()
+        for volume in moving + unrelated:
+            self.demo.delete('/volumes/' + volume).raise_for_status()
+        look.wait_deleted(self.lab, 300)
+
+    def clones(self, count, mib):
+        """Volumes on node1 with so much data each, made in a moment."""
+        source = self.prepared(1)
+        attached = self.instance.attach(source, self.n1)
+        self.n1.run('dd if=/dev/urandom of=%s bs=1M count=%d oflag=direct '
+                    'status=none' % (attached.path, mib), timeout=300)
+        attached.detach()
+        made = [self.demo.post('/volumes', json={'volume': {
+            'size': 1, 'source_volid': source}}).raise_for_status().json()[
+                'volume']['id'] for _each in range(count)]
+        for volume in made:
+            instances.wait_status(self.demo, volume, 'available', 120)
+        self.demo.delete('/volumes/' + source).raise_for_status()
+        return made
+
+    def attaches(self, volumes):
+        """Seconds from the API call to the first correct read."""
+        taken = []
+        for volume in volumes:
+            attached, seconds = self.attach_and_read(volume)
+            taken.append(seconds)
+            attached.detach()
+        return statistics.median(taken)
 
 
 def main():
@@ -318,6 +377,7 @@ def run(lab):
     bench.hydration()
     bench.beside_a_guest()
     bench.sparse()
+    bench.beside_moves()
     for node in lab.nodes.values():
         node.service('start', 'stock')
     time.sleep(20)

@@ -14,6 +14,7 @@ import sys
 import typing
 
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import opts
 from cinder_localclone import state
 
@@ -48,7 +49,7 @@ GUESTS = {
 }
 #: Seconds that the clocks of two nodes may differ.
 SKEW = 2.0
-#: Percent of a thin pool from which it should be extended.
+#: Percent of a thin pool from which, at the latest, it should be extended.
 FULL = 80.0
 SEE_DETAILS = 'see the details'
 
@@ -227,12 +228,9 @@ def groups(wanted: dict[str, str], read: Callable[[str], object]
     return findings
 
 
-def pool(group: str, name: str, lvs: Mapping[str, typing.Any], data: float,
-         metadata: float) -> list[Finding]:
-    """The thin pool.
-
-    :param data: percent in use, as ``metadata``
-    """
+def pool(group: str, name: str,
+         lvs: Mapping[str, reports.LogicalVolume]) -> list[Finding]:
+    """The thin pool."""
     path = '%s/%s' % (group, name)
     if name not in lvs:
         return [Finding('thin pool', WARN, '%s does not exist yet' % path,
@@ -243,13 +241,18 @@ def pool(group: str, name: str, lvs: Mapping[str, typing.Any], data: float,
             'thin pool zeroes', FAIL,
             '%s gives new volumes the bytes of old ones' % path,
             'lvchange -Zy ' + path))
-    for what, used, fix in (
-            ('data', data, 'lvextend -L +10G ' + path),
-            ('metadata', metadata, 'lvextend --poolmetadatasize +64M '
-             + path)):
+    usage = reports.pool_usage(lvs, name)
+    for what, used, limit, fix in (
+            ('data', usage.data, reports.FULL_DATA,
+             'lvextend -L +10G ' + path),
+            ('metadata', usage.metadata, usage.limit,
+             'lvextend --poolmetadatasize +64M ' + path)):
+        verdict = FAIL if used >= limit else WARN if (
+            used >= min(FULL, limit - 10)) else OK
         findings.append(Finding(
-            'thin pool ' + what, WARN if used >= FULL else OK,
-            '%.0f %% in use' % used, fix if used >= FULL else ''))
+            'thin pool ' + what, verdict,
+            '%.0f %% in use; from %.0f %% on nothing new is taken' % (
+                used, limit), '' if verdict == OK else fix))
     return findings
 
 

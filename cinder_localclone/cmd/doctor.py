@@ -14,8 +14,11 @@ from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import checks
 from cinder_localclone.cmd.checks import Finding
+from cinder_localclone.cmd import lasting
 from cinder_localclone import exceptions
 from cinder_localclone import names
+from cinder_localclone import opts
+from cinder_localclone import queue
 
 #: Seconds for a command where no configuration says otherwise.
 TIMEOUT = 30
@@ -95,13 +98,20 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
         return findings
     lvs = stack.lvs()
     if stack.pool:
-        data, metadata = (stack.pool_usage() if stack.pool in lvs
-                          else (0.0, 0.0))
-        findings += checks.pool(stack.group, stack.pool, lvs, data, metadata)
+        findings += checks.pool(stack.group, stack.pool, lvs)
+    if stack.pool in lvs:
+        findings += examine('thin pool transactions', _transactions, stack,
+                            stack.pool)
+    findings += lasting.suspended(lvs)
     if stack.pool in (None, *lvs):
         findings += checks.metadata_space(
             stack.metadata_group, stack.free_space().metadata)
     return findings
+
+
+def _transactions(stack, pool):
+    return lasting.transactions(
+        stack.group, pool, *stack.pool_transactions(pool))
 
 
 def shared_checks(backend: backends.Backend) -> list[Finding]:
@@ -111,8 +121,29 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
     for host, alive in nodes.items():
         findings += examine(host, _peer, backend, host, alive)
     findings += checks.waiting(backend.name, backend.records.moves(), nodes)
+    findings += lasting.unended(backend.records.unended(
+        backend.name, lasting.PATIENCE))
+    findings += examine('copies', _copies, backend, nodes)
     return findings + examine('volumes', lambda: checks.unknown_volumes(
         _unknown_lvs(backend)))
+
+
+def _copies(backend, nodes):
+    """How many copies run, how many wait; nothing if there are none."""
+    entries = backend.records.copies(backend.host)
+    turns = queue.turns(
+        entries, opts.limits(backend.conf),
+        {host for each in entries for host in each.ends
+         if not nodes.get(host)}).values()
+    stalled = sum(bool(each.entry.stalled) for each in turns)
+    return [Finding(
+        'copies', checks.WARN if stalled else checks.OK, ', '.join(
+            '%d %s' % (count, what) for count, what in (
+                (sum(each.runs for each in turns), 'run'),
+                (sum(not each.runs for each in turns), 'wait for their turn'),
+                (stalled, 'make no progress')) if count),
+        'cinder-localclone moves; see whether their sources can be reached '
+        'and read' if stalled else '')] if turns else []
 
 
 def _unknown_lvs(backend):

@@ -18,6 +18,11 @@ if typing.TYPE_CHECKING:
 COLUMNS = ('Volume', 'What', 'Why')
 DISABLE = ('openstack volume service set --disable --disable-reason '
            'maintenance %s cinder-volume')
+#: How often a volume is tried that did not depart, on each node that can
+#: take it, and seconds in between.
+TRIES, PAUSE = 3, 20
+#: Seconds for which a node may be down that a copy waits for.
+DOWN = 600
 
 
 class Draining:
@@ -38,6 +43,15 @@ class Draining:
         self._at_once = at_once
         #: Why a volume did not depart, by its id.
         self.failed: dict[str, str] = {}
+        #: The same of those that are tried again, the nodes where they were
+        #: tried, how often they were, and when they are again.
+        self._reasons: dict[str, str] = {}
+        self._tried: dict[str, set[str]] = {}
+        self._tries: dict[str, int] = {}
+        self._later: dict[str, int] = {}
+        #: Seconds for which this has run; since when nodes are down.
+        self._now = 0
+        self._down: dict[str, int] = {}
 
     def targets(self) -> 'dict[str, draining.Target]':
         """The nodes that can take volumes now."""
@@ -86,6 +100,7 @@ class Draining:
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
+            self._look_at_nodes()
             under_way = self._under_way()
             if len(under_way) < self._at_once and self._depart_one(
                     bars, bool(under_way)):
@@ -95,18 +110,35 @@ class Draining:
             if not under_way and not self._waiting():
                 return
             time.sleep(1)
+            self._now += 1
+
+    def _look_at_nodes(self):
+        """Since when nodes are down."""
+        self._down = {host: self._down.get(host, self._now)
+                      for host, up in self._backend.nodes().items() if not up}
 
     def _under_way(self):
-        """The copies, but for what waits for a live migration."""
+        """The copies, but for what waits for a live migration, or a node."""
+        if self._host in self._down:
+            return []
         return [move for move in self._backend.records.moves_of(self._host)
                 if move.source == self._host and not move.is_over
-                and move.phase is not state.Phase.STARTING]
+                and move.phase is not state.Phase.STARTING
+                and move.destination not in self._down]
 
     def _waiting(self):
         """Whether something goes on, or can be tried, without anybody."""
+        records = self._backend.records
         return any(held.what in self._rooms.PASSING
-                   for held in self._rooms.holders(
-                       self._backend.records, self._host))
+                   and not self._is_lost(held.waits_for, self._host)
+                   for held in self._rooms.holders(records, self._host)) or (
+            any(volume.id in self._later for volume in
+                self._rooms.departing(records, self._host)))
+
+    def _is_lost(self, *hosts):
+        """Whether a node is down for so long that nobody waits for it."""
+        return any(self._now - self._down.get(host, self._now) >= DOWN
+                   for host in hosts)
 
     def _depart_one(self, bars, others):
         """Have the next volume depart; whether anything was tried.
@@ -115,37 +147,67 @@ class Draining:
         """
         todo = [volume for volume in self._rooms.departing(
             self._backend.records, self._host)
-            if volume.id not in self.failed]
+            if volume.id not in self.failed
+            and self._later.get(volume.id, 0) <= self._now]
         if not todo:
             return False
         targets = self.targets()
         coming = self._rooms.arriving(self._backend.records.moves())
         for volume in todo:
-            host = self._choose(volume, targets, coming)
+            tried = self._tried.get(volume.id, ())
+            host = self._choose(volume, {
+                host: target for host, target in targets.items()
+                if host not in tried}, coming)
             if host:
                 self._depart(bars, volume.id, host)
                 return True
-        if not others:
-            for volume in todo:
-                self.failed[volume.id] = self._no_room()
+            if tried:
+                self._postpone(volume.id)
+            elif not others:
+                self.failed[volume.id] = self._reasons.get(
+                    volume.id, self._no_room())
         return False
 
     def _depart(self, bars, volume_id, host):
+        self._later.pop(volume_id, None)
         _answer, problem = self._backend.ask(
             self._host, 'depart', volume_id, host)
         if problem:
-            self.failed[volume_id] = problem
+            self._reasons[volume_id] = problem
+            self._tried.setdefault(volume_id, set()).add(host)
         bars.say('%s %s' % (volume_id, problem or 'departs to %s' % host))
+
+    def _postpone(self, volume_id):
+        """No node has taken it that could: later one may."""
+        tries = self._tries[volume_id] = self._tries.get(volume_id, 0) + 1
+        del self._tried[volume_id]
+        if tries < TRIES:
+            self._later[volume_id] = self._now + PAUSE
+        else:
+            self.failed[volume_id] = self._reasons[volume_id]
 
     def left(self) -> list[tuple]:
         """What holds the node back now."""
         rooms, records = self._rooms, self._backend.records
-        return [(held.volume_id, held.what, held.why)
+        self._look_at_nodes()
+        return [(held.volume_id, held.what, self._why_held(held))
                 for held in rooms.holders(records, self._host)] + [
             (volume.id, 'failed' if volume.id in self.failed
-             else 'not departed', self.failed.get(volume.id, (
-                 'there was no time; run it again.')))
+             else 'not departed', self._why_not(volume.id))
             for volume in rooms.departing(records, self._host)]
+
+    def _why_held(self, held):
+        down = {held.waits_for, self._host} & self._down.keys()
+        if held.what not in self._rooms.PASSING or not down:
+            return held.why
+        return ' '.join((held.why, *(
+            '%s is down: start it; if it will never come back, see '
+            '"cinder-localclone forget".' % host for host in sorted(down))))
+
+    def _why_not(self, volume_id):
+        return self.failed.get(volume_id) or ' '.join(filter(None, (
+            self._reasons.get(volume_id),
+            'there was no time; run it again.')))
 
 
 class Drain(base.Command):

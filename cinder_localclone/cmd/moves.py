@@ -6,10 +6,14 @@ import time
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
+from cinder_localclone import inspection
+from cinder_localclone import queue
 from cinder_localclone import state
 
 COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
            'MiB/s', 'Seconds left', 'Remark')
+#: Phases after which a move that has ended was complete.
+COPIED = ('migrating', 'completing')
 
 
 def progress(backend: backends.Backend, over: bool = True,
@@ -52,6 +56,8 @@ def _row(backend, move):
         row['Remark'] = 'copying waits for the source to be detached'
     elif clone['mode'] != 'rw':
         row['Remark'] = 'the clone is in mode ' + clone['mode']
+    elif inspection.place(answer):
+        row['Remark'] = queue.in_words(inspection.place(answer))
     elif seen and seen.get('pause'):  # older services do not say
         row['Remark'] = 'copying fails; see the log of the destination'
     return row
@@ -69,6 +75,8 @@ class Bars:
             bars.TextColumn('{task.fields[rest]}'),
             console=console.Console(stderr=True))
         self._tasks: dict = {}
+        #: Whether those that are shown will be copied, as far as one knows.
+        self._copied: dict = {}
 
     def __enter__(self) -> 'Bars':
         self._shown.start()
@@ -82,18 +90,24 @@ class Bars:
         self._shown.console.print(text, highlight=False, soft_wrap=True)
 
     def show(self, rows: list[dict]) -> None:
-        """What :func:`progress` gives; what is gone from it is done."""
+        """What :func:`progress` gives; what is gone from it has ended."""
         for row in rows:
-            key = row['Volume']
+            key = row['Volume'], row['From'], row['To']
             if key not in self._tasks:
-                self._tasks[key] = self._shown.add_task('%s %s > %s' % (
-                    key, row['From'], row['To']), total=100, rest='')
+                self._tasks[key] = self._shown.add_task(
+                    '%s %s > %s' % key, total=100, rest='')
+            # What is unknown now is no less than it was.
+            known = {} if row['Percent'] is None else {
+                'completed': row['Percent']}
             self._shown.update(
-                self._tasks[key], completed=row['Percent'] or 0,
-                rest='%s  %s' % (row['Phase'], _rest(row)))
-        for key in set(self._tasks) - {row['Volume'] for row in rows}:
-            self._shown.update(
-                self._tasks[key], completed=100, rest='done')
+                self._tasks[key], rest='%s  %s' % (
+                    row['Phase'], _rest(row)), **known)
+            self._copied[key] = row['Phase'] in COPIED
+        for key in self._copied.keys() - {
+                (row['Volume'], row['From'], row['To']) for row in rows}:
+            self._shown.update(self._tasks[key], **(
+                {'completed': 100, 'rest': 'done'} if self._copied.pop(key)
+                else {'rest': 'ended'}))
 
 
 def watch(backend: backends.Backend, seconds: float | None) -> None:

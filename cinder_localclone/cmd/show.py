@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone import inspection
+from cinder_localclone import queue
 
 Pairs = Iterator[tuple[str, str]]
 
@@ -75,8 +76,13 @@ def _on_node(answer) -> Pairs:
     if answer and answer['clone']:
         yield 'clone', '%(hydrated)d of %(regions)d regions, mode ' \
             '%(mode)s' % answer['clone']
+    if answer and inspection.place(answer):
+        yield 'copy', queue.in_words(inspection.place(answer))
     if answer and answer['session']:
         yield 'source disk', answer['session']
-    if answer and answer['served'][0]:
-        yield 'exported', 'to %s' % (
-            'others' if answer['served'][1] else 'its destination')
+    if answer and answer['source']:
+        yield 'source device', 'open count %d, %s' % (
+            answer['source']['opened'], 'exported to its destination'
+            if answer['source']['exported'] else 'not exported')
+    if answer and answer['served']:
+        yield 'exported', 'to hosts without the backend'

@@ -23,7 +23,7 @@ MESSAGE_IOCTL = 3 << 30 | _IOCTL.size << 16 | 0xfd << 8 | 14
 
 
 def linear(sectors: int, device: str) -> str:
-    """A handle: all of ``device``, from its first sector."""
+    """A handle, or a source: all of ``device``, from its first sector."""
     return '0 %d linear %s 0' % (sectors, device)
 
 

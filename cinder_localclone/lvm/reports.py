@@ -13,6 +13,10 @@ import typing
 
 from cinder_localclone import names
 
+#: Percent of a thin pool's data, and of metadata however large they are, from
+#: which on it takes no more.
+FULL_DATA, FULL_METADATA = 95.0, 90.0
+
 
 @dataclasses.dataclass(frozen=True)
 class LogicalVolume:
@@ -29,6 +33,8 @@ class LogicalVolume:
     :param pool: the thin pool of a thin volume
     :param origin: what a thin volume is a snapshot of, while that exists
     :param opened: whether anything has its device open
+    :param metadata_size: bytes of a thin pool's own metadata
+    :param metadata_used: bytes of these that are in use
     """
 
     group: str
@@ -46,6 +52,8 @@ class LogicalVolume:
     origin: str = ''
     readonly: bool = False
     opened: bool = False
+    metadata_size: int = 0
+    metadata_used: int = 0
 
     @property
     def shown(self) -> int:
@@ -100,7 +108,8 @@ class Capacity:
     """What the scheduler is told of a backend.
 
     :param total: bytes in all
-    :param free: bytes that nothing is written to yet
+    :param free: bytes that nothing is written to yet, nor will be by what is
+        on its way; 0 also if it takes no more
     :param provisioned: bytes promised to volumes and snapshots
     :param volumes: how many volumes there are
     """
@@ -111,16 +120,80 @@ class Capacity:
     volumes: int
 
 
-def free_in_pool(lvs: Mapping[str, LogicalVolume], pool: str) -> int:
-    """Bytes that a thin pool may take in.
+def unfilled(lvs: Mapping[str, LogicalVolume]) -> int:
+    """Bytes that volumes on their way into a thin pool may yet fill.
 
-    A copy fills all of its volume, so volumes still on their way here count
-    with what they have not yet filled.
+    The LV of a volume that arrives is what reserves its room. In a thin pool
+    that is taken only as the copy comes, up to all that is copied.
     """
-    arriving = {names.shadow_of_metadata(name) for name in lvs} - {None}
-    unfilled = sum(lv.size - lv.allocated for lv in lvs.values()
-                   if lv.thin and lv.name[-36:] in arriving)
-    return lvs[pool].size - lvs[pool].allocated - unfilled
+    arriving = {names.shadow_of_metadata(lv.name): lv for lv in lvs.values()}
+    found = 0
+    for lv in lvs.values():
+        metadata = arriving.get(lv.name[-36:])
+        if lv.thin and metadata:
+            # What it was extended by meanwhile is not copied.
+            copied = names.facts(metadata.tags).get('copied')
+            size = min(lv.size, int(copied) << 30) if copied else lv.size
+            found += max(0, size - lv.allocated)
+    return found
+
+
+def free_in_pool(lvs: Mapping[str, LogicalVolume], pool: str) -> int:
+    """Bytes that a thin pool may take in besides what is on its way."""
+    if pool_usage(lvs, pool).is_full:
+        return 0
+    return lvs[pool].size - lvs[pool].allocated - unfilled(lvs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """How full a thin pool is, in percent.
+
+    :param limit: of its metadata, from which on it takes no more
+    """
+
+    data: float = 0.0
+    metadata: float = 0.0
+    limit: float = FULL_METADATA
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes nothing more: no volume, snapshot or move.
+
+        What its volumes still write needs the rest.
+        """
+        return self.data >= FULL_DATA or self.metadata >= self.limit
+
+    def __str__(self) -> str:
+        return ('%.0f %% of its data and %.0f %% of its metadata are in use; '
+                'from %.0f and %.0f %% on it takes no more' % (
+                    self.data, self.metadata, FULL_DATA, self.limit))
+
+
+def pool_usage(lvs: Mapping[str, LogicalVolume], pool: str | None) -> Usage:
+    """How full a thin pool is; there may be none."""
+    lv = lvs.get(pool or '')
+    if lv is None:
+        return Usage()
+    return Usage(_percentage(lv.allocated, lv.size),
+                 _percentage(lv.metadata_used, lv.metadata_size),
+                 metadata_limit(lv.metadata_size))
+
+
+def metadata_limit(size: int) -> float:
+    """Percent of a thin pool's metadata from which on it takes no more.
+
+    LVM itself creates no thin LV when less than a quarter, or 4 MiB if that
+    is less, is free (pool_metadata_min_threshold in thin_manip.c).
+
+    :param size: of the pool's metadata LV, in bytes
+    """
+    reserve = min(25.0, 100.0 * (4 << 20) / size) if size else 25.0
+    return min(FULL_METADATA, 100.0 - reserve)
+
+
+def _percentage(used: int, size: int) -> float:
+    return round(100.0 * used / size, 2) if size else 0.0
 
 
 def zeroes(lvs: Mapping[str, LogicalVolume], pool: str) -> bool:
@@ -139,7 +212,7 @@ def capacity(lvs: Mapping[str, LogicalVolume], name: str, group: Group,
                and lv.thin == bool(pool)]
     total, free = group.size, group.free
     if pool:
-        total, free = lvs[pool].size, lvs[pool].size - lvs[pool].allocated
+        total, free = lvs[pool].size, max(0, free_in_pool(lvs, pool))
     snapshots = [lv for lv in volumes if 'snapshot' in names.facts(lv.tags)]
     return Capacity(total, free, sum(lv.size for lv in volumes),
                     len(volumes) - len(snapshots))
@@ -159,19 +232,10 @@ def parse_volumes(text: str) -> dict[str, LogicalVolume]:
         plain=row['lv_attr'].startswith('-'), pool=row['pool_lv'],
         origin=row['origin'], readonly=row['lv_attr'][1:2] in ('r', 'R'),
         opened=row['lv_attr'][5:6] == 'o',
+        metadata_size=int(row['lv_metadata_size'] or 0),
+        metadata_used=int(int(row['lv_metadata_size'] or 0) * _percent(
+            row['metadata_percent']) / 100),
     ) for row in _rows(text, 'lv')}
-
-
-def parse_pool_usage(text: str, pool: str | None) -> tuple[float, float]:
-    """Read of the same report how full a thin pool is.
-
-    :returns: percent of its data and metadata in use; 0 if there is none
-    """
-    for row in _rows(text, 'lv'):
-        if row['lv_name'] == pool:
-            return (_percent(row['data_percent']),
-                    _percent(row['metadata_percent']))
-    return 0.0, 0.0
 
 
 def parse_groups(text: str) -> dict[str, Group]:

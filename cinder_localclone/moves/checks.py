@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What must be true on a node before a move goes on."""
 
+from collections.abc import Mapping
+
 from cinder.volume import volume_utils
 
 from cinder_localclone import exceptions
@@ -36,19 +38,36 @@ def check_free_space(host: str, free: reports.FreeSpace, size_gib: int,
         raise exceptions.NoFreeSpace(host=host, size=size_gib, reason=lack)
 
 
-def users(node: nodes.Node, volume_id: str) -> int:
-    """How many on this node use a volume's handle, its copying aside.
+def check_room(node: nodes.Node, move: state.Move,
+               lvs: Mapping[str, reports.LogicalVolume]) -> None:
+    """A volume that is about to arrive fits on this node, as it is now.
 
-    An iSCSI initiator that is no destination of a move counts.
+    For a caller that holds the lock of free space, until it is taken.
+
+    :param lvs: all that there are
+    :raises NoFreeSpace: if it does not fit
+    """
+    usage = node.stack.pool_usage(lvs)
+    if usage.is_full:
+        raise exceptions.NoFreeSpace(
+            host=node.host, size=move.size_gib, reason=str(usage))
+    check_free_space(node.host, node.stack.free_space(lvs), move.size_gib,
+                     move.geometry)
+
+
+def users(node: nodes.Node, volume_id: str) -> int:
+    """How many on this node use a volume's handle.
+
+    All iSCSI initiators that it is served to count as one. The destination
+    of a move is none of them: it reads the source device.
     """
     handle = node.stack.devices().get(names.handle(volume_id))
-    served, to_others = node.exports.serving(volume_id)
     opened = handle.opened if handle else 0
-    return opened - bool(served and opened) + bool(to_others)
+    return opened - bool(opened and node.exports.opens_in_vain(volume_id))
 
 
 def check_closed(node: nodes.Node, volume_id: str) -> None:
-    """Nothing uses a volume on this node, its copying aside.
+    """Nothing uses a volume on this node.
 
     :raises SourceBusy: if anything has the handle open
     """

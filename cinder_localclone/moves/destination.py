@@ -34,14 +34,14 @@ class Allocate(flow.Step):
 
     def _allocate(self, move: state.Move) -> bool:
         with self._node.allocation_lock():
-            if move.destination_lv not in self._node.stack.lvs():
-                checks.check_free_space(
-                    self._node.host, self._node.stack.free_space(),
-                    move.size_gib, move.geometry)
+            lvs = self._node.stack.lvs()
+            if move.destination_lv not in lvs:
+                checks.check_room(self._node, move, lvs)
             # The metadata LV goes first: it marks the volume as arriving.
             self._node.stack.create_metadata(move)
             return self._node.stack.create_lv(
-                move.destination_lv, move.size_bytes, move.volume_id)
+                move.destination_lv, move.size_bytes, move.volume_id,
+                covered=True)  # by the clone
 
     def _activate(self, move: state.Move) -> None:
         lvs = self._node.stack.lvs()

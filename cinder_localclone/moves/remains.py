@@ -5,6 +5,7 @@ That needs this node alone and stops nobody else, so the volume may be at
 rest elsewhere, or moving again, by then: to this node too.
 """
 
+from cinder_localclone.moves import offering
 from cinder_localclone.moves import removal
 from cinder_localclone import node as nodes
 from cinder_localclone import state
@@ -32,9 +33,7 @@ def take_down(node: nodes.Node, move: state.Move) -> None:
 
 
 def _remove_source(node: nodes.Node, move: state.Move) -> None:
-    # A move that failed may have left its export of the same handle.
-    for each in node.records.remains_of(move.volume_id):
-        node.exports.withdraw_source(each)
-    node.exports.withdraw_strays(node.records.is_move)
+    # Its own, and those of moves that failed before.
+    offering.withdraw_above(node, move.source_lv)
     removal.remove_handle(node, move, move.source_lv)
     removal.remove_volume_lv(node, move.source_lv)

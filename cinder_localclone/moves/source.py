@@ -11,6 +11,8 @@ from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import flow
+from cinder_localclone.moves import offering
+from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import sparse_errors
@@ -38,7 +40,7 @@ class CheckFreeSpace(flow.Step):
 
 
 class EnsureHandle(flow.Step):
-    """The source's handle is there to be served."""
+    """The source's handle is there: it shows whether anything is open."""
 
     def execute(self, volume: ports.Volume) -> None:
         self._node.stack.ensure_handle_on_lv(
@@ -134,6 +136,7 @@ class Offer(flow.Step):
     """Serve the source to the destination's initiator, read-only."""
 
     def execute(self, move: state.Move) -> None:
+        self._node.stack.ensure_source(move)
         self._node.exports.offer_source(move)
 
 
@@ -207,7 +210,36 @@ def move_volume(node: nodes.Node, context: ports.Context,
     committed = flow.run(steps, context=context, volume=volume, peer=peer,
                          **no_holes)['committed']
     node.peers.converge_soon(context, peer, volume.id)
+    if not committed.keeps_handle:
+        drop_handle(node, committed)
     return committed
+
+
+def drop_handle(node: nodes.Node, move: state.Move) -> None:
+    """Once its source has been left, the volume has no handle there.
+
+    The LV goes stale; a handle on anything else is not that of the source.
+    Something may have it open nevertheless: then it stays until a later
+    look. Nothing else fails with it.
+    """
+    name = names.handle(move.volume_id)
+    try:
+        present = node.stack.survey()
+        handle = present.handle(move.volume_id)
+        body = present.lvs.get(move.source_lv)
+        if not (handle and body and {body.number}.issuperset(handle.uses())):
+            return
+        if handle.opened:
+            LOG.warning('%(device)s stays on this node, though its volume is '
+                        'on %(host)s: something has it open. What it shows '
+                        'is not the volume any more.',
+                        {'device': name, 'host': move.destination})
+        else:
+            node.stack.remove_handle(move.volume_id)
+    except exceptions.LocalCloneError as exc:
+        LOG.warning('%(device)s could not be removed; the next periodic '
+                    'check tries again: %(error)s',
+                    {'device': name, 'error': exc})
 
 
 def abandon(node: nodes.Node, context: ports.Context,
@@ -223,7 +255,7 @@ def abandon(node: nodes.Node, context: ports.Context,
     try:
         node.peers.converge(context, failed.destination, failed.volume_id)
         if not node.records.is_move(failed.shadow_id):
-            node.exports.withdraw_source(failed)
+            offering.withdraw(node, failed.shadow_id)
     except exceptions.LocalCloneError as exc:
         LOG.warning('The move of volume %(volume)s has failed; the '
                     'destination %(host)s will remove its part of it later: '
@@ -253,7 +285,11 @@ def source_released(node: nodes.Node, context: ports.Context,
         write what the destination has already copied
     """
     checks.check_closed(node, move.volume_id)
+    # A reboot may have taken the handle that what was written is flushed by.
+    node.stack.ensure_handle_on_lv(
+        move.volume_id, move.source_lv, move.size_bytes)
     node.stack.flush_handle(move.volume_id)
-    node.records.advance(move, state.Event.SOURCE_DETACHED)
+    released = node.records.advance(move, state.Event.SOURCE_DETACHED)
     node.peers.converge_soon(context, move.destination,
                              move.volume_id)
+    drop_handle(node, released)

@@ -43,7 +43,7 @@ def unused_backstores() -> str:
     used = {store for iqn in _below('iscsi') for store in _stores_of(iqn)}
     return json.dumps([
         name for hba in _below('core') if hba.startswith('iblock_')
-        for name in _below('core', hba) if names.volume_of_handle(name)
+        for name in _below('core', hba) if names.is_backstore(name)
         and os.path.join(ROOT, 'core', hba, name) not in used
         and _text(os.path.join(ROOT, 'core', hba, name), 'enable') == '1'])
 

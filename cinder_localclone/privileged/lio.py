@@ -189,7 +189,7 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     """
     import rtslib_fb
     privileged.require(names.is_iqn(iqn), iqn)
-    privileged.require(names.volume_of_handle(name), name)
+    privileged.require(names.is_backstore(name), name)
     found = sysfs.mapped_name(device)
     if found != os.path.basename(device):
         raise exceptions.WrongDevice(path=device, found=found or 'another')
@@ -290,6 +290,6 @@ def unexport(iqn: str, name: str) -> bool:
     """
     import rtslib_fb
     privileged.require(not iqn or names.is_iqn(iqn), iqn)
-    privileged.require(not name or names.volume_of_handle(name), name)
+    privileged.require(not name or names.is_backstore(name), name)
     _changes.refuse_too_many()
     return _remove(_target(rtslib_fb, iqn), _storage_object(rtslib_fb, name))

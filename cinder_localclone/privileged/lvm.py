@@ -11,6 +11,7 @@ nothing can be changed any more (measured with LVM 2.03.16). LVM puts SIGTERM
 off for those moments.
 """
 
+from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
@@ -29,8 +30,28 @@ def volumes(groups: list[str], timeout: float) -> str:
     return process.run(
         'lvs', *_JSON, '-o', 'vg_name,lv_name,lv_size,lv_attr,lv_tags,'
         'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,zero,'
-        'lv_uuid,pool_lv,origin',
+        'lv_uuid,pool_lv,origin,lv_metadata_size',
         *groups, timeout=timeout)
+
+
+@privileged.entrypoint
+def transactions(group: str, pool: str, timeout: float
+                 ) -> tuple[int, int | None]:
+    """A thin pool's transaction id, by LVM's metadata and by the kernel.
+
+    :returns: None for the kernel's if the pool is not active
+    """
+    of_lvm = int(process.run(
+        'lvs', '--noheadings', '-o', 'transaction_id',
+        '%s/%s' % (group, pool), timeout=timeout))
+    try:
+        status = process.run('dmsetup', 'status', names.mapped(
+            group, pool, 'tpool'), timeout=timeout).split()
+    except exceptions.CommandFailed:
+        return of_lvm, None
+    # A pool that has failed says "Fail" in place of the number.
+    return of_lvm, int(status[3]) if status[3:4] and (
+        status[3].isdigit()) else None
 
 
 @privileged.entrypoint

@@ -67,7 +67,7 @@ def release(group: str, pool: str, timeout: float) -> bool:
 
     :returns: whether there was anything
     """
-    device = names.pool_device(group, pool)
+    device = names.mapped(group, pool, 'tpool')
     number = sysfs.number('/dev/mapper/' + device)
     if not number:
         return False  # nothing of the pool is active

@@ -42,7 +42,7 @@ def leftovers(node, volume_id):
     for line in node.run('dmsetup ls 2>/dev/null', check=False
                          ).stdout.splitlines():
         name = line.split()[0] if line.strip() else ''
-        if name.startswith('localclone-clone') or (
+        if name.startswith(('localclone-clone', 'localclone-source')) or (
                 volume_id and name == 'localclone-' + volume_id):
             left.append('device ' + name)
     for line in node.run('lvs --noheadings -o lv_name 2>/dev/null'

@@ -35,11 +35,13 @@ ALONE = frozenset('destination ' + step for step in (
 BEFORE_ANSWER = ALONE | frozenset((
     'source before flush handle', 'source flush handle',
     'source holes volume', 'source flush handle (2)',
-    'source before begin', 'source begin', 'source export export',
+    'source before begin', 'source begin', 'source create source',
+    'source export export',
     'destination set_recovery_timeout disk', 'destination attach',
     'destination create clone', 'destination discard clone',
     'destination disable_discards clone', 'destination create handle',
-    'destination read_head handle', 'source commit'))
+    'destination read_head handle', 'source commit',
+    'source remove handle'))
 
 #: What each look does again, whether there is need or not.
 EVERY_LOOK = frozenset((

@@ -14,8 +14,10 @@ from lab.core import process
 from lab.faults import disk as disks
 from lab.faults import injectors
 
-#: Reconciliation runs often, so that a cell need not wait for it.
-OPTIONS = {'localclone_move_interval': 3, 'localclone_node_interval': 12}
+#: Reconciliation runs often, so that a cell need not wait for it; nor does any
+#: wait for the copies of others, one of which may be held at a step.
+OPTIONS = {'localclone_move_interval': 3, 'localclone_node_interval': 12,
+           'localclone_max_copies_in': 0, 'localclone_max_copies_out': 0}
 #: How much smaller volumes are than Cinder thinks.
 SCALE = 8
 #: GiB of each node's disk; small, so that it can be filled.

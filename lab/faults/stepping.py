@@ -39,7 +39,8 @@ UUID = re.compile(
 TIMES = re.compile(r'(.*?)(?: \((\d+)\))?')
 #: What an effect is done to, by the name of it.
 KINDS = (('localclone-clone-', 'clone'), ('localclone-meta-', 'metadata'),
-         ('iqn.', 'export'), ('localclone-', 'handle'), ('volume-', 'volume'),
+         ('localclone-source-', 'source'), ('iqn.', 'export'),
+         ('localclone-', 'handle'), ('volume-', 'volume'),
          ('/dev/sd', 'disk'))
 #: By module and name: all that changes something on the node.
 EFFECTS = {

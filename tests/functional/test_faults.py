@@ -83,7 +83,7 @@ class FaultTest(testtools.TestCase):
             'cut source',
             ('live-move', 'source commit'),
             ('move', 'destination enable_hydration'),
-            ('completion', 'source remove handle'))
+            ('completion', 'source remove source'))
 
     def test_database_away_during_completion(self):
         self.assert_holds(

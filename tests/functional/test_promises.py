@@ -63,6 +63,12 @@ class PromisesTest(base.LabTest):
         _method, user, password = auth.split()
         disk = self.n2.run(_DISK).stdout.strip()
 
+        # A device of its own: the handle's name is free here.
+        source, = self.n1.run('ls /dev/mapper/localclone-*').stdout.split()
+        self.assertRegex(source, '/localclone-source-[-0-9a-f]{36}$')
+        self.assertEqual('1', self.n1.run(
+            'blockdev --getro ' + source).stdout.strip())
+
         # Only who knows the secret, and only under the name of node2.
         for given, name, code in (
                 (password, '', 0), ('wrong' + password[5:], '', REFUSED),

@@ -39,6 +39,22 @@ class ThickTest(base.LabTest):
     def zeros(self, mib=96):
         return self.n1.run('head -c %dM /dev/zero | sha256sum' % mib).stdout
 
+    def test_a_new_volume_has_nothing_of_others(self):
+        """Whatever was there, and whoever has left it."""
+        self.n1.run('lvcreate --yes -q -l 100%FREE -n other cinder-volumes '
+                    '&& dd if=/dev/urandom of=/dev/cinder-volumes/other '
+                    'bs=1M count=1200 oflag=direct status=none; '
+                    'lvremove --force -q cinder-volumes/other', timeout=300)
+        volume = self.volume()
+        attached = self.instance.attach(volume, self.n1)
+        self.assertEqual(
+            attached.node.run('head -c 1G /dev/zero | sha256sum',
+                              timeout=120).stdout,
+            self.checksum(attached, 1024))
+        self.assertNotIn('localclone.shown', self.n1.run(
+            'lvs --noheadings -o lv_tags cinder-volumes').stdout)
+        attached.detach()
+
     def test_moves_and_leaves_nothing_to_read(self):
         self.assertNotIn('localclone_', repr(self.lab.settings['options']))
         volume, attached, expected = self.moving_volume()

@@ -83,14 +83,16 @@ class AssembleTest(Base):
         return assembly.assemble(self.conf(**values), HOST, 'backend', pool)
 
     @staticmethod
-    def look(service, zeroes=True):
+    def look(service, zeroes=True, allocated=0):
         """What LVM and device-mapper show."""
         service.stack.devices = dict
         service.stack.release_map = mock.Mock(return_value=False)
         service.stack.lvs = lambda: {'pool': reports.LogicalVolume(
-            'g', 'pool', 1 << 30, '', frozenset(), zeroes=zeroes)}
-        service.stack.free_space = lambda lvs: reports.FreeSpace(
-            lvs['pool'].size, 0, False)
+            'g', 'pool', 1 << 30, '', frozenset(), zeroes=zeroes,
+            allocated=allocated)}
+        service.stack.space = lambda lvs: (
+            reports.FreeSpace(lvs['pool'].size, 0, False),
+            reports.Capacity(lvs['pool'].size, 0, 0, 0))
 
     def test_from_the_configuration(self):
         service = self.assemble(
@@ -162,44 +164,55 @@ class AssembleTest(Base):
         service.stack.lvs = dict  # there is no such pool
         self.assertEqual(1, len(service.readiness()[1]))
 
-    @ddt.data(('pool', ['devices', 'lvs', 'free_space']),
-              (None, ['devices', 'free_space']))
-    @ddt.unpack
-    def test_each_thing_is_asked_once(self, pool, asked):
+    @ddt.data('pool', None)
+    def test_each_thing_is_asked_once(self, pool):
         """Commands that take long in a large group, for each move."""
         service = self.assemble(pool, volume_group='g')
         service.stack = mock.MagicMock(pool=pool)
-        service.stack.lvs.return_value = {'pool': mock.Mock(zeroes=True)}
+        lvs = service.stack.lvs.return_value = {
+            'pool': reports.LogicalVolume('g', 'pool', 9, '', frozenset(),
+                                          zeroes=True)}
+        service.stack.space.return_value = 'free', 'capacity'
         free, problems = service.readiness()
-        self.assertIs(service.stack.free_space.return_value, free)
-        self.assertEqual(asked, [
-            call[0] for call in service.stack.method_calls])
-        if pool:
-            service.stack.free_space.assert_called_once_with(
-                service.stack.lvs.return_value)
+        self.assertEqual(('free', []), (free, problems))
+        self.assertEqual([
+            mock.call.devices(), mock.call.lvs(), mock.call.space(lvs)],
+            service.stack.method_calls)
 
-    @ddt.data('devices', 'lvs', 'free_space')
+    def test_a_full_pool_is_told(self):
+        service = self.assemble(volume_group='g')
+        service.node.exports.problem = lambda: ''
+        self.look(service, allocated=95 * (1 << 30) // 100 + 1)
+        trouble, = service.troubles()
+        self.assertIn('its thin pool is full: 95 %', trouble)
+        self.look(service, allocated=94 * (1 << 30) // 100)
+        self.assertEqual([], service.troubles())
+
+    @ddt.data('devices', 'lvs', 'space')
     def test_a_node_that_can_serve_nothing(self, lacking):
         service = self.assemble(volume_group='g')
         self.look(service)
-        self.assertEqual('', service.outage())
+        self.assertEqual('', service.look().outage)
         service.problems = ['no dm-clone']  # says less than the outage
         setattr(service.stack, lacking, mock.Mock(
             side_effect=ValueError('no group')))
         self.assertEqual((reports.FreeSpace(0, 0, False), ['no group']),
                          service.readiness())
-        self.assertEqual('no group', service.outage())
+        self.assertEqual(assembly.Look(outage='no group'), service.look())
+        self.assertEqual(reports.Capacity(0, 0, 0, 0),
+                         service.look().capacity)
 
     def test_an_outage_is_never_without_a_reason(self):
         service = self.assemble(volume_group='g')
         self.look(service)
         service.stack.lvs = dict
-        self.assertEqual('there is no thin pool g/pool', service.outage())
+        self.assertEqual('there is no thin pool g/pool', service.look().outage)
         service.stack.lvs = mock.Mock(side_effect=ValueError)
-        self.assertEqual('ValueError()', service.outage())
+        self.assertEqual('ValueError()', service.look().outage)
 
     def test_a_target_that_hangs_is_told(self):
         service = self.assemble()
+        self.look(service)
         service.node.exports.problem = lambda: ''
         self.assertEqual([], service.troubles())
         service.node.exports.problem = lambda: 'iqn.x hangs'
@@ -279,6 +292,8 @@ class LoopsTest(Base):
         self.looping = self.useFixture(fixtures.MockPatch(
             'cinder_localclone.assembly.loopingcall.DynamicLoopingCall')
         ).mock
+        self.unended = self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.unended.look')).mock
         self.service = mock.Mock()
         self.reconciler = self.service.reconciler
 
@@ -295,7 +310,9 @@ class LoopsTest(Base):
         self.assertEqual((3, 60), (moves(), node()))
         self.reconciler.converge_moves.assert_called_once_with()
         self.reconciler.converge_node.assert_called_once_with()
-        self.reconciler.waker.wake.return_value = False
+        self.unended.assert_called_once_with(
+            self.service.node, mock.ANY, self.service.started)
+        self.reconciler.copying.waker.wake.return_value = False
         self.assertEqual(1, wake())
 
     def test_copies_can_be_left_to_the_kernel(self):
@@ -309,6 +326,12 @@ class LoopsTest(Base):
                     localclone_move_interval=3)[0]())
             log.exception.assert_called_once()
             self.looping.reset_mock()
+
+    def test_what_nobody_ends_does_not_wait_for_a_look_that_fails(self):
+        self.reconciler.converge_node.side_effect = KeyError('x')
+        with mock.patch.object(assembly, 'LOG'):
+            self.start(localclone_node_interval=60)[1]()
+        self.unended.assert_called_once()
 
     def test_copies_are_woken_while_there_are_any(self):
         sleep = self.useFixture(fixtures.MockPatch(

@@ -2,6 +2,7 @@
 """Volumes made of an image, with a stop at every moment; then converge."""
 
 import itertools
+from unittest import mock
 
 import ddt
 import fixtures
@@ -9,6 +10,7 @@ import fixtures
 from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
+from cinder_localclone import extending
 from cinder_localclone import names
 from tests.unit import test_move
 from tests.unit import test_snapshots
@@ -155,7 +157,7 @@ class StopTest(Base):
                 volume.id, volume.name, worlds.GIB)
 
     @ddt.data(*ONE)
-    def test_cached_image_with_a_stop_at_every_moment(self, *faults):
+    def test_cached_image_with_a_stop_at_every_moment(self, faults):
         self.stop_everywhere(lambda stops: self.download(stops, faults))
 
     @ddt.data(*TWO)
@@ -236,6 +238,20 @@ class BirthTest(Base):
         self.assertEqual(('there', B), (volume.availability_zone,
                                         world.home(volume).host))
 
+    @ddt.data('clone', 'snapshot')
+    def test_the_image_is_free_while_it_moves_to_another_zone(self, kind):
+        """Its node may wait for the other one for a minute."""
+        world, source, _expected = self.begin()
+        image = source.id if kind == 'clone' else self.take(world, source)
+        world.zones = {A: 'here', B: 'there'}
+        node, held = world.nodes[A], []
+        prepare = node.node.peers.prepare
+        node.node.peers.prepare = lambda *args: (
+            held.append(set(node.held)), prepare(*args))
+        volume = world.row(B, source_volid=source.id)
+        self.bear(world, volume, image)
+        self.assertEqual([{volume.id}], held)
+
     def test_a_move_to_another_zone_that_fails(self):
         world, source, _expected = self.begin()
         world.zones = {A: 'here', B: 'there'}
@@ -256,6 +272,27 @@ class BirthTest(Base):
         self.assertRaises(exceptions.ForeignImage, self.bear, world, volume,
                           snapshot)
         self.assertEqual(B + '#p', volume.host)
+
+    @ddt.data(*itertools.product(('clone', 'snapshot'), (1, 2, 3)))
+    @ddt.unpack
+    def test_image_whose_lv_is_longer_than_its_row(self, kind, size):
+        """Extending it has failed, after somebody had seen it longer."""
+        world, source, expected = self.begin()
+        node = world.nodes[A]
+        with node.lock(source.id):
+            node.node.stack.extend_lv(source.name, 2 * worlds.GIB)
+            node.node.stack.ensure_handle_on_lv(
+                source.id, source.name, 2 * worlds.GIB)
+        node.write(source.id, worlds.REGIONS, 'beyond its end')
+        image = source.id if kind == 'clone' else self.take(world, source)
+        volume = world.row(B, size, source_volid=source.id)
+        self.bear(world, volume, image)
+        volume.status = 'available'
+        self.assert_born(world, volume, expected + ZEROS)
+        world.settle()
+        extending.extend(node.reconciler, volume.id, size + 1)
+        volume.size += 1
+        self.assert_born(world, volume, expected + ZEROS * 3)
 
     def test_foreign_volume(self):
         world, source, _expected = self.begin()
@@ -359,6 +396,26 @@ class LookTest(Base):
         self.world.settle()
         self.assertEqual(names.tags(volume=self.volume.id),
                          list(self.tags()))
+
+    @ddt.data('reserved', 'attaching', 'in-use', 'backing-up')
+    def test_accepted_before_a_guest_has_it(self, status):
+        """A boot restores no newborn; it has to restore what is in use."""
+        self.volume.status = status
+        self.node.connections.serve(None, self.volume.id, {'host': 'a'})
+        self.assertNotIn(names.NEWBORN, self.tags())
+
+    @ddt.data('creating', 'error', 'reverting')
+    def test_not_accepted_by_a_converge(self, status):
+        self.volume.status = status
+        self.node.reconciler.converge(self.volume.id)
+        self.assertIn(names.NEWBORN, self.tags())
+
+    def test_attached_though_it_could_not_be_accepted(self):
+        self.volume.status = 'reserved'
+        self.node.sim_stack._inner.accept = mock.Mock(
+            side_effect=exceptions.CommandTimeout(command='c', seconds=1))
+        self.node.connections.serve(None, self.volume.id, {'host': 'a'})
+        self.assertIn(names.NEWBORN, self.tags())
 
     @ddt.data('creating', 'error', 'deleting')
     def test_undecided(self, status):

@@ -219,7 +219,7 @@ class SwappedByNovaTest(Base):
              clone: device(clone, '9:2', '0 1 clone 9:0 9:1 9:4')})
         home.service.stack.lvs.return_value = lvs
         home.service.stack.devices.return_value = {}
-        home.service.node.exports.serving.return_value = (False, False)
+        home.service.node.exports.opens_in_vain.return_value = False
 
     def test_the_copy_ends_with_the_row_that_is_deleted(self):
         self.assertEqual(self.moving.destination_lv, self.deleted.name)

@@ -115,6 +115,17 @@ class CloneTest(test_stack.Case):
         self.assertEqual(REPLACED, self.changes())
 
     @ddt.data(0, 1)
+    def test_disk_without_a_number(self, opened):
+        """It has gone, or could not be looked at: nothing is reloaded."""
+        self.clone(opened=opened)
+        self.ran.block.number.return_value = ''
+        error = self.assertRaises(exceptions.WrongDevice, self.ensure)
+        self.assertIn('/dev/sda', str(error))
+        self.devices()
+        self.assertRaises(exceptions.WrongDevice, self.ensure)
+        self.assertEqual([], self.changes())
+
+    @ddt.data(0, 1)
     def test_one_that_was_left_suspended(self, opened):
         self.clone(opened=opened)
         handle, clone = self.stack.devices().values()

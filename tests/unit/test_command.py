@@ -319,10 +319,11 @@ class ExitCodeTest(testtools.TestCase):
 class WatchTest(testtools.TestCase):
 
     def test_until_nothing_moves(self):
-        token = state.Token(state.Phase.STARTING, 'n',
+        token = state.Token(state.Phase.MIGRATING, 'n',
                             state.Geometry(128, 32, 8))
-        move = state.Move('v', 's', token, False, 'a@l', 'b@l', 'x', 'y', 1)
+        move = state.Move('v', 's', token, True, 'a@l', 'b@l', 'x', 'y', 1)
         made = mock.MagicMock()
+        made.ask.return_value = None, 'did not answer'
         made.records.moves.side_effect = [[move], []]
         self.useFixture(fixtures.MockPatchObject(moves.time, 'sleep'))
         with contextlib.redirect_stderr(io.StringIO()) as err:

@@ -323,6 +323,7 @@ class HandlersTest(Base):
         self.a.node.records.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i')
+        self.a.node.stack._inner.ensure_source(self.move())
         self.a.node.exports._inner.offer_source(self.move())
         return lambda: self.handlers.prepare(
             None, self.move().shadow_id, 'n')

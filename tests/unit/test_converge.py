@@ -7,6 +7,7 @@ from unittest import mock
 import ddt
 import fixtures
 
+from cinder_localclone import copying
 from cinder_localclone import exceptions
 from cinder_localclone.moves import completion
 from cinder_localclone.moves import destination
@@ -169,7 +170,7 @@ class DestinationTest(Base):
         self.assertEqual(100, self.b.reconciler.progress(shadow_id).percent)
         self.assertEqual([], self.told)
         with mock.patch.object(worlds.SimStack, 'wake_hydration') as wake:
-            self.assertFalse(self.b.reconciler.waker.wake())
+            self.assertFalse(self.b.reconciler.copying.waker.wake())
         wake.assert_not_called()  # that clone is about to go
         self.converge(self.b)
         self.assertIsNone(self.b.reconciler.progress(shadow_id))
@@ -191,7 +192,7 @@ class DestinationTest(Base):
     def test_an_operator_reads_of_a_clone_that_failed(self):
         self.a.move(self.volume, B)
         for self.b.clones, told in (('rw', 0), ('ro', 1), ('Fail', 1)):
-            with mock.patch.object(reconcile, 'LOG') as log:
+            with mock.patch.object(copying, 'LOG') as log:
                 self.converge(self.b)
             self.assertEqual(told, log.error.call_count)
             self.assertEqual(
@@ -202,10 +203,10 @@ class DestinationTest(Base):
         self.a.move(self.volume, B)
         self.b.broken = True
         now = self.useFixture(fixtures.MockPatchObject(
-            reconcile.timeutils, 'now', return_value=0)).mock
+            copying.timeutils, 'now', return_value=0)).mock
         said = []
         for now.return_value in (0, 5, 10, 12, 15, 20):
-            with mock.patch.object(reconcile, 'LOG') as log:
+            with mock.patch.object(copying, 'LOG') as log:
                 self.converge(self.b)
             self.b.hydrate()
             said += [(now.return_value, each.args[1]['seconds'])

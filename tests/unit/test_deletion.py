@@ -99,9 +99,11 @@ class DeletionTest(testtools.TestCase):
     def test_a_move_that_was_interrupted(self):
         """It is given up first, and its export of the volume goes."""
         with self.a.lock(self.volume.id):
-            self.a.node.exports.offer_source(self.a.node.records.begin(
+            move = self.a.node.records.begin(
                 self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
-                lambda shadow: shadow, 'CHAP u s', 'i'))
+                lambda shadow: shadow, 'CHAP u s', 'i')
+            self.a.node.stack.ensure_source(move)
+            self.a.node.exports.offer_source(move)
         self.b.dead = True
         self.delete()
         self.assertIs(Phase.ROLLING_BACK, self.shadow().phase)

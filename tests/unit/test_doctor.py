@@ -13,11 +13,14 @@ from cinder_localclone.cmd import backend
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import checks
 from cinder_localclone.cmd import doctor
+from cinder_localclone.cmd import lasting
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import queue
 from cinder_localclone import state
 from cinder_localclone.state import Phase
+from cinder_localclone import status_records
 
 A, B = 'a@l', 'b@l'
 GIB = 1 << 30
@@ -64,7 +67,8 @@ class DoctorTest(testtools.TestCase):
             group='g', metadata_group='g', pool='g-pool')
         self.stack.lvs.return_value = {'g-pool': reports.LogicalVolume(
             'g', 'g-pool', GIB, '', frozenset(), zeroes=True)}
-        self.stack.pool_usage.return_value = 10.0, 10.0
+        self.stack.pool_transactions.return_value = 7, 7
+        self.backend.records.unended.return_value = []
         self.stack.free_space.return_value = reports.FreeSpace(
             GIB, GIB, False)
         self.app = mock.Mock(exit_code=0)
@@ -92,6 +96,35 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual('cinder.conf', self.names[0])
         self.root.assert_called_once_with()
         self.backend.nodes.assert_called_once_with()
+
+    def test_copies(self):
+        def entry(number, **more):
+            return queue.Entry('s%d' % number, 'v', A, B, began=number, **more)
+        self.backend.records.copies.return_value = [
+            entry(n) for n in range(5)]
+        self.assertEqual({}, self.rows())
+        self.backend.records.copies.assert_called_with(A)
+        self.assertIn('copies', self.names)
+        self.backend.records.copies.return_value = [
+            entry(1, stalled=5.0), entry(2)]
+        self.assertEqual('2 run, 1 make no progress',
+                         self.rows()['copies'][2])
+        self.backend.records.copies.side_effect = ValueError('no database')
+        self.assertIn('no database', self.rows()['copies'][2])
+
+    def test_copies_are_counted(self):
+        nodes = {A: True, B: True}
+        self.backend.records.copies.return_value = [
+            queue.Entry('s%d' % n, 'v', A, B) for n in range(5)]
+        found, = doctor._copies(self.backend, nodes)
+        self.assertEqual('2 run, 3 wait for their turn', found.details)
+        self.backend.conf.localclone_max_copies_in = 1
+        found, = doctor._copies(self.backend, nodes)
+        self.assertEqual('1 run, 4 wait for their turn', found.details)
+        self.backend.records.copies.return_value.append(
+            queue.Entry('r', 'v', 'c@l', B, attached=True))
+        found, = doctor._copies(self.backend, nodes)  # there is no c
+        self.assertEqual('1 run, 5 wait for their turn', found.details)
 
     def test_without_a_configuration(self):
         self.app.backend.side_effect = base.CommandError('no backend')
@@ -175,10 +208,55 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual({'volume group g', 'volume group fast'},
                          set(self.rows()))
 
+    def test_pool_that_lvm_and_the_kernel_disagree_on(self):
+        self.stack.pool_transactions.return_value = 7, None  # not active
+        self.assertEqual({}, self.rows())
+        self.stack.pool_transactions.return_value = 17, 16
+        name = 'thin pool transactions'
+        found = self.rows()
+        self.assertEqual([name], list(found))
+        self.assertIn('LVM is at 17, the kernel at 16', found[name][2])
+        self.assertIn('dmsetup message g-g--pool-tpool 0', found[name][3])
+        self.stack.pool_transactions.side_effect = (
+            exceptions.CommandTimeout(command='lvs', seconds=1))
+        self.assertEqual([name], list(self.rows()))
+
+    def test_suspended(self):
+        self.stack.lvs.return_value['volume-x'] = reports.LogicalVolume(
+            'g', 'volume-x', GIB, '9:9', frozenset(), suspended=True)
+        found = self.rows()
+        self.assertEqual(['LV volume-x'], list(found))
+        self.assertIn('dmsetup resume g-volume--x', found['LV volume-x'][3])
+
+    def test_statuses_that_nobody_ends(self):
+        self.backend.records.unended.return_value = [
+            status_records.Unended(what, 'v-%d' % number, status, A, 3601,
+                                   attached)
+            for number, (what, status, attached) in enumerate((
+                ('volume', 'extending', True), ('volume', 'reverting', False),
+                ('snapshot', 'restoring', False),
+                ('migration', 'completing', False),
+                ('move', 'starting', False), ('move', 'completing', False)))]
+        found = self.rows()
+        self.assertEqual(6, len(found))
+        for name, details, fix in (
+                ('volume v-0', 'extending for 60 min, at ' + A,
+                 'volume set --state in-use v-0'),
+                ('volume v-1', 'reverting', 'set --state available v-1'),
+                ('snapshot v-2', 'restoring',
+                 'snapshot set --state available v-2'),
+                ('migration v-3', 'completing',
+                 'reset-state --reset-migration-status v-3'),
+                ('move v-4', 'starting', 'cinder-localclone abort v-4'),
+                ('move v-5', 'completing', 'cinder-localclone repair v-5')):
+            self.assertIn(details, found[name][2])
+            self.assertIn(fix, found[name][3])
+        self.backend.records.unended.assert_called_with('l', lasting.PATIENCE)
+
     def test_thick(self):
         self.stack.pool = None
         self.assertEqual({}, self.rows())
-        self.stack.pool_usage.assert_not_called()
+        self.assertNotIn('thin pool data', self.names)
 
     def test_no_initiator_no_configfs(self):
         self.backend.sessions().initiator.return_value = ''

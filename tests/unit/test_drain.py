@@ -13,6 +13,7 @@ import testtools
 
 from cinder_localclone.cmd import drain
 from cinder_localclone.cmd import main
+from cinder_localclone.cmd import moves
 from cinder_localclone import draining
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
@@ -187,6 +188,107 @@ class DrainTest(Base):
         self.world.nodes[A].opened.clear()
         self.assertEqual([], self.drain())
 
+    def cannot_come_to(self, host, times=1000):
+        """The destination takes it by its own word, and then does not."""
+        sessions = self.world.nodes[host].node.sessions._inner
+        attach, tried = sessions.attach, []
+
+        def fails(move):
+            if move.shadow_id not in tried:
+                tried.append(move.shadow_id)
+            if len(tried) <= times:
+                raise exceptions.SourceUnreachable(portal='p', reason='r')
+            return attach(move)
+        sessions.attach = fails
+        return tried
+
+    def test_another_destination(self):
+        self.world.nodes[B].free = 200 * GIB
+        tried = self.cannot_come_to(B)
+        volume = self.volumes()
+        self.assertEqual([], self.drain())
+        self.assertEqual((1, [(volume.id, C)]),
+                         (len(tried), self.departed))
+        self.assertIn('accepts no connection', self.said)
+
+    def test_tried_again_later(self):
+        """Not in a row: what keeps it from that may pass."""
+        tried = self.cannot_come_to(B, 1)
+        volume = self.volumes()
+        self.assertEqual([], self.drain('--to', B))
+        self.assertEqual((2, [(volume.id, B)]),
+                         (len(tried), self.departed))
+        self.assertLessEqual(drain.PAUSE, self.slept)
+
+    def test_given_up_after_some_tries(self):
+        tried = [self.cannot_come_to(host) for host in (B, C)]
+        self.volumes()
+        (_id, what, why), = self.drain(code=1)
+        self.assertEqual(('failed', True), (what, 'no connection' in why))
+        self.assertEqual([drain.TRIES] * 2, [len(each) for each in tried])
+
+    def test_what_is_deleted_meanwhile_is_not_tried_again(self):
+        volume = self.volumes()
+        self.cannot_come_to(B)
+        sleep = drain.time.sleep
+
+        def delete(seconds):
+            self.world.volumes.pop(volume.id, None)
+            sleep(seconds)
+        self.useFixture(fixtures.MockPatchObject(drain.time, 'sleep', delete))
+        self.assertEqual([], self.drain('--to', B))
+        self.assertGreater(drain.PAUSE, self.slept)
+
+    def die(self, host):
+        self.world.nodes[host].gone = True
+        self.world.nodes[host].stop(power=True)
+        self.world.services[host].up = False
+
+    def test_destination_that_dies(self):
+        """Its copy is not waited for without end, nor does it hold others."""
+        self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
+        stuck = self.volumes()
+        migration.depart(self.world.nodes[A].node, None, stuck.id, B,
+                         Asked.DRAIN)
+        self.die(B)
+        others = self.volumes(3)
+        (volume_id, what, why), = self.drain('--at-once', '1', code=1)
+        self.assertEqual((stuck.id, 'copied from it'), (volume_id, what))
+        self.assertIn('%s is down' % B, why)
+        self.assertEqual({(volume.id, C) for volume in others},
+                         set(self.departed))
+        self.assertLess(29, self.slept)
+
+    def test_node_that_dies_itself(self):
+        self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
+        volume = self.volumes()
+        migration.depart(self.world.nodes[A].node, None, volume.id, B,
+                         Asked.DRAIN)
+        sleep = drain.time.sleep
+        self.useFixture(fixtures.MockPatchObject(
+            drain.time, 'sleep', lambda seconds: (
+                self.slept or self.die(A), sleep(seconds))))
+        (volume_id, what, why), = self.drain(code=1)
+        self.assertEqual((volume.id, 'copied from it'), (volume_id, what))
+        self.assertIn('%s is down' % A, why)
+
+    def test_destination_that_comes_back(self):
+        self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
+        volume = self.volumes()
+        migration.depart(self.world.nodes[A].node, None, volume.id, B,
+                         Asked.DRAIN)
+        self.die(B)
+        sleep = drain.time.sleep
+
+        def come_back(seconds):
+            if self.slept == 20:
+                self.world.nodes[B].gone = False
+                self.world.services[B].up = True
+            sleep(seconds)
+        self.useFixture(fixtures.MockPatchObject(
+            drain.time, 'sleep', come_back))
+        self.assertEqual([], self.drain())
+
     def test_nothing_departs_twice(self):
         """Run again, it goes on where it was."""
         volume = self.volumes()
@@ -307,6 +409,36 @@ class DrainTest(Base):
         self.drain(*words, code=1)
         self.assertIn(text, self.said)
         self.assertEqual([], self.departed)
+
+
+class BarsTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.bars = moves.Bars()
+
+    def show(self, *rows):
+        self.bars.show([dict(zip(moves.COLUMNS, (
+            'v', A, to, phase, 1, percent, None, None, '')))
+            for to, phase, percent in rows])
+
+    def shown(self):
+        return [(task.description, task.completed,
+                 task.fields['rest'].split(' ')[0])
+                for task in self.bars._shown.tasks]
+
+    def test_destination_that_does_not_answer_has_lost_nothing(self):
+        self.show((B, 'migrating', 60.0))
+        self.show((B, 'migrating', None))
+        self.assertEqual([('v %s > %s' % (A, B), 60.0, 'migrating')],
+                         self.shown())
+
+    def test_only_what_was_copied_is_done(self):
+        self.show((B, 'preparing', None))
+        self.show((C, 'migrating', 10.0))
+        self.show()
+        self.assertEqual([('v %s > %s' % (A, B), 0, 'ended'),
+                          ('v %s > %s' % (A, C), 100, 'done')], self.shown())
 
 
 class ChoiceTest(testtools.TestCase):

@@ -49,6 +49,8 @@ class Case(testtools.TestCase):
         self.node.records.move_of.return_value = None
         self.node.stack.pool = 'pool'
         self.node.stack.lvs.return_value = {'pool': None}
+        self.node.stack.space.return_value = None, reports.Capacity(
+            1 << 30, 1 << 30, 0, 0)
         self.directory = mock.MagicMock()
         self.reconciler = mock.MagicMock(node=self.node)
         self.driver.service = assembly.Service(
@@ -81,7 +83,7 @@ class DriverTest(Case):
         self.node.peers.extend.assert_called_once_with(
             self.reconciler.context, 'n2@l', 'v', 2)
 
-    @ddt.data((exceptions.NoSpaceToExtend(volume='v', host='h', missing=1),
+    @ddt.data((exceptions.NoSpaceToExtend(volume='v', host='h', reason='r'),
                'NO_SPACE_TO_EXTEND'),
               (exceptions.VolumeIsMoving(volume='v', what='x', phase='y'),
                'MOVE_BUSY'), (KeyError('x'), 'NOT_EXTENDED'))
@@ -125,7 +127,7 @@ class DriverTest(Case):
         self.assertEqual(bool(migration or group), bool(found.pinned))
 
     def test_stats(self):
-        self.node.stack.capacity.return_value = reports.Capacity(
+        self.node.stack.space.return_value = None, reports.Capacity(
             100 << 30, 60 << 30, 150 << 30, 7)
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual((100, 60, 150, 7), tuple(
@@ -139,6 +141,8 @@ class DriverTest(Case):
         self.assertEqual(
             self.driver.configuration.max_over_subscription_ratio,
             pool['max_over_subscription_ratio'])
+        self.assertEqual(['devices', 'lvs', 'space'], [
+            call[0] for call in self.node.stack.method_calls])
 
     def test_connector_without_a_name_is_invalid(self):
         self.assertRaises(exception.InvalidConnectorException,
@@ -216,18 +220,18 @@ class DriverTest(Case):
         self.node.records.drop_live_attachment.assert_called_once_with(
             'v', 'n2')
 
-    @ddt.data('devices', 'free_space')
+    @ddt.data('devices', 'lvs', 'space')
     def test_stats_of_a_node_that_can_serve_nothing(self, lacking):
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual('up', pool['backend_state'])
         look = getattr(self.node.stack, lacking)
-        look.side_effect = self.node.stack.capacity.side_effect = (
-            exceptions.CommandFailed(command='vgs', code=5, stderr='gone'))
+        look.side_effect = exceptions.CommandFailed(
+            command='vgs', code=5, stderr='gone')
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual(('down', 0, 0), (
             pool['backend_state'], pool['total_capacity_gb'],
             pool['free_capacity_gb']))
-        look.side_effect = self.node.stack.capacity.side_effect = None
+        look.side_effect = None
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual('up', pool['backend_state'])
 

@@ -24,6 +24,7 @@ HOST = 'n2@l'
 
 SHADOW = '51e30e7e-5c89-49f1-ab06-345647e00115'
 HANDLE = names.handle(VOLUME)
+DEVICE = names.source(SHADOW)
 SOURCE = 'iqn.x:localclone-' + SHADOW
 REMOTE = names.remote_iqn('iqn.x:', VOLUME, INITIATOR)
 MOVE = state.Move(
@@ -54,16 +55,16 @@ class ServedTest(testtools.TestCase):
             {'iqn': iqn, 'devices': devices, 'initiators': []}
             for iqn, devices in targets])
 
-    def assertServed(self, iqn, readonly, user, password):
+    def assertServed(self, iqn, device, readonly, user, password):
         self.lio.export.assert_called_once_with(
-            iqn, HANDLE, '/dev/mapper/' + HANDLE, VOLUME, readonly,
+            iqn, device, '/dev/mapper/' + device, VOLUME, readonly,
             '192.0.2.12', 3260, INITIATOR, user, password)
 
     @ddt.data(True, False)
     def test_source_read_only_to_its_destination(self, did):
         self.lio.export.return_value = did
         self.assertIs(did, self.exports.offer_source(MOVE))
-        self.assertServed(SOURCE, True, 'user', 'secret')
+        self.assertServed(SOURCE, DEVICE, True, 'user', 'secret')
 
     @ddt.data({'initiator': None}, {'initiator': ''}, {'auth': None})
     def test_to_nobody_if_the_record_does_not_say(self, lacking):
@@ -81,13 +82,13 @@ class ServedTest(testtools.TestCase):
     def test_source_is_withdrawn(self, did):
         self.serve((SOURCE, []))
         self.lio.unexport.return_value = did
-        self.assertIs(did, self.exports.withdraw_source(MOVE))
-        self.lio.unexport.assert_called_once_with(SOURCE, HANDLE)
+        self.assertIs(did, self.exports.withdraw_source(SHADOW))
+        self.lio.unexport.assert_called_once_with(SOURCE, DEVICE)
 
     def test_volume_for_writing_to_a_host_without_the_backend(self):
         found = self.exports.offer_volume(VOLUME, INITIATOR,
                                           'CHAP user secret')
-        self.assertServed(REMOTE, False, 'user', 'secret')
+        self.assertServed(REMOTE, HANDLE, False, 'user', 'secret')
         self.assertEqual({
             'target_portal': '192.0.2.12:3260', 'target_iqn': REMOTE,
             'target_lun': 0, 'target_discovered': False,
@@ -95,19 +96,21 @@ class ServedTest(testtools.TestCase):
             'auth_password': 'secret', 'volume_id': VOLUME}, found)
 
     @ddt.data(
-        ([], (False, False)),
-        ([(SOURCE, ['/dev/mapper/' + HANDLE])], (True, False)),
-        ([(REMOTE, ['/dev/mapper/' + HANDLE])], (True, True)),
-        ([(SOURCE, ['/dev/mapper/' + HANDLE]),
-          (REMOTE, ['/dev/mapper/' + HANDLE])], (True, True)),
-        ([('iqn.x:foreign', ['/dev/mapper/' + HANDLE])], (True, True)),
-        ([(REMOTE, ['/dev/mapper/localclone-another'])], (False, False)),
-        ([(SOURCE, [])], (False, False)))
+        ([], False, False),
+        ([(SOURCE, ['/dev/mapper/' + DEVICE])], False, True),
+        ([(REMOTE, ['/dev/mapper/' + HANDLE])], True, False),
+        ([(SOURCE, ['/dev/mapper/' + DEVICE]),
+          (REMOTE, ['/dev/mapper/' + HANDLE])], True, True),
+        ([('iqn.x:foreign', ['/dev/mapper/' + HANDLE])], True, False),
+        ([(REMOTE, ['/dev/mapper/localclone-another'])], False, False),
+        ([(SOURCE, [])], False, False))
     @ddt.unpack
-    def test_serving(self, targets, expected):
+    def test_what_is_served(self, targets, handle, source):
         self.serve(*targets)
-        self.assertEqual(expected, self.exports.serving(VOLUME))
-        self.configfs.exports.assert_called_once_with('iqn.x:')
+        self.assertIs(handle, self.exports.serves(VOLUME))
+        self.assertIs(source, self.exports.serves_source(SHADOW))
+        self.assertEqual([mock.call('iqn.x:')] * 2,
+                         self.configfs.exports.mock_calls)
 
     def test_offered_and_to_whom(self):
         self.serve((SOURCE, []), (REMOTE, []), ('iqn.x:foreign', []))
@@ -117,7 +120,8 @@ class ServedTest(testtools.TestCase):
 
     def test_backstore_that_nothing_serves_opens_the_device(self):
         self.unused(HANDLE, 'localclone-another')
-        self.assertEqual((True, False), self.exports.serving(VOLUME))
+        self.assertTrue(self.exports.opens_in_vain(VOLUME))
+        self.assertFalse(self.exports.opens_in_vain(SHADOW))
 
     def test_volume_is_withdrawn_from_one(self):
         self.serve((REMOTE, []), (SOURCE, []))
@@ -142,28 +146,30 @@ class ServedTest(testtools.TestCase):
         self.unused('localclone-another')
         self.assertFalse(self.exports.withdraw_volume(VOLUME, None))
         self.assertFalse(self.exports.withdraw_volume(VOLUME, INITIATOR))
-        self.assertFalse(self.exports.withdraw_source(MOVE))
+        self.assertFalse(self.exports.withdraw_source(SHADOW))
         self.assertEqual([], self.exports.withdraw_strays(
             lambda shadow_id: False))
         self.assertEqual([], self.lio.mock_calls)
 
     def test_backstore_goes_with_its_volume(self):
-        self.unused(HANDLE)
+        self.unused(HANDLE, DEVICE)
         self.lio.unexport.return_value = True
         for which in (None, INITIATOR):
             self.assertTrue(self.exports.withdraw_volume(VOLUME, which))
-        self.assertTrue(self.exports.withdraw_source(MOVE))
+        self.assertTrue(self.exports.withdraw_source(SHADOW))
         self.assertEqual([mock.call('', HANDLE), mock.call('', HANDLE),
-                          mock.call(SOURCE, HANDLE)],
+                          mock.call(SOURCE, DEVICE)],
                          self.lio.unexport.mock_calls)
 
     def test_backstores_that_stay_unused_are_removed(self):
-        for seen, removed in (([HANDLE], 0), ([], 0), ([HANDLE], 0),
-                              ([HANDLE, 'localclone-new'], 1)):
-            self.unused(*seen)
-            self.exports.withdraw_strays(lambda shadow_id: True)
-            self.assertEqual(removed, self.lio.unexport.call_count)
-        self.lio.unexport.assert_called_once_with('', HANDLE)
+        for store in (HANDLE, DEVICE):
+            self.lio.unexport.reset_mock()
+            for seen, removed in (([store], 0), ([], 0), ([store], 0),
+                                  ([store, 'localclone-new'], 1)):
+                self.unused(*seen)
+                self.exports.withdraw_strays(lambda shadow_id: True)
+                self.assertEqual(removed, self.lio.unexport.call_count)
+            self.lio.unexport.assert_called_once_with('', store)
 
     def test_a_stray_that_hangs_stops_nothing(self):
         """Not the other strays, and not the start of a service."""
@@ -222,12 +228,12 @@ class ServedTest(testtools.TestCase):
 
     def test_sources_of_moves_that_are_over(self):
         over = 'iqn.x:localclone-' + VOLUME
-        self.serve((SOURCE, ['/dev/mapper/' + HANDLE]),
-                   (over, [names.handle_path(SHADOW)]), (REMOTE, []))
+        self.serve((SOURCE, ['/dev/mapper/' + DEVICE]),
+                   (over, [names.source_path(VOLUME)]), (REMOTE, []))
         self.assertEqual([VOLUME], self.exports.withdraw_strays(
             lambda shadow_id: shadow_id == SHADOW))
         self.lio.unexport.assert_called_once_with(
-            over, names.handle(SHADOW))
+            over, names.source(VOLUME))
 
     def test_stray_without_its_disk(self):
         for devices in ([], ['/dev/g/stranger']):

@@ -161,7 +161,7 @@ class HydrationTest(test_reconcile.Base):
         with mock.patch.object(
                 self.b.node.exports, 'offer_again',
                 side_effect=exceptions.TargetHangs(target='x', since='y')), (
-                    mock.patch.object(self.b.reconciler, '_is_copied',
+                    mock.patch.object(self.b.reconciler.copying, 'drive',
                                       return_value=False)) as copied:
             try:
                 self.b.reconciler.converge(self.volume_id)

@@ -12,6 +12,7 @@ from cinder_localclone import handlers
 from cinder_localclone import names
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
+from cinder_localclone import unended
 from tests.unit import world as worlds
 
 A, B = 'a@l', 'b@l'
@@ -143,8 +144,9 @@ class ExtendingTest(testtools.TestCase):
         self.extend()
         self.a.stop(power=True)
         self.world.recover()
-        self.assertEqual({'below': 'volume-' + self.volume.id},
-                         self.handle(self.a))
+        shadow_id, = self.world.shadows
+        self.assertEqual({names.source(shadow_id): {
+            'below': 'volume-' + self.volume.id}}, self.a.devices)
 
     def test_thick_without_room(self):
         stack = self.a.sim_stack
@@ -160,6 +162,23 @@ class ExtendingTest(testtools.TestCase):
         self.assertIn('1024 MiB', str(error))
         self.assertEqual(4, len(self.a.lvs[self.volume.name]))
         self.a.free = GIB
+        self.extend()
+
+    @ddt.data((95, 0), (0, 90))
+    def test_full_pool(self, usage):
+        self.world.pool = 'pool'
+        self.a.usage = usage
+        error = self.assertRaises(exceptions.NoSpaceToExtend, self.extend)
+        self.assertIn('takes no more', str(error))
+        self.assertEqual(4, len(self.a.lvs[self.volume.name]))
+        # What was extended already only needs its handle.
+        self.a.disk.extend(self.volume.name, 8)
+        self.extend()
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+
+    def test_thin_volume_needs_no_room_yet(self):
+        self.world.pool = 'pool'
+        self.a.free, self.a.usage = 0, (94.0, 89.0)
         self.extend()
 
     def test_lv_that_is_gone(self):
@@ -194,6 +213,34 @@ class ExtendingTest(testtools.TestCase):
         self.extend()
         self.extend(gib=3)
         self.assertEqual(self.data + ['zero'] * 8, self.content(12))
+
+    @ddt.data('kill', 'cut')
+    def test_its_status_when_its_service_has_died(self, fault):
+        """As before, or as what has failed: never as what goes on."""
+        moment, ends = 0, set()
+        while True:
+            moment += 1
+            world = self.world = worlds.World((), (fault,))
+            self.a = world.nodes[A]
+            volume = self.volume = world.create_volume(A)
+            volume.status = 'extending'
+            world.acting = None  # nothing was done before
+            world.stop_at = (world.moment + moment,)
+            try:
+                self.extend(self.a)
+            except worlds.Stopped:
+                world.settle()
+                unended.end_dead(self.a.node, self.a.node.records, None)
+            else:
+                break
+            self.assertEqual(
+                'error_extending' if len(self.a.lvs[volume.name]) > 4
+                else 'available', volume.status)
+            ends.add(volume.status)
+            self.assertEqual(
+                ['%s%d' % (volume.id[:4], n) for n in range(4)],
+                self.content(4))
+        self.assertEqual({'available', 'error_extending'}, ends)
 
     @ddt.data('kill', 'cut', 'cut both')
     def test_stopped_at_every_moment(self, fault):

@@ -4,8 +4,10 @@
 import contextlib
 import io
 import json
+import logging
 from unittest import mock
 
+import ddt
 import fixtures
 
 from cinder_localclone.cmd import main
@@ -16,11 +18,13 @@ from cinder_localclone import names
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import test_remains
+from tests.unit import test_snapshots
 from tests.unit import world as worlds
 
 A, B, C = test_remains.A, test_remains.B, test_remains.C
 
 
+@ddt.ddt
 class ForgettingTest(test_remains.Base):
 
     def plan(self, world, host, percent=None):
@@ -125,6 +129,24 @@ class ForgettingTest(test_remains.Base):
         self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
         self.check_lost(world, volume)
 
+    @ddt.data(False, True)
+    def test_heir_has_no_trouble_with_what_is_lost(self, copied):
+        """Its owner has to delete it; no look can do anything about it."""
+        world, volume, _expected = self.begin()
+        if copied:
+            world.nodes[A].move(volume, B)
+        self.forget(world, B if copied else A)
+        log = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
+        world.settle()
+        world.nodes[C].reconciler.converge_moves()
+        self.assertEqual('', log.output)
+        # What there is of it is not left alone.
+        volume.status = 'available'
+        world.nodes[C].reconciler.converge_node()
+        self.assertIn(volume.id, log.output)
+        volume.status = 'error'
+        self.check_lost(world, volume)
+
     def test_source_of_a_copy(self):
         world, volume, _expected = self.begin()
         world.nodes[A].move(volume, B)
@@ -175,6 +197,27 @@ class ForgettingTest(test_remains.Base):
         self.forget(world, A)
         self.assertIs(Phase.MIGRATING, self.move(world, volume).phase)
         self.assertEqual(B, world.home(volume).host)
+
+    def test_snapshots(self):
+        """They stay where they were taken, wherever their volume went."""
+        world, volume, expected = self.begin()
+        world.pool = 'pool'
+        kept, doomed = (test_snapshots.Base.take(world, volume)
+                        for _each in range(2))
+        world.nodes[A].move(volume, B)
+        world.settle()
+        world.settle()
+        world.set_snapshot(doomed, status='deleting')
+        step, = self.forget(world, A)
+        self.assertEqual((volume.id, 'all of the snapshot'),
+                         (step.volume_id, step.lost))
+        self.assertIn(kept, step.what)
+        self.assertEqual(['error', 'deleting'], [
+            world.snapshots[each].status for each in (kept, doomed)])
+        self.check_forgotten(world, A)
+        self.verify(world, volume, expected)
+        # Deleting it is all that its owner can do.
+        test_snapshots.Base.drop(world, kept, B)
 
     def test_what_has_changed_meanwhile(self):
         world, volume, expected = self.begin()

@@ -176,3 +176,16 @@ class NodeTest(Base):
         made[3].destroy()
         self.assertEqual({made[0].id: self.row.id},
                          self.records.snapshots_on(A))
+        for each in made[:3]:
+            self.records.give_up_snapshot(each.id, A)
+        self.assertEqual(['error', 'creating', 'creating'], [
+            self.records.snapshot(each.id).status for each in made[:3]])
+        self.set_status(made[0], 'deleting')
+        self.records.give_up_snapshot(made[0].id, A)
+        self.assertEqual('deleting',
+                         self.records.snapshot(made[0].id).status)
+
+    @staticmethod
+    def set_status(snapshot, status):
+        snapshot.status = status
+        snapshot.save()

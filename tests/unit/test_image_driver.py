@@ -14,7 +14,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import messages
 from tests.unit import test_driver
 
-FULL = exceptions.PoolFull(pool='g/p', host='h', data=96, metadata=1)
+FULL = exceptions.PoolFull(pool='g/p', host='h', usage='96 %')
 
 
 def snapshot(**more):

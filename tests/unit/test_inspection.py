@@ -53,7 +53,8 @@ class InspectTest(testtools.TestCase):
             {each.name: each for each in devices})
         self.node.stack.clone_status.return_value = STATUS
         self.node.sessions.disk.return_value = '/dev/sda'
-        self.node.exports.serving.return_value = (True, False)
+        self.node.exports.serves.return_value = False
+        self.node.exports.serves_source.side_effect = {SHADOW: True}.get
         return inspection.inspect(self.node, V1, {
             SHADOW: progress}.get)
 
@@ -64,7 +65,8 @@ class InspectTest(testtools.TestCase):
              device(names.clone(SHADOW), '253:6',
                     '0 1 clone 253:4 253:5 8:0')])
         self.assertEqual({
-            'host': B, 'served': (True, False), 'session': '/dev/sda',
+            'host': B, 'served': False, 'session': '/dev/sda',
+            'source': None,
             'handle': {'number': '253:7', 'opened': 1, 'suspended': False,
                        'on': ['clone ' + names.clone(SHADOW)]},
             'lvs': [{'name': META, 'size': 1 << 30, 'active': True,
@@ -76,7 +78,8 @@ class InspectTest(testtools.TestCase):
                       'regions': 16384, 'hydrating': 1, 'enabled': True,
                       'mode': 'rw'},
             'progress': {'percent': 25.0, 'rate': None,
-                         'seconds_left': None, 'pause': 0.0}}, found)
+                         'seconds_left': None, 'pause': 0.0, 'place': 0}},
+            found)
         self.assertEqual([], inspection.differences(found, move(), B, NEW))
 
     def test_nothing_measured_yet(self):
@@ -99,6 +102,16 @@ class InspectTest(testtools.TestCase):
         found = self.inspect(move(), [lv(OLD, '')])
         self.assertEqual([(OLD, False)], [
             (each['name'], each['active']) for each in found['lvs']])
+
+    def test_source_device(self):
+        found = self.inspect(move(), [lv(OLD, '253:5')], [
+            device(names.source(SHADOW), '253:7', '0 1 linear 253:5 0')])
+        self.assertEqual({'opened': 1, 'exported': True}, found['source'])
+        self.assertEqual([], inspection.differences(
+            dict(found, host=A), move(), B, NEW))
+        self.assertIsNone(self.inspect(None, [lv(OLD, '253:5')], [
+            device(names.source(SHADOW), '253:7', '0 1 linear 253:5 0')])[
+                'source'])
 
     def test_what_is_to_be_removed_here(self):
         there = [lv(OLD, '253:5'), lv(NEW, '253:6'), lv(META, '')]
@@ -141,7 +154,8 @@ class RoleTest(testtools.TestCase):
             lv = NEW if moving.committed else OLD
         return inspection.differences({
             'host': host, 'handle': None, 'lvs': [], 'clone': None,
-            'session': None, 'progress': None, 'served': (False, False)},
+            'session': None, 'progress': None, 'served': False,
+            'source': None},
             None if over else moving, home, lv, over)
 
     COPYING = ['the handle is on nothing, not on the clone',

@@ -19,8 +19,20 @@ class LvmTest(commands.Case):
         self.assertRan(
             'lvs ' + JSON + '-o vg_name,lv_name,lv_size,lv_attr,lv_tags,'
             'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,'
-            'zero,lv_uuid,pool_lv,origin g h',
+            'zero,lv_uuid,pool_lv,origin,lv_metadata_size g h',
             'vgs ' + JSON + '-o vg_name,vg_size,vg_free g')
+
+    def test_transactions(self):
+        pool = '0 8388608 thin-pool 16 345/4096 20/65536 - rw discard_passdown'
+        self.commands.answer('lvs', '   17\n')
+        self.commands.answer('dmsetup', pool, times=1)
+        self.assertEqual((17, 16), lvm.transactions('g-1', 'g-1-pool', 30))
+        self.assertRan('lvs --noheadings -o transaction_id g-1/g-1-pool',
+                       'dmsetup status g--1-g--1--pool-tpool')
+        self.commands.answer('dmsetup', '0 8388608 thin-pool Fail', times=1)
+        self.assertEqual((17, None), lvm.transactions('g', 'p', 30))
+        self.commands.answer('dmsetup', code=1, err='No such device')
+        self.assertEqual((17, None), lvm.transactions('g', 'p', 30))
 
     def thin(self):
         return lvm.create_thin('g', 'p', 'v', 1 << 30, ['a', 'b=c'], 30)

@@ -84,6 +84,11 @@ class MessagesTest(testtools.TestCase):
                     TOLD[name], messages.DETAILS[kind.user_message][0], name)
         self.assertTrue(set(TOLD) <= set(vars(exceptions)))
 
+    def test_what_keeps_an_owner_from_being_told_hides_nothing(self):
+        """A context that was built without a request has no project."""
+        for context in (None, object()):
+            messages.tell_owner(context, 'v', exceptions.Refused('no'))
+
 
 @ddt.ddt
 class ErrorsTest(testtools.TestCase):

@@ -71,7 +71,7 @@ class WithinTest(Base):
         stack = self.home.service.stack
         stack.devices.return_value = {}
         node = self.home.service.node
-        node.exports.serving.return_value = (False, False)
+        node.exports.opens_in_vain.return_value = False
         node.exports.source_location.side_effect = (
             lambda shadow: 'portal,1 iqn:%s 0' % shadow)
 
@@ -269,7 +269,8 @@ class IntoTest(Base):
     def test_it_has_the_volumes_handle(self):
         self.create()
         self.assertEqual([
-            mock.call.create_lv(self.copy.name, GIB, self.row.id),
+            mock.call.create_lv(self.copy.name, GIB, self.row.id,
+                                covered=True),
             mock.call.ensure_handle_on_lv(
                 self.row.id, self.copy.name, GIB)], [
                     call for call in self.stack.mock_calls
@@ -345,6 +346,28 @@ class IntoTest(Base):
         self.create()
         self.assertEqual(1, self.stack.ensure_handle_on_lv.call_count)
 
+    @ddt.data(True, False)
+    def test_what_fails_late_leaves_nothing(self, created):
+        """Cinder forgets the row; its LV would claim to be the volume."""
+        self.show('9:1')
+        self.stack.create_lv.return_value = created
+        self.stack.ensure_handle_on_lv.side_effect = (
+            exceptions.CommandTimeout(command='dmsetup', seconds=1))
+        self.told(self.there, self.create, exceptions.CommandTimeout,
+                  'TIMEOUT')
+        self.assertEqual(
+            # What another request has made stays that one's.
+            [mock.call(self.copy.name)] if created else [],
+            self.stack.remove_lv.mock_calls)
+
+    def test_what_fails_late_and_can_not_be_removed(self):
+        self.show('9:1')
+        self.stack.ensure_handle_on_lv.side_effect = (
+            exceptions.CommandTimeout(command='dmsetup', seconds=1))
+        self.stack.remove_handle.side_effect = ValueError()
+        self.told(self.there, self.create, exceptions.CommandTimeout,
+                  'TIMEOUT')
+
     def test_an_encrypted_type(self):
         key = self.records.volume(self.copy.id)
         key.encryption_key_id = fake.ENCRYPTION_KEY_ID
@@ -405,6 +428,7 @@ class IntoTest(Base):
         )['driver_volume_type'])
         self.assertEqual((self.row.id, 'iqn.n3'),
                          exports.offer_volume.call_args.args[:2])
+        self.show('9:1')
         self.there.terminate_connection(
             copy, {'host': 'n3', 'initiator': 'iqn.n3'})
         exports.withdraw_volume.assert_called_once_with(
@@ -412,6 +436,20 @@ class IntoTest(Base):
         self.assertEqual(
             names.handle_path(self.row.id), self.there.initialize_connection(
                 copy, {'host': 'b'})['data']['device_path'])
+
+    @ddt.data({'host': 'n3', 'initiator': 'iqn.n3'}, None)
+    def test_given_up_it_ends_no_connection_of_the_volume(self, connector):
+        """Whoever copied is late: the volume has the handle by now."""
+        self.put(host=B + '#p', migration_status='error')
+        copy = self.records.volume(self.copy.id)
+        exports = self.there.service.node.exports
+        self.show('9:9')
+        self.there.terminate_connection(copy, connector)
+        exports.withdraw_volume.assert_not_called()
+        self.show('9:1')
+        self.there.terminate_connection(copy, connector)
+        exports.withdraw_volume.assert_called_once_with(
+            self.row.id, connector and 'iqn.n3')
 
     def test_given_up_nobody_gets_the_volumes_own_handle(self):
         self.put(host=B + '#p', migration_status='error')
@@ -453,7 +491,7 @@ class IntoTest(Base):
         self.put(host=B + '#p', _name_id=self.copy.id, migration_status=None)
         self.stack.lvs.return_value = {self.copy.name: mock.Mock()}
         self.stack.devices.return_value = {}
-        self.there.service.node.exports.serving.return_value = (False, False)
+        self.there.service.node.exports.opens_in_vain.return_value = False
 
     def test_what_is_the_volumes_own_by_now_keeps_its_handle(self):
         self.half_finished()
@@ -480,7 +518,7 @@ class IntoTest(Base):
         self.show('9:1', opened)
         self.stack.devices.return_value = (
             self.stack.survey.return_value.devices)
-        self.there.service.node.exports.serving.return_value = (False, False)
+        self.there.service.node.exports.opens_in_vain.return_value = False
         if opened:
             self.assertRaises(exceptions.SourceBusy, self.prepare, move)
         else:
@@ -501,7 +539,7 @@ class IntoTest(Base):
         node = self.there.service.node
         self.stack.lvs.return_value = {self.copy.name: mock.Mock()}
         self.stack.devices.return_value = {}
-        node.exports.serving.return_value = (False, False)
+        node.exports.opens_in_vain.return_value = False
 
         @contextlib.contextmanager
         def lock(name):

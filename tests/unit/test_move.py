@@ -205,7 +205,7 @@ class MoveTest(Base):
     def test_copy_that_fails_rests_and_goes_on(self):
         world, volume, expected = self.begin()
         now = self.useFixture(fixtures.MockPatch(
-            'cinder_localclone.reconcile.timeutils.now',
+            'cinder_localclone.copying.timeutils.now',
             return_value=0)).mock
         world.nodes[A].move(volume, B)
         node = world.nodes[B]
@@ -216,7 +216,7 @@ class MoveTest(Base):
         def look(seconds):
             now.return_value += seconds
             world.reconcile()
-            seen = (clone['hydrating'], node.reconciler.waker.wake(),
+            seen = (clone['hydrating'], node.reconciler.copying.waker.wake(),
                     node.reconciler.progress(shadow_id).pause)
             node.hydrate()
             return seen

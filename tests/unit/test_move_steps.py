@@ -43,6 +43,7 @@ class Base(test_remains.Base):
             move = node.records.begin(
                 self.volume, B + '#p', event, worlds.GEOMETRY,
                 lambda shadow: shadow, 'CHAP u s', 'i')
+            node.stack.ensure_source(move)
             node.exports.offer_source(move)
         return move
 
@@ -85,7 +86,8 @@ class OrderTest(Base):
 
     def test_move(self):
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'begin',
-                          'offer_source', 'commit', 'converge_soon'],
+                          'ensure_source', 'offer_source', 'commit',
+                          'converge_soon', 'remove_handle'],
                        b=PREPARED):
             committed = self.a.move(self.volume, B)
         self.assertEqual(self.recorded(), committed)
@@ -93,8 +95,9 @@ class OrderTest(Base):
         self.assertEqual([(A, B, self.volume.id)], self.world.told)
 
     def test_live_move(self):
-        with self.does(a=['ensure_handle_on_lv', 'begin', 'offer_source',
-                          'commit', 'converge_soon'], b=PREPARED):
+        with self.does(a=['ensure_handle_on_lv', 'begin', 'ensure_source',
+                          'offer_source', 'commit', 'converge_soon'],
+                       b=PREPARED):
             self.started()
         self.assertEqual([(A, B, self.volume.id)], self.world.told)
 
@@ -102,7 +105,8 @@ class OrderTest(Base):
         move = self.started()
         self.a.opened.clear()
         del self.world.told[:]
-        with self.does(a=['flush_handle', 'advance', 'converge_soon']):
+        with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'advance',
+                          'converge_soon', 'remove_handle']):
             self.locked(self.a, source.source_released, None, move)
         self.assertEqual([(A, B, self.volume.id)], self.world.told)
 
@@ -140,8 +144,7 @@ class OrderTest(Base):
     def test_source_that_is_removed(self):
         self.complete(self.world, self.volume)
         self.a.gone = self.a.dead = False
-        with self.does(a=['withdraw_source', 'withdraw_strays',
-                          'clear volume', 'remove_lv volume', 'finish']):
+        with self.does(a=['clear volume', 'remove_lv volume', 'finish']):
             self.a.reconciler.converge(self.volume.id)
 
     def test_source_that_was_not_rebooted_is_removed(self):
@@ -149,8 +152,7 @@ class OrderTest(Base):
         self.b.reconciler.converge(self.volume.id)
         self.b.hydrate()
         self.b.reconciler.converge(self.volume.id)
-        with self.does(a=['withdraw_source', 'withdraw_strays',
-                          'remove_handle', 'clear volume',
+        with self.does(a=['withdraw_source', 'remove_source', 'clear volume',
                           'remove_lv volume', 'finish']):
             self.a.reconciler.converge(self.volume.id)
 
@@ -158,7 +160,8 @@ class OrderTest(Base):
         self.a.unreadable = True
         with self.does(
                 a=['ensure_handle_on_lv', 'flush_handle', 'begin',
-                   'offer_source', 'advance', 'withdraw_source'],
+                   'ensure_source', 'offer_source', 'advance',
+                   'withdraw_source', 'remove_source'],
                 b=[*PREPARED[:-1], *TORN_DOWN, 'finish', 'converge_soon']):
             self.assertRaises(exceptions.CommandFailed,
                               self.a.move, self.volume, B)
@@ -209,6 +212,43 @@ class RefusedTest(Base):
         self.assertNotIn('create_metadata', self.world.effects(B, start))
         self.check(self.world, self.volume, self.expected)
 
+    def test_two_that_arrive_at_once(self):
+        """Both were told that there is room, for one."""
+        self.world.pool = 'pool'
+        self.b.free = 3 * worlds.GIB // 2
+        first, other = self.begun(), self.world.create_volume(A)
+        self.locked(self.b, destination.prepare, first.shadow_id,
+                    first.token.nonce)
+        self.volume = other
+        second = self.begun()
+        start = len(self.world.done)
+        prepare = destination.prepare, second.shadow_id, second.token.nonce
+        self.assertRaises(exceptions.NoFreeSpace, self.locked, self.b,
+                          *prepare)
+        self.assertEqual([], self.world.effects(B, start))
+        room = self.a.node.peers.describe(None, B)['room']
+        self.assertEqual(worlds.GIB // 2, room['volumes'])
+        self.b.free += worlds.GIB // 2
+        self.locked(self.b, *prepare)
+
+    @ddt.data((95, 0), (0, 90))
+    def test_full_pool(self, usage):
+        """It was not when the source asked."""
+        move = self.begun()
+        self.b.usage = usage
+        start = len(self.world.done)
+        self.assertRaises(exceptions.NoFreeSpace, self.locked, self.b,
+                          destination.prepare, move.shadow_id,
+                          move.token.nonce)
+        self.assertEqual([], self.world.effects(B, start))
+        self.b.usage = (94, 89)
+        self.locked(self.b, destination.prepare, move.shadow_id,
+                    move.token.nonce)
+        # What is here already needs nothing more.
+        self.b.usage = usage
+        self.locked(self.b, destination.prepare, move.shadow_id,
+                    move.token.nonce)
+
     def test_full_of_this_very_move(self):
         move = self.begun()
         prepare = destination.prepare, move.shadow_id, move.token.nonce
@@ -238,7 +278,7 @@ class RefusedTest(Base):
     def test_an_export_of_what_is_gone_is_no_user(self):
         move = self.begun()
         del self.a.devices[self.handle]
-        self.assertEqual(move.volume_id, self.a.exports[move.shadow_id])
+        self.assertTrue(self.a.node.exports.serves_source(move.shadow_id))
         self.assertEqual(0, checks.users(self.a.node, self.volume.id))
 
     def test_take_down_of_what_is_not_over(self):

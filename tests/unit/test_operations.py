@@ -32,6 +32,7 @@ class OperationsTest(test_reconcile.Base):
         move = self.move()
         for event in (Event.HYDRATED, Event.DRAINED):
             move = self.a.node.records.advance(move, event)
+        self.b.sessions.clear()
         return move
 
     def begin_live(self):

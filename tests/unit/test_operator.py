@@ -139,7 +139,8 @@ def moving(phase, committed=True):
 
 
 def standing(host, on=None, lvs=(), clone=None, served=False, **more):
-    found = {'host': host, 'served': [served, False], 'session': None,
+    found = {'host': host, 'served': False, 'session': None,
+             'source': {'opened': 1, 'exported': served},
              'lvs': [{'name': name} for name in lvs], 'clone': clone,
              'handle': on and {'on': [on], 'opened': 0, 'suspended': False},
              'progress': None}
@@ -158,6 +159,16 @@ DIFFERENCES = (
     ('destination', standing(
         B, ON_CLONE, [NEW, META], CLONE, session='/dev/sda'),
      MIGRATING, None),
+    ('destination that waits for its turn', standing(
+        B, ON_CLONE, [NEW, META], dict(CLONE, enabled=False),
+        session='/dev/sda', progress={'place': 2}), MIGRATING, None),
+    ('destination that copies before its turn', standing(
+        B, ON_CLONE, [NEW, META], CLONE, session='/dev/sda',
+        progress={'place': 2}), MIGRATING, 'is copying'),
+    ('destination that does not copy in its turn', standing(
+        B, ON_CLONE, [NEW, META], dict(CLONE, enabled=False),
+        session='/dev/sda', progress={'percent': 7}), MIGRATING,
+     'not copying'),
     ('destination on the LV', standing(
         B, 'LV ' + NEW, [NEW, META], CLONE, session='/dev/sda'),
      MIGRATING, 'not on the clone'),
@@ -184,11 +195,26 @@ DIFFERENCES = (
      moving(Phase.COMPLETING), None),
     ('not cut over', standing(B, ON_CLONE, [NEW]), moving(Phase.RELEASING),
      'not on the LV'),
-    ('source', standing(A, 'LV ' + OLD, [OLD], served=True), MIGRATING, None),
-    ('source, not exported', standing(A, 'LV ' + OLD, [OLD]), MIGRATING,
+    ('source', standing(A, None, [OLD], served=True), MIGRATING, None),
+    ('source, not exported', standing(A, None, [OLD]), MIGRATING,
      'not exported'),
-    ('source without handle', standing(A, None, [OLD], served=True),
-     MIGRATING, 'on nothing'),
+    ('source without its device', standing(A, None, [OLD], source=None),
+     MIGRATING, 'not exported'),
+    ('source with a handle', standing(A, 'LV ' + OLD, [OLD], served=True),
+     MIGRATING, 'still on the LV'),
+    ('source with a handle of another kind',
+     standing(A, '8:16', [OLD], served=True), MIGRATING, None),
+    ('source of a live move', standing(A, 'LV ' + OLD, [OLD], served=True),
+     moving(Phase.STARTING), None),
+    ('source of a live move without handle',
+     standing(A, None, [OLD], served=True), moving(Phase.STARTING),
+     'on nothing'),
+    ('source of what is not committed',
+     standing(A, 'LV ' + OLD, [OLD], source=None),
+     moving(Phase.MIGRATING, False), None),
+    ('source of what is not committed, without handle',
+     standing(A, None, [OLD], source=None),
+     moving(Phase.MIGRATING, False), 'on nothing'),
     ('source without LV', standing(A, served=True), MIGRATING,
      'LV %s is missing' % OLD),
     ('source not removed', standing(A, None, [OLD]),
@@ -354,13 +380,31 @@ class ChecksTest(testtools.TestCase):
 
     @ddt.data((True, 10, 10, []), (False, 10, 10, ['thin pool zeroes']),
               (True, 85, 10, ['thin pool data']),
-              (True, 10, 85, ['thin pool metadata']))
+              (True, 95, 10, ['thin pool data']),
+              (True, 10, 79, []), (True, 10, 85, ['thin pool metadata']))
     @ddt.unpack
     def test_pool(self, zeroes, data, meta, wrong):
-        lvs = {'p': dataclasses.replace(lv('p'), zeroes=zeroes)}
-        found = checks.pool('g', 'p', lvs, data, meta)
+        found = self.pool(data, meta, 64, zeroes)
         self.assertEqual(wrong, [each.check for each in found
                                  if each.verdict != checks.OK])
+
+    @staticmethod
+    def pool(data, metadata, metadata_mib, zeroes=True):
+        return checks.pool('g', 'p', {'p': dataclasses.replace(
+            lv('p'), size=100, zeroes=zeroes, allocated=data,
+            metadata_size=metadata_mib << 20,
+            metadata_used=metadata * (metadata_mib << 20) // 100)})
+
+    @ddt.data((94, 0, 64, checks.WARN), (95, 0, 64, checks.FAIL),
+              (0, 89, 64, checks.WARN), (0, 91, 64, checks.FAIL),
+              # LVM reserves more of a small one.
+              (0, 64, 4, checks.OK), (0, 66, 4, checks.WARN),
+              (0, 76, 4, checks.FAIL))
+    @ddt.unpack
+    def test_pool_that_takes_nothing_new(self, data, metadata, mib, verdict):
+        self.assertEqual(verdict, max(
+            (each.verdict for each in self.pool(data, metadata, mib)),
+            key=[checks.OK, checks.WARN, checks.FAIL].index))
 
     def conf(self, **more):
         return types.SimpleNamespace(**dict({
@@ -405,6 +449,14 @@ class MovesTest(testtools.TestCase):
         row = self.row(MIGRATING, standing(
             B, clone=dict(CLONE, hydrated=1, regions=4), progress=progress))
         self.assertIn('copying fails', row['Remark'])
+
+    def test_copy_that_waits_for_its_turn(self):
+        progress = dataclasses.asdict(
+            hydration.Progress(25.0, None, None, place=3))
+        row = self.row(MIGRATING, standing(
+            B, clone=dict(CLONE, hydrated=1, regions=4), progress=progress))
+        self.assertEqual((25.0, 'waiting for its turn (3rd)'),
+                         (row['Percent'], row['Remark']))
 
     def test_node_that_does_not_answer(self):
         row = self.row(MIGRATING, None, 'it did not answer')

@@ -42,17 +42,20 @@ LVS = '''{"report": [{"lv": [
 {"vg_name":"cinder-volumes", "lv_name":"cinder-volumes-pool", \
 "lv_size":"5368709120", "lv_attr":"twi-a-tz--", "lv_tags":"", \
 "data_percent":"2.63", "lv_kernel_major":"253", "lv_kernel_minor":"2", \
-"zero":"zero", "lv_uuid":"Abc1-2", "pool_lv":"", "origin":""},
+"metadata_percent":"12.50", "zero":"zero", "lv_uuid":"Abc1-2", \
+"pool_lv":"", "origin":"", "lv_metadata_size":"8388608"},
 {"vg_name":"cinder-volumes", "lv_name":"localclone-meta-%s", \
 "lv_size":"4194304", "lv_attr":"-wi-------", \
 "lv_tags":"localclone,localclone.ready", "data_percent":"", \
 "lv_kernel_major":"-1", "lv_kernel_minor":"-1", "zero":"", \
-"lv_uuid":"Def3-4", "pool_lv":"", "origin":""},
+"lv_uuid":"Def3-4", "pool_lv":"", "origin":"", \
+"metadata_percent":"", "lv_metadata_size":""},
 {"vg_name":"cinder-volumes", "lv_name":"volume-%s", \
 "lv_size":"1073741824", "lv_attr":"Vwi-aotz--", "lv_tags":"localclone", \
 "data_percent":"50.00", "lv_kernel_major":"253", "lv_kernel_minor":"5", \
 "zero":"zero", "lv_uuid":"Ghi5-6", "pool_lv":"cinder-volumes-pool", \
-"origin":"base"}]}]}''' % (SHADOW, SHADOW)
+"origin":"base", "metadata_percent":"", "lv_metadata_size":""}]}]}''' % (
+    SHADOW, SHADOW)
 
 
 @ddt.ddt
@@ -146,6 +149,7 @@ class DiskTest(testtools.TestCase):
         self.assertEqual('', iscsi.parse_portal(records, self.IQN + 'x'))
 
 
+@ddt.ddt
 class ReportTest(testtools.TestCase):
 
     def test_volumes(self):
@@ -168,9 +172,37 @@ class ReportTest(testtools.TestCase):
         self.assertIn(names.METADATA_READY, metadata.tags)
         self.assertTrue(found['cinder-volumes-pool'].zeroes)
         self.assertFalse(found['cinder-volumes-pool'].thin)
+        self.assertEqual((8 << 20, 1 << 20), (
+            found['cinder-volumes-pool'].metadata_size,
+            found['cinder-volumes-pool'].metadata_used))
+        self.assertEqual((0, 0), (volume.metadata_size, volume.metadata_used))
         self.assertFalse(metadata.zeroes)
         self.assertFalse(reports.parse_volumes(LVS.replace(
             '"zero":"zero"', '"zero":""'))['cinder-volumes-pool'].zeroes)
+
+    def test_usage(self):
+        found = reports.parse_volumes(LVS)
+        self.assertEqual(reports.Usage(2.63, 12.5, 75.0),
+                         reports.pool_usage(found, 'cinder-volumes-pool'))
+        for none in ('another', None, ''):
+            usage = reports.pool_usage(found, none)
+            self.assertEqual(reports.Usage(), usage)
+            self.assertFalse(usage.is_full)
+
+    @ddt.data((94.99, 0, False), (95, 0, True), (0, 79.99, False),
+              (0, 80, True), (100, 100, True), (0, 0, False))
+    @ddt.unpack
+    def test_full(self, data, metadata, full):
+        usage = reports.Usage(data, metadata, 80.0)
+        self.assertEqual(full, usage.is_full)
+        self.assertIn('%.0f %% of its data' % data, str(usage))
+        self.assertIn('from 95 and 80 %', str(usage))
+
+    @ddt.data((0, 75), (2, 75), (4, 75), (16, 75), (20, 80), (32, 87.5),
+              (40, 90), (64, 90), (16384, 90))
+    @ddt.unpack
+    def test_metadata_limit(self, mib, percent):
+        self.assertEqual(percent, reports.metadata_limit(mib << 20))
 
     def test_free(self):
         self.assertEqual(
@@ -196,6 +228,11 @@ class NamesTest(testtools.TestCase):
             names.handle(VOLUME)))
         self.assertIsNone(names.volume_of_handle(names.clone(SHADOW)))
         self.assertEqual(SHADOW, names.shadow_of_clone(names.clone(SHADOW)))
+        source = names.source(SHADOW)
+        self.assertEqual(SHADOW, names.shadow_of_source(source))
+        self.assertEqual('/dev/mapper/' + source, names.source_path(SHADOW))
+        self.assertIsNone(names.shadow_of_source(names.clone(SHADOW)))
+        self.assertIsNone(names.volume_of_handle(source))
         self.assertEqual(SHADOW, names.shadow_of_metadata(
             names.metadata_lv(SHADOW)))
         iqn = names.move_iqn('iqn.x:', SHADOW)
@@ -206,6 +243,16 @@ class NamesTest(testtools.TestCase):
         self.assertIsNone(names.shadow_of_move_iqn('iqn.x:', remote))
         self.assertNotEqual(remote, names.remote_iqn(
             'iqn.x:', VOLUME, 'iqn.other'))
+
+    def test_what_is_the_drivers_own(self):
+        every = (names.handle(VOLUME), names.source(SHADOW),
+                 names.clone(SHADOW), names.absent_source(SHADOW))
+        strange = ('localclone-source-x', 'localclone-other-' + SHADOW,
+                   'x' + names.source(SHADOW), names.source(SHADOW) + 'x')
+        self.assertEqual([True] * 4 + [False] * 4, [
+            names.is_device(each) for each in every + strange])
+        self.assertEqual([True] * 2 + [False] * 6, [
+            names.is_backstore(each) for each in every + strange])
 
     def test_locks_of_two_nodes_differ(self):
         self.assertNotEqual(names.lock('a', VOLUME), names.lock('b', VOLUME))

@@ -28,7 +28,7 @@ ENTRY_POINTS = {
     'lvm': {'activate', 'add_tag', 'create_snapshot', 'create_thick',
             'create_thin', 'deactivate', 'extend', 'flush_pvs', 'free',
             'protect', 'remove', 'remove_tag', 'rename', 'resume', 'retag',
-            'skip_activation', 'volumes', 'zero'},
+            'skip_activation', 'transactions', 'volumes', 'zero'},
     'process': set(),
     'sysfs': set(),
     'thin_pool': {'holes', 'release'},

@@ -181,6 +181,8 @@ class AtRestTest(Base):
         stray = self.world.create_volume(A)
         stray.host = B + '#p'
         self.a.exports['a move that is over'] = stray.id
+        over = names.source('00000000-0000-4000-8000-000000000001')
+        self.a.devices[over] = {'below': stray.name}
         del self.a.devices[self.handle]
         order = []
         converge = self.a.reconciler.converge
@@ -201,8 +203,8 @@ class AtRestTest(Base):
         # Once with that volume, once for all.
         self.assertEqual([self.volume_id, True, True, stray.id, moving.id],
                          order[:5])
-        # The export kept it open.
         self.assertNotIn(names.handle(stray.id), self.a.devices)
+        self.assertNotIn(over, self.a.devices)
 
     def test_trouble_with_an_export_stops_nothing_else(self):
         self.served('in-use')

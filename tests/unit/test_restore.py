@@ -51,6 +51,12 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual([mock.call.stack.ensure_handle_on_lv(
             V2, 'volume-' + V2, GIB)], self.done())
 
+    def test_what_was_not_zeroed_to_its_end(self):
+        problems = self.restore(
+            lv('volume-' + V2, names.shown(0), *names.tags(volume=V2)))
+        self.assertIn('not created', problems[V2])
+        self.assertEqual([], self.done())
+
     def test_arriving(self):
         self.assertEqual({V1: ''}, self.restore(*ARRIVING))
         move = self.acted.sessions.login_from_records.call_args.args[0]
@@ -107,3 +113,21 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V2, *names.tags(volume=V1)))
         self.assertIn('claim', problems[V1])
         self.assertEqual([], self.done())
+
+    @ddt.data((), (names.NEWBORN,))
+    def test_two_of_which_one_is_newborn(self, both):
+        """Which of them the volume's row names is not known here."""
+        problems = self.restore(
+            lv('volume-' + V1, names.NEWBORN, *names.tags(volume=V1)),
+            lv('volume-' + V2, *both, *names.tags(volume=V1)))
+        self.assertIn('claim', problems[V1])
+        self.assertEqual([], self.done())
+
+    def test_newborn(self):
+        """A guest has none: it may be of a revert that was not committed."""
+        problems = self.restore(
+            lv('volume-' + V1, names.NEWBORN, *names.tags(volume=V1)),
+            lv('volume-' + V2, *names.tags(volume=V2)))
+        self.assertIn('newborn', problems[V1])
+        self.assertEqual([mock.call.stack.ensure_handle_on_lv(
+            V2, 'volume-' + V2, GIB)], self.done())

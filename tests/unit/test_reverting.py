@@ -13,6 +13,7 @@ from cinder_localclone import image_driver
 from cinder_localclone import messages
 from cinder_localclone import names
 from cinder_localclone import reverting
+from cinder_localclone import unended
 from tests.unit import test_move
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
@@ -93,6 +94,29 @@ class StopTest(Base):
         self.stop_everywhere(lambda stops: self.scenario(
             stops, faults, *where))
 
+    def dies(self, stops, faults):
+        """Nobody resets the status but the service that starts again."""
+        world, volume, snapshot, old, written = self.prepared(A, faults)
+        world.moment, world.stop_at = 0, stops
+        volume.status = 'reverting'
+        try:
+            reverting.revert(world.nodes[A].reconciler, volume.id, snapshot)
+        except worlds.Stopped:
+            world.settle()
+            node = world.nodes[A].node
+            unended.end_dead(node, node.records, None)
+            self.assertEqual('available', volume.status)
+        world.settle()
+        self.assertIn(self.all_of(world, volume), (old, written))
+        volume.status = 'available'
+        world.settle()
+        self.check_all(world)
+        return world
+
+    @ddt.data(*ONE)
+    def test_its_status_when_its_service_has_died(self, faults):
+        self.stop_everywhere(lambda stops: self.dies(stops, faults))
+
     @ddt.data(*itertools.product(TWO, ((A, A), (B, B))))
     @ddt.unpack
     def test_stop_at_every_two_moments(self, faults, where):
@@ -169,6 +193,25 @@ class RevertTest(Base):
         world.settle()
         self.assertEqual(written, self.all_of(world, volume))
         self.check_all(world)
+
+    def test_row_that_is_read_before_it_changes(self):
+        """As the real one: whoever replaces a body says which."""
+        for changes in ({'host': B + '#p'}, {'name_id': 'other'}):
+            world, volume, snapshot, _old, written = self.prepared()
+            stack = world.nodes[A].node.stack._inner
+            create_copy, before = stack.create_copy, dict(vars(volume))
+
+            def late(*args, create_copy=create_copy, volume=volume,
+                     changes=changes):
+                create_copy(*args)
+                vars(volume).update(changes)
+            stack.create_copy = late
+            self.assertRaises(exceptions.StaleMove, self.revert, world,
+                              volume, snapshot)
+            vars(volume).update(before)
+            world.settle()
+            self.assertEqual(written, self.all_of(world, volume))
+            self.check_all(world)
 
     def test_answer_that_is_lost(self):
         """The row is changed, but who has asked for it gets an error."""

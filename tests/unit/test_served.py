@@ -289,10 +289,15 @@ class AtHomeTest(testtools.TestCase):
         self.row.status = 'reserved'
         self.a.move(self.row, B)
         self.attach(attachment('b'))
+        # One that was left behind holds the handle, too.
+        with self.a.lock(self.row.id):
+            self.a.sim_stack.ensure_handle_on_lv(
+                self.row.id, 'volume-' + self.row.id, worlds.GIB)
         for node in (self.a, self.b):
             self.offer(node)
             node.reconciler.converge_moves()
             self.assertEqual(set(), node.remote)
+        self.assertNotIn(names.handle(self.row.id), self.a.devices)
 
     def live(self):
         self.a.opened.add(names.handle(self.row.id))

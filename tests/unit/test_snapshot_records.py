@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots and newborn volumes on Cinder's own schema."""
 
+import types
+from unittest import mock
+
 from cinder import objects
 from cinder.tests.unit import utils
 import ddt
@@ -9,6 +12,7 @@ import testtools
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import names
+from cinder_localclone import records
 from cinder_localclone.state import Event
 from tests.unit import test_records
 
@@ -197,6 +201,11 @@ class NewbornTest(Case):
         self.records.correct_services(C)
         self.assertEqual(expected, {
             key: self.records.volume(key).service_uuid for key in expected})
+        # All nodes look for this every few minutes.
+        reading = types.SimpleNamespace(
+            reader=records.main_context_manager.reader)
+        with mock.patch.object(records, 'main_context_manager', reading):
+            self.records.correct_services(B)
 
 
 class ValuesTest(testtools.TestCase):

@@ -112,8 +112,9 @@ class SparseTest(test_move_steps.Base):
         """Closed, flushed, mapped; and looked at again before the commit."""
         prepared = test_move_steps.PREPARED
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'holes',
-                          'begin', 'offer_source', 'flush_handle', 'commit',
-                          'converge_soon'], b=prepared):
+                          'begin', 'ensure_source', 'offer_source',
+                          'flush_handle', 'commit', 'converge_soon',
+                          'remove_handle'], b=prepared):
             self.a.move(self.volume, B)
         self.assertEqual((3, 4), (self.clone().hydrated,
                                   self.clone().regions))
@@ -131,8 +132,9 @@ class SparseTest(test_move_steps.Base):
         self.world, self.volume, self.expected = self.begin(())
         self.a, self.b, _c = self.world.nodes.values()
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'holes',
-                          'begin', 'offer_source', 'commit',
-                          'converge_soon'], b=test_move_steps.PREPARED):
+                          'begin', 'ensure_source', 'offer_source', 'commit',
+                          'converge_soon', 'remove_handle'],
+                       b=test_move_steps.PREPARED):
             self.a.move(self.volume, B)
         self.assertEqual(0, self.clone().hydrated)
 

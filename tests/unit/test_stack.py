@@ -84,14 +84,43 @@ class VolumeTest(Case):
                          self.ran.lvm.create_thin.call_args.args[4])
         self.ran.lvm.flush_pvs.assert_called_once_with(['fast', 'g'], 30)
 
-    def test_thick_lv(self):
+    def test_thick_lv_that_is_written_before_it_is_read(self):
         self.stack.pool = None
-        self.assertTrue(self.stack.create_lv('volume-x', GIB, V1))
+        self.assertTrue(self.stack.create_lv('volume-x', GIB, V1, True))
         self.assertEqual([
             mock.call.lvm.create_thick(
                 'g', 'volume-x', GIB, ['localclone.volume=' + V1], 30),
             mock.call.lvm.flush_pvs(['fast', 'g'], 30)],
             self.ran.mock_calls)
+
+    def test_thick_lv_is_zeroed(self):
+        """From its first moment on its tag says that nobody may see it."""
+        self.thick(lv('v', '253:5', tags=[names.shown(0)], size=GIB))
+        self.assertTrue(self.stack.create_lv('v', GIB, V1))
+        self.assertEqual(
+            ['create_thick', 'number', *['zero'] * 4, 'flush', 'remove_tag',
+             'flush_pvs'], self.called())
+        self.assertEqual(['localclone.volume=' + V1, names.shown(0)],
+                         self.ran.lvm.create_thick.call_args.args[3])
+        self.assertEqual([('g', 'v', start, GIB // 4) for start in range(
+            0, GIB, GIB // 4)], self.zeroed())
+        self.ran.lvm.remove_tag.assert_called_with(
+            'g', 'v', names.shown(0), 30)
+
+    def test_thick_lv_is_zeroed_to_its_end(self):
+        """By a later request, of one that did not come so far."""
+        self.thick(lv('v', '253:5', tags=[names.shown(0)], size=GIB))
+        self.ran.lvm.create_thick.return_value = False
+        self.assertTrue(self.stack.create_lv('v', GIB, V1))
+        self.assertEqual(4, len(self.zeroed()))
+        self.ran.lvm.flush_pvs.assert_called_once_with(['fast', 'g'], 30)
+
+    def test_thick_lv_that_has_data_is_left(self):
+        self.thick(lv('v', '253:5', size=GIB))
+        self.ran.lvm.create_thick.return_value = False
+        self.assertFalse(self.stack.create_lv('v', GIB, V1))
+        self.assertEqual([], self.zeroed())
+        self.ran.lvm.remove_tag.assert_not_called()
 
     def test_lv_that_is_there_is_left(self):
         self.ran.lvm.create_thin.return_value = False
@@ -299,7 +328,7 @@ class SnapshotTest(Case):
     @ddt.data((GIB, []), (2 * GIB, ['extend', 'flush_pvs']))
     @ddt.unpack
     def test_copy(self, size, more):
-        self.stack.create_copy('volume-x', '_snapshot-y', size, V1)
+        self.stack.create_copy('volume-x', '_snapshot-y', GIB, size, V1)
         self.assertEqual(['create_snapshot', 'flush_pvs', *more],
                          self.called())
         self.assertEqual(
@@ -310,10 +339,30 @@ class SnapshotTest(Case):
             self.ran.lvm.extend.assert_called_once_with(
                 'g', 'volume-x', 2 * GIB, 30)
 
+    @ddt.data((GIB, []), (2 * GIB, ['number', *['zero'] * 4, 'flush',
+                                    'remove_tag', 'flush_pvs']),
+              (3 * GIB, ['number', *['zero'] * 4, 'flush', 'remove_tag',
+                         'extend', 'flush_pvs']))
+    @ddt.unpack
+    def test_copy_of_an_lv_that_is_longer_than_its_volume(self, size, more):
+        """Extending it has failed; nobody sees what was written there."""
+        mark = names.shown(GIB)
+        self.lvs(lv('g-pool', zeroes=True), lv('volume-y', size=2 * GIB),
+                 lv('volume-x', '253:5', size=2 * GIB, tags=[mark]))
+        self.ran.block.number.return_value = '253:5'
+        self.stack.create_copy('volume-x', 'volume-y', GIB, size, V1)
+        self.assertEqual(['create_snapshot', 'flush_pvs', *more],
+                         self.called())
+        # From its first moment on, wherever that stops.
+        self.assertIn(mark, self.ran.lvm.create_snapshot.call_args.args[4])
+        self.assertEqual(
+            [GIB + n * GIB // 4 for n in range(4)] if more else [],
+            [call.args[2] for call in self.ran.lvm.zero.mock_calls])
+
     def test_copy_that_would_show_what_others_have_deleted(self):
         self.lvs(lv('g-pool'))
         self.assertRaises(exceptions.PoolDoesNotZero, self.stack.create_copy,
-                          'volume-x', '_snapshot-y', GIB, V1)
+                          'volume-x', '_snapshot-y', GIB, GIB, V1)
         self.assertRan()
 
     @ddt.data(('data', ['retag', 'rename', 'flush_pvs']),
@@ -432,6 +481,58 @@ class SnapshotTest(Case):
 
 
 @ddt.ddt
+class SourceTest(Case):
+    """What the source of a move serves."""
+
+    NAME = names.source(SHADOW)
+
+    @ddt.data(('', ['remove', 'activate', 'create']),
+              ('253:5', ['remove', 'create']))
+    @ddt.unpack
+    def test_of_what_is_copied_and_only_to_be_read(self, number, called):
+        """The LV may be longer."""
+        self.devices(device(names.handle(V1), '253:7',
+                            '0 4194304 linear 253:5 0'))
+        self.lvs(lv(MOVE.source_lv, number, size=2 * GIB))
+        self.assertTrue(self.stack.ensure_source(MOVE))
+        self.assertEqual(called, self.called())
+        self.ran.devicemapper.create.assert_called_once_with(
+            self.NAME, 'LOCALCLONE-' + self.NAME,
+            '0 2097152 linear /dev/g/%s 0' % MOVE.source_lv, 30,
+            readonly=True)
+        self.ran.devicemapper.mend_path.assert_called_once_with(self.NAME)
+
+    @ddt.data(True, False)
+    def test_there_already(self, mended):
+        self.lvs(lv(MOVE.source_lv, '253:5'))
+        self.devices(device(self.NAME, '253:8', '0 2097152 linear 253:5 0'))
+        self.ran.devicemapper.mend_path.return_value = mended
+        self.assertIs(mended, self.stack.ensure_source(MOVE))
+        self.assertRan()
+
+    @ddt.data('', '0 2097152 linear 253:6 0')
+    def test_made_anew_if_it_is_on_nothing_or_another(self, table):
+        self.lvs(lv(MOVE.source_lv, '253:5'))
+        self.devices(device(self.NAME, '253:8', table))
+        self.assertTrue(self.stack.ensure_source(MOVE))
+        self.assertEqual(['remove', 'create'], self.called())
+
+    def test_never_of_an_lv_that_is_gone(self):
+        self.lvs()
+        self.devices()
+        error = self.assertRaises(
+            exceptions.MissingData, self.stack.ensure_source, MOVE)
+        self.assertIn(V1, str(error))
+        self.assertRan()
+
+    @ddt.data(True, False)
+    def test_removed(self, did):
+        self.ran.devicemapper.remove.return_value = did
+        self.assertIs(did, self.stack.remove_source(SHADOW))
+        self.assertRan(mock.call.devicemapper.remove(self.NAME, 30))
+
+
+@ddt.ddt
 class HandleTest(Case):
 
     def test_handle_on_its_clone_is_left(self):
@@ -458,6 +559,21 @@ class HandleTest(Case):
         self.lvs(lv('v'))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.assertEqual(['activate', 'create'], self.called())
+
+    @ddt.data((0, False), (GIB - 1, False), (GIB, True))
+    @ddt.unpack
+    def test_what_was_not_zeroed_is_not_shown(self, shown, done):
+        self.devices()
+        self.stack.pool = None
+        self.lvs(lv('v', '253:5', tags=[names.shown(shown)], size=2 * GIB))
+        if done:
+            self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
+            return
+        error = self.assertRaises(
+            exceptions.NotPossible, self.stack.ensure_handle_on_lv, V1, 'v',
+            GIB)
+        self.assertIn('not zeroed', str(error))
+        self.assertRan()
 
     def test_missing_lv_is_not_made_anew(self):
         self.devices()
@@ -640,6 +756,21 @@ class SpaceTest(Case):
                  lv(META, group='fast', size=1))
         self.assertEqual(25, self.stack.free_space().volumes)
 
+    @ddt.data((0, 3), (1, 2), (3, 0), (5, 0))
+    @ddt.unpack
+    def test_what_is_not_copied_is_not_on_its_way(self, allocated, unfilled):
+        """By what the volume was extended since the move began, in GiB."""
+        found = reports.unfilled({each.name: each for each in (
+            lv('volume-' + SHADOW, size=5 * GIB, thin=True,
+               allocated=allocated * GIB),
+            lv('volume-' + V1, size=8 * GIB, thin=True),
+            lv(META, tags=names.tags(copied=3)))})
+        self.assertEqual(unfilled * GIB, found)
+
+    def test_thick_volumes_on_their_way_have_their_room(self):
+        self.assertEqual(0, reports.unfilled({each.name: each for each in (
+            lv('volume-' + SHADOW, size=8), lv(META, tags=()))}))
+
     @ddt.data(('fast', 7, False), ('g', 20, True))
     @ddt.unpack
     def test_thick(self, group, metadata, shared):
@@ -656,20 +787,63 @@ class SpaceTest(Case):
         thin = [lv('g-pool', '253:1', size=40, allocated=10)]
         thin += [lv(name, size=8, thin=True) for name in ('v1', 'v2')]
         thick = [lv('v3', size=8)]
-        self.lvs(lv('m', group='fast', size=4), *(thin if pool else thick))
-        capacity = self.stack.capacity()
-        self.assertEqual(expected, (capacity.total, capacity.free,
-                                    capacity.provisioned, capacity.volumes))
+        self.assertEqual(expected, self.capacity(
+            lv('m', group='fast', size=4), *(thin if pool else thick)))
+
+    def capacity(self, *present):
+        self.groups(g=20, fast=7)
+        free, capacity = self.stack.space(
+            {each.name: each for each in present})
+        self.ran.lvm.free.assert_called_once_with(['fast', 'g'], 30)
+        self.ran.lvm.free.reset_mock()
+        self.assertEqual(7, free.metadata)
+        if capacity.free:
+            self.assertEqual(free.volumes, capacity.free)
+        return (capacity.total, capacity.free, capacity.provisioned,
+                capacity.volumes)
+
+    @ddt.data((10, 24), (35, 0))
+    @ddt.unpack
+    def test_capacity_without_what_is_on_its_way(self, allocated, free):
+        """The scheduler does not give the same room away again."""
+        self.assertEqual((40, free, 16, 2), self.capacity(
+            lv('g-pool', size=40, allocated=allocated),
+            lv('volume-' + SHADOW, size=8, thin=True, allocated=2),
+            lv('v', size=8, thin=True), lv(META, group='fast', size=1)))
+
+    @ddt.data((960, 0), (0, 80))
+    @ddt.unpack
+    def test_capacity_of_a_full_pool(self, allocated, metadata):
+        self.assertEqual((1000, 0, 8, 1), self.capacity(
+            lv('g-pool', size=1000, allocated=allocated, metadata_size=100,
+               metadata_used=metadata), lv('v', size=8, thin=True)))
+
+    def test_full_pool_takes_nothing_in(self):
+        self.groups(g=20, fast=7)
+        for used, free in ((949, 51), (950, 0)):
+            self.lvs(lv('g-pool', size=1000, allocated=used))
+            self.assertEqual(reports.FreeSpace(free, 7, False),
+                             self.stack.free_space())
+
+    def test_pool_transactions(self):
+        """One that differs only once was an LVM command at work."""
+        for answers in ([(7, 7)], [(8, 7), (8, 8)], [(8, 7), (8, 7)]):
+            self.ran.lvm.transactions.reset_mock()
+            self.ran.lvm.transactions.side_effect = answers
+            self.assertEqual(answers[-1],
+                             self.stack.pool_transactions('g-pool'))
+            self.assertEqual([mock.call('g', 'g-pool', 30)] * len(answers),
+                             self.ran.lvm.transactions.mock_calls)
 
     def test_pool_usage(self):
-        self.ran.lvm.volumes.return_value = json.dumps({'report': [{'lv': [
-            {'lv_name': 'v', 'data_percent': '99', 'metadata_percent': ''},
-            {'lv_name': 'g-pool', 'data_percent': '84.2',
-             'metadata_percent': '11.0'}]}]})
-        self.assertEqual((84.2, 11.0), self.stack.pool_usage())
-        self.ran.lvm.volumes.assert_called_once_with(['fast', 'g'], 30)
-        self.stack.pool = 'other'
-        self.assertEqual((0.0, 0.0), self.stack.pool_usage())
+        self.lvs(lv('v', size=9, thin=True, allocated=9),
+                 lv('g-pool', size=1000, allocated=842, metadata_size=20 << 20,
+                    metadata_used=5 << 20))
+        self.assertEqual(reports.Usage(84.2, 25, 80), self.stack.pool_usage())
+        self.assertEqual(reports.Usage(50, 0, 75), self.stack.pool_usage(
+            {'g-pool': lv('g-pool', size=2, allocated=1)}))
+        self.stack.pool = None
+        self.assertEqual(reports.Usage(), self.stack.pool_usage())
 
 
 class SurveyTest(Case):

@@ -53,6 +53,22 @@ class SurveyTest(testtools.TestCase):
         self.assertIs(on_lv, present.handle_is_on_lv(V1, 'v'))
         self.assertIs(on_clone, present.handle_is_on_clone(move()))
 
+    def test_sources(self):
+        other = V1[:-1] + '9'
+        present = survey.Survey(
+            by_name(lv('v', '253:5'), lv('w', '253:4'), lv('x', '')), by_name(
+                device(names.source(SHADOW), '253:6', '0 1 linear 253:5 0'),
+                device(names.source(other), '253:7', '0 1 linear 253:4 0'),
+                device(names.source(V1), '253:8', ''),
+                device(names.handle(V1), '253:9', '0 1 linear 253:5 0')))
+        self.assertEqual([V1, other, SHADOW], sorted(present.sources()))
+        self.assertEqual(
+            [[SHADOW], [other], [], []],
+            [present.sources_above(each) for each in 'vwxy'])
+        self.assertEqual({V1}, present.volumes_above('g', 'v'))
+        self.assertEqual('253:6', present.source(SHADOW).number)
+        self.assertIsNone(present.source(META))
+
     @ddt.data('253:5', '253:6')
     def test_suspended_handle_is_on_nothing(self, below):
         present = self.present(below, suspended=True)

@@ -237,7 +237,7 @@ class FormatsTest(commands.Case):
     def test_name_of_a_pool(self):
         self.assertEqual(
             'cinder--volumes-cinder--volumes--pool-tpool',
-            names.pool_device('cinder-volumes', 'cinder-volumes-pool'))
+            names.mapped('cinder-volumes', 'cinder-volumes-pool', 'tpool'))
 
     def test_other_devices(self):
         for line in ('', '0 8 linear 253:1 0', '0 8 thin 5 7'):

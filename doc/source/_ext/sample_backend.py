@@ -86,12 +86,14 @@ def _inspect(host, volume_id):
     """As if an administrator had cleared the target of node1."""
     moving = MOVES[volume_id]
     found = {'host': host, 'clone': None, 'session': None, 'progress': None,
-             'served': [False, False],
+             'served': False, 'source': None,
              'handle': {'number': '253:7', 'opened': 0, 'suspended': False,
                         'on': ['LV ' + moving.source_lv]},
              'lvs': [_lv(moving.source_lv)]}
     if host == NODE1:
-        return found
+        return dict(
+            found, source={'opened': 0, 'exported': False},
+            handle=found['handle'] if moving.keeps_handle else None)
     copies = moving.phase is state.Phase.MIGRATING
     return dict(
         found, session='/dev/sdb', lvs=[

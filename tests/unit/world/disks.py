@@ -55,6 +55,11 @@ class Disk:
 
     def extend(self, name, count):
         """An LV with so many regions; what is new reads as zeros."""
+        shown = names.facts(self.tags.get(name, ())).get('shown')
+        if shown:
+            seen = regions(int(shown))
+            self.lvs[name][seen:] = [ZERO] * (len(self.lvs[name]) - seen)
+            self.tags[name] -= {names.shown(int(shown))}
         missing = count - len(self.lvs[name])
         self.lvs[name] += [ZERO] * missing
         return missing > 0

@@ -11,11 +11,13 @@ from cinder_localclone import state
 UNNOTED = frozenset((
     'survey', 'lvs', 'devices', 'free_space', 'clone_status', 'volume',
     'volumes_of', 'get_move', 'move_of', 'moves_of', 'remains_of',
-    'source_location', 'serving', 'completed_reads', 'remote',
+    'source_location', 'serves', 'serves_source', 'opens_in_vain',
+    'completed_reads', 'remote',
     'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'services',
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
     'newborn', 'zone_of', 'correct_services', 'pool_usage', 'resume',
-    'note_offered', 'was_offered', 'lv_name', 'reads_zeros', 'written'))
+    'note_offered', 'was_offered', 'lv_name', 'copies', 'reads_zeros',
+    'written'))
 #: Only with the lock of the volume that the first argument is of. Begin,
 #: advance and offer_volume are not here: with these tests set a scene.
 LOCKED = frozenset((
@@ -23,13 +25,16 @@ LOCKED = frozenset((
     'ensure_clone_alone', 'set_hydration', 'remove_clone',
     'ensure_handle_on_lv', 'ensure_handle_on_clone', 'remove_handle',
     'read_head', 'flush_handle', 'flush_lv', 'clear',
+    'ensure_source', 'remove_source',
     'offer_source', 'withdraw_source', 'offer_again', 'withdraw_volume',
     'withdraw_unnamed', 'attach', 'detach', 'end_if_down', 'commit',
     'roll_back', 'finish', 'create_snapshot', 'create_copy', 'accept',
     'mark_newborn', 'deactivate', 'ensure_handle_on_snapshot', 'locate',
     'protect', 'extend_lv', 'holes'))
+#: Of a move that is over and gone nobody knows the volume.
+OF_A_MOVE = frozenset(('remove_source', 'withdraw_source'))
 #: Those whose first argument does not tell, and which does.
-BY = {'create_copy': 3}
+BY = {'create_copy': 4}
 ALLOCATING = frozenset(('create_lv', 'create_metadata', 'adopt'))
 
 
@@ -87,6 +92,10 @@ def acting(node: typing.Any, room: Room) -> Room:
 
 def _insist_on_lock(node, name, subject):
     """:param subject: a move, an id, or the name of an LV"""
+    if name in OF_A_MOVE:
+        if subject not in node.world.shadows:
+            return
+        subject = node.world.shadows[subject]
     identity = (subject.volume_id if isinstance(subject, state.Move)
                 else subject[-36:])
     tags = node.disk.tags.get(subject, ()) if isinstance(subject, str) else ()

@@ -9,6 +9,7 @@ import uuid
 from cinder_localclone import births
 from cinder_localclone import exceptions
 from cinder_localclone import images
+from cinder_localclone.lvm import reports
 from cinder_localclone import managing
 from cinder_localclone import managing_snapshots
 from cinder_localclone import names
@@ -37,7 +38,7 @@ class WorldImages:
             'replication_driver_data': None, 'volume_attachment': [],
             'name_id': volume_id, 'name': 'volume-' + volume_id,
             'availability_zone': self.zone_of(host), 'source_volid': None,
-            'use_quota': True}, **more))
+            'use_quota': True, 'attach_status': 'detached'}, **more))
         self.volumes[volume_id] = volume
         return volume
 
@@ -78,6 +79,14 @@ class SimSnapshotRecords:
         return [each for each in self.world.snapshots.values()
                 if each.volume_id == volume_id and not each.deleted]
 
+    def snapshots_on(self, host):
+        return {each.id: each.volume_id
+                for each in self.world.snapshots.values()
+                if each.node == host and not each.deleted}
+
+    def give_up_snapshot(self, snapshot_id, host):
+        self.world.set_snapshot(snapshot_id, status='error')
+
     def locate(self, snapshot_id, host):
         snapshot = self.snapshot(snapshot_id)
         if not snapshot or snapshot.deleted or snapshot.status != 'creating':
@@ -88,7 +97,7 @@ class SimSnapshotRecords:
         return snapshot_id in self.world.read
 
     def place(self, volume_id, old, new):
-        volume = self.volume(volume_id)
+        volume = self.world.volumes.get(volume_id)
         if (volume is None or volume.status != 'creating'
                 or volume.host != old or self.move_of(volume_id)):
             raise exceptions.TooLate(what=volume_id)
@@ -100,16 +109,18 @@ class SimSnapshotRecords:
         return 'volume-' + name_id
 
     def replace_body(self, volume, new, host):
-        recorded = self.volume(volume.id)
+        recorded = self.world.volumes.get(volume.id)
         if (recorded is None or recorded.status != 'reverting'
+                or (recorded.host, recorded.name_id) != (
+                    volume.host, volume.name_id)
                 or self.move_of(volume.id)):
             raise exceptions.StaleMove(volume=volume.id)
         recorded.name_id, recorded.name = new, self.lv_name(new)
         recorded.host = host + '#p'
-        return recorded
+        return self.volume(volume.id)
 
     def keep(self, volume_id, name_id):
-        recorded = self.volume(volume_id)
+        recorded = self.world.volumes[volume_id]
         if (recorded.status, recorded.name_id) == ('reverting', name_id):
             recorded.status = 'available'
 
@@ -139,8 +150,8 @@ class SimSnapshotStack:
     def pool(self):
         return self.node.world.pool
 
-    def pool_usage(self):
-        return self.node.usage
+    def pool_usage(self, lvs=None):
+        return reports.Usage(*self.node.usage)
 
     def create_snapshot(self, snapshot_id, origin, volume_id):
         name = names.snapshot_lv(snapshot_id)
@@ -148,13 +159,14 @@ class SimSnapshotStack:
                                             of=volume_id))
         self.node.disk.inactive.add(name)
 
-    def create_copy(self, name, image, size_bytes, volume_id):
-        self._take(image, name, [*names.tags(volume=volume_id),
-                                 names.NEWBORN])
+    def create_copy(self, name, image, image_bytes, size_bytes, volume_id):
+        longer = len(self.node.lvs[image]) > disks.regions(image_bytes)
+        self._take(image, name, [
+            *names.tags(volume=volume_id), names.NEWBORN,
+            *[names.shown(image_bytes)] * longer])
         self.node.world.tick(self.node, 'after lvcreate')
-        regions = self.node.lvs[name]
-        regions += [disks.ZERO] * (
-            size_bytes // disks.GIB * disks.REGIONS - len(regions))
+        if size_bytes > image_bytes:
+            self.node.disk.extend(name, disks.regions(size_bytes))
 
     def _take(self, origin, name, tags):
         """LVM takes a snapshot in two steps: it may die in between."""

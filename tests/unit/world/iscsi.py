@@ -11,27 +11,41 @@ class SimExports(images.SimSnapshotExports):
         self.node = node
         self.portal = 'portal of ' + node.host
 
-    def _insist_handle(self, volume_id):
-        self.node.world.insist(names.handle(volume_id) in self.node.devices,
+    def _insist_device(self, name):
+        self.node.world.insist(name in self.node.devices,
                                'nothing to export')
 
     def source_location(self, shadow_id):
         return shadow_id
 
     def offer_source(self, move):
-        self._insist_handle(move.volume_id)
+        self._insist_device(names.source(move.shadow_id))
         self.node.exports[move.shadow_id] = move.volume_id
 
-    def withdraw_source(self, move):
-        return self.node.exports.pop(move.shadow_id, None) is not None
+    def _insist_unread(self, shadow_id):
+        self.node.world.insist(not any(
+            shadow_id in node.sessions for node in
+            self.node.world.nodes.values() if not node.dead),
+            'a destination loses its source')
+
+    def withdraw_source(self, shadow_id):
+        self._insist_unread(shadow_id)
+        return self.node.exports.pop(shadow_id, None) is not None
 
     def withdraw_strays(self, wanted):
         for shadow_id in [s for s in self.node.exports if not wanted(s)]:
+            self._insist_unread(shadow_id)
             del self.node.exports[shadow_id]
 
-    def serving(self, volume_id):
-        others = volume_id in self.remote()
-        return others or volume_id in self.node.exports.values(), others
+    def serves(self, volume_id):
+        return volume_id in self.remote()
+
+    def serves_source(self, shadow_id):
+        return shadow_id in self.node.exports
+
+    @staticmethod
+    def opens_in_vain(volume_id):
+        return False
 
     def remote(self):
         found: dict[str, set[str]] = {}
@@ -47,13 +61,13 @@ class SimExports(images.SimSnapshotExports):
         return bool(gone)
 
     def offer_volume(self, volume_id, initiator, auth, readonly=False):
-        self._insist_handle(volume_id)
+        self._insist_device(names.handle(volume_id))
         self.node.remote.add((volume_id, initiator))
         self.node.offered.add((volume_id, initiator))
         return {'target_iqn': initiator, 'target_portal': self.portal}
 
     def offer_again(self, volume_id, initiator, properties):
-        self._insist_handle(volume_id)
+        self._insist_device(names.handle(volume_id))
         self.node.remote.add((volume_id, initiator))
 
     def is_last(self, volume_id, initiator):

@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 
 from cinder_localclone import connections
 from cinder_localclone import directory
@@ -59,6 +60,10 @@ class World(images.WorldImages):
         self.read = set()
         #: Availability zones by node, where they are not all one.
         self.zones = {}
+        #: Of which shadows the database knows that their copies make no
+        #: progress, and since when.
+        self.stalled = {}
+        self.clock = itertools.count(1)
         self.nodes = {host: SimNode(self, host) for host in hosts}
 
     def tick(self, node, what):
@@ -288,12 +293,11 @@ class SimNode:
         if clone['shadow'] not in self.sessions:
             raise IOError('the source is gone')
         other = self.world.nodes[self.sessions[clone['shadow']]]
-        volume_id = other.exports.get(clone['shadow'])
-        if volume_id is None:
+        if clone['shadow'] not in other.exports:
             raise IOError('the source is not exported')
         if other.unreadable:
             raise IOError('the source cannot be read')
-        return other.read(volume_id, region)
+        return other._through(names.source(clone['shadow']), region)
 
     def hydrate(self, flushed=False):
         """The kernel's own copying, to its end if the source answers.

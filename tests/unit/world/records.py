@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The database of the simulated world."""
 
+import copy
 import dataclasses
 import uuid
 
 from cinder_localclone import exceptions
 from cinder_localclone import names
+from cinder_localclone import queue
+from cinder_localclone import rows
 from cinder_localclone import state
 from tests.unit.world import images
 
@@ -26,7 +29,9 @@ class SimRecords(images.SimSnapshotRecords):
         self.world.insist(not left, 'the record goes before what it tells')
 
     def volume(self, volume_id):
-        return self.world.volumes.get(volume_id)
+        """As it is now: what was read before does not follow the row."""
+        found = self.world.volumes.get(volume_id)
+        return found and copy.copy(found)
 
     def _all(self):
         """The end that the shadow is not at is where the volume is now."""
@@ -43,7 +48,7 @@ class SimRecords(images.SimSnapshotRecords):
                     source_lv=volume.name if volume else '')
 
     def volumes_of(self, host):
-        return [v for v in self.world.volumes.values()
+        return [copy.copy(v) for v in self.world.volumes.values()
                 if v.host.partition('#')[0] == host]
 
     def is_move(self, shadow_id):
@@ -66,7 +71,8 @@ class SimRecords(images.SimSnapshotRecords):
 
     def begin(self, volume, host, event, geometry, locate, auth, initiator,
               asked_by=state.Asked.ATTACH):
-        if self.move_of(volume.id):
+        row = self.world.volumes.get(volume.id)
+        if row is None or row.host != volume.host or self.move_of(volume.id):
             raise exceptions.StaleMove(volume=volume.id)
         shadow = str(uuid.uuid4())
         token = state.Token(state.Phase.ABSENT, 'n', geometry).after(
@@ -116,6 +122,38 @@ class SimRecords(images.SimSnapshotRecords):
         self.world.shadows[move.shadow_id] = after
         return after
 
+    def older(self, host, moment):
+        return [volume.id for volume in self.volumes_of(host)
+                if volume.status in rows.MORTAL]
+
+    def end_dead(self, volume_id, host, sizes):
+        """As status_records does."""
+        volume = self.world.volumes[volume_id]
+        after = rows.after_death(volume, sizes.get(volume.name), False)
+        volume.status = after or volume.status
+        return after
+
+    def copies(self, host):
+        moves = [move for move in self._all() if move.committed
+                 and move.phase is state.Phase.MIGRATING and move.destination]
+        began = list(self.world.shadows)
+        waiting = {row.volume_id for row in self.world.snapshots.values()
+                   if row.status == 'creating' and not row.deleted} | {
+            row.source_volid for row in self.world.volumes.values()
+            if row.status == 'creating'}
+        return [queue.Entry(
+            move.shadow_id, move.volume_id, move.source, move.destination,
+            bool(self.volume(move.volume_id).volume_attachment),
+            move.volume_id in waiting,
+            self.world.stalled.get(move.shadow_id, 0),
+            began.index(move.shadow_id)) for move in moves]
+
+    def note_stalled(self, move, stalled):
+        self._check(move)
+        self.world.stalled.pop(move.shadow_id, None)
+        if stalled:
+            self.world.stalled[move.shadow_id] = next(self.world.clock)
+
     def drop_live_attachment(self, volume_id, host):
         volume = self.world.volumes[volume_id]
         volume.volume_attachment = [
@@ -126,7 +164,8 @@ class SimRecords(images.SimSnapshotRecords):
                 for host, node in self.world.nodes.items()}
 
     def give_up(self, volume, heir):
-        volume.host, volume.status = heir, 'error'
+        recorded = self.world.volumes[volume.id]
+        recorded.host, recorded.status = heir, 'error'
 
     def forget_service(self, host):
         return True

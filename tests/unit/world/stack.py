@@ -41,7 +41,8 @@ class SimStack(images.SimSnapshotStack):
             'g', name, len(body) * disks.GIB // disks.REGIONS,
             '' if name in disk.inactive else name,
             disk.tags.get(name, frozenset()), pool=self.pool or '',
-            thin=bool(self.pool), plain=not self.pool, uuid='uuid ' + name,
+            thin=bool(self.pool and not names.shadow_of_metadata(name)),
+            plain=not self.pool, uuid='uuid ' + name,
             readonly=name in disk.readonly, opened=name in used)
             for name, body in disk.lvs.items()}
 
@@ -52,8 +53,8 @@ class SimStack(images.SimSnapshotStack):
                         for d in self.node.devices.values())
             volume_id = names.volume_of_handle(name)
             # All exports of a device share one backstore.
-            users += volume_id in self.node.exports.values() or any(
-                v == volume_id for v, _who in self.node.remote)
+            users += any(v == volume_id for v, _who in self.node.remote)
+            users += names.shadow_of_source(name) in self.node.exports
             users += name in self.node.opened
             devices[name] = tables.Device(
                 name, names.device_uuid(name), name, users, False,
@@ -71,8 +72,10 @@ class SimStack(images.SimSnapshotStack):
         return tables.on_clone(_sectors(clone), device['below'], end,
                                clone['lv'])
 
-    def free_space(self):
-        return reports.FreeSpace(self.node.free, self.node.free, False)
+    def free_space(self, lvs=None):
+        return reports.FreeSpace(
+            self.node.free - reports.unfilled(lvs or self.lvs()),
+            self.node.free, False)
 
     def clone_status(self, shadow_id):
         device = self.node.devices[names.clone(shadow_id)]
@@ -86,7 +89,7 @@ class SimStack(images.SimSnapshotStack):
     def completed_reads(self, disk):
         return self.node.reads
 
-    def create_lv(self, name, size, volume_id):
+    def create_lv(self, name, size, volume_id, covered=False):
         self._insist(size % disks.GIB == 0, 'an LV of %d bytes', size)
         return self.node.disk.create(
             name, volume_id, [disks.EMPTY] * disks.regions(size))
@@ -208,6 +211,21 @@ class SimStack(images.SimSnapshotStack):
         after = disks.sized({'below': below}, count)
         self.node.devices[names.handle(volume_id)] = after
         return before != after
+
+    def ensure_source(self, move):
+        if move.source_lv not in self.node.lvs:
+            raise exceptions.MissingData(
+                what=move.source_lv, volume=move.volume_id, host='x')
+        self.activate(move.source_lv)
+        name = names.source(move.shadow_id)
+        before = self.node.devices.get(name)
+        after = disks.sized({'below': move.source_lv},
+                            disks.regions(move.size_bytes))
+        self.node.devices[name] = after
+        return before != after
+
+    def remove_source(self, shadow_id):
+        return self._remove(names.source(shadow_id))
 
     def remove_handle(self, volume_id):
         return self._remove(names.handle(volume_id))

@@ -30,18 +30,19 @@ class Rows(records.SimRecords):
 
     def begin(self, volume, *args, asked_by=state.Asked.ATTACH):
         args, asked_by = args[:6], args[6] if args[6:] else asked_by
-        by_cinder = volume.migration_status not in (None, 'success', 'error')
-        if not rows.may_move(volume, asked_by, by_cinder):
+        row = self.world.volumes[volume.id]
+        by_cinder = row.migration_status not in (None, 'success', 'error')
+        if not rows.may_move(row, asked_by, by_cinder):
             raise exceptions.StaleMove(volume=volume.id)
         move = super().begin(volume, *args)
         holds = self.world.holds[move.shadow_id] = types.SimpleNamespace(
             previous_status=None)
-        rows.hold(volume, holds, asked_by)
+        rows.hold(row, holds, asked_by)
         return move
 
     def advance(self, move, event):
         after = super().advance(move, event)
-        rows.give_back(self.volume(move.volume_id),
+        rows.give_back(self.world.volumes.get(move.volume_id),
                        self.world.holds[move.shadow_id])
         return after
 

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The copies to this node: whose turn it is, how far they are, what fails."""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+import contextlib
+
+from oslo_log import log as logging
+from oslo_utils import timeutils
+
+from cinder_localclone import hydration
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import queue
+from cinder_localclone import state
+from cinder_localclone.state import Phase
+from cinder_localclone import wake
+
+LOG = logging.getLogger(__name__)
+
+
+class Copies:
+    """The copies to one node, from look to look.
+
+    The kernel copies what is here switched on, and nothing else.
+    """
+
+    def __init__(self, node: nodes.Node):
+        self._node = node
+        self._copies: dict[str, hydration.Copy] = {}
+        #: What the look under way has found: each is used once.
+        self._turns: dict[str, queue.Turn] = {}
+        self._running: set[str] = set()
+        self._some_ended = False
+        self.waker = wake.Waker(node.stack.wake_hydration)
+
+    def progress(self, shadow_id: str) -> hydration.Progress | None:
+        """How far a copy was when it was last checked."""
+        copy = self._copies.get(shadow_id)
+        return copy.progress if copy else None
+
+    # -- whose turn it is
+
+    @contextlib.contextmanager
+    def look(self, moves: Iterable[state.Move]) -> Iterator[None]:
+        """During a look at this node the database is asked once for all.
+
+        :param moves: from and to this node
+        """
+        if any(move.destination == self._node.host and move.committed
+               and move.phase is Phase.MIGRATING for move in moves):
+            self._turns = self._all_turns()
+            self._running = {shadow_id for shadow_id, turn
+                             in self._turns.items() if turn.runs}
+        try:
+            yield
+        finally:
+            self._turns = {}
+
+    def next(self) -> list[queue.Entry]:
+        """Those, of all nodes, that run since copies to this node have ended.
+
+        To be asked at the end of a look; other nodes would see it at their
+        next.
+        """
+        if not self._some_ended:
+            return []
+        self._some_ended = False
+        self._turns = self._all_turns()
+        return [turn.entry for turn in self._turns.values()
+                if turn.runs and turn.entry.shadow_id not in self._running]
+
+    def _all_turns(self) -> dict[str, queue.Turn]:
+        entries = self._node.records.copies(self._node.host)
+        services = self._node.records.services()
+        dead = {host for entry in entries for host in entry.ends
+                if not services.get(host)}
+        return queue.turns(entries, self._node.limits, dead)
+
+    def _turn(self, shadow_id: str) -> queue.Turn | None:
+        """None if it is not in the queue (any more)."""
+        turn = self._turns.pop(shadow_id, None)
+        return turn or self._all_turns().get(shadow_id)
+
+    # -- one copy, for a caller that holds the volume's lock
+
+    def drive(self, move: state.Move, disk: str) -> bool:
+        """Let the kernel copy if it is its turn, and it makes progress.
+
+        :param move: committed, and in phase "migrating"
+        :param disk: path of the source's disk
+        :returns: whether all is copied
+        """
+        status = self._node.stack.clone_status(move.shadow_id)
+        turn = None if status.finished else self._turn(move.shadow_id)
+        place = turn.place if turn else int(not status.finished)
+        copy = self._copies.setdefault(move.shadow_id, hydration.Copy())
+        before = copy.progress
+        progress = copy.update(
+            status, self._node.stack.completed_reads(disk), timeutils.now(),
+            place)
+        if not (before and place and before.place == place):
+            LOG.info('Volume %(volume)s is being copied from %(source)s: '
+                     '%(progress)s.',
+                     {'volume': move.volume_id, 'source': move.source,
+                      'progress': progress})
+        if status.mode != 'rw':
+            LOG.error('The clone of volume %(volume)s is in mode "%(mode)s": '
+                      'its metadata or its disk failed. The source is kept. '
+                      'Repair the disk and stop the instance; the clone is '
+                      'then rebuilt.',
+                      {'volume': move.volume_id, 'mode': status.mode})
+        runs = not (place or progress.pause)
+        if self._node.stack.set_hydration(
+                move.shadow_id, runs) and progress.pause:
+            LOG.error('Copying volume %(volume)s fails: the source was read, '
+                      'but no region was copied. See dmesg for the disk that '
+                      'fails. The source is kept; copying is tried again in '
+                      '%(seconds).0f s.',
+                      {'volume': move.volume_id,
+                       'seconds': progress.pause})
+        self.waker.watch(move.shadow_id, move.geometry.threshold,
+                         runs and not status.finished)
+        if turn and turn.runs:
+            self._note(move, turn.entry.stalled, copy.stall.check(
+                status.hydrated, timeutils.now()))
+        return status.finished
+
+    def unreachable(self, move: state.Move) -> None:
+        """A copy's source can't be reached: it may have to make room.
+
+        It goes on by itself when it can be, so what has to wait is stopped.
+        """
+        turn = self._turn(move.shadow_id)
+        if not (turn and turn.runs):
+            if names.clone(move.shadow_id) in self._node.stack.devices():
+                self._node.stack.set_hydration(move.shadow_id, False)
+        else:
+            copy = self._copies.setdefault(move.shadow_id, hydration.Copy())
+            self._note(move, turn.entry.stalled, copy.stall.check(
+                None, timeutils.now()))
+
+    def _note(self, move: state.Move, noted: float, stalled: bool | None
+              ) -> None:
+        """Have all nodes know whether a copy makes progress.
+
+        :param noted: what they know
+        """
+        if stalled or (noted and stalled is False):
+            self._node.records.note_stalled(move, stalled)
+        if stalled and not noted:
+            LOG.warning('Nothing of volume %(volume)s could be copied from '
+                        '%(source)s for %(seconds)s s: other copies come '
+                        'first.',
+                        {'volume': move.volume_id, 'source': move.source,
+                         'seconds': hydration.STALLED})
+
+    def ended(self, shadow_id: str) -> None:
+        """A copy is complete."""
+        self._copies.pop(shadow_id, None)
+        self._some_ended = True

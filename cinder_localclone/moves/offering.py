@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the source of a move offers: a device of its own, and its export.
+
+The export keeps the device open and the device keeps the LV in use, so they
+are made in this order and go in the other one, before the LV.
+"""
+
+from oslo_log import log as logging
+
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import survey
+
+LOG = logging.getLogger(__name__)
+
+
+def withdraw(node: nodes.Node, shadow_id: str) -> None:
+    """Offer the source of a move no more; what is gone is done."""
+    node.exports.withdraw_source(shadow_id)
+    node.stack.remove_source(shadow_id)
+
+
+def withdraw_above(node: nodes.Node, lv: str) -> None:
+    """The same for all moves whose source an LV is, or has been.
+
+    For a caller that knows that nothing reads it as a source any more: moves
+    that failed, and those that are over, may have left theirs.
+    """
+    for shadow_id in node.stack.survey().sources_above(lv):
+        withdraw(node, shadow_id)
+
+
+def withdraw_strays(node: nodes.Node, present: survey.Survey) -> None:
+    """Offer nothing of moves that are over.
+
+    What fails is logged, and stops nothing else.
+
+    :param present: what there is on this node
+    """
+    node.exports.withdraw_strays(node.records.is_move)
+    strays = [shadow_id for shadow_id in present.sources()
+              if not node.records.is_move(shadow_id)]
+    try:
+        devices = node.stack.devices() if strays else {}
+        for shadow_id in strays:
+            device = devices.get(names.source(shadow_id))
+            # Else its export could not be withdrawn now.
+            if device and not device.opened:
+                node.stack.remove_source(shadow_id)
+    except exceptions.LocalCloneError as exc:
+        LOG.error('Source devices of moves that are over could not be '
+                  'removed; the next periodic check tries again: %s', exc)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queue of copies in Cinder's database.
+
+Nothing of it is recorded but what a destination alone can know, that its copy
+makes no progress: in the shadow's ``replication_extended_status``, which
+Cinder leaves to drivers. Who waits for a copy's end is in rows that are there
+anyway: a snapshot, or a volume made of this one, that is being created.
+"""
+
+from collections.abc import Collection
+import datetime
+
+from oslo_utils import timeutils
+
+from cinder_localclone import names
+from cinder_localclone import queue
+from cinder_localclone import records
+from cinder_localclone import snapshot_records
+from cinder_localclone import state
+
+_STALLED = 'stalled since '
+_COPYING = '%s:%s:%%' % (state.TOKEN_VERSION, state.Phase.MIGRATING.value)
+
+
+class QueueRecords(snapshot_records.SnapshotRecords):
+    """The records, with the queue of copies."""
+
+    def copies(self, host: str) -> list[queue.Entry]:
+        """All copies between nodes of the backend of a service host.
+
+        What that takes does not depend on how many there are.
+        """
+        model = records.models.Volume
+        with records.main_context_manager.reader.using(
+                records._admin()) as session:
+            shadows = {row.migration_status.partition(':')[2]: row
+                       for row in self._shadow_query(session).filter(
+                           model.replication_driver_data.like(_COPYING))
+                       if row.name_id != row.id  # committed
+                       and names.same_backend(
+                           records._service(row.host), host)}
+            if not shadows:
+                return []
+            volumes = session.query(model).filter_by(deleted=False).filter(
+                model.id.in_(shadows)).all()
+            attached = self._attached(session, shadows)
+            awaited = self._awaited(session, shadows)
+            return [queue.Entry(
+                shadow_id=shadows[row.id].id, volume_id=row.id,
+                source=records._service(shadows[row.id].host),
+                destination=records._service(row.host),
+                attached=row.id in attached, awaited=row.id in awaited,
+                stalled=_stalled(shadows[row.id]),
+                began=shadows[row.id].created_at.replace(
+                    tzinfo=datetime.timezone.utc).timestamp(),
+            ) for row in volumes]
+
+    @staticmethod
+    def _attached(session: records.Session, ids: Collection[str]
+                  ) -> set[str]:
+        model = records.models.VolumeAttachment
+        return {row[0] for row in session.query(model.volume_id).filter_by(
+            deleted=False).filter(model.volume_id.in_(ids),
+                                  model.instance_uuid.is_not(None))}
+
+    @staticmethod
+    def _awaited(session: records.Session, ids: Collection[str]) -> set[str]:
+        columns = (records.models.Snapshot.volume_id,
+                   records.models.Volume.source_volid)
+        return {row[0] for column in columns
+                for row in session.query(column).filter_by(
+                    deleted=False, status='creating').filter(
+                        column.in_(ids))}
+
+    def note_stalled(self, move: state.Move, stalled: bool) -> None:
+        """Record that a copy makes no progress, and when; or that it does.
+
+        :raises StaleMove: if the move is not as it says
+        """
+        with records.main_context_manager.writer.using(
+                records._admin()) as session:
+            _volume, shadow = self._locked(session, move)
+            shadow.replication_extended_status = (
+                '%s%d' % (_STALLED, timeutils.utcnow_ts()) if stalled
+                else None)
+
+
+def _stalled(shadow: records.Row) -> float:
+    noted = shadow.replication_extended_status or ''
+    return float(noted.removeprefix(_STALLED)) if noted.startswith(
+        _STALLED) else 0

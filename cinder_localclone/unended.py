@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ending what Cinder has begun with volumes of this node, and never ends.
+
+All of this waits: what is in the message queue yet comes, and ends by itself.
+"""
+
+import datetime
+
+from cinder.volume import rpcapi
+from oslo_log import log as logging
+from oslo_utils import timeutils
+
+from cinder_localclone import exceptions
+from cinder_localclone import node as nodes
+from cinder_localclone import status_records
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds for which a service must have served before what it had not ended
+#: by its start is dead: it may have been sent, and not delivered.
+DELIVERED = 600
+#: Seconds after which a delete that nobody is at work on is lost.
+LOST = 900
+
+
+def look(node: nodes.Node, rows: status_records.StatusRecords,
+         started: datetime.datetime) -> None:
+    """End what can be ended.
+
+    :param started: when this service began to serve
+    """
+    if (timeutils.utcnow() - started).total_seconds() > DELIVERED:
+        end_dead(node, rows, started)
+    ask_again(node, rows)
+
+
+def end_dead(node: nodes.Node, rows: status_records.StatusRecords,
+             started: datetime.datetime) -> None:
+    """End what a service was at work on when it died.
+
+    Whatever goes on holds the volume's lock.
+    """
+    for volume_id in rows.older(node.host, started):
+        try:
+            with node.lock(volume_id):
+                status = rows.end_dead(
+                    volume_id, node.host,
+                    {name: lv.shown for name, lv in node.stack.lvs().items()})
+        except exceptions.Busy:
+            continue
+        if status:
+            LOG.warning('The service of this node had died at work on volume '
+                        '%(volume)s, whose status is "%(status)s" now.',
+                        {'volume': volume_id, 'status': status})
+
+
+def ask_again(node: nodes.Node, rows: status_records.StatusRecords) -> None:
+    """Have Cinder delete at their home what was sent elsewhere.
+
+    Where a volume had its home when that was asked for, Cinder's manager
+    refuses it, and leaves it in status "deleting".
+    """
+    for volume in rows.lost_deletes(node.host, LOST):
+        LOG.warning('The request to delete volume %s has not come to this '
+                    'node, which is its home: it is sent again.', volume.id)
+        try:
+            rpcapi.VolumeAPI().delete_volume(
+                volume._context, volume, cascade=True)
+        except Exception:
+            LOG.exception('Volume %s stays in status "deleting" for now.',
+                          volume.id)

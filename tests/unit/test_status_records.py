@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statuses that nobody ends, on Cinder's own schema."""
+
+import datetime
+from unittest import mock
+
+from cinder.db import api as db_api
+from cinder import objects
+from cinder.tests.unit import utils
+import ddt
+from oslo_utils import timeutils
+
+from cinder_localclone import exceptions
+from cinder_localclone import images
+from cinder_localclone import records
+from cinder_localclone.state import Event
+from cinder_localclone import status_records
+from cinder_localclone import unended
+from tests.unit import test_snapshot_records
+
+A, B = 'a@l', 'b@l'
+GIB = 1 << 30
+
+
+class Base(test_snapshot_records.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.records = status_records.StatusRecords()
+
+    def put(self, **values):
+        self.volume.refresh()
+        self.volume.update(values)
+        self.volume.save()
+
+    @staticmethod
+    def age(model, row_id, seconds=3600, column='id', **more):
+        """A row is as it is for some time."""
+        then = timeutils.utcnow() - datetime.timedelta(seconds=seconds)
+        with records.main_context_manager.writer.using(
+                records._admin()) as session:
+            session.query(model).filter_by(**{column: row_id}).update(
+                {'updated_at': then, **more}, synchronize_session=False)
+
+
+@ddt.ddt
+class DeadTest(Base):
+    """What a service was at work on when it died, when it starts again."""
+
+    def end(self, host=A, lv=GIB, started=-60, name=None, lock=None):
+        """The look of a node whose service has started some time ago.
+
+        :param started: how long after the rows were written
+        """
+        lvs = {name or self.volume.name: mock.Mock(shown=lv)} if lv else {}
+        node = mock.Mock(host=host, lock=lock or mock.MagicMock())
+        node.stack.lvs.return_value = lvs
+        unended.end_dead(node, self.records, timeutils.utcnow()
+                         - datetime.timedelta(seconds=started))
+
+    def status(self):
+        return self.reload().status
+
+    @ddt.data(('detached', GIB, 'available'), ('attached', GIB, 'in-use'),
+              # Longer than its row: Cinder's word for what has failed.
+              ('detached', 2 * GIB, 'error_extending'),
+              ('attached', 2 * GIB, 'error_extending'),
+              # Nobody can know.
+              ('detached', GIB // 2, 'extending'),
+              ('detached', None, 'extending'))
+    @ddt.unpack
+    def test_extending(self, attach_status, lv, status):
+        self.put(status='extending', attach_status=attach_status)
+        self.end(lv=lv)
+        self.assertEqual(status, self.status())
+
+    @ddt.data((GIB, 'available'), (2 * GIB, 'available'),
+              (None, 'reverting'))
+    @ddt.unpack
+    def test_reverting(self, lv, status):
+        """Committed or not, its row names the LV that it has."""
+        self.put(status='reverting', attach_status='detached')
+        snapshots = [utils.create_snapshot(
+            self.context, self.volume.id, status=each)
+            for each in ('restoring', 'creating')]
+        self.end(lv=lv)
+        self.assertEqual(status, self.status())
+        self.assertEqual(
+            ['available' if status == 'available' else 'restoring',
+             'creating'],
+            [objects.Snapshot.get_by_id(self.context, each.id).status
+             for each in snapshots])
+
+    @ddt.data((None, 'available'), ('success', 'available'),
+              ('error', 'available'), ('migrating', 'retyping'),
+              ('starting', 'retyping'), ('completing', 'retyping'))
+    @ddt.unpack
+    def test_retyping(self, migration_status, status):
+        self.put(status='retyping', attach_status='detached',
+                 migration_status=migration_status)
+        self.end()
+        self.assertEqual(status, self.status())
+
+    @ddt.data('available', 'in-use', 'deleting', 'error', 'maintenance')
+    def test_what_is_no_work_of_its(self, status):
+        self.put(status=status)
+        self.end()
+        self.assertEqual(status, self.status())
+
+    @ddt.data(B + '#p', 'aa@l#p', 'a@l2#p', 'a@lx#p')
+    def test_at_another_home(self, host):
+        self.put(status='extending', host=host)
+        self.end()
+        self.assertEqual('extending', self.status())
+
+    def test_its_lv_after_a_move(self):
+        old = self.volume.name
+        moving = self.records.commit(self.begin())
+        self.put(status='extending', attach_status='attached')
+        self.end(B, name=old)
+        self.assertEqual('extending', self.status())
+        self.end(B, name=moving.destination_lv)
+        self.assertEqual('in-use', self.status())
+
+    def test_what_was_asked_for_since_it_has_started(self):
+        self.put(status='extending')
+        self.end(started=3600)
+        self.assertEqual('extending', self.status())
+
+    def test_what_goes_on(self):
+        self.put(status='extending')
+        self.end(lock=mock.Mock(side_effect=exceptions.Busy(
+            what='v', host=A, seconds=1)))
+        self.assertEqual('extending', self.status())
+
+    def test_what_is_gone_or_has_left_meanwhile(self):
+        self.put(status='extending', host=B + '#p')
+        for volume_id in (self.volume.id, 'gone'):
+            self.assertIsNone(self.records.end_dead(
+                volume_id, A, {self.volume.name: GIB}))
+
+    @ddt.data((599, 0), (601, 1))
+    @ddt.unpack
+    def test_not_before_all_was_delivered(self, seconds, times):
+        node, rows = mock.Mock(), mock.Mock()
+        rows.older.return_value = rows.lost_deletes.return_value = []
+        unended.look(node, rows, timeutils.utcnow() - datetime.timedelta(
+            seconds=seconds))
+        self.assertEqual(times, rows.older.call_count)
+        rows.lost_deletes.assert_called_once_with(node.host, unended.LOST)
+
+    def test_nothing_is_written_for_nothing(self):
+        with mock.patch.object(
+                records, 'main_context_manager', mock.Mock(
+                    spec=['reader'],
+                    reader=records.main_context_manager.reader)):
+            self.end()
+
+
+@ddt.ddt
+class UnendedTest(Base):
+
+    def found(self):
+        return [(each.what, each.id, each.status)
+                for each in self.records.unended('l', 600)]
+
+    @ddt.data(
+        ({'status': 'extending'}, 'extending'),
+        ({'status': 'reverting'}, 'reverting'),
+        ({'status': 'retyping'}, 'retyping'),
+        ({'migration_status': 'starting'}, 'starting'),
+        ({'migration_status': 'completing'}, 'completing'),
+        ({'status': 'retyping', 'migration_status': 'migrating'}, None),
+        ({'status': 'in-use'}, None), ({'migration_status': 'success'}, None),
+        ({'status': 'extending', 'host': 'a@other#p'}, None))
+    @ddt.unpack
+    def test_volumes(self, values, status):
+        self.put(**values)
+        self.assertEqual([], self.found())  # not yet
+        self.age(records.models.Volume, self.volume.id)
+        what = ('migration' if 'migration_status' in values else 'volume')
+        self.assertEqual([(what, self.volume.id, status)] if status else [],
+                         self.found())
+
+    @ddt.data((images.location(A), True), (images.location('a@x'), False),
+              (None, False))
+    @ddt.unpack
+    def test_snapshots(self, location, seen):
+        snapshot = utils.create_snapshot(
+            self.context, self.volume.id, status='restoring',
+            provider_location=location)
+        self.assertEqual([], self.found())
+        self.age(records.models.Snapshot, snapshot.id)
+        self.assertEqual(
+            [('snapshot', snapshot.id, 'restoring')] if seen else [],
+            self.found())
+
+    def test_moves(self):
+        moving = self.records.commit(self.begin())
+        self.assertEqual([], self.found())
+        seen = []
+        for event in (None, Event.SOURCE_DETACHED, Event.HYDRATED,
+                      Event.DRAINED):
+            if event:
+                moving = self.records.advance(moving, event)
+            self.age(records.models.Volume, moving.shadow_id)
+            seen += self.found()
+        self.assertEqual([('move', self.volume.id, 'starting'),
+                          ('move', self.volume.id, 'completing')], seen)
+
+    def test_what_its_owner_has(self):
+        self.put(status='extending', attach_status='attached')
+        self.age(records.models.Volume, self.volume.id)
+        found, = self.records.unended('l', 600)
+        self.assertEqual((True, A), (found.attached, found.host))
+        self.assertLess(3500, found.seconds)
+
+
+@ddt.ddt
+class LostDeleteTest(Base):
+    """A delete that was sent to a node that is not the home."""
+
+    def setUp(self):
+        super().setUp()
+        self.put(status='deleting')
+        # As rpcapi does; Cinder's base of tests keeps it from that.
+        db_api.worker_create(
+            self.context, status='deleting', resource_type='Volume',
+            resource_id=self.volume.id)
+        self.rpc = self.enterContext(mock.patch.object(
+            unended.rpcapi, 'VolumeAPI')).return_value
+
+    def worker(self, service=None, seconds=3600, status='deleting'):
+        self.age(records.models.Worker, self.volume.id, seconds,
+                 'resource_id', service_id=service and objects.Service.
+                 get_by_args(self.context, service, 'cinder-volume').id,
+                 status=status)
+
+    def asked(self, host=A):
+        unended.ask_again(mock.Mock(host=host), self.records)
+        return [call.args[1].id
+                for call in self.rpc.delete_volume.mock_calls]
+
+    @ddt.data(None, B)
+    def test_asked_again(self, service):
+        self.worker(service)
+        self.assertEqual([self.volume.id], self.asked())
+        # As Cinder itself does when a service starts.
+        self.assertEqual({'cascade': True},
+                         self.rpc.delete_volume.call_args.kwargs)
+
+    @ddt.data((A, 3600), (None, 60), (B, 60))
+    @ddt.unpack
+    def test_somebody_may_be_at_it(self, service, seconds):
+        self.worker(service, seconds)
+        self.assertEqual([], self.asked())
+
+    def test_only_by_the_home(self):
+        self.worker(B)
+        self.assertEqual([], self.asked(B))
+        self.assertEqual([], self.asked('c@l'))
+
+    @ddt.data('available', 'error_deleting')
+    def test_it_has_ended(self, status):
+        self.worker(B)
+        self.put(status=status)
+        self.assertEqual([], self.asked())
+
+    def test_worker_of_other_work(self):
+        self.worker(B, status='creating')
+        self.assertEqual([], self.asked())
+
+    def test_one_that_fails_stops_no_other(self):
+        self.worker(B)
+        self.rpc.delete_volume.side_effect = ValueError()
+        self.assertEqual([self.volume.id], self.asked())
