@@ -214,7 +214,7 @@ class Bench:
 
     # -- only what was written
 
-    def sparse(self, size=4):
+    def sparse(self, size=12):
         """A move with a tenth written, beside one of a full volume."""
         tenth, sent = self.whole_move(size, (size << 10) // 10)
         full, all_sent = self.whole_move(size, size << 10)
