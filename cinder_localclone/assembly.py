@@ -91,6 +91,13 @@ class Service:
         for problem in self.problems + self._pool_problems(self.stack.lvs()):
             LOG.error('This node can\'t be the destination of a move: '
                       '%s. Run "cinder-localclone doctor".', problem)
+        try:
+            self.stack.release_map()
+        except Exception as exc:
+            LOG.warning('A metadata snapshot of thin pool %(pool)s may be '
+                        'left; the next move from here releases it: '
+                        '%(error)s', {'pool': self.stack.pool,
+                                      'error': exc})
 
     def readiness(self) -> tuple[reports.FreeSpace, list[str]]:
         """What this node can take in at this moment, and why no move.

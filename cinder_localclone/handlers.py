@@ -29,6 +29,7 @@ from cinder_localclone import repair
 from cinder_localclone import reverting
 from cinder_localclone import snapshots
 from cinder_localclone import state
+from cinder_localclone import thin_map
 
 
 class Handlers:
@@ -45,7 +46,8 @@ class Handlers:
 
         :returns: host (with pool), addresses, iSCSI initiator name, room
             (fields of reports.FreeSpace, bytes), problems (texts; none:
-            ready), time (seconds since the epoch, by this node's clock)
+            ready), time (seconds since the epoch, by this node's clock),
+            sparse (whether it can leave out holes)
         """
         service = self._service
         room, problems = service.readiness()
@@ -56,6 +58,7 @@ class Handlers:
             'room': dataclasses.asdict(room),
             'problems': problems,
             'time': time.time(),
+            'sparse': service.node.stack.pool is not None,
         }
 
     def troubles(self, context: ports.Context) -> list[str]:
@@ -65,10 +68,15 @@ class Handlers:
     def prepare(self, context: ports.Context, shadow_id: str,
                 nonce: str) -> None:
         """See :func:`cinder_localclone.moves.destination.prepare`."""
+        self.prepare_sparse(context, shadow_id, nonce, ())
+
+    def prepare_sparse(self, context: ports.Context, shadow_id: str,
+                       nonce: str, holes: thin_map.Holes) -> None:
+        """See :func:`cinder_localclone.moves.destination.prepare`."""
         node = self._service.node
         move = node.records.get_move(shadow_id)
         with node.lock(move.volume_id if move else shadow_id):
-            destination.prepare(node, shadow_id, nonce)
+            destination.prepare(node, shadow_id, nonce, holes)
 
     def converge(self, context: ports.Context, volume_id: str) -> None:
         """See :meth:`cinder_localclone.reconcile.Reconciler.converge`."""

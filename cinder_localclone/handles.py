@@ -222,6 +222,11 @@ class Handles(logical_volumes.LogicalVolumes):
         self._mend_path(volume_id)
         block.read_head(names.handle_path(volume_id), HEAD, self.timeout)
 
+    def written(self, volume_id: str) -> int:
+        """How much was written to a handle since it is there, in sectors."""
+        self._mend_path(volume_id)
+        return block.written_sectors(names.handle_path(volume_id))
+
     def flush_handle(self, volume_id: str) -> None:
         """Everything written so far is on stable storage afterwards."""
         self._mend_path(volume_id)

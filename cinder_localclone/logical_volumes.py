@@ -15,7 +15,9 @@ from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import lvm
+from cinder_localclone.privileged import thin_pool
 from cinder_localclone import state
+from cinder_localclone import thin_map
 
 #: Bytes of a thick LV that one command zeroes: each has the time limit.
 ZEROED_AT_ONCE = 1 << 28
@@ -93,6 +95,33 @@ class LogicalVolumes:
         found = lvm.transactions(self.group, pool, self.timeout)
         return found if found[0] == found[1] else lvm.transactions(
             self.group, pool, self.timeout)
+
+    def holes(self, lv: str, size_bytes: int, geometry: state.Geometry
+              ) -> thin_map.Holes:
+        """What nothing was ever written to of an LV that nothing writes to.
+
+        :param size_bytes: of the volume that it has
+        :param geometry: of the clone that copies it
+        :returns: regions; none if it is not thin
+        :raises OddMap: if the pool does not say it clearly
+        """
+        return thin_pool.holes(
+            self.group, lv, size_bytes,
+            geometry.region_sectors * state.SECTOR, self.timeout)
+
+    def release_map(self) -> bool:
+        """Release what a service that was killed has left of such a look."""
+        return self.pool is not None and thin_pool.release(
+            self.group, self.pool, self.timeout)
+
+    def reads_zeros(self, name: str) -> bool:
+        """Whether what is not written of a new LV reads as zeros.
+
+        And goes on to, whatever is written beside it.
+        """
+        lvs = self.lvs()
+        return name in lvs and lvs[name].thin and reports.zeroes(
+            lvs, lvs[name].pool)
 
     # -- changes
 

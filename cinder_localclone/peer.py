@@ -26,6 +26,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import manage_errors
 from cinder_localclone import peer_ports
 from cinder_localclone import ports
+from cinder_localclone import sparse_errors
 
 LOG = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ def _twice(work: float) -> float:
 METHODS = {
     'describe': Method('describe', limit=_prompt),
     'prepare': Method('prepare'),
+    'prepare_sparse': Method('prepare_sparse', '1.6'),
     'converge': Method('converge', limit=_prompt,
                        expected=(exceptions.Busy,)),
     'converge_soon': Method('converge', limit=None),
@@ -191,7 +193,9 @@ def _as_own(remote: messaging.RemoteError) -> Exception:
     name = remote.exc_type or ''
     if name == 'UnsupportedVersion':
         return PeerTooOld(remote.value)
-    kind = getattr(exceptions, name, getattr(manage_errors, name, None))
+    kind = next((getattr(module, name) for module in (
+        exceptions, manage_errors, sparse_errors) if hasattr(module, name)),
+        None)
     if inspect.isclass(kind) and issubclass(
             kind, exceptions.LocalCloneError):
         return kind(remote.value)

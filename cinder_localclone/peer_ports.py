@@ -7,6 +7,7 @@ As :mod:`.ports`, which has the others.
 import typing
 
 from cinder_localclone import ports
+from cinder_localclone import thin_map
 
 Context: typing.TypeAlias = ports.Context
 Connector: typing.TypeAlias = ports.Connector
@@ -27,6 +28,10 @@ class Peers(typing.Protocol):
     def prepare(self, context: Context, host: str, shadow_id: str,
                 nonce: str) -> None:
         """Build the destination's stack of a move before its commit."""
+
+    def prepare_sparse(self, context: Context, host: str, shadow_id: str,
+                       nonce: str, holes: thin_map.Holes) -> None:
+        """The same, of a source that has holes."""
 
     def converge(self, context: Context, host: str, volume_id: str) -> None:
         """Have a node take its next steps for a volume; wait a moment.

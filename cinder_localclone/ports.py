@@ -16,6 +16,7 @@ from cinder_localclone.dm import tables
 from cinder_localclone.lvm import reports
 from cinder_localclone import state
 from cinder_localclone import survey as surveys
+from cinder_localclone import thin_map
 
 #: A request context of Cinder (``cinder.context.RequestContext``).
 Context: typing.TypeAlias = typing.Any
@@ -118,8 +119,22 @@ class Stack(typing.Protocol):
     def create_metadata(self, move: state.Move) -> bool:
         """Create the metadata LV of a move and zero its head, once."""
 
-    def ensure_clone(self, move: state.Move, source: str) -> bool:
-        """The clone is there, over LV, metadata LV and the source's disk."""
+    def holes(self, lv: str, size_bytes: int, geometry: state.Geometry
+              ) -> thin_map.Holes:
+        """What nothing was ever written to of an LV."""
+
+    def reads_zeros(self, name: str) -> bool:
+        """Whether what is not written of a new LV reads as zeros."""
+
+    def written(self, volume_id: str) -> int:
+        """How much was written to a handle since it is there."""
+
+    def ensure_clone(self, move: state.Move, source: str,
+                     holes: thin_map.Holes = ()) -> bool:
+        """The clone is there, over LV, metadata LV and the source's disk.
+
+        :param holes: what of a new one need not be copied
+        """
 
     def ensure_clone_alone(self, move: state.Move) -> bool:
         """The clone is there, without its source if it has to be built."""

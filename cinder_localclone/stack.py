@@ -21,6 +21,8 @@ Everything here may raise CommandFailed or CommandTimeout.
 
 from collections.abc import Mapping
 
+from oslo_log import log as logging
+
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import handles
@@ -29,6 +31,14 @@ from cinder_localclone.privileged import block
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import lvm
 from cinder_localclone import state
+from cinder_localclone import thin_map
+
+LOG = logging.getLogger(__name__)
+
+#: How many regions the kernel marks in one call, and for how many seconds
+#: in all: somebody waits for the volume.
+REGIONS_AT_ONCE = 1 << 20
+DISCARDING = 10
 
 
 class Stack(handles.Handles):
@@ -50,7 +60,8 @@ class Stack(handles.Handles):
         """How many reads a source's disk has completed, failed ones too."""
         return block.completed_reads(disk)
 
-    def ensure_clone(self, move: state.Move, source: str) -> bool:
+    def ensure_clone(self, move: state.Move, source: str,
+                     holes: thin_map.Holes = ()) -> bool:
         """The clone over LV, metadata LV and the source's disk.
 
         A clone that exists is left alone while it reads from this very
@@ -63,6 +74,9 @@ class Stack(handles.Handles):
         record, would vanish under it.
 
         :param source: path of the source's disk
+        :param holes: what need not be copied, of a clone that is created
+            here and now over an LV that was: its source reads as zeros
+            there, and so does the LV
         :raises WrongDevice: if there is no device; no clone is touched
         :raises MetadataTooSmall: a clone whose metadata LV runs full crashes
             the kernel
@@ -92,6 +106,7 @@ class Stack(handles.Handles):
         else:
             devicemapper.create(name, names.device_uuid(name), table,
                                 self.timeout)
+            self._discard(move, holes)
         self._disable_discards(move)
         return True
 
@@ -127,6 +142,28 @@ class Stack(handles.Handles):
             return False
         return bool(handle and handle.opened) or (
             self.clone_status(move.shadow_id).mode == 'rw')
+
+    def _discard(self, move: state.Move, holes: thin_map.Holes) -> None:
+        """Have the kernel take holes for copied.
+
+        Before discards are refused, which can't be undone, and before
+        anything is copied or written. What is not discarded is copied.
+
+        :raises CommandTimeout: if that hangs: whatever it does later, no
+            guest may have the clone by then
+        """
+        try:
+            parts = thin_map.in_bytes(holes, move.geometry, move.size_bytes)
+            if parts:
+                block.discard(
+                    names.clone_path(move.shadow_id), parts,
+                    REGIONS_AT_ONCE * move.geometry.region_sectors
+                    * state.SECTOR, min(DISCARDING, self.timeout / 2),
+                    self.timeout)
+        except (exceptions.CommandFailed, thin_map.OddMap) as exc:
+            LOG.warning(
+                'What was never written of volume %(volume)s is copied, '
+                'too: %(error)s', {'volume': move.volume_id, 'error': exc})
 
     @staticmethod
     def _disable_discards(move: state.Move) -> None:

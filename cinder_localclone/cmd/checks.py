@@ -23,7 +23,8 @@ OK, WARN, FAIL = 'OK', 'WARN', 'FAIL'
 #: Commands that the driver runs, and Debian's packages that have them.
 COMMANDS = {'dmsetup': 'dmsetup', 'iscsiadm': 'open-iscsi', 'lvs': 'lvm2',
             'modprobe': 'kmod', 'sync': 'coreutils',
-            'thin_check': 'thin-provisioning-tools', 'udevadm': 'udev'}
+            'thin_check': 'thin-provisioning-tools',
+            'thin_dump': 'thin-provisioning-tools', 'udevadm': 'udev'}
 #: Kernel modules by what needs them, each with the kernel's option for it.
 MODULES = {
     'iSCSI initiator': {'iscsi_tcp': 'CONFIG_ISCSI_TCP'},

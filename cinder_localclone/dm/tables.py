@@ -177,6 +177,41 @@ class Device:
                      for number in segment.uses())
 
 
+def parse_thin(table: str) -> tuple[str, int] | None:
+    """Read the table of a thin device (thin-provisioning.rst).
+
+    :returns: its pool's ``major:minor``, its id there; None if it is another
+        device, or if what is not mapped reads as a third one (an external
+        origin)
+    """
+    words = table.split()
+    if len(words) == 5 and words[2] == 'thin':
+        return words[3], int(words[4])
+    return None
+
+
+def parse_pool_metadata(table: str) -> str:
+    """The ``major:minor`` of a thin pool's metadata, by its table.
+
+    :raises ValueError: if it is no thin pool's
+    """
+    words = table.split()
+    if words[2:3] != ['thin-pool']:
+        raise ValueError('not the table of a thin pool: %r' % table)
+    return words[3]
+
+
+def parse_metadata_snapshot(line: str) -> str:
+    """Where a thin pool's metadata snapshot is, by its status; '-': none.
+
+    :raises ValueError: if it is no thin pool's status line
+    """
+    words = line.split()
+    if words[2:3] != ['thin-pool'] or len(words) < 7:
+        raise ValueError('not the status of a thin pool: %r' % line)
+    return words[6]
+
+
 def parse_info(text: str) -> dict[str, Device]:
     """Read ``dmsetup info -c --noheadings --separator , -o INFO_COLUMNS``."""
     devices = {}

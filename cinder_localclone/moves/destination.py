@@ -12,29 +12,35 @@ from cinder_localclone import node as nodes
 from cinder_localclone import passing
 from cinder_localclone import ports
 from cinder_localclone import state
+from cinder_localclone import thin_map
 
 
 class Allocate(flow.Step):
-    """LV and metadata LV: created the first time, else they must exist."""
+    """LV and metadata LV: created the first time, else they must exist.
+
+    Says whether the volume's LV was created here and now.
+    """
+
+    default_provides = 'created'
 
     def __init__(self, node: nodes.Node, create: bool):
         super().__init__(node)
         self._create = create
 
-    def execute(self, move: state.Move) -> None:
+    def execute(self, move: state.Move) -> bool:
         if self._create:
-            self._allocate(move)
-        else:
-            self._activate(move)
+            return self._allocate(move)
+        self._activate(move)
+        return False
 
-    def _allocate(self, move: state.Move) -> None:
+    def _allocate(self, move: state.Move) -> bool:
         with self._node.allocation_lock():
             lvs = self._node.stack.lvs()
             if move.destination_lv not in lvs:
                 checks.check_room(self._node, move, lvs)
             # The metadata LV goes first: it marks the volume as arriving.
             self._node.stack.create_metadata(move)
-            self._node.stack.create_lv(
+            return self._node.stack.create_lv(
                 move.destination_lv, move.size_bytes, move.volume_id,
                 covered=True)  # by the clone
 
@@ -61,10 +67,19 @@ class AttachSource(flow.Step):
 
 
 class Clone(flow.Step):
-    """The clone over LV, metadata LV and the source's disk."""
+    """The clone over LV, metadata LV and the source's disk.
 
-    def execute(self, move: state.Move, disk: str) -> None:
-        self._node.stack.ensure_clone(move, disk)
+    The source's holes are left out only where the LV has them, too: it is
+    thin, nothing was ever written to it, and its pool zeroes the rest of a
+    block of which a part is written.
+    """
+
+    def execute(self, move: state.Move, disk: str, created: bool,
+                holes: thin_map.Holes) -> None:
+        if holes and not (created and self._node.stack.reads_zeros(
+                move.destination_lv)):
+            holes = ()
+        self._node.stack.ensure_clone(move, disk, holes)
 
 
 class Handle(flow.Step):
@@ -107,18 +122,21 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
     return changed
 
 
-def build(node: nodes.Node, move: state.Move, create: bool) -> str:
+def build(node: nodes.Node, move: state.Move, create: bool,
+          holes: thin_map.Holes = ()) -> str:
     """Build the destination's stack, hydration as it is.
 
     :param create: whether LVs may be created. Never after commit:
         new ones would be empty, and what the guest wrote forgotten.
+    :param holes: of the source; none unless it was closed when they were
+        looked for
     :returns: path of the source's disk
     :raises MissingData: if an LV that may not be created is gone
     :raises LocalCloneError: if the source or a command fails
     """
     return flow.run(linear_flow.Flow('build').add(
         Allocate(node, create), AttachSource(node), Clone(node),
-        Handle(node)), move=move)['disk']
+        Handle(node)), move=move, holes=holes)['disk']
 
 
 def is_complete_alone(node: nodes.Node, move: state.Move) -> bool:
@@ -145,12 +163,14 @@ def open_alone(node: nodes.Node, move: state.Move) -> None:
     _put_on_clone(node, move, '')
 
 
-def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:
+def prepare(node: nodes.Node, shadow_id: str, nonce: str,
+            holes: thin_map.Holes = ()) -> None:
     """The destination's part of a move, asked for by the source.
 
     What earlier moves of the volume have left here goes first.
 
     :param nonce: of the move's token, which tells two moves apart
+    :param holes: of the source
     :raises StaleMove: if the record is not, or no longer, that of the
         caller: a late or repeated request builds nothing
     """
@@ -164,7 +184,7 @@ def prepare(node: nodes.Node, shadow_id: str, nonce: str) -> None:
     for earlier in remains.here(node, move.volume_id):
         remains.take_down(node, earlier)
     _check_handle(node, move)
-    build(node, move, create=True)
+    build(node, move, create=True, holes=holes)
 
 
 def _check_handle(node: nodes.Node, move: state.Move) -> None:

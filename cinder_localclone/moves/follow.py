@@ -109,7 +109,7 @@ class Followers:
                             state.Asked.FOLLOW, self._new_credentials),
                         source.Offer(self._node), source.Prepare(self._node),
                         CheckPassedOnly(self._node, 'still passed only'),
-                        source.Commit(self._node)))
+                        source.Commit(self._node)), holes=())
             self._again.pop(volume.id, None)
         except exceptions.LocalCloneError as exc:
             self._again[volume.id] = timeutils.now() + PAUSE

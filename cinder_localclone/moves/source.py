@@ -15,7 +15,9 @@ from cinder_localclone.moves import offering
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
+from cinder_localclone import sparse_errors
 from cinder_localclone import state
+from cinder_localclone import thin_map
 
 LOG = logging.getLogger(__name__)
 
@@ -62,6 +64,44 @@ class Flush(flow.Step):
         self._node.stack.flush_handle(volume.id)
 
 
+class MapHoles(flow.Step):
+    """What was never written need not be copied.
+
+    Taken while nothing has the source open, and all is flushed. Without a
+    map all is copied: a move never fails for lack of one.
+    """
+
+    default_provides = ('holes', 'written')
+
+    def execute(self, volume: ports.Volume, destination: dict
+                ) -> tuple[thin_map.Holes, int]:
+        if not destination.get('sparse'):  # also of an older version
+            return [], 0
+        stack = self._node.stack
+        try:
+            written = stack.written(volume.id)
+            return stack.holes(volume.name, volume.size << 30,
+                               self._node.geometry), written
+        except (exceptions.LocalCloneError, OSError, ValueError) as exc:
+            LOG.warning('What was never written of volume %(volume)s is '
+                        'copied, too: %(error)s',
+                        {'volume': volume.id, 'error': exc})
+            return [], 0
+
+
+class CheckUnwritten(flow.Step):
+    """The holes are holes still, whoever has come and gone meanwhile."""
+
+    def execute(self, volume: ports.Volume, holes: thin_map.Holes,
+                written: int) -> None:
+        if not holes:
+            return
+        self._node.stack.flush_handle(volume.id)
+        if self._node.stack.written(volume.id) != written:
+            raise sparse_errors.SourceWritten(
+                volume=volume.id, host=self._node.host)
+
+
 class Record(flow.Step):
     """Record the intent; reverted by recording that the move has failed."""
 
@@ -103,9 +143,13 @@ class Offer(flow.Step):
 class Prepare(flow.Step):
     """The peer builds its stack."""
 
-    def execute(self, context: ports.Context, move: state.Move) -> None:
-        self._node.peers.prepare(context, move.destination,
-                                 move.shadow_id, move.token.nonce)
+    def execute(self, context: ports.Context, move: state.Move,
+                holes: thin_map.Holes) -> None:
+        what = (context, move.destination, move.shadow_id, move.token.nonce)
+        if holes:
+            self._node.peers.prepare_sparse(*what, holes)
+        else:
+            self._node.peers.prepare(*what)
 
 
 class Commit(flow.Step):
@@ -155,19 +199,27 @@ def move_volume(node: nodes.Node, context: ports.Context,
     steps = linear_flow.Flow('move').add(
         CheckFreeSpace(node), EnsureHandle(node))
     if not live:
-        steps.add(CheckClosed(node), Flush(node))
+        steps.add(CheckClosed(node), Flush(node), MapHoles(node))
     steps.add(Record(node, event, asked_by, new_credentials), Offer(node),
               Prepare(node))
     if not live:
-        steps.add(CheckClosed(node, 'still closed'))
-    return run(node, context, volume, peer, steps.add(Commit(node)))
+        steps.add(CheckClosed(node, 'still closed'), CheckUnwritten(node))
+    # A guest that writes fills holes: of a live move nothing is left out.
+    no_holes: dict[str, typing.Any] = {'holes': ()} if live else {}
+    return run(node, context, volume, peer, steps.add(Commit(node)),
+               **no_holes)
 
 
 def run(node: nodes.Node, context: ports.Context, volume: ports.Volume,
-        peer: str, steps: linear_flow.Flow) -> state.Move:
-    """Take the steps of a move up to its commit; see :func:`move_volume`."""
+        peer: str, steps: linear_flow.Flow, **given: typing.Any
+        ) -> state.Move:
+    """Take the steps of a move up to its commit; see :func:`move_volume`.
+
+    :param given: what steps need that none of these provides
+    """
     committed: state.Move = flow.run(
-        steps, context=context, volume=volume, peer=peer)['committed']
+        steps, context=context, volume=volume, peer=peer,
+        **given)['committed']
     node.peers.converge_soon(context, peer, volume.id)
     if not (committed.keeps_handle or committed.follows):
         drop_handle(node, committed)

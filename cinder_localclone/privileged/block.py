@@ -9,9 +9,11 @@ CommandTimeout.
 """
 
 import os
+import sys
 
 from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import discarder
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 
@@ -89,6 +91,32 @@ def completed_reads(path: str) -> int:
     """
     with open(sysfs.of_disk(path, 'stat')) as counters:
         return int(counters.read().split()[0])
+
+
+@privileged.entrypoint
+def written_sectors(path: str) -> int:
+    """Sectors that were written to a device since it appeared.
+
+    The seventh field of Documentation/block/stat.rst. Flushes write none.
+    """
+    with open(sysfs.of_disk(path, 'stat')) as counters:
+        return int(counters.read().split()[6])
+
+
+@privileged.entrypoint
+def discard(path: str, parts: list[tuple[int, int]], at_once: int,
+            seconds: float, timeout: float) -> None:
+    """Discard parts of a clone that nobody was given yet.
+
+    :param parts: first byte, bytes
+    :param at_once: most bytes of one call
+    :param seconds: after which no more are begun
+    """
+    privileged.require(names.shadow_of_clone(os.path.basename(path)), path)
+    process.run(
+        sys.executable, '-I', '-S', discarder.__file__, path, str(at_once),
+        str(seconds), timeout=timeout, stdin=''.join(
+            '%d %d\n' % tuple(part) for part in parts).encode())
 
 
 @privileged.entrypoint

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running a command with a time limit that holds, whatever it waits for."""
 
+from collections.abc import Callable
+import contextlib
 import os
+import selectors
 import signal
 import subprocess
+import tempfile
+import time
+import typing
 
 from cinder_localclone import exceptions
 
@@ -24,11 +30,9 @@ def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
     :raises CommandFailed: on another exit code, with the end of stderr
     :raises CommandTimeout: when the limit is reached
     """
-    process = subprocess.Popen(
-        argv, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=dict(os.environ, LC_ALL='C', LVM_SUPPRESS_FD_WARNINGS='1'),
-        start_new_session=True)
+    process = _start(
+        *argv, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+        stderr=subprocess.PIPE)
     try:
         out, err = process.communicate(stdin, timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -41,10 +45,63 @@ def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
             raise exceptions.CommandTimeout(
                 command=' '.join(argv), seconds=timeout)
     if process.returncode not in ok:
-        raise exceptions.CommandFailed(
-            command=' '.join(argv), code=process.returncode,
-            stderr=err.decode(errors='replace').strip()[-500:])
+        raise _failed(argv, process.returncode, err)
     return out.decode(errors='replace')
+
+
+def _start(*argv: str, stdin: int, stderr: typing.Any
+           ) -> 'subprocess.Popen[bytes]':
+    return subprocess.Popen(
+        argv, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr,
+        env=dict(os.environ, LC_ALL='C', LVM_SUPPRESS_FD_WARNINGS='1'),
+        start_new_session=True)
+
+
+def _failed(argv: tuple[str, ...], code: int, err: bytes
+            ) -> exceptions.CommandFailed:
+    return exceptions.CommandFailed(
+        command=' '.join(argv), code=code,
+        stderr=err.decode(errors='replace').strip()[-500:])
+
+
+def stream(take: Callable[[bytes], None], *argv: str, timeout: float) -> None:
+    """Run a command that only reads, and that may print very much.
+
+    :param take: gets what it prints, piece by piece, within the time limit
+    :param timeout: limit in seconds
+    :raises CommandFailed: on an exit code other than 0
+    :raises CommandTimeout: when the limit is reached
+    """
+    deadline = time.monotonic() + timeout
+    with contextlib.ExitStack() as opened:
+        errors = opened.enter_context(tempfile.TemporaryFile())
+        selector = opened.enter_context(selectors.DefaultSelector())
+        process = _start(*argv, stdin=subprocess.DEVNULL, stderr=errors)
+        output = typing.cast(typing.IO[bytes], process.stdout)
+        try:
+            selector.register(output, selectors.EVENT_READ)
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    raise exceptions.CommandTimeout(
+                        command=' '.join(argv), seconds=timeout)
+                piece = os.read(output.fileno(), 1 << 18)
+                if not piece:
+                    break
+                take(piece)
+            process.wait(1)
+        except subprocess.TimeoutExpired:
+            raise exceptions.CommandTimeout(
+                command=' '.join(argv), seconds=timeout)
+        finally:
+            output.close()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(1)
+        if process.returncode:
+            errors.seek(0)
+            raise _failed(argv, process.returncode, errors.read())
 
 
 def run_unless(done: str, *argv: str, timeout: float, grace: float = 0

@@ -35,7 +35,12 @@ def number(path: str) -> str:
 
 def mapped_name(path: str) -> str:
     """The name of the device-mapper device that a path leads to, or ''."""
-    return _text('dev', 'block', number(path), 'dm', 'name')
+    return name_of(number(path))
+
+
+def name_of(number: str) -> str:
+    """The name of the device-mapper device ``major:minor``, or ''."""
+    return _text('dev', 'block', number, 'dm', 'name')
 
 
 def mapped_device(name: str) -> str:

@@ -162,6 +162,15 @@ class Instance:
                         seconds, brick_seconds)
 
 
+def occupy(node, path, mib):
+    """Write zeros, so that a move copies them; what was not written it skips.
+
+    :param path: of a device that nothing is on yet
+    """
+    node.run('dd if=/dev/zero of=%s bs=1M count=%d oflag=direct conv=notrunc '
+             'status=none' % (path, mib), timeout=300)
+
+
 def start_writing(node, path, first_mib, length_mib, seconds, seed, rate):
     """A guest writes blocks that can be proven; see :mod:`lab.guest.disk_io`.
 

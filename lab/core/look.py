@@ -22,6 +22,17 @@ def clone_progress(node):
     return next(iter(clones(node).values()), None)
 
 
+def source_sectors(node):
+    """Sectors that a node has read from the disk of its only session.
+
+    Documentation/block/stat.rst; 0 if there is none (any more).
+    """
+    words = node.run(
+        'cat /sys/class/iscsi_session/*/device/target*/*/block/*/stat',
+        check=False, timeout=30).stdout.split()
+    return int(words[2]) if words else 0
+
+
 def leftovers(node, volume_id):
     """What a node still has that has to do with moving volumes, in words.
 

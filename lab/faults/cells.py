@@ -34,10 +34,11 @@ ALONE = frozenset('destination ' + step for step in (
 #: Steps of a move while its request waits for the answer.
 BEFORE_ANSWER = ALONE | frozenset((
     'source before flush handle', 'source flush handle',
+    'source holes volume', 'source flush handle (2)',
     'source before begin', 'source begin', 'source create source',
     'source export export',
     'destination set_recovery_timeout disk', 'destination attach',
-    'destination create clone',
+    'destination create clone', 'destination discard clone',
     'destination disable_discards clone', 'destination create handle',
     'destination read_head handle', 'source commit',
     'source remove handle'))

@@ -63,7 +63,13 @@ class Disk:
     # -- data
 
     def fill(self, node, first=0, count=FILL):
-        """Fill MiBs with data that are known."""
+        """Fill MiBs with data that are known.
+
+        At first most of the volume is written, too, so that moving it takes
+        a while; some stays a hole, which no move copies.
+        """
+        if not self.fills:
+            instances.occupy(node, self.path, self.mib * 3 // 4)
         seed = '%s-%d' % (self.volume, next(_seeds))
         self._payload(node, 'fill', self.path, first, count, seed)
         self.fills.append([first, count, seed])

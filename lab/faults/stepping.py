@@ -47,7 +47,8 @@ EFFECTS = {
     'privileged.lvm': ('create_thin', 'create_thick', 'activate', 'add_tag',
                        'remove'),
     'privileged.block': ('read_head', 'zero_head', 'flush',
-                         'disable_discards'),
+                         'discard', 'disable_discards'),
+    'privileged.thin_pool': ('holes',),
     'privileged.iscsi': ('end_session', 'set_recovery_timeout',
                          'bring_back'),
     'privileged.devicemapper': ('create', 'swap_table', 'remove', 'message',
@@ -283,14 +284,17 @@ def side_by_side(steps, attempt):
 def shrink(scale):
     """Divide the size of volumes where it becomes one of the kernel's."""
     tables = importlib.import_module('cinder_localclone.dm.tables')
-    lvm, block = [importlib.import_module(
-        'cinder_localclone.privileged.' + name) for name in ('lvm', 'block')]
-    linear, clone = tables.linear, tables.clone
+    lvm, block, thin_pool = [importlib.import_module(
+        'cinder_localclone.privileged.' + name)
+        for name in ('lvm', 'block', 'thin_pool')]
+    linear, clone, holes = tables.linear, tables.clone, thin_pool.holes
     create, identity = lvm.create_thin, block.identity
     tables.linear = lambda sectors, *args: linear(sectors // scale, *args)
     tables.clone = lambda sectors, *args: clone(sectors // scale, *args)
     lvm.create_thin = lambda group, pool, name, size, *args: create(
         group, pool, name, size // scale, *args)
+    thin_pool.holes = lambda group, name, size, *args: holes(
+        group, name, size // scale, *args)
 
     def as_asked(path):
         size, serial = identity(path)

@@ -13,6 +13,9 @@ from lab.core import process
 from lab import Lab
 
 
+#: MiBs of a volume of 1 GiB that have data, so that copying it takes a while.
+#: The rest is a hole, which no move copies.
+OCCUPIED = 768
 #: Of the driver, so that tests wait less: more is copied beside a guest that
 #: writes, and moves are checked more often. What must be seen while a
 #: volume moves is held back by its link (:meth:`LabTest.brake`), which copies
@@ -185,6 +188,7 @@ class LabTest(testtools.TestCase):
         """
         volume = self.volume(volume_type=volume_type)
         attached = self.instance.attach(volume, self.n1)
+        instances.occupy(self.n1, attached.path, OCCUPIED)
         expected = self.fill(attached, mib)
         attached.detach()
         self.brake('60mbit')

@@ -83,9 +83,10 @@ class ManageTest(base.LabTest):
         process.wait_for('the snapshot', ready, 60, every=0.5)
 
     def test_life_of_an_lv(self):
-        self.n1.run('lvcreate -qq -V 900m -T %s/%s -n by_hand && dd '
-                    'if=/dev/urandom of=/dev/%s/by_hand bs=1M count=%d '
-                    'oflag=direct status=none' % (GROUP, POOL, GROUP, MIB))
+        self.n1.run('lvcreate -qq -V 900m -T %s/%s -n by_hand' % (GROUP, POOL))
+        instances.occupy(self.n1, '/dev/%s/by_hand' % GROUP, base.OCCUPIED)
+        self.n1.run('dd if=/dev/urandom of=/dev/%s/by_hand bs=1M count=%d '
+                    'oflag=direct status=none' % (GROUP, MIB))
         expected, before = self.bytes_of(self.n1, 'by_hand'), self.lvs(self.n1)
         # It is open.
         self.n1.run('dmsetup create hold --table "0 8 linear /dev/%s/by_hand '

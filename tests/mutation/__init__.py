@@ -24,18 +24,16 @@ PACKAGE = 'cinder_localclone'
 
 #: What is mutated: whatever changes a volume, or decides that it is changed.
 DATA_PATH = (
-    'moves/*.py', 'reconcile.py', 'copying.py', 'queue.py',
-    'records.py', 'queue_records.py', 'operator_records.py',
-    'stack.py', 'handles.py', 'logical_volumes.py', 'export.py', 'sessions.py', 'state.py',
-    'decision.py', 'served.py', 'connections.py', 'handlers.py',
-    'deletion.py', 'extending.py', 'operations.py', 'forgetting.py',
-    'repair.py', 'survey.py', 'restore.py', 'snapshots.py', 'births.py',
-    'reverting.py',
-    'snapshot_records.py', 'images.py', 'rows.py', 'copies.py',
-    'migration.py', 'migration_records.py', 'draining.py', 'adoption.py',
-    'manageable.py', 'managing.py', 'managing_snapshots.py',
-    'passing.py', 'attachment_records.py',
-    'privileged/[a-z]*.py')
+    'moves/*.py', 'reconcile.py', 'copying.py', 'queue.py', 'records.py',
+    'queue_records.py', 'operator_records.py', 'stack.py', 'handles.py',
+    'logical_volumes.py', 'export.py', 'sessions.py', 'state.py',
+    'decision.py', 'served.py', 'connections.py', 'handlers.py', 'deletion.py',
+    'extending.py', 'operations.py', 'forgetting.py', 'repair.py', 'survey.py',
+    'restore.py', 'snapshots.py', 'births.py', 'reverting.py',
+    'snapshot_records.py', 'images.py', 'rows.py', 'copies.py', 'migration.py',
+    'migration_records.py', 'draining.py', 'adoption.py', 'manageable.py',
+    'managing.py', 'managing_snapshots.py', 'passing.py',
+    'attachment_records.py', 'privileged/[a-z]*.py')
 
 #: Mutants that no test can notice, each with the reason.
 EQUIVALENT = pathlib.Path(__file__).parent / 'equivalent.yaml'

@@ -87,6 +87,7 @@ class AssembleTest(Base):
     def look(service, zeroes=True, allocated=0):
         """What LVM and device-mapper show."""
         service.stack.devices = dict
+        service.stack.release_map = mock.Mock(return_value=False)
         service.stack.lvs = lambda: {'pool': reports.LogicalVolume(
             'g', 'pool', 1 << 30, '', frozenset(), zeroes=zeroes,
             allocated=allocated)}
@@ -141,6 +142,22 @@ class AssembleTest(Base):
             self.assertIn(word, problem)
         self.assertEqual(problems, [
             call.args[1] for call in log.error.call_args_list])
+
+    def test_what_is_left_of_a_map_is_released(self):
+        service = self.assemble(volume_group='g')
+        self.look(service)
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.assembly.devicemapper.targets',
+            lambda timeout: TARGETS))
+        service.node.sessions.initiator = lambda: 'iqn.x'
+        with mock.patch.object(assembly, 'LOG') as log:
+            service.check()
+            service.stack.release_map.assert_called_once_with()
+            self.assertEqual([], log.mock_calls)
+            service.stack.release_map.side_effect = OSError('broken')
+            service.check()
+        self.assertEqual('broken', str(
+            log.warning.call_args.args[1]['error']))
 
     def test_a_pool_that_was_changed_is_noticed_at_once(self):
         service = self.assemble(volume_group='g')

@@ -3,6 +3,9 @@
 
 import os
 import pathlib
+import struct
+import subprocess
+import sys
 from unittest import mock
 
 import fixtures
@@ -10,6 +13,7 @@ import testtools
 
 from cinder_localclone import exceptions
 from cinder_localclone.privileged import block
+from cinder_localclone.privileged import discarder
 from cinder_localclone.privileged import sysfs
 from tests.unit import commands
 
@@ -68,6 +72,59 @@ class CommandsTest(commands.Case):
         block.flush('/dev/x', 30)
         self.assertRan('sync /dev/x')
 
+    def test_discard(self):
+        path = '/dev/mapper/localclone-clone-' + VOLUME
+        block.discard(path, [(0, 4096), (65536, 8192)], 1 << 20, 10, 30)
+        self.assertRan('%s -I -S %s %s 1048576 10' % (
+            sys.executable, discarder.__file__, path))
+        self.assertEqual([b'0 4096\n65536 8192\n'], self.commands.inputs)
+
+    def test_only_a_clone_is_discarded(self):
+        for name in ('volume-' + VOLUME, 'localclone-' + VOLUME, 'root'):
+            self.assertRaises(exceptions.Foreign, block.discard,
+                              '/dev/mapper/' + name, [(0, 4096)], 1, 1, 30)
+        self.assertRan()
+
+
+class DiscarderTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.path = str(pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path) / 'device')
+        pathlib.Path(self.path).touch()
+        self.ioctl = self.useFixture(fixtures.MockPatchObject(
+            discarder.fcntl, 'ioctl')).mock
+
+    def discarded(self):
+        return [(call.args[1], *struct.unpack('=QQ', call.args[2]))
+                for call in self.ioctl.mock_calls]
+
+    def test_no_call_takes_too_much(self):
+        discarder.discard(self.path, ['0 10\n', '20 8\n'], 4, 60)
+        self.assertEqual([(0x1277, *part) for part in (
+            (0, 4), (4, 4), (8, 2), (20, 4), (24, 4))], self.discarded())
+
+    def test_it_ends_in_time(self):
+        now = self.useFixture(fixtures.MockPatchObject(
+            discarder.time, 'monotonic', side_effect=[0, 1, 9, 10, 11]))
+        discarder.discard(self.path, ['0 10\n', '20 8\n'], 4, 10)
+        self.assertEqual([(0x1277, 0, 4), (0x1277, 4, 4)], self.discarded())
+        self.assertEqual(4, now.mock.call_count)
+
+    def test_as_a_program(self):
+        """It starts without the driver, and fails where nothing is one."""
+        done = subprocess.run(
+            [sys.executable, '-I', '-S', discarder.__file__, self.path,
+             '4096', '9'], input=b'', capture_output=True, timeout=60)
+        self.assertEqual((0, b''), (done.returncode, done.stderr))
+        done = subprocess.run(
+            [sys.executable, '-I', '-S', discarder.__file__, self.path,
+             '4096', '9'], input=b'0 4096\n', capture_output=True,
+            timeout=60)
+        self.assertNotEqual(0, done.returncode)
+        self.assertIn(b'ioctl', done.stderr)
+
 
 class SysfsTest(testtools.TestCase):
 
@@ -106,6 +163,18 @@ class SysfsTest(testtools.TestCase):
     def test_completed_reads(self):
         (self.disk / 'stat').write_text('  4711   3  99 1 2 3 4 5 0 6 7\n')
         self.assertEqual(4711, block.completed_reads(self.path))
+
+    def test_written_sectors(self):
+        (self.disk / 'stat').write_text('  4711   3  99 1 2 3 4 5 0 6 7\n')
+        self.assertEqual(4, block.written_sectors(self.path))
+
+    def test_names_of_devices(self):
+        for number in ('253:4', ''):
+            self.assertEqual('', sysfs.name_of(number))
+        directory = self.root / 'dev' / 'block' / '253:4' / 'dm'
+        directory.mkdir(parents=True)
+        (directory / 'name').write_text('g-v-tpool\n')
+        self.assertEqual('g-v-tpool', sysfs.name_of('253:4'))
 
     def test_discards_are_disabled(self):
         limit = self.disk / 'queue' / 'discard_max_bytes'

@@ -22,6 +22,10 @@ CLONE = names.clone(SHADOW)
 DISCARDS = mock.call.block.disable_discards('/dev/mapper/' + CLONE)
 CREATED = [mock.call.devicemapper.create(
     CLONE, 'LOCALCLONE-' + CLONE, TABLE, 30), DISCARDS]
+HOLES = [[0, 3], [8, 16376]]
+LEFT_OUT = mock.call.block.discard(
+    '/dev/mapper/' + CLONE, [(0, 3 << 16), (8 << 16, 16376 << 16)], 1 << 36,
+    10, 30)
 REPLACED = [mock.call.devicemapper.replace_suspended(CLONE, TABLE, 30),
             DISCARDS]
 
@@ -47,9 +51,10 @@ class CloneTest(test_stack.Case):
             device(CLONE, '253:6',
                    '0 1 clone 253:4 253:5 ' + source, **more))
 
-    def ensure(self, committed=True):
+    def ensure(self, committed=True, **more):
         return self.stack.ensure_clone(
-            dataclasses.replace(MOVE, committed=committed), '/dev/sda')
+            dataclasses.replace(MOVE, committed=committed), '/dev/sda',
+            **more)
 
     def changes(self):
         return [call for call in self.ran.mock_calls if call[0].partition(
@@ -59,6 +64,42 @@ class CloneTest(test_stack.Case):
         self.assertTrue(self.ensure())
         self.assertEqual(CREATED, self.changes())
         self.ran.block.number.assert_called_once_with('/dev/sda')
+
+    def test_holes(self):
+        """Once discards are refused, that is so for good."""
+        self.assertTrue(self.ensure(holes=HOLES))
+        self.assertEqual([CREATED[0], LEFT_OUT, DISCARDS],
+                         self.changes())
+
+    @ddt.data({}, {'source': '8:16'})
+    def test_holes_of_a_clone_that_is_there(self, how):
+        """Something may be written, or be on its way, in what was one."""
+        self.clone(**how)
+        self.ensure(holes=HOLES)
+        self.assertNotIn(LEFT_OUT, self.changes())
+        self.assertEqual(DISCARDS, self.changes()[-1])
+
+    def test_holes_that_cannot_be_discarded(self):
+        self.ran.block.discard.side_effect = test_stack.FAILED
+        self.assertTrue(self.ensure(holes=HOLES))
+        self.assertEqual([CREATED[0], LEFT_OUT, DISCARDS],
+                         self.changes())
+
+    def test_holes_that_are_none(self):
+        self.assertTrue(self.ensure(holes=[[0, 16385]]))
+        self.assertEqual(CREATED, self.changes())
+
+    def test_holes_whose_discard_hangs(self):
+        """Nobody gets what it may do later."""
+        self.ran.block.discard.side_effect = exceptions.CommandTimeout(
+            command='c', seconds=30)
+        self.assertRaises(exceptions.CommandTimeout, self.ensure,
+                          holes=HOLES)
+
+    def test_holes_where_time_limits_are_short(self):
+        self.stack.timeout = 5
+        self.ensure(holes=HOLES)
+        self.assertEqual((2.5, 5), self.ran.block.discard.call_args.args[3:])
 
     @ddt.data(0, 1)
     def test_one_that_is_right_is_left(self, opened):

@@ -357,8 +357,10 @@ class HandlersTest(Base):
         self.assertEqual({
             'host': 'b@l#p', 'addresses': ['192.0.2.2'],
             'initiator': 'iqn.b', 'problems': ['none'],
-            'room': {'volumes': 4, 'metadata': 2, 'shared': True}},
-            described)
+            'room': {'volumes': 4, 'metadata': 2, 'shared': True},
+            'sparse': False}, described)
+        self.world.pool = 'pool'
+        self.assertTrue(self.handlers.describe(None)['sparse'])
 
     def test_troubles(self):
         self.assertEqual(['it hangs'], self.handlers.troubles(None))

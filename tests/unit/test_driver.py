@@ -344,6 +344,7 @@ class StartTest(testtools.TestCase):
         self.targets = self.patch('assembly.devicemapper.targets')
         self.targets.return_value = 'clone v1.0.0'
         self.patch('sessions.Sessions.initiator').return_value = 'iqn.x'
+        self.patch('stack.Stack.release_map')
         self.patch('stack.Stack.lvs').return_value = {
             'pool': reports.LogicalVolume(
                 'g', 'pool', 1 << 30, '', frozenset(), zeroes=True)}

@@ -295,6 +295,18 @@ class HydrationTest(testtools.TestCase):
         self.assertEqual(12.0, found.seconds_left)
         self.assertIn('64 MiB/s', str(found))
 
+    def test_what_is_local_at_once_was_not_copied(self):
+        """Holes are, before the first look."""
+        meter = hydration.Meter()
+        status = dataclasses.replace(
+            tables.parse_clone_status(FRESH), regions=1000, hydrated=900)
+        first = meter.update(status, 100.0)
+        self.assertEqual((90.0, '90.0 %'), (first.percent, str(first)))
+        found = meter.update(dataclasses.replace(status, hydrated=950), 101)
+        self.assertEqual((50 << 16, 1), (found.rate, found.seconds_left))
+        self.assertEqual('100.0 %', str(hydration.Meter().update(
+            dataclasses.replace(status, hydrated=1000), 100.0)))
+
     @ddt.named_data(
         ('in_vain', (7, 0, 0, 0), (7, 90, 5, 0), (7, 900, 10, 5),
          (7, 900, 14, 1), (7, 900, 15, 0), (7, 901, 16, 0), (7, 950, 20, 10),

@@ -20,6 +20,7 @@ from cinder_localclone import handlers
 from cinder_localclone import messages
 from cinder_localclone import peer
 from cinder_localclone import peer_ports
+from cinder_localclone import sparse_errors
 
 SERVICES = {'n1@l': True, 'n2@l': True, 'n3.example.org@l': True,
             'n4.rack1@l': True,
@@ -149,6 +150,7 @@ class TableTest(testtools.TestCase):
             'prepare': ('1.0', ('shadow_id', 'nonce')),
             'begin_passing': ('1.6', ('volume_id', 'properties')),
             'end_passing': ('1.6', ('volume_id',)),
+            'prepare_sparse': ('1.6', ('shadow_id', 'nonce', 'holes')),
             'converge': ('1.0', ('volume_id',)),
             'initialize_connection': ('1.0', ('volume_id', 'connector')),
             'serve_snapshot': ('1.4', ('snapshot_id', 'connector')),
@@ -209,7 +211,8 @@ class BusTest(testtools.TestCase):
         self.addCleanup(patched.stop)
         self.client = peer.client(5)
 
-    @ddt.data('describe', 'prepare', 'converge', 'initialize_connection',
+    @ddt.data('describe', 'prepare', 'prepare_sparse', 'converge',
+              'initialize_connection',
               'terminate_connection', 'delete', 'troubles', 'inspect',
               'repair', 'abort', 'unmanage', 'unmanage_snapshot',
               'resume', 'open_without_source')
@@ -242,7 +245,8 @@ class BusTest(testtools.TestCase):
         self.assertIsInstance(drivers.deserialize_remote_exception(
             sent, rpc.get_allowed_exmods()), exception.VolumeIsBusy)
 
-    @ddt.data(*(kind for kind in vars(exceptions).values()
+    @ddt.data(*(kind for kind in (*vars(exceptions).values(),
+                                  *vars(sparse_errors).values())
                 if isinstance(kind, type)
                 and issubclass(kind, exceptions.LocalCloneError)))
     def test_the_owner_is_told_the_same_of_a_forwarded_error(self, kind):

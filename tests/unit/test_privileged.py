@@ -13,12 +13,14 @@ from cinder_localclone import privileged
 #: Each is a door into a process with root's capabilities: there are these,
 #: and with another one comes the question who may ask what through it.
 ENTRY_POINTS = {
-    'block': {'completed_reads', 'disable_discards', 'flush', 'head_is_zero',
-              'identity', 'number', 'read_head', 'size', 'zero_head'},
+    'block': {'completed_reads', 'disable_discards', 'discard', 'flush',
+              'head_is_zero', 'identity', 'number', 'read_head', 'size',
+              'written_sectors', 'zero_head'},
     'configfs': {'exports', 'hanging', 'unused_backstores'},
     'devicemapper': {'create', 'mend_path', 'message', 'remove',
                      'replace_suspended', 'send', 'status', 'survey',
                      'swap_flushed', 'swap_table', 'targets'},
+    'discarder': set(),
     'iscsi': {'bring_back', 'disks', 'end_session', 'is_down',
               'known_portal', 'login',
               'record_target', 'recorded', 'rescan', 'set_recovery_timeout'},
@@ -29,6 +31,7 @@ ENTRY_POINTS = {
             'skip_activation', 'transactions', 'volumes', 'zero'},
     'process': set(),
     'sysfs': set(),
+    'thin_pool': {'holes', 'release'},
 }
 
 

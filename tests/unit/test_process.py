@@ -118,6 +118,61 @@ class TimeLimitTest(ProcessTest):
         self.fail('it was killed')
 
 
+class StreamTest(ProcessTest):
+
+    def stream(self, script, take=None, timeout=30):
+        self.pieces = []
+        process.stream(take or self.pieces.append, 'sh', '-c', script,
+                       timeout=timeout)
+        return b''.join(self.pieces)
+
+    def test_all_of_it_piece_by_piece(self):
+        self.assertEqual(b'out\n', self.stream('echo out; echo err >&2'))
+        self.assertEqual(b'', self.stream('cat'))  # does not wait for input
+        whole = self.stream('yes 0123456 | head -n 500000')
+        self.assertEqual(b'0123456\n' * 500000, whole)
+        self.assertGreater(len(self.pieces), 10)
+
+    def test_failure(self):
+        error = self.assertRaises(
+            exceptions.CommandFailed, self.stream,
+            'yes x | head -n 99999 >&2; echo half; echo why >&2; exit 5')
+        self.assertIn('why', str(error))
+        self.assertIn('exit code 5', str(error))
+        self.assertLess(len(str(error)), 700)
+        self.assertRaises(exceptions.CommandFailed, self.stream,
+                          'kill -9 $$')
+
+    def test_time_limit(self):
+        for script in ('sleep 60', 'yes', 'echo x; exec >&-; sleep 60'):
+            began = time.monotonic()
+            error = self.assertRaises(exceptions.CommandTimeout, self.stream,
+                                      script, timeout=0.3)
+            self.assertLess(time.monotonic() - began, 20)
+            self.assertIn('0.3 s', str(error))
+
+    def ended(self, script, error, **how):
+        """What was started has ended, whatever went wrong."""
+        pids = os.path.join(self.useFixture(fixtures.TempDir()).path, 'pids')
+        self.assertRaises(error, self.stream, 'sleep 60 & echo $$ $! > %s; '
+                          % pids + script, **how)
+        with open(pids) as file:
+            for pid in file.read().split():
+                self.assertTrue(_ends(int(pid)), pid)
+
+    def test_all_that_the_command_started_is_killed(self):
+        self.ended('wait', exceptions.CommandTimeout, timeout=0.5)
+
+    def test_what_is_not_wanted_is_not_waited_for(self):
+        def refuse(piece):
+            raise ValueError(piece)
+        self.ended('echo x; wait', ValueError, take=refuse)
+
+    def test_missing(self):
+        self.assertRaises(FileNotFoundError, process.stream, len,
+                          '/nowhere/x', timeout=1)
+
+
 class RunUnlessTest(ProcessTest):
 
     def run_unless(self, done):

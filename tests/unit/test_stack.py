@@ -289,6 +289,36 @@ class SnapshotTest(Case):
         super().setUp()
         self.lvs(lv('g-pool', zeroes=True), lv('volume-x', '253:5'))
 
+    def test_holes(self):
+        with mock.patch.object(logical_volumes, 'thin_pool') as pool:
+            self.assertIs(pool.holes.return_value, self.stack.holes(
+                'volume-' + V1, GIB, MOVE.geometry))
+            pool.holes.assert_called_once_with(
+                'g', 'volume-' + V1, GIB, 1 << 16, 30)
+            pool.release.return_value = True
+            self.assertTrue(self.stack.release_map())
+            pool.release.assert_called_once_with('g', 'g-pool', 30)
+            self.stack.pool = None
+            self.assertFalse(self.stack.release_map())
+            pool.release.assert_called_once()
+
+    @ddt.data((True, 'g-pool', True, True), (False, '', True, False),
+              (True, 'g-pool', False, False), (True, 'other', True, False))
+    @ddt.unpack
+    def test_new_lv_that_reads_as_zeros(self, thin, pool, zeroes, truth):
+        self.lvs(reports.LogicalVolume('g', 'v', GIB, '', frozenset(),
+                                       thin=thin, pool=pool),
+                 reports.LogicalVolume('g', 'g-pool', GIB, '', frozenset(),
+                                       zeroes=zeroes))
+        self.assertIs(truth, self.stack.reads_zeros('v'))
+        self.assertFalse(self.stack.reads_zeros('none'))
+
+    def test_written(self):
+        self.ran.block.written_sectors.return_value = 8
+        self.assertEqual(8, self.stack.written(V1))
+        self.ran.block.written_sectors.assert_called_once_with(
+            names.handle_path(V1))
+
     def test_snapshot(self):
         self.stack.create_snapshot(SNAPSHOT, 'volume-x', V1)
         self.assertRan(

@@ -47,9 +47,11 @@ class Disk:
 
     def create(self, name, volume_id, content):
         """An LV, unless it is there already; a new one is active."""
-        if name not in self.lvs:
-            self.lvs[name] = content
-            self.tags[name] = frozenset(names.tags(volume=volume_id))
+        if name in self.lvs:
+            return False
+        self.lvs[name] = content
+        self.tags[name] = frozenset(names.tags(volume=volume_id))
+        return True
 
     def extend(self, name, count):
         """An LV with so many regions; what is new reads as zeros."""
@@ -77,6 +79,17 @@ class Disk:
             if old in names_of:
                 names_of.remove(old)
                 names_of.add(new)
+
+    def holes(self, lv):
+        """What nothing was ever written to of a thin LV, as runs."""
+        runs: list[list[int]] = []
+        for region, value in enumerate(self.flushed(lv)):
+            if value == ZERO:
+                if runs and sum(runs[-1]) == region:
+                    runs[-1][1] += 1
+                else:
+                    runs.append([region, 1])
+        return runs
 
     def write(self, lv, region, value):
         self._cached.append((lv, region, self.lvs[lv][region]))

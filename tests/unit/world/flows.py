@@ -31,7 +31,9 @@ def plain_run(flow, **store):
                 argument: store[name]
                 for argument, name in step.rebind.items()})
             done.append((step, result))
-            store.update((name, result) for name in step.save_as)
+            store.update(
+                (name, result if index is None else result[index])
+                for name, index in step.save_as.items())
     except Exception:
         for step, result in reversed(done):
             step.revert(result=result, **store)

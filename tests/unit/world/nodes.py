@@ -99,11 +99,13 @@ class World(images.WorldImages):
             'remove_lv', 'clear', 'activate', 'flush_lv') else name
             for node, name, subject in self.done[start:] if node == host]
 
-    def create_volume(self, host):
+    def create_volume(self, host, holes=()):
+        """:param holes: regions that nothing is written to"""
         volume = self.row(host, status='available')
         node = self.nodes[host]
         node.disk.create(volume.name, volume.id, [
-            '%s%d' % (volume.id[:4], n) for n in range(disks.REGIONS)])
+            disks.ZERO if n in holes else '%s%d' % (volume.id[:4], n)
+            for n in range(disks.REGIONS)])
         with node.lock(volume.id):
             node.sim_stack.ensure_handle_on_lv(
                 volume.id, volume.name, disks.GIB)
@@ -189,6 +191,11 @@ class SimNode:
     broken: bool = False  # its disk refuses what the kernel copies
     unreadable: bool = False  # its disk gives errors to its peers
     clones: str = 'rw'  # the mode of its clones
+    #: Its pool does not say what was never written; does not zero blocks.
+    odd_pool: bool = False
+    zeroes: bool = True
+    #: How much was written to handles, by volume.
+    written: dict = dataclasses.field(default_factory=dict)
     dead: bool = False
     gone: bool = False  # for good, until a test says otherwise
 
@@ -272,6 +279,7 @@ class SimNode:
         below = self.devices[names.handle(volume_id)]['below']
         clone = self.devices.get(below)
         self.disk.write(clone['lv'] if clone else below, region, value)
+        self.written[volume_id] = self.written.get(volume_id, 0) + 1
         if clone and region < disks.length(clone):
             self.disk.make_local(clone['metadata'], region)
         if flushed:

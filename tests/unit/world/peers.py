@@ -2,6 +2,7 @@
 """What simulated nodes ask of each other."""
 
 import dataclasses
+import json
 
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
@@ -32,13 +33,20 @@ class SimPeers(images.SimSnapshotPeers):
         return self._call(host, lambda other: {
             'host': host + '#p', 'initiator': 'i',
             'problems': other.problems,
+            'sparse': bool(other.world.pool),
             'room': dataclasses.asdict(other.sim_stack.free_space())})
 
     def prepare(self, context, host, shadow_id, nonce):
+        self._prepare(host, shadow_id, nonce)
+
+    def prepare_sparse(self, context, host, shadow_id, nonce, holes):
+        self._prepare(host, shadow_id, nonce, json.loads(json.dumps(holes)))
+
+    def _prepare(self, host, shadow_id, *what):
         def call(other):
             move = other.node.records.get_move(shadow_id)
             with other.lock(move.volume_id if move else shadow_id):
-                destination.prepare(other.node, shadow_id, nonce)
+                destination.prepare(other.node, shadow_id, *what)
         self._call(host, call)
 
     def converge(self, context, host, volume_id):

@@ -7,6 +7,7 @@ from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import state
 from cinder_localclone import survey
+from cinder_localclone import thin_map
 from tests.unit.world import disks
 from tests.unit.world import images
 
@@ -90,8 +91,24 @@ class SimStack(images.SimSnapshotStack):
 
     def create_lv(self, name, size, volume_id, covered=False):
         self._insist(size % disks.GIB == 0, 'an LV of %d bytes', size)
-        self.node.disk.create(
+        return self.node.disk.create(
             name, volume_id, [disks.EMPTY] * disks.regions(size))
+
+    def holes(self, lv, size, geometry):
+        self._insist_active(lv)
+        if not self.pool:
+            return []
+        if self.node.odd_pool:
+            raise thin_map.OddMap('<odd>')
+        self._insist(disks.regions(size) <= len(self.node.lvs[lv]),
+                     'holes beyond the end')
+        return self.node.disk.holes(lv)
+
+    def reads_zeros(self, name):
+        return bool(self.pool) and self.node.zeroes
+
+    def written(self, volume_id):
+        return self.node.written.get(volume_id, 0)
 
     def extend_lv(self, name, size):
         return self.node.disk.extend(name, disks.regions(size))
@@ -136,16 +153,31 @@ class SimStack(images.SimSnapshotStack):
                 self.node.disk.tags[name] |= {names.FOLLOWS}
         self.activate(name)
 
-    def ensure_clone(self, move, source):
+    def ensure_clone(self, move, source, holes=()):
         self._insist(source is None or move.shadow_id in
                      self.node.sessions, 'no such disk')
         for lv in (move.destination_lv, names.metadata_lv(move.shadow_id)):
             self._insist_active(lv)
-        self.node.devices.setdefault(
-            names.clone(move.shadow_id), disks.sized({
-                'shadow': move.shadow_id, 'lv': move.destination_lv,
-                'metadata': names.metadata_lv(move.shadow_id),
-                'hydrating': False}, disks.regions(move.size_bytes)))
+        if names.clone(move.shadow_id) in self.node.devices:
+            return
+        clone = self.node.devices[names.clone(move.shadow_id)] = disks.sized({
+            'shadow': move.shadow_id, 'lv': move.destination_lv,
+            'metadata': names.metadata_lv(move.shadow_id),
+            'hydrating': False}, disks.regions(move.size_bytes))
+        for start, count in holes:
+            self.node.world.tick(self.node, 'half of ensure_clone')
+            for region in range(start, start + count):
+                self._discard(clone, region)
+
+    def _discard(self, clone, region):
+        """The kernel takes it for local; nothing reaches the LV."""
+        self._insist(region < disks.length(clone), 'a hole beyond the end')
+        body = self.node.lvs[clone['lv']]
+        if region in self.node.lvs[clone['metadata']]['local']:
+            return
+        self.node.disk.make_local(clone['metadata'], region)
+        if body[region] == disks.EMPTY and self.reads_zeros(clone['lv']):
+            body[region] = disks.ZERO
 
     def ensure_clone_alone(self, move):
         if names.clone(move.shadow_id) in self.node.devices:

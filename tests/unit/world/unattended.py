@@ -110,8 +110,8 @@ class World(nodes.World):
         self.sent_to = None
         super().__init__(*args, **kwargs)
 
-    def create_volume(self, host):
-        volume = super().create_volume(host)
+    def create_volume(self, host, holes=()):
+        volume = super().create_volume(host, holes)
         volume.attach_status = 'detached'
         return volume
 

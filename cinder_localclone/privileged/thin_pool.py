@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asking a thin pool what of a volume was ever written to.
+
+dmsetup(8), thin_dump(8), the kernel's thin-provisioning.rst. A pool that is
+in use shows its map only as a snapshot of its own metadata, of which it has
+one: so one at a time reads it, whichever service of the node that is. A
+snapshot that stays costs the pool up to twice its metadata. It is released
+whatever happens; one that a killed process has left, the next one releases.
+
+Each command has a time limit in seconds. Each entry point raises
+CommandFailed or CommandTimeout.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import fcntl
+import os
+import socket
+import time
+
+from cinder_localclone.dm import tables
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone import privileged
+from cinder_localclone.privileged import process
+from cinder_localclone.privileged import sysfs
+from cinder_localclone import thin_map
+
+#: Somebody waits for the volume: what takes longer is given up.
+LIMIT = 10
+#: Of a message that cannot be answered because there is no snapshot.
+_NONE = 'Invalid argument'
+
+
+@privileged.entrypoint
+def holes(group: str, lv: str, size: int, region: int, timeout: float
+          ) -> thin_map.Holes:
+    """What nothing was ever written to of a volume that nothing writes to.
+
+    :param size: bytes of the volume
+    :param region: bytes of a region
+    :returns: none for an LV that is not thin, or not active
+    :raises OddMap: if the pool does not say it clearly
+    """
+    limit = min(timeout, LIMIT)
+    number = sysfs.number(names.lv_path(group, lv))
+    thin = tables.parse_thin(_table(number, limit)) if number else None
+    if thin is None:
+        return []
+    number, device = thin
+    pool = sysfs.name_of(number)
+    metadata = '/dev/mapper/' + sysfs.name_of(
+        tables.parse_pool_metadata(_table(number, limit)))
+    dump = thin_map.Dump(device, size, region)
+    with _alone(metadata, limit), _snapshot(pool, limit):
+        held = _held(pool, limit)
+        process.stream(dump.feed, 'thin_dump', '--metadata-snap', '--dev-id',
+                       str(device), metadata, timeout=limit)
+        if held == '-' or _held(pool, limit) != held:
+            raise thin_map.OddMap('another program has released it')
+    return dump.holes()
+
+
+@privileged.entrypoint
+def release(group: str, pool: str, timeout: float) -> bool:
+    """Release what a service that was killed has left of a map.
+
+    :returns: whether there was anything
+    """
+    device = names.mapped(group, pool, 'tpool')
+    number = sysfs.number('/dev/mapper/' + device)
+    if not number:
+        return False  # nothing of the pool is active
+    limit = min(timeout, LIMIT)
+    metadata = '/dev/mapper/' + sysfs.name_of(
+        tables.parse_pool_metadata(_table(number, limit)))
+    with _alone(metadata, limit):
+        return _release_left(device, limit)
+
+
+def _table(number: str, timeout: float) -> str:
+    major, minor = number.split(':')
+    return process.run('dmsetup', 'table', '-j', major, '-m', minor,
+                       timeout=timeout)
+
+
+def _held(pool: str, timeout: float) -> str:
+    # --noflush: asking must not commit the metadata.
+    return tables.parse_metadata_snapshot(process.run(
+        'dmsetup', 'status', '--noflush', pool, timeout=timeout))
+
+
+@contextlib.contextmanager
+def _alone(metadata: str, timeout: float) -> Iterator[None]:
+    """Nobody else on this node maps volumes of a pool meanwhile.
+
+    The lock goes with the process that holds it.
+
+    :param metadata: the device of the pool's metadata
+    :raises Busy: if others take too long
+    """
+    device = os.open(metadata, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise exceptions.Busy(
+                        what=metadata, host=socket.gethostname(),
+                        seconds=timeout)
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(device)
+
+
+@contextlib.contextmanager
+def _snapshot(pool: str, timeout: float) -> Iterator[None]:
+    """A snapshot of a pool's metadata, released whatever happens."""
+    _release_left(pool, timeout)
+    try:
+        _message(pool, 'reserve_metadata_snap', timeout)
+    except exceptions.CommandTimeout:
+        _release(pool, timeout)
+        raise
+    try:
+        yield
+    finally:
+        _release(pool, timeout)
+
+
+def _release_left(pool: str, timeout: float) -> bool:
+    if _held(pool, timeout) == '-':
+        return False
+    return _release(pool, timeout)
+
+
+def _release(pool: str, timeout: float) -> bool:
+    return process.run_unless(_NONE, 'dmsetup', 'message', pool, '0',
+                              'release_metadata_snap', timeout=timeout)
+
+
+def _message(pool: str, text: str, timeout: float) -> None:
+    process.run('dmsetup', 'message', pool, '0', text, timeout=timeout)

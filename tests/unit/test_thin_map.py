@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holes in what thin_dump prints: never one where anything is mapped."""
+
+import random
+from unittest import mock
+
+import ddt
+import testtools
+
+from cinder_localclone import state
+from cinder_localclone import thin_map
+
+KIB, GIB = 1 << 10, 1 << 30
+#: As thin_dump 0.9.0 prints it.
+TEXT = '''\
+<superblock uuid="" time="0" transaction="1" flags="0" version="2" \
+data_block_size="%d" nr_data_blocks="16384">
+  <device dev_id="7" mapped_blocks="%d" transaction="0" creation_time="0" \
+snap_time="0">
+%s  </device>
+</superblock>
+'''
+
+
+def text(*ranges, block=64 * KIB, mapped=None):
+    """:param ranges: first block, blocks; a single one is printed so"""
+    lines = ''.join(
+        '    <single_mapping origin_block="%d" data_block="5" time="0"/>\n'
+        % first if count == 1 else
+        '    <range_mapping origin_begin="%d" data_begin="5" length="%d" '
+        'time="0"/>\n' % (first, count) for first, count in ranges)
+    if mapped is None:
+        mapped = sum(count for _first, count in ranges)
+    return TEXT % (block // state.SECTOR, mapped, lines)
+
+
+def read(printed, size=GIB, region=64 * KIB, device=7, piece=100):
+    dump = thin_map.Dump(device, size, region)
+    printed = printed.encode()
+    for start in range(0, len(printed), piece):
+        dump.feed(printed[start:start + piece])
+    return dump.holes()
+
+
+@ddt.ddt
+class DumpTest(testtools.TestCase):
+
+    def test_never_written(self):
+        self.assertEqual([[0, 16384]], read(text()))
+
+    def test_written_all_over(self):
+        self.assertEqual([], read(text((0, 16384))))
+
+    def test_between_what_is_mapped(self):
+        self.assertEqual(
+            [[1, 3], [14, 86], [101, 16283]],
+            read(text((0, 1), (4, 10), (100, 1))))
+
+    def test_what_is_split_is_no_hole(self):
+        self.assertEqual([[12, 16372]], read(text((0, 4), (4, 1), (5, 7))))
+
+    @ddt.data(
+        # A region of several blocks is one only if none of them is mapped.
+        (64, 256, [(5, 1)], [[0, 1], [2, 4094]]),
+        (64, 256, [(0, 1), (8, 1)], [[1, 1], [3, 4093]]),
+        # Blocks that are larger than regions.
+        (256, 64, [(1, 1)], [[0, 4], [8, 16376]]),
+        # Of which neither is a multiple of the other.
+        (192, 64, [(1, 1)], [[0, 3], [6, 16378]]),
+        (192, 256, [(1, 1)], [[2, 4094]]),
+        (64, 1024, [(15, 1), (17, 1)], [[2, 1022]]))
+    @ddt.unpack
+    def test_blocks_and_regions(self, block, region, mapped, holes):
+        self.assertEqual(holes, read(
+            text(*mapped, block=block * KIB), region=region * KIB))
+
+    def test_blocks_beyond_the_volume(self):
+        """LVM rounds LVs up; the last block may end beyond the volume."""
+        self.assertEqual([[0, 16384]], read(text((16384, 4))))
+        self.assertEqual([[0, 16380]], read(text((16380, 8))))
+        self.assertEqual([], read(text((0, 20000))))
+        self.assertEqual([[0, 5461]], read(
+            text((5461, 1), block=192 * KIB), region=192 * KIB))
+        self.assertEqual([[0, 5461]], read(text(), region=192 * KIB))
+
+    def test_against_what_is_written_block_by_block(self):
+        for seed in range(30):
+            chance = random.Random(seed)
+            block, region = (chance.choice((4, 8, 12, 64)) * KIB
+                             for _each in range(2))
+            size = 2 << 20
+            blocks = size // block + chance.randrange(3)
+            written = sorted(chance.sample(range(blocks), blocks // 9))
+            data = bytearray(size)
+            for each in written:
+                data[each * block:(each + 1) * block] = b'x' * max(
+                    0, min(block, size - each * block))
+            free = {each for each in range(size // region)
+                    if not any(data[each * region:(each + 1) * region])}
+            holes = read(text(*((each, 1) for each in written), block=block),
+                         size, region)
+            self.assertEqual(free, {
+                start + n for start, count in holes for n in range(count)})
+            self.assertEqual(len(free), sum(count for _s, count in holes))
+
+    @ddt.data(
+        ('another device', text((0, 1)).replace('dev_id="7"', 'dev_id="8"')),
+        ('no device', text().partition('  <device')[0] + '</superblock>'),
+        ('two devices', text((0, 1)).replace(
+            '</superblock>', '<device dev_id="7" mapped_blocks="0"/>'
+            '</superblock>')),
+        ('a mapping is missing', text((0, 1), mapped=2)),
+        ('one too many', text((0, 1), (1, 1), mapped=1)),
+        ('descending', text((5, 1), (4, 1))),
+        ('overlapping', text((5, 3), (7, 1))),
+        ('nothing in it', text((5, 0), (7, 1))),
+        ('no end', text((0, 1)).replace('</superblock>', '')),
+        ('nothing', ''),
+        ('no map', 'no current metadata snap\n'),
+        ('no blocks', text().replace('data_block_size', 'size')),
+        ('no superblock', text().partition('\n')[2].replace(
+            '</superblock>\n', '')),
+        ('a block of 0', text((0, 1), block=0)),
+        ('no number', text((0, 1)).replace('block="0"', 'block="x"')),
+        ('no count', text((0, 1)).replace('mapped_blocks', 'blocks')),
+        # Newer tools may share mappings between devices.
+        ('shared', text((0, 1)).replace('<single', '<ref name="1"/><single')),
+        ('defined', text((0, 1)).replace(
+            '  <device', '<def name="1"></def><device')))
+    @ddt.unpack
+    def test_odd(self, _what, printed):
+        self.assertRaises(thin_map.OddMap, read, printed)
+
+    @ddt.data(*range(0, 300, 7))
+    def test_cut_anywhere(self, end):
+        whole = text((1, 1), (5, 2))
+        self.assertRaises(thin_map.OddMap, read, whole[:-20 - end])
+
+    def test_largest(self):
+        with mock.patch.object(thin_map, 'MOST', 2):
+            self.assertEqual([[11, 9], [31, 16353]], read(
+                text((0, 1), (5, 1), (10, 1), (20, 1), (25, 1), (30, 1))))
+
+    def test_regions_in_all(self):
+        with mock.patch.object(thin_map, 'MOST_REGIONS', 16360):
+            self.assertEqual([[11, 7], [31, 16353]], read(
+                text((0, 1), (5, 1), (10, 1), (20, 1), (25, 1), (30, 1))))
+        with mock.patch.object(thin_map, 'MOST_REGIONS', 10):
+            self.assertEqual([[1, 10]], read(text((0, 1), (16383, 1))))
+
+    def test_of_a_large_volume(self):
+        holes = read(text(), size=1 << 45)
+        self.assertEqual([[0, thin_map.MOST_REGIONS]], holes)
+
+    def test_one_that_is_scattered_takes_no_more_than_a_bounded_room(self):
+        written = 3 * thin_map.MOST
+        holes = read(text(*((2 * n, 1) for n in range(written)), block=4096),
+                     size=8192 * written, region=4096, piece=1 << 20)
+        self.assertEqual(thin_map.MOST, len(holes))
+        self.assertEqual({1}, {count for _start, count in holes})
+
+
+@ddt.ddt
+class InBytesTest(testtools.TestCase):
+
+    GEOMETRY = state.Geometry(128, 32, 8)
+
+    def test_holes(self):
+        self.assertEqual(
+            [(0, 64 * KIB), (2 << 16, GIB - (2 << 16))],
+            thin_map.in_bytes([[0, 1], [2, 16382]], self.GEOMETRY, GIB))
+        self.assertEqual([], thin_map.in_bytes([], self.GEOMETRY, GIB))
+
+    @ddt.data([[0, 16385]], [[16384, 1]], [[-1, 2]], [[4, 0]], [[4, -1]],
+              [[4, 4], [7, 1]], [[4, 4], [2, 1]])
+    def test_others(self, holes):
+        self.assertRaises(thin_map.OddMap, thin_map.in_bytes, holes,
+                          self.GEOMETRY, GIB)
+
+    def test_too_many(self):
+        self.assertRaises(
+            thin_map.OddMap, thin_map.in_bytes,
+            [[2 * n, 1] for n in range(thin_map.MOST + 1)],
+            self.GEOMETRY, 1 << 40)

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a thin pool is asked for a map: released whatever happens."""
+
+import fcntl
+import os
+import pathlib
+
+import ddt
+import fixtures
+
+from cinder_localclone.dm import tables
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone.privileged import process
+from cinder_localclone.privileged import sysfs
+from cinder_localclone.privileged import thin_pool
+from cinder_localclone import thin_map
+from tests.unit import commands
+from tests.unit import test_thin_map
+
+GIB = 1 << 30
+POOL = 'g--v-pool-tpool'
+META = 'g--v-pool_tmeta'
+STATUS = ('0 41943040 thin-pool 1 137/5120 32769/327680 %s rw '
+          'discard_passdown queue_if_no_space - 1024 \n')
+RESERVE, RELEASE = ('dmsetup message %s 0 %s_metadata_snap' % (POOL, what)
+                    for what in ('reserve', 'release'))
+LOOK = 'dmsetup status --noflush ' + POOL
+THIN = 'dmsetup table -j 253 -m 5'
+OF_POOL = 'dmsetup table -j 253 -m 4'
+
+
+class Base(commands.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MockPatchObject(
+            sysfs, 'ROOT', str(self.root)))
+        for number, name in (('253:4', POOL), ('253:2', META)):
+            directory = self.root / 'dev' / 'block' / number / 'dm'
+            directory.mkdir(parents=True)
+            (directory / 'name').write_text(name + '\n')
+        self.numbers = {'/dev/g-v/volume-1': '253:5',
+                        '/dev/mapper/' + POOL: '253:4'}
+        self.useFixture(fixtures.MockPatchObject(
+            sysfs, 'number', lambda path: self.numbers.get(path, '')))
+        self.useFixture(fixtures.MockPatchObject(process, 'stream',
+                                                 self.stream))
+        self.useFixture(fixtures.MockPatchObject(thin_pool, 'LIMIT', 0.3))
+        self.opened = []
+        opens = os.open
+
+        def fake_open(path, flags):
+            self.opened.append(path)
+            return opens(str(self.root / 'metadata'), flags)
+        (self.root / 'metadata').touch()
+        self.useFixture(fixtures.MockPatchObject(
+            thin_pool.os, 'open', fake_open))
+        self.printed = test_thin_map.text((0, 16))
+        self.commands.answer(THIN, '0 2097152 thin 253:4 7\n')
+        self.commands.answer(
+            OF_POOL, '0 41943040 thin-pool 253:2 253:3 128 0 0 \n')
+
+    def stream(self, take, *argv, timeout):
+        self.assertEqual(0.3, timeout)
+        take(process.run(*argv, timeout=timeout).encode())
+
+    def status(self, *held):
+        """What holds the pool's metadata, look by look."""
+        for each in held[:-1]:
+            self.commands.answer(LOOK, STATUS % each, times=1)
+        self.commands.answer(LOOK, STATUS % held[-1])
+
+    def dump(self, printed=None, **how):
+        self.commands.answer('thin_dump', test_thin_map.text(
+            (0, 16)) if printed is None else printed, **how)
+
+    def holes(self, lv='volume-1'):
+        return thin_pool.holes('g-v', lv, GIB, 1 << 16, 30)
+
+    def ran(self, *lines):
+        self.assertEqual(list(lines), self.commands.ran)
+
+    def locked(self):
+        """Whether another process could not map volumes of the pool now."""
+        with open(self.root / 'metadata') as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+
+DUMP = 'thin_dump --metadata-snap --dev-id 7 /dev/mapper/' + META
+WHOLE = (THIN, OF_POOL, LOOK, RESERVE, LOOK, DUMP, LOOK, RELEASE)
+
+
+@ddt.ddt
+class HolesTest(Base):
+
+    def test_map(self):
+        self.status('-', '4711', '4711')
+        self.dump()
+        self.assertEqual([[16, 16368]], self.holes())
+        self.ran(*WHOLE)
+        self.assertEqual({0.3}, set(self.commands.limits))
+        self.assertEqual(['/dev/mapper/' + META], self.opened)
+        self.assertFalse(self.locked())
+
+    def test_time_limit_of_all_commands(self):
+        thin_pool.LIMIT = 60
+        self.status('-', '4711', '4711')
+        process.stream = lambda take, *argv, timeout: take(process.run(
+            *argv, timeout=timeout).encode())
+        self.dump()
+        self.holes()
+        self.assertEqual({30}, set(self.commands.limits))
+
+    @ddt.data('0 2097152 linear 253:3 2048',
+              # What is not mapped there reads as another device.
+              '0 2097152 thin 253:4 7 253:9', '')
+    def test_other_kinds_of_lv(self, table):
+        self.commands._answers.clear()
+        self.commands.answer(THIN, table)
+        self.assertEqual([], self.holes())
+        self.ran(THIN)
+
+    def test_lv_that_is_not_active(self):
+        self.assertEqual([], self.holes('volume-2'))
+        self.ran()
+
+    def test_what_a_killed_process_has_left(self):
+        self.status('4000', '4711', '4711')
+        self.dump()
+        self.assertEqual([[16, 16368]], self.holes())
+        self.ran(*WHOLE[:3], RELEASE, *WHOLE[3:])
+
+    def test_reserved_by_another_program(self):
+        """What is not one's own is not released."""
+        self.status('-')
+        self.commands.answer(RESERVE, code=1, err='Device or resource busy')
+        self.assertRaises(exceptions.CommandFailed, self.holes)
+        self.ran(*WHOLE[:4])
+        self.assertFalse(self.locked())
+
+    @ddt.data({'code': 1, 'err': 'checksum'}, {'printed': 'odd'},
+              {'printed': ''}, {'printed': test_thin_map.text(mapped=1)})
+    def test_dump_that_fails(self, how):
+        self.status('-', '4711', '4711')
+        self.dump(**how)
+        self.assertRaises(
+            (exceptions.CommandFailed, thin_map.OddMap), self.holes)
+        self.assertEqual(RELEASE, self.commands.ran[-1])
+        self.assertEqual(1, self.commands.ran.count(RELEASE))
+        self.assertFalse(self.locked())
+
+    @ddt.data(DUMP, RESERVE)
+    def test_one_that_hangs(self, command):
+        self.status('-', '4711', '4711')
+        self.commands.hang(command)
+        self.assertRaises(exceptions.CommandTimeout, self.holes)
+        self.assertEqual(RELEASE, self.commands.ran[-1])
+        self.assertFalse(self.locked())
+
+    def test_without_thin_provisioning_tools(self):
+        self.status('-', '4711')
+
+        def missing(take, *argv, timeout):
+            raise FileNotFoundError(2, 'No such file', argv[0])
+        process.stream = missing
+        self.assertRaises(FileNotFoundError, self.holes)
+        self.assertEqual(RELEASE, self.commands.ran[-1])
+
+    @ddt.data('-', '5000')
+    def test_released_by_another_program(self, after):
+        """What was read then may be of another moment, or of nothing."""
+        self.status('-', '4711', after)
+        self.dump()
+        self.assertRaises(thin_map.OddMap, self.holes)
+        self.assertEqual(RELEASE, self.commands.ran[-1])
+
+    def test_release_that_is_done_already(self):
+        self.status('-', '4711', '4711')
+        self.commands.answer(RELEASE, code=1, err='Invalid argument')
+        self.dump()
+        self.assertEqual([[16, 16368]], self.holes())
+
+    def test_release_that_fails(self):
+        self.status('-', '4711', '4711')
+        self.commands.answer(RELEASE, code=1, err='Input/output error')
+        self.dump()
+        self.assertRaises(exceptions.CommandFailed, self.holes)
+
+    def test_one_at_a_time(self):
+        self.status('-', '4711')
+        with open(self.root / 'metadata') as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            self.assertRaises(exceptions.Busy, self.holes)
+        self.ran(THIN, OF_POOL)
+        self.dump()
+        process.stream = lambda take, *argv, timeout: (
+            self.assertTrue(self.locked()),
+            self.stream(take, *argv, timeout=timeout))
+        self.holes()
+
+
+class ReleaseTest(Base):
+
+    def release(self):
+        return thin_pool.release('g-v', 'pool', 30)
+
+    def test_what_was_left(self):
+        self.status('4711')
+        self.assertTrue(self.release())
+        self.ran(OF_POOL, LOOK, RELEASE)
+
+    def test_nothing(self):
+        self.status('-')
+        self.assertFalse(self.release())
+        self.ran(OF_POOL, LOOK)
+
+    def test_nothing_while_another_service_looks(self):
+        with open(self.root / 'metadata') as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            self.assertRaises(exceptions.Busy, self.release)
+        self.ran(OF_POOL)
+
+    def test_pool_that_is_not_active(self):
+        self.numbers.clear()
+        self.assertFalse(self.release())
+        self.ran()
+
+
+class FormatsTest(commands.Case):
+
+    def test_name_of_a_pool(self):
+        self.assertEqual(
+            'cinder--volumes-cinder--volumes--pool-tpool',
+            names.mapped('cinder-volumes', 'cinder-volumes-pool', 'tpool'))
+
+    def test_other_devices(self):
+        for line in ('', '0 8 linear 253:1 0', '0 8 thin 5 7'):
+            self.assertRaises(ValueError, tables.parse_pool_metadata, line)
+            self.assertRaises(ValueError, tables.parse_metadata_snapshot,
+                              line)
+        # A pool that has failed.
+        self.assertRaises(ValueError, tables.parse_metadata_snapshot,
+                          '0 8 thin-pool Fail')
