@@ -248,20 +248,6 @@ class Server:
         self.act('os-resetState', {'state': 'active'}).raise_for_status()
         self.wait_status('ACTIVE')
 
-    def forget_refused(self) -> int:
-        """Delete what a refused live migration leaves in Cinder; how many.
-
-        Cinder keeps the attachment that it could not make, reserved, and
-        Nova never learns its id: the volume would stay reserved for ever.
-        """
-        cinder = self.lab.cinder()
-        left = [a['id'] for a in cinder.get('/attachments').json()[
-            'attachments'] if a['instance'] == self.id
-            and a['status'] == 'reserved']
-        for attachment in left:
-            cinder.delete('/attachments/' + attachment).raise_for_status()
-        return len(left)
-
     def downtime(self):
         """Seconds that the last live migration to here stopped the guest.
 

@@ -140,18 +140,6 @@ class RefusalTest(base.LabTest):
             }}).status_code)
         attached.detach()
 
-    def test_live_migration_while_it_is_still_moving(self):
-        volume, attached, expected = self.moving_volume()
-        answer = self.instance.connect_live(
-            volume, self.instance.connector(self.n1))
-        self.assertGreaterEqual(answer.status_code, 400, answer.text)
-        self.assertIn('try again when that has ended', self.told(volume))
-        self.assertEqual(1, len(look.shadows(self.lab)))
-        self.assertEqual(1, len(self.instance.nova.get(
-            '/attachments').json()['attachments']))
-        self.assert_moved(volume, attached, expected)
-        attached.detach()
-
     def test_wrong_source_after_a_power_cut(self):
         volume, attached, expected = self.moving_volume()
         self.n2.power_cut()
