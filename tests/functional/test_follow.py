@@ -81,7 +81,7 @@ class FollowTest(Base):
             node.power_cut()
         for node in (self.n2, self.n1):
             node.power_on()
-        self.lab.wait_for_services()
+            self.restart(node, 'start')
         process.wait_for('the handle', lambda: self.n1.run(
             'test -b ' + back.path, check=False).returncode == 0, 90)
         self.brake()
