@@ -14,7 +14,12 @@ from lab.faults import matrix as matrices
 from lab.faults import plan
 from lab.faults import results as result
 from lab.faults import thrasher
+from lab.faults import work as works
 from lab import lab as labs
+
+
+#: Cells that share a fault.
+WIDTH = 16
 
 
 def parser():
@@ -34,8 +39,8 @@ def parser():
                      'here (JSON), for the documentation')
     top.add_argument('--labs', type=int, default=1, help='so many labs side '
                      'by side (default 1)')
-    top.add_argument('--width', type=int, default=8, help='how many cells '
-                     'share a fault (default 8)')
+    top.add_argument('--width', type=int, default=WIDTH,
+                     help='how many cells share a fault (default %d)' % WIDTH)
     top.add_argument('--seed', type=int, help='run the random thrasher')
     top.add_argument('--minutes', type=float,
                      help='how long it goes on (default 20)')
@@ -85,7 +90,7 @@ def run(used, results, options):
         matrix.discover()
         if options.list:
             return show(results, options)
-        matrix.run(plan.batches([
+        matrix.run(works.Work([
             cell for cell in wanted(results, options)
             if not results.holds(cell)], options.width))
         print(results.table())

@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import shutil
 import signal
+import threading
 import time
 
 from lab.core import api
@@ -15,12 +16,15 @@ from lab.faults import disk as disks
 from lab.faults import injectors
 
 #: Reconciliation runs often, so that a cell need not wait for it.
-OPTIONS = {'localclone_move_interval': 3, 'localclone_node_interval': 12}
+OPTIONS = {'localclone_move_interval': 5, 'localclone_node_interval': 30}
 #: How much smaller volumes are than Cinder thinks.
-SCALE = 8
+SCALE = 16
 #: GiB of each node's disk; small, so that it can be filled.
 DISK = 8
 PATTERN = 'another-tenant'
+#: Requests for a move at once: the nodes are small, and requests have their
+#: limits.
+TOGETHER = 4
 
 
 def in_parallel(calls, most=None):
@@ -46,6 +50,7 @@ class Environment:
         self.say = say
         self.bystanders = []
         self.steps = lab.directory / 'steps'
+        self.asking = threading.Semaphore(TOGETHER)
 
     @property
     def nodes(self):
@@ -272,6 +277,19 @@ class Environment:
         if self.steps.is_dir():
             for path in self.steps.glob(disk.volume + '.*'):
                 path.unlink(missing_ok=True)
+
+    def step_marks(self, disk):
+        """How much was done for a volume up to now: changes with each step."""
+        return [(path.name, path.stat().st_size) for path in sorted(
+            self.steps.glob(disk.volume + '.node*'))]
+
+    def end_waits(self, nodes, died):
+        """Nobody waits for services that have died; see :mod:`.answers`.
+
+        :param died: when, by the clock
+        """
+        for node in nodes:
+            (self.steps / (node.name + '.died')).write_text('%f' % died)
 
     def taken(self, disk):
         """The steps that were done for a volume: (node name, label)."""

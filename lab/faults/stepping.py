@@ -33,6 +33,8 @@ import sys
 import threading
 import time
 
+from lab.faults import answers
+
 UUID = re.compile(
     '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}')
 #: A node and a step, and at which time to stay there.
@@ -235,9 +237,9 @@ def install(steps):
         found = importlib.import_module('cinder_localclone.' + module)
         for name in names:
             setattr(found, name, wrap(steps, name, getattr(found, name)))
-    for module, answers in LOOKS.items():
+    for module, odd_answers in LOOKS.items():
         found = importlib.import_module('cinder_localclone.' + module)
-        for name, answer in answers.items():
+        for name, answer in odd_answers.items():
             setattr(found, name, odd(steps, name, getattr(found, name),
                                      answer))
     for where, names in METHODS.items():
@@ -308,6 +310,7 @@ def main():
     if int(scale) > 1:
         shrink(int(scale))
     install(Steps(pathlib.Path(directory), node))
+    answers.install(directory)
     sys.exit(volume.main())
 
 
