@@ -16,7 +16,7 @@ SPARE = 24
 FIRST_AREA = 32
 AREAS = 24
 #: Blocks a second: enough to fall into each step, few enough for many.
-RATE = 4
+RATE = 3
 
 _seeds = itertools.count(1)
 

@@ -250,8 +250,8 @@ class DeleteWhileMoving(Operation):
     def prepare(self):
         self.environment.brake(self.source, self.rate)
         # Others share that link: Nova's user would ask again, too.
-        self._ask_in_turn('the attach',
-                  lambda: self.disk.try_attach(self.destination))
+        self._ask_in_turn('the attach', lambda: self.disk.try_attach(
+            self.destination))
         self.disk.start(self.destination)
         self.disk.stop()
         self.disk.detach(self.destination)

@@ -33,6 +33,7 @@ import sys
 import threading
 import time
 
+from lab.core import quick_start
 from lab.faults import answers
 
 UUID = re.compile(
@@ -311,6 +312,7 @@ def main():
         shrink(int(scale))
     install(Steps(pathlib.Path(directory), node))
     answers.install(directory)
+    quick_start.install()
     sys.exit(volume.main())
 
 
