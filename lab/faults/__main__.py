@@ -20,6 +20,10 @@ from lab import lab as labs
 
 #: Cells that share a fault.
 WIDTH = 16
+#: More labs than that were never tried.
+MOST_LABS = 4
+#: Memory that a lab may take, GiB.
+LAB_GIB = 4
 
 
 def parser():
@@ -37,16 +41,23 @@ def parser():
                      'verdicts here (JSON); what holds is not run again')
     top.add_argument('--summary', metavar='FILE', help='sum all of it up '
                      'here (JSON), for the documentation')
-    top.add_argument('--labs', type=int, default=1, help='so many labs side '
-                     'by side (default 1)')
-    top.add_argument('--width', type=int, default=WIDTH,
-                     help='how many cells share a fault (default %d)' % WIDTH)
+    top.add_argument('--labs', type=int, default=room_for(), help='so many '
+                     'labs side by side (default here %(default)s)')
+    top.add_argument('--width', type=int, default=WIDTH, help='how many '
+                     'cells share a fault (default %(default)s)')
     top.add_argument('--seed', type=int, help='run the random thrasher')
     top.add_argument('--minutes', type=float,
                      help='how long it goes on (default 20)')
     top.add_argument('--keep', action='store_true',
                      help='leave the lab up afterwards')
     return top
+
+
+def room_for():
+    """So many labs keep this machine busy: each waits half of the time."""
+    memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+    return max(1, min(MOST_LABS, len(os.sched_getaffinity(0)) + 1,
+                      memory // (LAB_GIB << 30)))
 
 
 def main(argv=None):
@@ -57,8 +68,9 @@ def main(argv=None):
     results = result.Results(options.resume)
     if options.list and results.steps:
         return show(results, options)
+    options.thrash = options.seed is not None or bool(options.minutes)
     names = [options.name + ('-%d' % number if number > 1 else '')
-             for number in range(1, options.labs + 1)]
+             for number in range(1, 2 if options.thrash else options.labs + 1)]
 
     def environment(name):
         mark = name + ': ' if len(names) > 1 else ''
@@ -80,7 +92,7 @@ def run(used, results, options):
         for each in used:
             each.lab.claim.take()
         environments.in_parallel([each.up for each in used])
-        if options.seed is not None or options.minutes:
+        if options.thrash:
             return thrasher.run(used[0], options.seed,
                                 options.minutes or 20, used[0].say)
         lab = used[0].lab
