@@ -15,8 +15,9 @@ from lab.core import process
 from lab.faults import disk as disks
 from lab.faults import injectors
 
-#: Reconciliation runs often, so that a cell need not wait for it.
-OPTIONS = {'localclone_move_interval': 5, 'localclone_node_interval': 30}
+#: Reconciliation runs often, so that a cell need not wait for it; but each
+#: look costs the more the more volumes a node has.
+OPTIONS = {'localclone_move_interval': 5, 'localclone_node_interval': 20}
 #: How much smaller volumes are than Cinder thinks.
 SCALE = 16
 #: GiB of each node's disk; small, so that it can be filled.

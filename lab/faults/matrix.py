@@ -45,8 +45,8 @@ class Bench:
             's' * (len(batch) > 1)))
         verdicts = self._run(batch)
         for verdict in verdicts:
-            self.say('  %-4s %s / %s%s' % (
-                verdict.word, verdict.cell.operation, verdict.cell.step,
+            self.say('  %-4s %s%s' % (
+                verdict.word, verdict.cell,
                 ': ' + verdict.reason[:300] if verdict.reason else ''))
         self.say('  %.0f s' % (time.monotonic() - began))
         self.results.add(verdicts)

@@ -10,13 +10,14 @@ import time
 
 from lab.core import look
 from lab.core import process
+from lab.faults import environment as environments
 
 #: Seconds within which an operation must come to a step, or end.
 REACH = 240
 #: Seconds without any step after which an operation whose requests are
 #: answered, and of which the database knows no move, has ended: longer than
 #: the nodes' looks are apart.
-QUIET = 15
+QUIET = environments.OPTIONS['localclone_node_interval'] + 5
 
 #: What a request that has met its time limit is answered with. These nodes
 #: are slow and share two processors with all else: it may be sent again.
