@@ -27,6 +27,6 @@ Arrows point down this list::
     injectors        what can be broken in a node, and how that is undone
 
 In a node run ``stepping`` (a volume service that can be stopped at each step)
-and ``payload`` (known data, written and verified); ``answers``, in services and
-API, has nobody wait for the dead, and ``api`` is cinder-api with it.
+and ``payload`` (known data, written and verified). ``answers``, in these
+services and in cinder-api (``api``), has nobody wait for the dead.
 """

@@ -23,6 +23,14 @@ SCALE = 16
 #: GiB of each node's disk; small, so that it can be filled.
 DISK = 8
 PATTERN = 'another-tenant'
+#: All but the targets keeps its pace: services start, requests are answered.
+#: Several may ask at a time. A short queue: who waits in it can't log in.
+_BRAKE = '''
+tc qdisc replace dev vec0 root handle 1: prio bands 4 &&
+tc qdisc replace dev vec0 parent 1:4 handle 40: netem rate %s limit 40 &&
+tc filter replace dev vec0 parent 1: protocol ip prio 1 u32 \\
+    match ip sport 3260 0xffff flowid 1:4
+'''
 #: Requests for a move at once: the nodes are small, and requests have their
 #: limits.
 TOGETHER = 4
@@ -195,9 +203,11 @@ class Environment:
                  check=check)
 
     def brake(self, node, rate=None):
-        """Slow what a node sends; None: no more."""
-        if node.is_on:
-            node.netem(*(('rate', rate) if rate else ()))
+        """Slow what a node's targets send; None: no more."""
+        if node.is_on and rate:
+            node.run(_BRAKE % rate)
+        elif node.is_on:
+            node.netem()
 
     def heal(self):
         """Undo whatever a fault has done; everything runs afterwards."""
