@@ -5,7 +5,6 @@ import collections
 
 from lab.core import process
 from lab.faults import cells
-from lab.faults.environment import in_parallel
 
 #: So many undisturbed runs are compared.
 RUNS = 2
@@ -36,22 +35,25 @@ def discover(environment, kind, pool):
 
     :returns: ['source LABEL' or 'destination LABEL', ...]
     """
+    return common([_run(environment, kind, pool) for _time in range(RUNS)])
+
+
+def _run(environment, kind, pool):
+    """What one undisturbed operation does, step by step."""
     batch = cells.Batch(
-        environment, [cells.Cell(kind, '', 'kill source')] * RUNS, pool)
+        environment, [cells.Cell(kind, '', 'kill source')], pool)
     batch._prepare()
     _must_hold(batch)
-    prepared = [len(environment.taken(operation.disk))
-                for operation in batch.operations]
-    # What is asked for at once takes turns; each has its own time.
-    in_parallel([lambda o=operation: (o.start(), o.settle(()))
-                 for operation in batch.operations])
+    operation, = batch.operations
+    prepared = len(environment.taken(operation.disk))
+    operation.start()
+    operation.settle(())
     batch._check()
     _must_hold(batch)
-    runs = [[_step(operation, *each) for each in environment.taken(
-        operation.disk)[before:]]
-        for operation, before in zip(batch.operations, prepared)]
+    taken = [_step(operation, *each)
+             for each in environment.taken(operation.disk)[prepared:]]
     batch.clean()
-    return common(runs)
+    return taken
 
 
 def _must_hold(batch):
