@@ -15,9 +15,10 @@ test: python3 ; $(LABRUN) lab.testrun
 # ALL=1: the exhaustive ones, too
 unit: python3 ; $(LABRUN) lab.testrun --unit $(if $(ALL),--all)
 bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(JSON),--json $(JSON))
-# ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on, LABS=2 side by side,
+# ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on, LABS=2 side by side
+# (as many as the machine has room for), WIDTH=N cells in a batch,
 # SUMMARY=FILE for the documentation; SEED=, MINUTES=: random
-faults: python3 ; $(LABRUN) lab.faults $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(LABS),--labs $(LABS)) $(if $(SUMMARY),--summary $(SUMMARY)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
+faults: python3 ; $(LABRUN) lab.faults $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(LABS),--labs $(LABS)) $(if $(WIDTH),--width $(WIDTH)) $(if $(SUMMARY),--summary $(SUMMARY)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 # ONLY=REGEX tests whose names have it, WORKERS=N at a time (2)
 tempest: python3 ; $(LABRUN) lab.tempest $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(WORKERS),--workers $(WORKERS)) $(if $(KEEP),--keep)
 # ONLY=REGEX mutants like it, LIST=1, SAMPLE=N every Nth, RESUME=FILE goes on

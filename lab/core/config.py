@@ -142,7 +142,8 @@ def cinder_volume(node, address, venv, path, backend, extra=None,
             'volume_group': 'stock-volumes', 'target_helper': 'lioadm'})
     section.update(extra or {})
     sections[backend] = section
-    helper = '%s/bin/privsep-helper --config-file %s' % (venv, path)
+    helper = '%s/bin/python -m lab.core.quick_start --config-file %s' % (
+        venv, path)
     for name in ('cinder_sys_admin', 'privsep_osbrick',
                  'localclone_privileged'):
         sections[name] = {'helper_command': helper}

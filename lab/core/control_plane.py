@@ -195,8 +195,11 @@ class ControlPlane:
 
     def _start_api(self, name):
         conf, module = self.apis[name]
+        if name == 'cinder' and self.lab.settings.get('stepping'):
+            module = 'lab.faults.api'
         environment = {
             'PYTHONPATH': str(self.lab.repo),
+            'LOCALCLONE_STEPS': str(self.lab.directory / 'steps'),
             'OS_%s_CONFIG_FILES' % name.upper(): self._config_files(name),
             'OS_%s_CONFIG_DIR' % name.upper(): str(self.directory)}
         self.lab.processes.start(name, [

@@ -20,6 +20,8 @@ BOOT_TIMEOUT = 60
 SERVICE_TIMEOUT = 180
 #: Cinder logs it when a driver takes requests.
 READY = 'Driver post RPC initialization completed'
+#: And this, when it never will.
+FAILED = "because driver isn't initialized properly"
 
 
 class Running:
@@ -82,7 +84,7 @@ class Node:
         self.tap = 'tap%d' % number
         self.directory = lab.directory / self.name
         self.console = lab.logs / ('%s.console.log' % self.name)
-        self._ready = {}
+        self._seen = {}
 
     # -- power
 
@@ -259,7 +261,8 @@ class Node:
 
     def service(self, action, backend='localclone'):
         """start, stop, kill or restart a volume service of this node."""
-        self._ready[backend] = self.service_log(backend).count(READY)
+        log = self.service_log(backend)
+        self._seen[backend] = log.count(READY), log.count(FAILED)
         steps = self.lab.directory / 'steps'
         stepping = (backend == 'localclone'
                     and self.lab.settings.get('stepping'))
@@ -273,10 +276,16 @@ class Node:
 
     def wait_service(self, backend='localclone'):
         """Wait until what :meth:`service` has started takes requests."""
-        process.wait_for(
-            'the service of %s' % self.name,
-            lambda: self.service_log(backend).count(READY) > self._ready.get(
-                backend, 0), SERVICE_TIMEOUT, every=0.5)
+        ready, failed = self._seen.get(backend, (0, 0))
+
+        def serves():
+            log = self.service_log(backend)
+            if log.count(FAILED) > failed:
+                raise process.LabError('the service of %s has failed to '
+                                       'start; see its log' % self.name)
+            return log.count(READY) > ready
+        process.wait_for('the service of %s' % self.name, serves,
+                         SERVICE_TIMEOUT, every=0.5)
 
     @property
     def serves(self):

@@ -6,6 +6,7 @@ Arrows point down this list::
     __main__         the command
     thrasher         random faults, by a seed
     matrix           labs that take batches of cells from one queue
+    work             that queue, and how fast it goes
     results          verdicts: kept, shown, summed up
     plan             which cells there are, and which run together
     whole_operation  one cell with a fault across the whole operation
@@ -13,9 +14,11 @@ Arrows point down this list::
     disk_faults, boot_faults, migration_faults, lone_home, data_loss
                      such faults
     scenario         one volume under such a fault
+    discovery        which steps an operation has
     gone             one batch at whose steps a node goes and never comes back
     cells            one batch: an operation stopped at a step, a fault,
                      checks
+    reach            an operation on its way to its step
     third_party      operations with a host that does not run the backend
     operations       what a user asks for, and asks for again
     checks           the promises of the design, verified on the nodes
@@ -24,5 +27,6 @@ Arrows point down this list::
     injectors        what can be broken in a node, and how that is undone
 
 In a node run ``stepping`` (a volume service that can be stopped at each step)
-and ``payload`` (known data, written and verified).
+and ``payload`` (known data, written and verified). ``answers``, in these
+services and in cinder-api (``api``), has nobody wait for the dead.
 """

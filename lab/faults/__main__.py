@@ -14,7 +14,16 @@ from lab.faults import matrix as matrices
 from lab.faults import plan
 from lab.faults import results as result
 from lab.faults import thrasher
+from lab.faults import work as works
 from lab import lab as labs
+
+
+#: Cells that share a fault.
+WIDTH = 16
+#: More labs than that were never tried.
+MOST_LABS = 4
+#: Memory that a lab may take, GiB.
+LAB_GIB = 4
 
 
 def parser():
@@ -32,16 +41,23 @@ def parser():
                      'verdicts here (JSON); what holds is not run again')
     top.add_argument('--summary', metavar='FILE', help='sum all of it up '
                      'here (JSON), for the documentation')
-    top.add_argument('--labs', type=int, default=1, help='so many labs side '
-                     'by side (default 1)')
-    top.add_argument('--width', type=int, default=8, help='how many cells '
-                     'share a fault (default 8)')
+    top.add_argument('--labs', type=int, default=room_for(), help='so many '
+                     'labs side by side (default here %(default)s)')
+    top.add_argument('--width', type=int, default=WIDTH, help='how many '
+                     'cells share a fault (default %(default)s)')
     top.add_argument('--seed', type=int, help='run the random thrasher')
     top.add_argument('--minutes', type=float,
                      help='how long it goes on (default 20)')
     top.add_argument('--keep', action='store_true',
                      help='leave the lab up afterwards')
     return top
+
+
+def room_for():
+    """So many labs keep this machine busy: each waits half of the time."""
+    memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+    return max(1, min(MOST_LABS, len(os.sched_getaffinity(0)) + 1,
+                      memory // (LAB_GIB << 30)))
 
 
 def main(argv=None):
@@ -52,8 +68,9 @@ def main(argv=None):
     results = result.Results(options.resume)
     if options.list and results.steps:
         return show(results, options)
+    options.thrash = options.seed is not None or bool(options.minutes)
     names = [options.name + ('-%d' % number if number > 1 else '')
-             for number in range(1, options.labs + 1)]
+             for number in range(1, 2 if options.thrash else options.labs + 1)]
 
     def environment(name):
         mark = name + ': ' if len(names) > 1 else ''
@@ -75,7 +92,7 @@ def run(used, results, options):
         for each in used:
             each.lab.claim.take()
         environments.in_parallel([each.up for each in used])
-        if options.seed is not None or options.minutes:
+        if options.thrash:
             return thrasher.run(used[0], options.seed,
                                 options.minutes or 20, used[0].say)
         lab = used[0].lab
@@ -85,7 +102,7 @@ def run(used, results, options):
         matrix.discover()
         if options.list:
             return show(results, options)
-        matrix.run(plan.batches([
+        matrix.run(works.Work([
             cell for cell in wanted(results, options)
             if not results.holds(cell)], options.width))
         print(results.table())
@@ -115,5 +132,16 @@ def show(results, options):
     return 0
 
 
+def end(code):
+    """End at once: nothing waits for what waits in a lab that is gone."""
+    sys.stdout.flush()
+    os._exit(code)
+
+
 if __name__ == '__main__':
-    sys.exit(main())
+    try:
+        end(main())
+    except KeyboardInterrupt:
+        end(130)
+    except SystemExit as exc:
+        end(exc.code if isinstance(exc.code, int) else 2)

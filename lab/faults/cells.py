@@ -7,7 +7,6 @@ fault ended: so cells that differ in operation and step alone share that. Each
 keeps a volume, requests and a verdict of its own.
 """
 
-import collections
 import dataclasses
 import threading
 import time
@@ -19,9 +18,8 @@ from lab.faults import disk as disks
 from lab.faults.environment import in_parallel
 from lab.faults.operations import move_once
 from lab.faults.operations import OPERATIONS
+from lab.faults import reach
 
-#: Seconds within which an operation must come to a step.
-REACH = 240
 #: Seconds that a node is without power.
 DARK = 3
 
@@ -48,13 +46,12 @@ EVERY_LOOK = frozenset((
     'destination set_recovery_timeout disk', 'destination attach',
     'destination disable_discards clone'))
 
-#: What a request that has met its time limit is answered with. These nodes
-#: are slow and share two processors with all else: it may be sent again.
-TOO_SLOW = ('did not answer', 'is down')
-
-#: Volumes on their way to their steps at once: the nodes are small, and a
-#: request has its limits.
+#: Volumes that are asked for at once, of each destination: the nodes are
+#: small, and a request has its limits.
 TOGETHER = 2
+#: Volumes that stay on each node when a batch is over, for those that want
+#: one that has moved before. More would make each look of the node longer.
+SPARE = 4
 
 #: Column: (what happens, to which ends).
 FAULTS = {
@@ -83,6 +80,17 @@ def at_steps(operation, steps):
                     for step in steps if differs is None or step in differs)
 
 
+def struck_ends(fault):
+    """Which ends a fault hits."""
+    return FAULTS[fault][1] if fault in FAULTS else (GONE[fault],)
+
+
+def sort_of(cell):
+    """'alone', 'asking' or 'others': when it is brought to its step."""
+    return ('alone' if cell.step in ALONE else
+            'asking' if cell.step in BEFORE_ANSWER else 'others')
+
+
 def faults_of(operation):
     """The faults that an operation meets at its steps."""
     return [*FAULTS, *(GONE if operation in _GOING else ())]
@@ -105,6 +113,8 @@ class Verdict:
     """Whether a cell holds; if not, why, and what was logged.
 
     :param run: the number of the run that found it
+    :param reached: whether the operation came to the step; if not, nothing
+        is proven
     """
 
     cell: Cell
@@ -113,10 +123,19 @@ class Verdict:
     log: list = dataclasses.field(default_factory=list)
     seconds: float = 0
     run: int = 0
+    reached: bool = True
+
+    @property
+    def word(self):
+        """'ok', 'FAIL' or 'not reached'."""
+        return 'ok' if self.ok else 'FAIL' if self.reached else 'not reached'
 
 
 class Batch:
-    """Cells of one fault.
+    """Cells of faults that hit the same node, or both.
+
+    Volumes move both ways: so each node is a source and a destination, and
+    what only one volume at a time can do on a node, two can do in a batch.
 
     :param pool: volumes that may be used again: {node name: [Disk]}
     """
@@ -125,37 +144,50 @@ class Batch:
         self.environment = environment
         self.cells = cells
         self.kinds = [OPERATIONS[cell.operation] for cell in cells]
-        self.fault = cells[0].fault
         self.pool = pool
-        self.source, self.destination = self._direction()
+        self.ways = self._ways()
         self.operations = []
         self.lvs = {}
         self.reasons = {}
+        self.unreached = set()
 
-    def _direction(self):
+    def _ways(self):
+        """Source and destination of each cell."""
         first, second = self.environment.nodes.values()
-        if any(kind.moved for kind in self.kinds) and len(
-                self.pool[second.name]) > len(self.pool[first.name]):
-            return second, first
-        return first, second
+        ways, turns = [], {}
+        for cell in self.cells:
+            forth = struck_ends(cell.fault) == ('source',)
+            if len(struck_ends(cell.fault)) > 1:  # by turns, each sort
+                sort = sort_of(cell)
+                turns[sort] = forth = not turns.get(sort)
+            ways.append((first, second) if forth else (second, first))
+        return ways
+
+    @property
+    def struck(self):
+        """The nodes that the fault hits: the first one, or both."""
+        first, second = self.environment.nodes.values()
+        both = len(struck_ends(self.cells[0].fault)) > 1
+        return [first, second] if both else [first]
 
     # -- volumes
 
     def _disks(self):
         """A volume for each cell; fresh, or one that has moved before."""
-        ready = self.pool[self.source.name]
-        chosen = [ready.pop() if kind.moved and ready else None
-                  for kind in self.kinds]
+        chosen = []
+        for kind, (source, _destination) in zip(self.kinds, self.ways):
+            ready = self.pool[source.name]
+            chosen.append(ready.pop() if kind.moved and ready else None)
         lacking = [index for index, disk in enumerate(chosen) if disk is None]
         to_move = [index for index in lacking if self.kinds[index].moved]
-        for node, indices in (
-                (self.destination, to_move),
-                (self.source, [i for i in lacking if i not in to_move])):
+        for node in self.environment.nodes.values():
+            indices = [index for index in lacking
+                       if self.ways[index][index in to_move] is node]
             for index, disk in zip(indices, self._fresh(node, len(indices))):
                 chosen[index] = disk
-        in_parallel([lambda d=chosen[index]: move_once(
-            self.environment, d, self.destination, self.source)
-            for index in to_move])
+        in_parallel([lambda i=index: move_once(
+            self.environment, chosen[i], *reversed(self.ways[i]))
+            for index in to_move], most=TOGETHER)
         return chosen
 
     def _fresh(self, node, count):
@@ -186,9 +218,11 @@ class Batch:
             if reason and index < len(self.operations):
                 log = self.environment.log_since(
                     marks, self.operations[index].disk.volume)
+            reached = bool(reason) or index not in self.unreached
             verdicts.append(Verdict(
-                cell, not reason, reason, log,
-                (time.monotonic() - began) / len(self.cells)))
+                cell, reached and not reason, reason, log,
+                (time.monotonic() - began) / len(self.cells),
+                reached=reached))
         return verdicts
 
     def _blame(self, indices, what):
@@ -210,10 +244,11 @@ class Batch:
             if index not in self.reasons])
 
     def _prepare(self):
-        self.environment.dirty(self.destination)
+        in_parallel([lambda n=node: self.environment.dirty(n)
+                     for node in self.environment.nodes.values()])
         self.operations = [
-            kind(self.environment, disk, self.source, self.destination)
-            for kind, disk in zip(self.kinds, self._disks())]
+            kind(self.environment, disk, *way) for kind, disk, way in zip(
+                self.kinds, self._disks(), self.ways)]
         self.lvs = checks.lvs_of(self.environment.lab, [
             operation.disk for operation in self.operations])
         for operation in self.operations:
@@ -224,44 +259,39 @@ class Batch:
         """Bring each to its step: whose request waits there, comes last."""
         for cell, operation in zip(self.cells, self.operations):
             end, _space, label = cell.step.partition(' ')
-            self.environment.arm(operation.disk, getattr(self, end), label)
-        gate = threading.Semaphore(TOGETHER)
-        for turn in (lambda step: step not in BEFORE_ANSWER,
-                     lambda step: step in BEFORE_ANSWER - ALONE,
-                     lambda step: step in ALONE):
-            self._each(lambda index, operation: self._start_and_wait(
-                operation, gate) if turn(self.cells[index].step) else None)
+            self.environment.arm(operation.disk, getattr(operation, end),
+                                 label)
+        gates = {name: threading.Semaphore(TOGETHER)
+                 for name in self.environment.nodes}
+        for sort in ('others', 'asking', 'alone'):
+            self._each(lambda index, operation: self._bring(
+                index, operation, gates[operation.destination.name])
+                if sort_of(self.cells[index]) == sort else None)
 
-    def _start_and_wait(self, operation, gate):
-        def there():
-            if self.environment.reached(operation.disk):
-                return True
-            if operation.error:
-                raise operation.error
-            return False
+    def _bring(self, index, operation, gate):
+        way = reach.Way(self.environment, operation)
         with gate:
-            operation.start()
-            try:
-                process.wait_for('the step', there, REACH, every=0.3)
-            except process.LabError as exc:
-                if not any(text in str(exc) for text in TOO_SLOW):
-                    raise
-                self.environment.say('    asked again: %s' % str(exc)[:200])
-                operation.ask_again()
-                process.wait_for('the step', there, REACH, every=0.3)
+            way.ask()
+        if not way.wait():
+            self.unreached.add(index)
 
     def _check_sources(self):
-        removed = checks.removed_too_early(self.environment.lab, self.source,
-                                           self.lvs)
+        removed = {}
+        for node in self.environment.nodes.values():
+            removed.update(checks.removed_too_early(
+                self.environment.lab, node, {
+                    operation.disk.volume: self.lvs[operation.disk.volume]
+                    for operation in self.operations
+                    if operation.source is node}))
         for index, operation in enumerate(self.operations):
             if operation.disk.volume in removed:
                 self._blame([index], removed[operation.disk.volume])
 
     def _strike(self):
         self._check_sources()
-        what, ends = FAULTS[self.fault]
-        nodes = [getattr(self, end) for end in ends]
+        what, nodes = FAULTS[self.cells[0].fault][0], self.struck
         self.lost_power = nodes if what == 'cut' else []
+        died = time.time()
         if what == 'kill':
             in_parallel([lambda n=n: n.service('kill') for n in nodes])
         else:
@@ -279,6 +309,7 @@ class Batch:
                 node.service('start')
         in_parallel([n.wait_service for n in nodes])
         checks.services(self.environment)
+        self.environment.end_waits(nodes, died)
 
     def _settle(self):
         self._each(lambda _index, operation: operation.settle(
@@ -310,9 +341,10 @@ class Batch:
             for node in list(self.environment.nodes.values()):
                 if node.name in disk.attached:
                     disk.detach(node)
-            if len(disk._areas) < disks.AREAS and issubclass(
-                    self.kinds[index], OPERATIONS['move']):
-                self.pool[disk.home()].append(disk)
+            kept = self.pool[disk.home()]
+            if len(disk._areas) < disks.AREAS and len(kept) < SPARE and (
+                    issubclass(self.kinds[index], OPERATIONS['move'])):
+                kept.append(disk)
             else:
                 disk.remove()
         in_parallel([lambda i=index, o=operation: clean_one(i, o.disk)
@@ -320,36 +352,3 @@ class Batch:
         for operation in self.operations:
             self.environment.forget_steps(operation.disk)
         checks.clean(self.environment)
-
-
-def discover(environment, kind, pool):
-    """The steps of an undisturbed operation, in their order.
-
-    :returns: ['source LABEL' or 'destination LABEL', ...]; one that is
-        done again: 'source LABEL (2)'
-    """
-    batch = Batch(environment, [Cell(kind, '', 'kill source')], pool)
-    batch._prepare()
-    operation = batch.operations[0]
-    if batch.reasons:
-        raise process.LabError(batch.reasons[0][0])
-    prepared = len(environment.taken(operation.disk))
-    operation.start()
-    operation.settle(())
-    batch._check()
-    if batch.reasons:
-        raise process.LabError('failed without a fault: %s'
-                               % batch.reasons[0][0])
-    ends = {batch.source.name: 'source', batch.destination.name:
-            'destination'}
-    steps, times = [], collections.Counter()
-    for node, label in environment.taken(operation.disk)[prepared:]:
-        step = '%s %s' % (ends[node], label)
-        times[step] += 1
-        if times[step] == 1:
-            steps.append(step)
-        elif step not in EVERY_LOOK:
-            steps.append('%s (%d)' % (step, times[step]))
-    batch.clean()
-    end, _space, label = steps[0].partition(' ')
-    return ['%s before %s' % (end, label)] + steps

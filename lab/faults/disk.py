@@ -14,9 +14,9 @@ from lab.core import process
 FILL = 16
 SPARE = 24
 FIRST_AREA = 32
-AREAS = 90
+AREAS = 24
 #: Blocks a second: enough to fall into each step, few enough for many.
-RATE = 10
+RATE = 3
 
 _seeds = itertools.count(1)
 

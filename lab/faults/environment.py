@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import shutil
 import signal
+import threading
 import time
 
 from lab.core import api
@@ -14,15 +15,27 @@ from lab.core import process
 from lab.faults import disk as disks
 from lab.faults import injectors
 
-#: Reconciliation runs often, so that a cell need not wait for it; nor does any
-#: wait for the copies of others, one of which may be held at a step.
-OPTIONS = {'localclone_move_interval': 3, 'localclone_node_interval': 12,
+#: Reconciliation runs often, so that a cell need not wait for it; but each
+#: look costs the more the more volumes a node has. No cell waits for the
+#: copies of others, one of which may be held at a step.
+OPTIONS = {'localclone_move_interval': 5, 'localclone_node_interval': 20,
            'localclone_max_copies_in': 0, 'localclone_max_copies_out': 0}
 #: How much smaller volumes are than Cinder thinks.
-SCALE = 8
+SCALE = 16
 #: GiB of each node's disk; small, so that it can be filled.
 DISK = 8
 PATTERN = 'another-tenant'
+#: All but the targets keeps its pace: services start, requests are answered.
+#: Several may ask at a time. A short queue: who waits in it can't log in.
+_BRAKE = '''
+tc qdisc replace dev vec0 root handle 1: prio bands 4 &&
+tc qdisc replace dev vec0 parent 1:4 handle 40: netem rate %s limit 40 &&
+tc filter replace dev vec0 parent 1: protocol ip prio 1 u32 \\
+    match ip sport 3260 0xffff flowid 1:4
+'''
+#: Requests for a move at once: the nodes are small, and requests have their
+#: limits.
+TOGETHER = 4
 
 
 def in_parallel(calls, most=None):
@@ -48,6 +61,7 @@ class Environment:
         self.say = say
         self.bystanders = []
         self.steps = lab.directory / 'steps'
+        self.asking = threading.Semaphore(TOGETHER)
 
     @property
     def nodes(self):
@@ -191,9 +205,11 @@ class Environment:
                  check=check)
 
     def brake(self, node, rate=None):
-        """Slow what a node sends; None: no more."""
-        if node.is_on:
-            node.netem(*(('rate', rate) if rate else ()))
+        """Slow what a node's targets send; None: no more."""
+        if node.is_on and rate:
+            node.run(_BRAKE % rate)
+        elif node.is_on:
+            node.netem()
 
     def heal(self):
         """Undo whatever a fault has done; everything runs afterwards."""
@@ -274,6 +290,19 @@ class Environment:
         if self.steps.is_dir():
             for path in self.steps.glob(disk.volume + '.*'):
                 path.unlink(missing_ok=True)
+
+    def step_marks(self, disk):
+        """How much was done for a volume up to now: changes with each step."""
+        return [(path.name, path.stat().st_size) for path in sorted(
+            self.steps.glob(disk.volume + '.node*'))]
+
+    def end_waits(self, nodes, died):
+        """Nobody waits for services that have died; see :mod:`.answers`.
+
+        :param died: when, by the clock
+        """
+        for node in nodes:
+            (self.steps / (node.name + '.died')).write_text('%f' % died)
 
     def taken(self, disk):
         """The steps that were done for a volume: (node name, label)."""

@@ -6,6 +6,8 @@ what was lost is deleted, and nothing speaks of the node any more. Another
 machine takes its name.
 """
 
+import time
+
 from lab.core import look
 from lab.core import process
 from lab.faults import cells
@@ -20,24 +22,24 @@ OVER = ('rolling-back', 'releasing', 'completing')
 
 
 class Batch(cells.Batch):
-    """Cells of one end that goes."""
+    """Cells whose source, or whose destination, goes: the same node."""
 
     gone = None
 
     def _strike(self):
         self._check_sources()
-        self.gone = getattr(self, cells.GONE[self.fault])
-        self.stays, = [node for node in (self.source, self.destination)
-                       if node is not self.gone]
+        self.gone, self.stays = self.environment.nodes.values()
+        died = time.time()
         self.gone.power_cut()
         for operation in self.operations:
             operation.disk.lost_power(self.gone)
         self.environment.release()
+        self.environment.end_waits([self.gone], died)
         self._each(lambda _index, operation: operation.join(SEEING))
         self.environment.expire(self.gone)
 
     def _settle(self):
-        self._each(lambda _index, operation: self._use(operation.disk))
+        self._each(lambda _index, operation: self._use(operation))
         self.environment.forget(self.gone, self.stays)
         self._each(lambda _index, operation: self._use_if_whole(
             operation.disk))
@@ -60,13 +62,14 @@ class Batch(cells.Batch):
         return volume['status'] != 'error' and not self._phase(disk) and (
             disk.home() == self.stays.name)
 
-    def _use(self, disk):
+    def _use(self, operation):
         """A volume that is whole can be used, whatever waits for the node.
 
         A guest that reads what is not copied yet from a source that is gone
         waits for it.
         """
-        if self.gone is self.destination:
+        disk = operation.disk
+        if self.gone is operation.destination:
             disk.check_running()
             if disk.home() == self.stays.name:
                 process.wait_for(

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labs side by side that run the cells, from one queue."""
 
-import queue
 import threading
 import time
 
 from lab.core import process
 from lab.faults import cells
+from lab.faults import discovery
 from lab.faults import gone
 from lab.faults import operations
 from lab.faults import whole_operation
@@ -30,27 +30,27 @@ class Bench:
         self.pool = {name: [] for name in self.environment.nodes}
 
     def discover(self, name):
-        """Run an operation once, undisturbed; note its steps."""
+        """Run an operation undisturbed; note its steps."""
         began = time.monotonic()
-        steps = cells.discover(self.environment, name, self.pool)
+        steps = discovery.discover(self.environment, name, self.pool)
         self.results.add_steps(name, steps)
         self.say('%s: %d steps, undisturbed in %.0f s' % (
             name, len(steps), time.monotonic() - began))
 
-    def run(self, number, of_all, batch):
-        """Run a batch; its verdicts are kept."""
+    def run(self, batch):
+        """Run a batch; its verdicts, which are kept."""
         began = time.monotonic()
-        self.say('batch %d of %d: %s, %d cell%s' % (
-            number, of_all, batch[0].fault, len(batch),
+        self.say('%s: %d cell%s' % (
+            ', '.join(sorted({cell.fault for cell in batch})), len(batch),
             's' * (len(batch) > 1)))
         verdicts = self._run(batch)
         for verdict in verdicts:
-            self.say('  %-4s %s / %s%s' % (
-                'ok' if verdict.ok else 'FAIL', verdict.cell.operation,
-                verdict.cell.step,
-                '' if verdict.ok else ': ' + verdict.reason[:300]))
+            self.say('  %-4s %s%s' % (
+                verdict.word, verdict.cell,
+                ': ' + verdict.reason[:300] if verdict.reason else ''))
         self.say('  %.0f s' % (time.monotonic() - began))
         self.results.add(verdicts)
+        return verdicts
 
     def _run(self, batch):
         kind = cells.Batch
@@ -64,9 +64,10 @@ class Bench:
             running.clean()
         except (process.LabError, OSError) as exc:
             self.say('  clean-up: %s' % str(exc)[:500])
-            if all(verdict.ok for verdict in verdicts):
+            if all(verdict.ok or not verdict.reached
+                   for verdict in verdicts):
                 for verdict in verdicts:
-                    verdict.ok = False
+                    verdict.ok, verdict.reached = False, True
                     verdict.reason = 'clean-up: %s' % str(exc)[:1000]
             if self.stopping.is_set():
                 raise
@@ -87,31 +88,34 @@ class Matrix:
     def discover(self):
         """Note the steps of the operations of which they are not known."""
         # Completion is the second half of a move.
-        self._share([
-            (name,) for name, kind in operations.OPERATIONS.items()
-            if name not in self.results.steps
-            and kind is not operations.Completion], Bench.discover)
+        names = [name for name, kind in operations.OPERATIONS.items()
+                 if name not in self.results.steps
+                 and kind is not operations.Completion]
+        self._share(lambda: names.pop() if names else None, Bench.discover)
 
-    def run(self, planned):
-        """Run batches of cells."""
-        self._share([(number, len(planned), batch)
-                     for number, batch in enumerate(planned, 1)], Bench.run)
+    def run(self, work):
+        """Run batches of cells, from one :class:`.work.Work`."""
+        def run(bench, batch):
+            bench.say(work.note(bench.run(batch)))
+        self._share(work.take, run)
 
-    def _share(self, jobs, act):
+    def _share(self, take, act):
         """Each lab takes the next job until there are none.
 
         One that fails takes no more; the others go on.
 
+        :param take: returns a job, or None
         :raises Exception: the first error, when all have ended
         """
-        left, errors = queue.SimpleQueue(), []
-        for job in jobs:
-            left.put(job)
+        errors = []
 
         def work(bench):
             try:
-                for job in iter(lambda: self._next(left), None):
-                    act(bench, *job)
+                while not self.stopping.is_set():
+                    job = take()
+                    if job is None:
+                        break
+                    act(bench, job)
             except Exception as exc:
                 bench.say('this lab takes no more: %s' % str(exc)[:500])
                 errors.append(exc)
@@ -128,10 +132,3 @@ class Matrix:
             raise
         if errors:
             raise errors[0]
-
-    def _next(self, left):
-        """What is to be done next, if anything."""
-        try:
-            return None if self.stopping.is_set() else left.get_nowait()
-        except queue.Empty:
-            return None

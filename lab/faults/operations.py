@@ -45,8 +45,13 @@ class Operation:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def ask_again(self):
-        """After a request that has failed: the same once more."""
+    @property
+    def answered(self):
+        """Whether the requests are answered, or were never sent."""
+        return self._thread is None or not self._thread.is_alive()
+
+    def forget_failure(self):
+        """After a request that has failed: it can be sent once more."""
         self.join()
         self.disk.forget_failed()
         process.wait_for(
@@ -56,7 +61,6 @@ class Operation:
                     'lc1:rolling-back:')
                 for volume, token in look.shadows(self.environment.lab)), 150)
         self.error = None
-        self.start()
 
     def _run(self):
         try:
@@ -89,6 +93,13 @@ class Operation:
         raise NotImplementedError()
 
     # -- what most of them need
+
+    def _ask_in_turn(self, what, call):
+        """Repeat a request until it is answered; few at a time."""
+        def ask():
+            with self.environment.asking:
+                return call()
+        return disks.until('%s of %s' % (what, self.disk.volume), ask)
 
     def _wait_moved(self):
         look.wait_moved(self.environment.lab, self.disk.volume, MOVING)
@@ -128,8 +139,7 @@ class Move(Operation):
         disk, node = self.disk, self.destination
         if node.name not in disk.attached:
             disk.forget_failed()
-            disks.until('the attach of %s' % disk.volume,
-                        lambda: disk.attach(node))
+            self._ask_in_turn('the attach', lambda: disk.attach(node))
         if disk.runs_on is None:
             self._run_again(node)
         self._wait_moved()
@@ -181,9 +191,8 @@ class LiveMove(Operation):
             if (disk.runs_on is None or self.destination in lost_power
                     or self.destination.name not in disk.attached):
                 self._roll_back()
-                disks.until('the live attach of %s' % disk.volume,
-                            lambda: disk.try_attach(
-                                self.destination, live=True))
+                self._ask_in_turn('the live attach', lambda: disk.try_attach(
+                    self.destination, live=True))
             self._switch()
         elif disk.runs_on is None:
             self._run_again(self.destination)
@@ -241,8 +250,8 @@ class DeleteWhileMoving(Operation):
     def prepare(self):
         self.environment.brake(self.source, self.rate)
         # Others share that link: Nova's user would ask again, too.
-        disks.until('the attach of %s' % self.disk.volume,
-                    lambda: self.disk.try_attach(self.destination))
+        self._ask_in_turn('the attach', lambda: self.disk.try_attach(
+            self.destination))
         self.disk.start(self.destination)
         self.disk.stop()
         self.disk.detach(self.destination)

@@ -33,28 +33,60 @@ def all_cells(steps):
 
 
 def batches(wanted, width):
-    """Cells that can run together: those of one fault, as many as can be
-    at their steps at once. What takes longest comes first.
+    """Cells that can run together: those whose faults hit the same nodes in
+    the same way, as many as can be at their steps at once.
+
+    Whole operations, of which each takes a lab for itself but little of the
+    processors, come in between.
     """
-    planned, alone, together = [], [], {}
+    alone, together = [], {}
     for cell in wanted:
         if cell.step == whole_operation.WHOLE:
             alone.append([cell])
         else:
-            slow = operations.OPERATIONS[cell.operation].slow
-            together.setdefault((cell.fault, slow), []).append(cell)
-    for group in together.values():
-        planned += _spread(group, width)
-    return planned + alone
+            together.setdefault(_alike(cell), []).append(cell)
+    planned = [batch for group in together.values()
+               for batch in _spread(group, width)]
+    return _mixed(planned, alone)
+
+
+def _alike(cell):
+    """Cells of equal value can share a fault."""
+    what, ends = cells.FAULTS.get(cell.fault, ('gone', ('',)))
+    return what, len(ends), operations.OPERATIONS[cell.operation].slow
 
 
 def _spread(group, width):
-    alone = [cell for cell in group if cell.step in cells.ALONE]
-    asking = [cell for cell in group
-              if cell.step in cells.BEFORE_ANSWER - cells.ALONE]
-    others = [cell for cell in group if cell.step not in cells.BEFORE_ANSWER]
-    count = max(-(-(len(asking) + len(alone)) // ASKING), len(alone),
-                -(-len(group) // width))
+    """Each batch has of both ways what its nodes can have at once."""
+    lanes = _lanes(group)
+    count = -(-len(group) // width)
+    for lane in lanes:
+        alone = sum(cells.sort_of(cell) == 'alone' for cell in lane)
+        asking = sum(cells.sort_of(cell) == 'asking' for cell in lane)
+        count = max(count, alone, -(-(alone + asking) // ASKING))
+    forth, back = lanes
     # Every nth: neighbours differ, so do their moments.
-    ordered = alone + asking + others
-    return [ordered[index::count] for index in range(count)]
+    return [forth[index::count] + back[count - 1 - index::count]
+            for index in range(count)]
+
+
+def _lanes(group):
+    """The cells of each way that volumes move, sort by sort."""
+    forth, back = [], []
+    for sort in ('alone', 'asking', 'others'):
+        mine = [cell for cell in group if cells.sort_of(cell) == sort]
+        for number, cell in enumerate(mine):
+            ends = cells.struck_ends(cell.fault)
+            onward = number % 2 == 0 if len(ends) > 1 else (
+                ends == ('source',))
+            (forth if onward else back).append(cell)
+    return forth, back
+
+
+def _mixed(longer, shorter):
+    """Two lists as one, each spread over it; what is shorter comes last."""
+    places = [((index + 1) / (len(each) + 1), number, item)
+              for number, each in enumerate((longer, shorter))
+              for index, item in enumerate(each)]
+    return [item for _place, _number, item in sorted(
+        places, key=lambda place: place[:2])]

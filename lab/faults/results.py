@@ -82,7 +82,8 @@ class Results:
                 'runs': self.runs, 'steps': self.steps, 'cells': [
                     {'cell': [v.cell.operation, v.cell.step, v.cell.fault],
                      'ok': v.ok, 'reason': v.reason, 'log': v.log,
-                     'seconds': round(v.seconds, 1), 'run': v.run}
+                     'seconds': round(v.seconds, 1), 'run': v.run,
+                     'reached': v.reached}
                     for v in self.verdicts.values()]}, indent=1))
             os.replace(fresh, self.path)
 
@@ -91,27 +92,34 @@ class Results:
     @property
     def failed(self):
         """The verdicts of the cells that do not hold."""
-        return [v for v in self.verdicts.values() if not v.ok]
+        return [v for v in self.verdicts.values()
+                if v.reached and not v.ok]
+
+    @property
+    def unreached(self):
+        """The verdicts of the cells whose steps did not occur."""
+        return [v for v in self.verdicts.values() if not v.reached]
 
     def summary(self):
         """All of it in short: the documentation is made from this.
 
         A row is operation, fault, how many cells there are, have run and
-        hold, and the seconds that they took.
+        hold, the seconds that they took, and how many were not reached.
         """
         rows = collections.OrderedDict()
         for cell in plan.all_cells(self.steps):
-            row = rows.setdefault((cell.operation, cell.fault), [0, 0, 0, 0])
+            row = rows.setdefault((cell.operation, cell.fault), [0] * 5)
             row[0] += 1
             verdict = self.verdicts.get(cell)
             if verdict:
                 row[1] += 1
                 row[2] += verdict.ok
                 row[3] += verdict.seconds
+                row[4] += not verdict.reached
         used = {verdict.run for verdict in self.verdicts.values()}
         return {'runs': [run for number, run in enumerate(self.runs)
                          if number in used],
-                'rows': [[*names, *counts[:3], round(counts[3])]
+                'rows': [[*names, *counts[:3], round(counts[3]), counts[4]]
                          for names, counts in rows.items()]}
 
     def write_summary(self, path):
@@ -123,7 +131,7 @@ class Results:
 
     def _word(self, cell):
         verdict = self.verdicts.get(cell)
-        return '.' if verdict is None else 'ok' if verdict.ok else 'FAIL'
+        return '.' if verdict is None else verdict.word
 
     def table(self):
         """The matrix: a row for each step, a column for each fault."""
@@ -147,7 +155,8 @@ class Results:
             lines += ['', 'FAIL %s' % verdict.cell, '    ' + verdict.reason]
             lines += ['    | ' + line for line in verdict.log]
         count = sum(cell in self.verdicts for cell in every)
-        lines += ['', '%d cells: %d hold, %d fail; %d not run' % (
-            count, sum(map(self.holds, every)), len(self.failed),
-            len(every) - count)]
+        lines += ['', '%d cells: %d hold, %d fail, %d not reached; %d not '
+                  'run' % (count, sum(map(self.holds, every)),
+                           len(self.failed), len(self.unreached),
+                           len(every) - count)]
         return '\n'.join(lines)

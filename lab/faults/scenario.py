@@ -5,9 +5,9 @@ import time
 
 from lab.core import look
 from lab.core import process
-from lab.faults import cells
 from lab.faults import checks
 from lab.faults.operations import OPERATIONS
+from lab.faults import reach
 
 SLOW = '4mbit'
 
@@ -83,7 +83,7 @@ class Scenario:
         if self.operation._thread is None:
             self.start()
         process.wait_for('the step', lambda: self.environment.reached(
-            self.disk), cells.REACH, every=0.2)
+            self.disk), reach.REACH, every=0.2)
 
     def go_on(self):
         """Nothing holds or slows the operation any more."""

@@ -33,6 +33,9 @@ import sys
 import threading
 import time
 
+from lab.core import quick_start
+from lab.faults import answers
+
 UUID = re.compile(
     '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}')
 #: A node and a step, and at which time to stay there.
@@ -237,9 +240,9 @@ def install(steps):
         found = importlib.import_module('cinder_localclone.' + module)
         for name in names:
             setattr(found, name, wrap(steps, name, getattr(found, name)))
-    for module, answers in LOOKS.items():
+    for module, odd_answers in LOOKS.items():
         found = importlib.import_module('cinder_localclone.' + module)
-        for name, answer in answers.items():
+        for name, answer in odd_answers.items():
             setattr(found, name, odd(steps, name, getattr(found, name),
                                      answer))
     for where, names in METHODS.items():
@@ -313,6 +316,8 @@ def main():
     if int(scale) > 1:
         shrink(int(scale))
     install(Steps(pathlib.Path(directory), node))
+    answers.install(directory)
+    quick_start.install()
     sys.exit(volume.main())
 
 

@@ -10,10 +10,16 @@ import types
 import ddt
 import testtools
 
+from lab.core import look
+from lab.core import process
+from lab.faults import answers
 from lab.faults import cells
+from lab.faults import discovery
 from lab.faults import matrix
 from lab.faults import plan
+from lab.faults import reach
 from lab.faults import results
+from lab.faults import work
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / 'doc/source/_ext'))
 import fault_table  # noqa: E402
@@ -70,8 +76,8 @@ class ResultsTest(Base):
         kept.write_summary(self.path)
         summary = json.loads(self.path.read_text())
         rows = summary['rows']
-        self.assertIn(['move', 'kill source', 2, 1, 1, 12], rows)
-        self.assertIn(['move', 'volume group full', 1, 1, 0, 30], rows)
+        self.assertIn(['move', 'kill source', 2, 1, 1, 12, 0], rows)
+        self.assertIn(['move', 'volume group full', 1, 1, 0, 30, 0], rows)
         self.assertEqual(len(plan.all_cells(STEPS)),
                          sum(row[2] for row in rows))
 
@@ -79,17 +85,32 @@ class ResultsTest(Base):
         kept = self.kept((AT_STEP, True, 12.5), (WHOLE, False, 30))
         table = kept.table()
         self.assertIn('FAIL %s' % WHOLE, table)
-        self.assertIn('2 cells: 1 hold, 1 fail; %d not run' % (
+        self.assertIn('2 cells: 1 hold, 1 fail, 0 not reached; %d not run' % (
             len(plan.all_cells(STEPS)) - 2), table)
+
+    def test_not_reached_is_neither(self):
+        kept = self.kept((WHOLE, True, 30))
+        kept.begin(**FACTS)
+        kept.add([cells.Verdict(AT_STEP, False, reached=False, seconds=9)])
+        kept = results.Results(self.path)
+        self.assertFalse(kept.holds(AT_STEP))
+        self.assertEqual([], kept.failed)
+        self.assertEqual([AT_STEP], [v.cell for v in kept.unreached])
+        self.assertIn(['move', 'kill source', 2, 1, 0, 9, 1],
+                      kept.summary()['rows'])
+        self.assertIn('1 hold, 0 fail, 1 not reached', kept.table())
+        self.assertIn('not reached', kept.table().splitlines()[2])
 
 
 @ddt.ddt
 class PageTest(testtools.TestCase):
 
-    @ddt.data(([1, 1, 1, 30], 'holds', '30'),
-              ([4, 4, 4, 40], 'all hold', '10'),
-              ([4, 3, 1, 33], '2 **fail**, 1 not run', '11'),
-              ([4, 0, 0, 0], '4 not run', ''))
+    @ddt.data(([1, 1, 1, 30, 0], 'holds', '30'),
+              ([4, 4, 4, 40, 0], 'all hold', '10'),
+              ([4, 3, 1, 33, 0], '2 **fail**, 1 not run', '11'),
+              ([4, 3, 1, 33, 1], '1 **fail**, 1 not reached, 1 not run',
+               '11'),
+              ([4, 0, 0, 0, 0], '4 not run', ''))
     @ddt.unpack
     def test_verdict(self, counts, verdict, seconds):
         lines = fault_table.rst({'runs': [dict(
@@ -113,17 +134,17 @@ class QueueTest(Base):
             bench._run = run
         return shared
 
-    def test_each_batch_is_run_once(self):
+    def test_each_cell_is_run_once(self):
         kept, run = self.kept(), []
         kept.begin(**FACTS)
 
         def note(batch):
-            run.append(batch[0])
+            run.extend(batch)
             return [cells.Verdict(cell, True) for cell in batch]
-        planned = plan.batches(plan.all_cells(STEPS), 8)
-        self.benches(kept, note).run(planned)
-        self.assertEqual(len(planned), len(run))
-        self.assertEqual(set(plan.all_cells(STEPS)), set(kept.verdicts))
+        every = plan.all_cells(STEPS)
+        self.benches(kept, note).run(work.Work(every, 8))
+        self.assertEqual(len(every), len(run))
+        self.assertEqual(set(every), set(kept.verdicts))
 
     def test_lab_that_fails_leaves_the_rest_to_the_other(self):
         kept, failed = self.kept(), []
@@ -134,8 +155,171 @@ class QueueTest(Base):
                 failed.extend(batch)
                 raise ValueError('broken')
             return [cells.Verdict(cell, True) for cell in batch]
-        planned = plan.batches(plan.all_cells(STEPS), 8)
+        every = plan.all_cells(STEPS)
         self.assertRaises(ValueError, self.benches(kept, fail_once).run,
-                          planned)
-        self.assertEqual(set(plan.all_cells(STEPS)) - set(failed),
-                         set(kept.verdicts))
+                          work.Work(every, 8))
+        self.assertEqual(set(every) - set(failed), set(kept.verdicts))
+
+    def test_what_is_not_reached_is_tried_once_more(self):
+        kept, run = self.kept(), []
+        kept.begin(**FACTS)
+
+        def miss(batch):
+            run.extend(batch)
+            return [cells.Verdict(cell, cell != AT_STEP,
+                                  reached=cell != AT_STEP) for cell in batch]
+        every = plan.all_cells(STEPS)
+        self.benches(kept, miss).run(work.Work(every, 8))
+        self.assertEqual(len(every) + 1, len(run))
+        self.assertEqual(AT_STEP, run[-1])
+        self.assertEqual([AT_STEP], [v.cell for v in kept.unreached])
+
+    def test_line_counts_what_will_be_tried_again_later(self):
+        left = work.Work([AT_STEP, WHOLE], 8)
+        missed = cells.Verdict(AT_STEP, False, reached=False)
+        self.assertIn('0 of 2 cells', left.note([missed]))
+        self.assertIn('1 of 2 cells', left.note([cells.Verdict(WHOLE, True)]))
+        self.assertIn('2 of 2 cells', left.note([missed]))
+
+
+@ddt.ddt
+class PlanTest(testtools.TestCase):
+    """Which cells share a fault."""
+
+    steps = {'move': [*sorted(cells.BEFORE_ANSWER),
+                      'destination enable_hydration', 'source finish']}
+
+    @ddt.data('kill source', 'cut both', 'source gone')
+    def test_each_way_has_what_a_node_can_have(self, fault):
+        ends = cells.struck_ends(fault)
+        every = [cell for cell in plan.all_cells(self.steps)
+                 if cell.step != 'whole'
+                 and len(cells.struck_ends(cell.fault)) == len(ends)
+                 and (cell.fault in cells.GONE) == (fault in cells.GONE)]
+        environment = types.SimpleNamespace(
+            nodes={'node1': 'one', 'node2': 'two'})
+        planned = plan.batches(every, 16)
+        self.assertEqual(sorted(map(str, every)), sorted(
+            str(cell) for batch in planned for cell in batch))
+        for each in planned:
+            batch = cells.Batch(environment, each, {})
+            for way in (('one', 'two'), ('two', 'one')):
+                sorts = [cells.sort_of(cell) for cell, its in zip(
+                    each, batch.ways) if its == way]
+                self.assertThat(sorts.count('alone'),
+                                testtools.matchers.LessThan(2))
+                self.assertThat(len(sorts) - sorts.count('others'),
+                                testtools.matchers.LessThan(6))
+            self.assertThat(len(each), testtools.matchers.LessThan(17))
+
+    @ddt.data(('kill source', 0), ('kill destination', 1),
+              ('source gone', 0), ('destination gone', 1))
+    @ddt.unpack
+    def test_first_node_is_struck(self, fault, end):
+        environment = types.SimpleNamespace(
+            nodes={'node1': 'one', 'node2': 'two'})
+        batch = cells.Batch(environment, [
+            cells.Cell('move', 'source begin', fault)], {})
+        self.assertEqual('one', batch.ways[0][end])
+        self.assertEqual(['one'], batch.struck)
+
+    def test_kinds_of_faults_are_not_mixed(self):
+        for batch in plan.batches(plan.all_cells(self.steps), 16):
+            self.assertIn({cell.fault for cell in batch}, (
+                {'kill source', 'kill destination'},
+                {'cut source', 'cut destination'}, {'cut both'},
+                {'source gone', 'destination gone'},
+                *[{cell.fault} for cell in batch if cell.step == 'whole']))
+
+
+class StepsTest(testtools.TestCase):
+
+    def test_those_of_all_runs(self):
+        self.assertEqual(
+            ['source before begin', 'source begin', 'source flush handle',
+             'source flush handle (2)'],
+            discovery.common([
+                ['source begin', 'source flush handle', 'source once',
+                 'source flush handle', 'source flush handle'],
+                ['source begin', 'source flush handle',
+                 'source flush handle']]))
+
+
+class WayTest(testtools.TestCase):
+    """An operation comes to its step, ends without it, or neither."""
+
+    def setUp(self):
+        super().setUp()
+        self.shadows, self.seen = [], []
+        self.patch(look, 'shadows', lambda lab: self.shadows)
+        self.patch(reach, 'QUIET', 0.2)
+        self.patch(reach, 'REACH', 1)
+        self.operation = types.SimpleNamespace(
+            disk=types.SimpleNamespace(volume='v'), answered=True,
+            error=None, start=lambda: None,
+            forget_failure=lambda: setattr(self.operation, 'error', None))
+        environment = types.SimpleNamespace(
+            lab=None, reached=lambda disk: self.seen, say=lambda text: None,
+            step_marks=lambda disk: [])
+        self.way = reach.Way(environment, self.operation)
+
+    def test_reached(self):
+        self.seen.append(True)
+        self.assertTrue(self.way.wait())
+
+    def test_ended_without_it(self):
+        self.assertFalse(self.way.wait())
+
+    def test_waits_for_what_goes_on(self):
+        self.shadows.append(('v', 'lc1:starting:x'))
+        self.assertRaises(process.LabError, self.way.wait)
+
+    def test_waits_for_an_answer(self):
+        self.operation.answered = False
+        self.assertRaises(process.LabError, self.way.wait)
+
+    def test_refusal_is_told(self):
+        self.operation.error = process.LabError('no')
+        self.assertRaises(process.LabError, self.way.ask)
+
+    def test_too_late_is_asked_again(self):
+        self.operation.error = process.LabError('node1 did not answer')
+        self.way.ask()
+        self.assertIsNone(self.operation.error)
+
+
+class AnswersTest(Base):
+
+    def test_died_since(self):
+        (self.path.parent / 'node1.died').write_text('100.5')
+        died = [answers.died_since(self.path.parent, server, asked)
+                for server, asked in (
+                    ('node1@localclone', 100), ('node1', 100),
+                    ('node1', 101), ('node2', 100), (None, 100))]
+        self.assertEqual([True, True, False, False, False], died)
+
+    def wait(self, lost):
+        """The waits until there is an answer; none if it is lost first."""
+        waits = []
+
+        def get(timeout):
+            waits.append(timeout)
+            if len(waits) < 4:
+                raise TimeoutError()
+            return 'answer'
+        return answers.in_short(get, TimeoutError, lambda: lost), waits
+
+    def test_answer_is_waited_for(self):
+        wait, waits = self.wait(False)
+        self.assertEqual('answer', wait(60))
+        self.assertEqual([answers.EVERY] * 4, waits)
+
+    def test_nobody_waits_for_the_dead(self):
+        wait, waits = self.wait(True)
+        self.assertRaises(TimeoutError, wait, 60)
+        self.assertEqual(1, len(waits))
+
+    def test_time_is_up(self):
+        wait, waits = self.wait(False)
+        self.assertRaises(TimeoutError, wait, 0.1)
+        self.assertEqual(1, len(waits))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What keeps labs apart and ends them, without a lab."""
 
+import functools
 import io
 import os
 import pathlib
@@ -17,6 +18,8 @@ import yaml
 
 from lab.core import claim
 from lab.core import process
+from lab.core import quick_start
+from lab.faults import __main__ as faults
 from lab import lab as labs
 from lab import testrun
 
@@ -234,3 +237,40 @@ class LabOfAnotherProcessTest(testtools.TestCase):
         self.assertEqual(-signal.SIGKILL, other.wait())
         self.assertEqual(['demo'], [
             call.args[0].name for call in down.call_args_list])
+
+
+@ddt.ddt
+class QuickStartTest(testtools.TestCase):
+    """A function before exec(2) is left out if it does nothing of its own."""
+
+    @ddt.data((functools.partial(print, None), None), (None, None),
+              (print, print),
+              (functools.partial(print, len), mock.ANY))
+    @ddt.unpack
+    def test_function_before_exec(self, given, passed):
+        with mock.patch.object(subprocess.Popen, '__init__',
+                               return_value=None) as init:
+            quick_start.Popen.__init__(mock.Mock(spec=quick_start.Popen), [
+                'true'], preexec_fn=given, shell=False)
+        self.assertEqual(
+            {'preexec_fn': passed and given, 'shell': False},
+            init.call_args.kwargs)
+
+    def test_processes_are_started_so(self):
+        from oslo_concurrency import processutils
+        self.patch(processutils, 'subprocess', subprocess)
+        quick_start.install()
+        self.assertIs(quick_start.Popen, processutils.subprocess.Popen)
+        self.assertEqual(('so\n', ''), processutils.execute('echo', 'so'))
+
+
+@ddt.ddt
+class RoomForLabsTest(testtools.TestCase):
+
+    @ddt.data((2, 24, 3), (2, 8, 2), (1, 2, 1), (16, 64, 4))
+    @ddt.unpack
+    def test_by_processors_and_memory(self, processors, gib, labs_there):
+        self.patch(os, 'sched_getaffinity', lambda _pid: range(processors))
+        self.patch(os, 'sysconf', {
+            'SC_PHYS_PAGES': gib << 18, 'SC_PAGE_SIZE': 4096}.__getitem__)
+        self.assertEqual(labs_there, faults.room_for())

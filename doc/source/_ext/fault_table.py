@@ -5,14 +5,16 @@ import collections
 from collections.abc import Iterable
 from typing import Any
 
-#: Operation, fault; cells, run, hold, seconds.
-Row = tuple[str, str, int, int, int, int]
+#: Operation, fault; cells, run, hold, seconds, not reached.
+Row = tuple[str, str, int, int, int, int, int]
 
 
-def _verdict(cells: int, run: int, hold: int) -> str:
+def _verdict(cells: int, run: int, hold: int, unreached: int) -> str:
     words = []
-    if run > hold:
-        words.append('%d **fail**' % (run - hold))
+    if run > hold + unreached:
+        words.append('%d **fail**' % (run - hold - unreached))
+    if unreached:
+        words.append('%d not reached' % unreached)
     if cells > run:
         words.append('%d not run' % (cells - run))
     return ', '.join(words) or ('holds' if cells == 1 else 'all hold')
@@ -32,17 +34,18 @@ def rst(summary: dict[str, Any]) -> list[str]:
     :param summary: as ``lab.faults.results.Results.summary`` makes it
     """
     rows: list[Row] = summary['rows']
-    totals = [sum(row[column] for row in rows) for column in (2, 3, 4)]
-    lines = ['%d cells; %d run, %d hold.' % tuple(totals), '']
+    totals = [sum(row[column] for row in rows) for column in (2, 3, 4, 6)]
+    lines = ['%d cells; %d run, %d hold, %d not reached: their step did not '
+             'occur.' % tuple(totals), '']
     for run in summary['runs']:
         lines += [_of_run(run), '']
     lines += ['.. list-table::', '   :header-rows: 1',
               '   :widths: 20 45 8 15 12', '']
     lines += _row('Operation', 'Fault', 'Cells', 'Verdict', 'Seconds a cell')
     for operation, faults in _by_operation(rows).items():
-        for _operation, fault, cells, run, hold, seconds in faults:
+        for _operation, fault, cells, run, hold, seconds, unreached in faults:
             lines += _row(operation, fault, str(cells),
-                          _verdict(cells, run, hold),
+                          _verdict(cells, run, hold, unreached),
                           '%.0f' % (seconds / run) if run else '')
     return [*lines, '']
 
