@@ -258,7 +258,7 @@ class FollowTest(test_move.Base):
     @ddt.unpack
     def test_stop_at_every_two_moments(self, way, faults):
         self.stop_everywhere(
-            lambda stops: self.run_with(way, stops, faults), 2)
+            lambda stops: self.run_with(way, stops, faults), 2, nth=29)
 
     def test_it_passes_through_then_follows(self):
         guest = Guest()

@@ -53,7 +53,7 @@ class StopTest(test_move.Base):
     @ddt.data(*test_move.ALIKE)
     def test_stop_at_every_two_moments(self, faults):
         self.stop_everywhere(
-            lambda stops: self.scenario(stops, faults, False), 2)
+            lambda stops: self.scenario(stops, faults, False), 2, nth=3)
 
     def writing(self, stop_at, faults):
         """A guest has written just before, another comes after the map."""
