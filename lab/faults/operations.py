@@ -263,18 +263,20 @@ class DeleteWhileMoving(Operation):
         self._ask()
 
     def _ask(self):
-        self.disk.cinder.delete(
-            '/volumes/' + self.disk.volume).raise_for_status()
+        answer = self.disk.cinder.delete('/volumes/' + self.disk.volume)
+        if answer.status_code != 404:  # it may just have gone
+            answer.raise_for_status()
 
     def settle(self, lost_power):
         self.join()
 
         def gone():
-            if not self.disk.exists():
+            answer = self.disk.cinder.request(
+                'GET', '/volumes/' + self.disk.volume)
+            if answer.status_code == 404:
                 return True
-            status = self.disk.cinder.get('/volumes/' + self.disk.volume
-                                          ).json()['volume']['status']
-            if status != 'deleting':
+            if answer.raise_for_status().json()['volume'][
+                    'status'] != 'deleting':
                 self._ask()
             return False
         process.wait_for('volume %s to go' % self.disk.volume, gone, 150,
