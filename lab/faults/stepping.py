@@ -268,18 +268,18 @@ def side_by_side(steps, attempt):
     """
     under_way = set()
 
-    def look(reconciler, volume):
+    def look(reconciler, volume, *how):
         try:
-            attempt(reconciler, volume)
+            attempt(reconciler, volume, *how)
         finally:
             under_way.discard(volume)
 
-    def attempt_aside(reconciler, volume):
+    def attempt_aside(reconciler, volume, *how):
         if not any(steps.directory.glob('*.stop')):
-            attempt(reconciler, volume)
+            attempt(reconciler, volume, *how)
         elif volume not in under_way:
             under_way.add(volume)
-            threading.Thread(target=look, args=(reconciler, volume),
+            threading.Thread(target=look, args=(reconciler, volume, *how),
                              daemon=True).start()
     return attempt_aside
 
