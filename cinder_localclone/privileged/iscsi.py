@@ -12,6 +12,8 @@ import json
 import os
 import re
 
+import tenacity
+
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
@@ -20,6 +22,24 @@ from cinder_localclone.privileged import sysfs
 
 #: Exit codes of iscsiadm(8).
 _OK, _SESSION_EXISTS, _NO_SUCH_OBJECT = 0, 15, 21
+#: What a command failed with that met another in the records.
+_RECORDS_CHANGED = 'failed with exit code 6:'
+
+
+def _has_met_another(exc: BaseException) -> bool:
+    return isinstance(exc, exceptions.CommandFailed) and (
+        _RECORDS_CHANGED in str(exc))
+
+
+# The records are files; one that another command removes meanwhile makes this
+# one fail (7 of 30 deletes beside another).
+@tenacity.retry(retry=tenacity.retry_if_exception(_has_met_another),
+                stop=tenacity.stop_after_attempt(5), reraise=True,
+                wait=tenacity.wait_fixed(0.2))
+def _iscsiadm(*argv: str, timeout: float, ok: tuple[int, ...] = (_OK,)
+              ) -> str:
+    """Run iscsiadm(8); what it printed."""
+    return process.run('iscsiadm', *argv, timeout=timeout, ok=ok)
 
 
 @privileged.entrypoint
@@ -122,15 +142,15 @@ def end_session(iqn: str, timeout: float) -> None:
     one nevertheless, in sysfs; else it is done already.
     """
     privileged.require(names.is_iqn(iqn), iqn)
-    process.run('iscsiadm', '-m', 'node', '-T', iqn, '--logout',
-                timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
+    _iscsiadm('-m', 'node', '-T', iqn, '--logout',
+              timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
     for target, device in _sessions():
         if target == iqn:
             number = os.path.basename(device).removeprefix('session')
-            process.run('iscsiadm', '-m', 'session', '-r', number, '-u',
-                        timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
-    process.run('iscsiadm', '-m', 'node', '-T', iqn, '-o', 'delete',
-                timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
+            _iscsiadm('-m', 'session', '-r', number, '-u',
+                      timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
+    _iscsiadm('-m', 'node', '-T', iqn, '-o', 'delete',
+              timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
 
 
 @privileged.entrypoint
@@ -149,16 +169,16 @@ def is_down(iqn: str) -> bool:
 @privileged.entrypoint
 def known_portal(iqn: str, timeout: float) -> str:
     """The portal that the initiator's records have for a target, or ''."""
-    return parse_portal(process.run(
-        'iscsiadm', '-m', 'node', timeout=timeout,
+    return parse_portal(_iscsiadm(
+        '-m', 'node', timeout=timeout,
         ok=(_OK, _NO_SUCH_OBJECT)), iqn)
 
 
 @privileged.entrypoint
 def recorded(timeout: float) -> list[str]:
     """The names of all targets that the initiator's records have."""
-    return parse_targets(process.run(
-        'iscsiadm', '-m', 'node', timeout=timeout,
+    return parse_targets(_iscsiadm(
+        '-m', 'node', timeout=timeout,
         ok=(_OK, _NO_SUCH_OBJECT)))
 
 
@@ -186,12 +206,12 @@ def record_target(iqn: str, portal: str, timeout: float) -> None:
     times, keeps all other connections of the node waiting meanwhile.
     """
     privileged.require(names.is_iqn(iqn), iqn)
-    record = ('iscsiadm', '-m', 'node', '-T', iqn, '-p', portal)
-    process.run(*record, '--interface', 'default', '--op', 'new',
-                timeout=timeout)
-    process.run(*record, '--op', 'update',
-                '-n', 'node.session.initial_login_retry_max', '-v', '0',
-                timeout=timeout)
+    record = ('-m', 'node', '-T', iqn, '-p', portal)
+    _iscsiadm(*record, '--interface', 'default', '--op', 'new',
+              timeout=timeout)
+    _iscsiadm(*record, '--op', 'update',
+              '-n', 'node.session.initial_login_retry_max', '-v', '0',
+              timeout=timeout)
 
 
 @privileged.entrypoint
@@ -202,8 +222,8 @@ def login(iqn: str, timeout: float) -> None:
     disks that it asks for appear; of a move's target there is one.
     """
     privileged.require(names.is_iqn(iqn), iqn)
-    process.run('iscsiadm', '-m', 'node', '-T', iqn, '--login',
-                timeout=timeout, ok=(_OK, _SESSION_EXISTS))
+    _iscsiadm('-m', 'node', '-T', iqn, '--login',
+              timeout=timeout, ok=(_OK, _SESSION_EXISTS))
     for target, device in _sessions():
         if target == iqn:
             host = os.path.basename(os.path.dirname(device))

@@ -216,6 +216,19 @@ class CommandsTest(Case):
         self.assertRan(self.LOGOUT, 'iscsiadm -m session -r 17 -u',
                        self.DELETE)
 
+    def test_beside_another_that_changes_the_records(self):
+        sleep = self.useFixture(
+            fixtures.MockPatch('tenacity.nap.time.sleep')).mock
+        self.commands.answer('iscsiadm', code=6, times=1)
+        iscsi.end_session(IQN, 30)
+        self.assertRan(self.LOGOUT, self.LOGOUT, self.DELETE)
+        sleep.assert_called_once_with(0.2)
+        del self.commands.ran[:]
+        self.commands.answer('iscsiadm', code=6)
+        self.assertRaises(exceptions.CommandFailed, iscsi.end_session, IQN,
+                          30)
+        self.assertEqual([self.LOGOUT] * 5, self.commands.ran)
+
     @ddt.data(1, 8, 15)
     def test_logout_that_fails(self, code):
         self.commands.answer('iscsiadm', code=code)
