@@ -63,6 +63,4 @@ class AttachmentRecords:
         return bool(ids)
 
     def _passes(self, attachment: ports.Attachment, host: str) -> bool:
-        connection = served.connection_of(attachment)
-        return bool(connection and connection.passes
-                    and self._is_at(attachment.connector, host))
+        return served.passed_to(attachment, self._is_at, host) is not None

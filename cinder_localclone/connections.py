@@ -116,7 +116,7 @@ class Connections:
         :raises Refused: if that can't be helped now
         """
         self._reconciler.settle_exports(volume, None)
-        if self._reconciler.unnamed_exports(volume, None):
+        if checks.unnamed_exports(self._node, volume, None):
             raise exceptions.Refused(
                 volume=volume.id, host=connector.get('host'),
                 reason='it is exported to a host that no attachment names. '
@@ -156,7 +156,7 @@ class Connections:
         handle_id, initiator = rows.handle_id(volume), connector['initiator']
         known = passing.connection_to(self._node, volume, host)
         properties = self._node.exports.offer_volume(
-            handle_id, initiator, served.auth(known) if known
+            handle_id, initiator, iscsi_target.auth(known.properties) if known
             else iscsi_target.new_credentials(), passed=True)
         try:
             self._node.peers.begin_passing(
@@ -198,8 +198,8 @@ class Connections:
                          volume.id)
         except exceptions.LocalCloneError as exc:
             LOG.warning('Volume %(volume)s was detached from %(host)s, which '
-                        'can not end to pass it through now; its next '
-                        'periodic check does: %(error)s',
+                        'could not clear up what it had of it; its next '
+                        'periodic check tries again: %(error)s',
                         {'volume': volume.id, 'host': host, 'error': exc})
 
     def leaves_source(self, move: state.Move | None,

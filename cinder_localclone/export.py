@@ -168,9 +168,7 @@ class Exports:
             return False
         return self._export(
             iqn, names.handle_path(volume_id), volume_id, False, initiator,
-            ' '.join(
-                properties['auth_' + key]
-                for key in ('method', 'username', 'password')))
+            iscsi_target.auth(properties))
 
     def _remote_iqns(self, volume_id: str, initiator: str) -> set[str]:
         """The names under which an initiator may have a volume."""

@@ -74,20 +74,17 @@ class Handles(logical_volumes.LogicalVolumes):
         if present.handle_is_on_clone(move):
             return self._mend_path(move.volume_id)
         return self._ensure_handle(
-            present.devices, move.volume_id, tables.on_clone(
-                move.size_bytes // state.SECTOR,
-                names.clone_path(move.shadow_id),
-                _length(present, move.volume_id, move.volume_bytes),
-                names.lv_path(self.group, move.destination_lv)))
+            present.devices, move.volume_id, self._on_clone(
+                move, _length(present, move.volume_id, move.volume_bytes)))
 
-    def handle_is_on_disk(self, volume_id: str, disk: str) -> bool:
-        """Whether a volume's handle maps to an imported disk.
+    def _on_clone(self, move: state.Move, sectors: int) -> str:
+        """The table of a handle on the clone of a move.
 
-        :param disk: its path; '' is none
+        :param sectors: of the handle
         """
-        number = block.number(disk) if disk else ''
-        handle = self.devices().get(names.handle(volume_id))
-        return bool(number and handle and handle.uses() == (number,))
+        return tables.on_clone(
+            move.size_bytes // state.SECTOR, names.clone_path(move.shadow_id),
+            sectors, names.lv_path(self.group, move.destination_lv))
 
     def ensure_handle_on_disk(self, volume_id: str, disk: str) -> bool:
         """The handle of a volume, on a disk that its home serves.
@@ -102,9 +99,7 @@ class Handles(logical_volumes.LogicalVolumes):
             raise exceptions.WrongDevice(path=disk, found='nothing')
         devices = self.devices()
         handle = devices.get(names.handle(volume_id))
-        sectors = block.size(disk) // state.SECTOR
-        if handle and handle.opened:  # what its users have seen, they keep
-            sectors = max(sectors, handle.sectors)
+        sectors = _seen(handle, block.size(disk))
         if (handle and not handle.suspended and handle.uses() == (number,)
                 and handle.sectors == sectors):
             return self._mend_path(volume_id)
@@ -122,14 +117,9 @@ class Handles(logical_volumes.LogicalVolumes):
         """
         devices = self.devices()
         handle = devices[names.handle(move.volume_id)]
-        sectors = move.volume_bytes // state.SECTOR
-        if handle.opened:
-            sectors = max(sectors, handle.sectors)
         devicemapper.swap_flushed(
-            names.handle(move.volume_id), tables.on_clone(
-                move.size_bytes // state.SECTOR,
-                names.clone_path(move.shadow_id), sectors,
-                names.lv_path(self.group, move.destination_lv)),
+            names.handle(move.volume_id), self._on_clone(
+                move, _seen(handle, move.volume_bytes)),
             source, self.timeout)
         self._mend_path(move.volume_id)
 
@@ -237,3 +227,9 @@ def _length(present: survey.Survey, volume_id: str, size_bytes: int) -> int:
     """Sectors of a handle: what its users have seen, they keep."""
     handle = present.handle(volume_id)
     return max(size_bytes // state.SECTOR, handle.sectors if handle else 0)
+
+
+def _seen(handle: tables.Device | None, size_bytes: int) -> int:
+    """The same of a handle that is longer by mistake, unless it is open."""
+    return max(size_bytes // state.SECTOR,
+               handle.sectors if handle and handle.opened else 0)

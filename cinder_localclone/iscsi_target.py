@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A served iSCSI target as Cinder records it and os-brick attaches it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -23,6 +24,15 @@ def portal(address: str, port: int) -> str:
 def location(address: str, port: int, iqn: str) -> str:
     """Where a target is, in the form of Cinder's provider_location."""
     return '%s,1 %s 0' % (portal(address, port), iqn)
+
+
+def auth(properties: Mapping[str, Any]) -> str:
+    """What a connection logs in with, in the form of a provider_auth.
+
+    :param properties: as :func:`connection_properties` gives them
+    """
+    return ' '.join(properties['auth_' + key]
+                    for key in ('method', 'username', 'password'))
 
 
 def connection_properties(where: str, auth: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ over iSCSI: so both ends come back after a reboot, and neither outlives it.
 
 from collections.abc import Iterator
 
-from cinder.volume import volume_utils
 from oslo_log import log as logging
 
 from cinder_localclone import exceptions
@@ -40,7 +39,7 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
     :raises LocalCloneError: if the home can't be reached, or a command fails
     """
     volume = node.records.volume(volume_id)
-    if volume is None or _is_home(node, volume):
+    if volume is None or checks.is_home(node, volume):
         raise exceptions.StaleMove(volume=volume_id)
     for earlier in remains.here(node, volume_id):
         remains.take_down(node, earlier)
@@ -64,9 +63,8 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
 def _withdraw_earlier(node: nodes.Node, volume: ports.Volume) -> None:
     """What this node has served before it was left is in nobody's use."""
     move = node.records.move_of(volume.id)
-    node.exports.withdraw_unnamed(volume.id, served.unnamed(
-        volume, move, node.host, node.exports.portal,
-        node.exports.remote().get(volume.id, set())), at_once=True)
+    node.exports.withdraw_unnamed(
+        volume.id, checks.unnamed_exports(node, volume, move), at_once=True)
 
 
 def end(node: nodes.Node, volume_id: str) -> None:
@@ -99,7 +97,7 @@ def look(node: nodes.Node) -> bool:
     :returns: whether all is as it should be
     """
     fine = True
-    named = {volume.id: volume
+    named = {volume.id
              for volume in node.attachments.passed_to(node.host)}
     for volume_id in sorted({*named, *node.sessions.passed(),
                              *node.stack.survey().foreign_handles()}):
@@ -124,7 +122,7 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
         end(node, volume_id)
     elif not names.same_backend(volume.host, node.host):
         return  # another service on this node looks after it
-    elif _is_home(node, volume):
+    elif checks.is_home(node, volume):
         end_after_swap(node, volume_id)  # or its move has yet to swap it
     else:
         connection = connection_to(node, volume, node.host)
@@ -151,13 +149,6 @@ def passed_from(node: nodes.Node, volume: ports.Volume
 def connection_to(node: nodes.Node, volume: ports.Volume, host: str
                   ) -> served.Connection | None:
     """How a volume is passed through to a node, by its attachments."""
-    for attachment in volume.volume_attachment:
-        connection = served.connection_of(attachment)
-        if (connection and connection.passes
-                and node.is_at(attachment.connector, host)):
-            return connection
-    return None
-
-
-def _is_home(node: nodes.Node, volume: ports.Volume) -> bool:
-    return bool(volume_utils.extract_host(volume.host) == node.host)
+    found = (served.passed_to(attachment, node.is_at, host)
+             for attachment in volume.volume_attachment)
+    return next((connection for connection in found if connection), None)

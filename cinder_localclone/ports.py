@@ -155,9 +155,6 @@ class Stack(typing.Protocol):
     def ensure_handle_on_clone(self, move: state.Move) -> bool:
         """The handle maps to the clone of a move."""
 
-    def handle_is_on_disk(self, volume_id: str, disk: str) -> bool:
-        """Whether the handle maps to an imported disk."""
-
     def ensure_handle_on_disk(self, volume_id: str, disk: str) -> bool:
         """The handle maps to a disk that the volume's home serves."""
 

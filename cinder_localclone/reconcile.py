@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 import contextlib
 import functools
 
-from cinder.volume import volume_utils
 from oslo_log import log as logging
 
 from cinder_localclone import births
@@ -20,6 +19,7 @@ from cinder_localclone import hydration
 from cinder_localclone import iscsi_target
 from cinder_localclone import lost_detach
 from cinder_localclone import manageable
+from cinder_localclone.moves import checks
 from cinder_localclone.moves import completion
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import follow
@@ -73,7 +73,7 @@ class Reconciler:
     def _follow(self, volume_id: str) -> None:
         """Never while somebody waits for an answer: it may be elsewhere."""
         volume = self.node.records.volume(volume_id)
-        if (volume is not None and self._is_home(volume)
+        if (volume is not None and checks.is_home(self.node, volume)
                 and self.node.records.move_of(volume_id) is None):
             self._followers.follow(self.context, volume)
 
@@ -86,7 +86,7 @@ class Reconciler:
         failure = self._clean_up(left)
         # Only now: the clean-up may have taken minutes.
         volume = self.node.records.volume(volume_id)
-        if volume is not None and self._is_home(volume):
+        if volume is not None and checks.is_home(self.node, volume):
             self._prompt_clean_up(left)
         self._converge_present(volume_id, volume)
         if failure:
@@ -148,7 +148,7 @@ class Reconciler:
                 self.context, move.source, move.volume_id)
 
     def _at_rest(self, volume_id: str, volume: ports.Volume | None) -> None:
-        if volume is None or not self._is_home(volume):
+        if volume is None or not checks.is_home(self.node, volume):
             self._remove_stray_handle(volume_id)
             return
         if volume.status in ('deleting', *manageable.UNSETTLED):
@@ -178,7 +178,7 @@ class Reconciler:
         :param move: the volume's move, if one is under way
         """
         handle_id = rows.handle_id(volume)
-        unnamed = self.unnamed_exports(volume, move)
+        unnamed = checks.unnamed_exports(self.node, volume, move)
         if unnamed and served.by_attachment(
                 volume, records.is_migrated_by_cinder(volume)):
             # Of what has followed its instance nothing is offered any more.
@@ -193,16 +193,6 @@ class Reconciler:
                 LOG.info('Volume %(volume)s is exported to %(initiator)s '
                          'again.', {'volume': volume.id,
                                     'initiator': each.initiator})
-
-    def unnamed_exports(self, volume: ports.Volume, move: state.Move | None
-                        ) -> set[str]:
-        """The iSCSI names of exports that no attachment names."""
-        return served.unnamed(
-            volume, move, self.node.host, self.node.exports.portal,
-            self.node.exports.remote().get(rows.handle_id(volume), set()))
-
-    def _is_home(self, volume: ports.Volume) -> bool:
-        return volume_utils.extract_host(volume.host) == self.node.host
 
     def _remove_stray_handle(self, volume_id: str) -> None:
         """A handle of a volume that does not live here (any more)."""

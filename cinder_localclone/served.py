@@ -8,6 +8,7 @@ that of one node. So each node tells from the attachments which exports it
 must have; any other serves nobody.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
@@ -60,10 +61,16 @@ def connection_of(attachment: Any) -> Connection | None:
         properties, properties.get('driver_volume_type') == 'local')
 
 
-def auth(connection: Connection) -> str:
-    """What a connection logs in with, in the form of a provider_auth."""
-    return ' '.join(connection.properties['auth_' + key]
-                    for key in ('method', 'username', 'password'))
+def passed_to(attachment: Any, is_at: Callable[[Any, str], bool], host: str
+              ) -> Connection | None:
+    """How an attachment's volume is passed through to a node, if it is.
+
+    :param is_at: whether a connector belongs to the node of a service host
+    """
+    connection = connection_of(attachment)
+    return connection if (
+        connection and connection.passes
+        and is_at(attachment.connector, host)) else None
 
 
 def without_export(connection_info: Mapping[str, Any]) -> dict[str, Any]:

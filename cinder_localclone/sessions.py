@@ -115,9 +115,7 @@ class Sessions:
             iscsi.record_target(iqn, portal, self.command_timeout)
         # Cinder's database makes strings of all values.
         path = self._connect(iscsi_target.connection_properties(
-            '%s,1 %s 0' % (portal, iqn), ' '.join(
-                properties['auth_' + key]
-                for key in ('method', 'username', 'password'))))
+            '%s,1 %s 0' % (portal, iqn), iscsi_target.auth(properties)))
         if block.identity(path)[0] < size_bytes:
             iscsi.rescan(path, SCAN_TIMEOUT)  # it was extended
         _verify_passed(volume_id, size_bytes, iqn, path)

@@ -11,7 +11,14 @@ from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import records
+from cinder_localclone import rows
+from cinder_localclone import served
 from cinder_localclone import state
+
+
+def is_home(node: nodes.Node, volume: ports.Volume) -> bool:
+    """Whether this node is a volume's home."""
+    return bool(volume_utils.extract_host(volume.host) == node.host)
 
 
 def volume_at_home(node: nodes.Node, volume_id: str) -> ports.Volume:
@@ -20,8 +27,7 @@ def volume_at_home(node: nodes.Node, volume_id: str) -> ports.Volume:
     :raises StaleMove: if it is not (any more), or the volume is gone
     """
     volume = node.records.volume(volume_id)
-    if volume is None or volume_utils.extract_host(
-            volume.host) != node.host:
+    if volume is None or not is_home(node, volume):
         raise exceptions.StaleMove(volume=volume_id)
     return volume
 
@@ -63,6 +69,17 @@ def check_room(node: nodes.Node, move: state.Move,
             host=node.host, size=move.size_gib, reason=str(usage))
     check_free_space(node.host, node.stack.free_space(lvs), move.size_gib,
                      move.geometry)
+
+
+def unnamed_exports(node: nodes.Node, volume: ports.Volume,
+                    move: state.Move | None) -> set[str]:
+    """The iSCSI names of a volume's exports that no attachment names.
+
+    :param move: the volume's move, if one is under way
+    """
+    return served.unnamed(
+        volume, move, node.host, node.exports.portal,
+        node.exports.remote().get(rows.handle_id(volume), set()))
 
 
 def users(node: nodes.Node, volume_id: str) -> int:

@@ -80,9 +80,11 @@ class Followers:
 
     def are_due(self, volume: ports.Volume) -> bool:
         """Whether a volume at rest here may follow its instance now."""
-        return bool(
-            destination_of(self._node, volume)
-            and self._again.get(volume.id, 0) <= timeutils.now())
+        return self._may_try(volume) and bool(
+            destination_of(self._node, volume))
+
+    def _may_try(self, volume: ports.Volume) -> bool:
+        return self._again.get(volume.id, 0) <= timeutils.now()
 
     def follow(self, context: ports.Context, volume: ports.Volume) -> None:
         """Move a volume to its instance; the caller holds its lock.
@@ -93,7 +95,7 @@ class Followers:
         :param volume: at rest here
         """
         peer = destination_of(self._node, volume)
-        if peer is None or not self.are_due(volume):
+        if peer is None or not self._may_try(volume):
             return
         LOG.info('Volume %(volume)s follows its instance to %(host)s.',
                  {'volume': volume.id, 'host': peer})

@@ -23,7 +23,6 @@ from cinder_localclone.privileged import devicemapper
 from cinder_localclone import restore
 from cinder_localclone import survey
 from tests.unit import commands
-from tests.unit import test_connections
 from tests.unit import test_devicemapper
 from tests.unit import test_follow
 from tests.unit import test_move
@@ -263,20 +262,7 @@ class AwayTest(Case):
         self.assertLess(len(tried), 2)
 
 
-class ServedTest(test_connections.Base):
-    """The volume stays at A, in a group, and is passed through on B."""
-
-    def setUp(self):
-        super().setUp()
-        self.volume.group_id = 'g'
-        self.connector = {'host': 'b', 'initiator': 'iqn.b'}
-        properties = self.serve(self.connector)
-        self.attach('in-use', 'b')
-        attached, = self.volume.volume_attachment
-        attached.connector = self.connector
-        attached.connection_info = dict(
-            properties['data'], driver_volume_type='local')
-        self.b.opened.add(self.handle)
+class ServedTest(test_passing.Passed):
 
     def test_a_handle_whose_session_has_ended_by_itself(self):
         """As if the initiator's service was stopped; then it was detached."""

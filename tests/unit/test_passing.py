@@ -165,16 +165,6 @@ class StackTest(test_stack.Case):
         self.devices(self.handle('8:16'))
         self.ran.block.number.return_value = ''
         self.assertRaises(exceptions.WrongDevice, self.put)
-        self.assertFalse(self.stack.handle_is_on_disk(V1, '/dev/sdb'))
-
-    def test_whether_it_is_there(self):
-        self.devices(self.handle('8:16'))
-        self.assertTrue(self.stack.handle_is_on_disk(V1, '/dev/sdb'))
-        self.assertFalse(self.stack.handle_is_on_disk(V1, ''))
-        self.devices(self.handle('8:0'))
-        self.assertFalse(self.stack.handle_is_on_disk(V1, '/dev/sdb'))
-        self.devices()
-        self.assertFalse(self.stack.handle_is_on_disk(V1, '/dev/sdb'))
 
     def test_onto_the_clone(self):
         clone = names.clone_path(test_stack.SHADOW)
@@ -293,7 +283,7 @@ class AttachmentsTest(test_records.Base):
             Asked.FOLLOW)
 
 
-class EndsTest(test_connections.Base):
+class Passed(test_connections.Base):
     """The volume stays at A, in a group, and is passed through on B."""
 
     def setUp(self):
@@ -307,6 +297,9 @@ class EndsTest(test_connections.Base):
         self.attached.connection_info = dict(
             properties['data'], driver_volume_type='local')
         self.b.opened.add(self.handle)
+
+
+class EndsTest(Passed):
 
     def is_ended(self):
         self.assertEqual([set(), {}, {}], [

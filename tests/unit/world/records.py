@@ -168,9 +168,7 @@ class SimRecords(images.SimSnapshotRecords):
     def end_passing(self, volume_id, host):
         ended = False
         for each in self.world.volumes[volume_id].volume_attachment:
-            connection = served.connection_of(each)
-            if (connection and connection.passes
-                    and self.node.node.is_at(each.connector, host)):
+            if served.passed_to(each, self.node.node.is_at, host):
                 each.connection_info = served.without_export(
                     each.connection_info)
                 ended = True

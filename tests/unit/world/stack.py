@@ -210,10 +210,6 @@ class SimStack(images.SimSnapshotStack):
         return self._handle(move.volume_id, names.clone(move.shadow_id),
                             move.destination_lv, move.volume_bytes)
 
-    def handle_is_on_disk(self, volume_id, disk):
-        handle = self.node.devices.get(names.handle(volume_id), {})
-        return bool(disk) and handle.get('below') == disk
-
     def ensure_handle_on_disk(self, volume_id, disk):
         self._insist(disk == 'disk of ' + volume_id
                      and volume_id in self.node.passed, 'no such disk')
