@@ -134,6 +134,11 @@ def flush_pvs(groups: list[str], timeout: float) -> None:
             process.run('sync', path, timeout=timeout)
 
 
+def _change(group: str, name: str, *words: str, timeout: float) -> None:
+    process.run('lvchange', *words, '%s/%s' % (group, name),
+                timeout=timeout, grace=GRACE)
+
+
 def _tagged(tags: list[str]) -> list[str]:
     return [word for tag in tags for word in ('--addtag', tag)]
 
@@ -141,29 +146,25 @@ def _tagged(tags: list[str]) -> list[str]:
 @privileged.entrypoint
 def activate(group: str, name: str, timeout: float) -> None:
     """Activate an LV, one that is skipped at boot (-K), too."""
-    process.run('lvchange', '-ay', '-K', '%s/%s' % (group, name),
-                timeout=timeout, grace=GRACE)
+    _change(group, name, '-ay', '-K', timeout=timeout)
 
 
 @privileged.entrypoint
 def deactivate(group: str, name: str, timeout: float) -> None:
     """Deactivate an LV that nothing has open."""
-    process.run('lvchange', '-an', '--config', _RETRY,
-                '%s/%s' % (group, name), timeout=timeout, grace=GRACE)
+    _change(group, name, '-an', '--config', _RETRY, timeout=timeout)
 
 
 @privileged.entrypoint
 def add_tag(group: str, name: str, tag: str, timeout: float) -> None:
     """Tag an LV; one that has the tag keeps it."""
-    process.run('lvchange', '--addtag', tag, '%s/%s' % (group, name),
-                timeout=timeout, grace=GRACE)
+    _change(group, name, '--addtag', tag, timeout=timeout)
 
 
 @privileged.entrypoint
 def remove_tag(group: str, name: str, tag: str, timeout: float) -> None:
     """Take a tag off an LV."""
-    process.run('lvchange', '--deltag', tag, '%s/%s' % (group, name),
-                timeout=timeout, grace=GRACE)
+    _change(group, name, '--deltag', tag, timeout=timeout)
 
 
 @privileged.entrypoint
@@ -172,8 +173,7 @@ def retag(group: str, name: str, added: list[str], removed: list[str],
     """Change the tags of an LV, all at once."""
     words = _tagged(added) + [
         word for tag in removed for word in ('--deltag', tag)]
-    process.run('lvchange', *words, '%s/%s' % (group, name),
-                timeout=timeout, grace=GRACE)
+    _change(group, name, *words, timeout=timeout)
 
 
 @privileged.entrypoint
@@ -185,15 +185,13 @@ def rename(group: str, old: str, new: str, timeout: float) -> None:
 @privileged.entrypoint
 def protect(group: str, name: str, timeout: float) -> None:
     """Make an LV read-only."""
-    process.run('lvchange', '--permission', 'r', '%s/%s' % (group, name),
-                timeout=timeout, grace=GRACE)
+    _change(group, name, '--permission', 'r', timeout=timeout)
 
 
 @privileged.entrypoint
 def skip_activation(group: str, name: str, timeout: float) -> None:
     """Leave an LV inactive until :func:`activate`, at boot, too."""
-    process.run('lvchange', '--setactivationskip', 'y',
-                '%s/%s' % (group, name), timeout=timeout, grace=GRACE)
+    _change(group, name, '--setactivationskip', 'y', timeout=timeout)
 
 
 @privileged.entrypoint

@@ -175,37 +175,29 @@ class FollowTest(test_move.Base):
         self.useFixture(fixtures.MockPatchObject(follow, 'PAUSE', -1))
         self.useFixture(fixtures.MockPatchObject(connections, 'CLOSING', -1))
 
-    def third(self, guest):
+    def third(self, guest, host=C):
         """Detached and attached elsewhere, while it is being copied."""
         guest.detach(B)
-        guest.attach(C)
+        guest.attach(host)
         guest.write()
         guest.live_on()
-        return C
+        return host
 
-    def live(self, guest):
+    def live(self, guest, host=C):
         """Live-migrated, while it is being copied."""
-        guest.attach(C)
+        guest.attach(host)
         guest.write()
         guest.detach(B)
         guest.live_on()
-        return C
+        return host
 
     def returned(self, guest):
         """Live-migrated back to where it is being copied from."""
-        guest.attach(A)
-        guest.write()
-        guest.detach(B)
-        guest.live_on()
-        return A
+        return self.live(guest, A)
 
     def back(self, guest):
         """Attached where it is being copied from."""
-        guest.detach(B)
-        guest.attach(A)
-        guest.write()
-        guest.live_on()
-        return A
+        return self.third(guest, A)
 
     def aborted(self, guest):
         """A live migration that does not come to its end."""
