@@ -148,8 +148,6 @@ class LogicalVolumes:
                 tags if covered else [*tags, names.shown(0)], self.timeout)
             if not covered:
                 created = self._zero_rest(name) or created
-        if created:
-            lvm.flush_pvs(self._groups, self.timeout)
         return created
 
     def _check_pool_zeroes(self, lvs: Mapping[str, reports.LogicalVolume]
@@ -201,7 +199,6 @@ class LogicalVolumes:
             with contextlib.suppress(exceptions.LocalCloneError):
                 self.resume(origin)  # else the node's next look does it
             raise
-        lvm.flush_pvs([self.group], self.timeout)
 
     def resume(self, name: str) -> bool:
         """Resume an LV that an LVM command has left suspended."""
@@ -214,7 +211,6 @@ class LogicalVolumes:
     def mark_newborn(self, name: str) -> None:
         """An LV is newborn again: unless its row names it, it goes."""
         lvm.add_tag(self.group, name, names.NEWBORN, self.timeout)
-        lvm.flush_pvs([self.group], self.timeout)
 
     def accept(self, name: str) -> None:
         """An LV is not newborn any more."""
@@ -223,7 +219,6 @@ class LogicalVolumes:
     def mark_away(self, name: str) -> None:
         """An LV is given out no more, not even by a boot."""
         lvm.add_tag(self.group, name, names.AWAY, self.timeout)
-        lvm.flush_pvs([self.group], self.timeout)
 
     # -- what somebody else has created
 
@@ -238,7 +233,6 @@ class LogicalVolumes:
         lvm.retag(self.group, name, list(tags), [], self.timeout)
         if name != own_name:
             lvm.rename(self.group, name, own_name, self.timeout)
-        lvm.flush_pvs([self.group], self.timeout)
 
     def disown(self, name: str, new_name: str) -> bool:
         """Leave an LV to whoever wants it, with all that it has.
@@ -254,7 +248,6 @@ class LogicalVolumes:
             lvm.rename(self.group, name, new_name, self.timeout)
             name = new_name
         lvm.retag(self.group, name, [], tags, self.timeout)
-        lvm.flush_pvs([self.group], self.timeout)
         return True
 
     def protect(self, name: str) -> None:
@@ -263,7 +256,6 @@ class LogicalVolumes:
             lvm.protect(self.group, name, self.timeout)
         lvm.skip_activation(self.group, name, self.timeout)
         lvm.deactivate(self.group, name, self.timeout)
-        lvm.flush_pvs([self.group], self.timeout)
 
     def deactivate(self, name: str) -> None:
         """Deactivate an LV that nothing has open."""
@@ -289,7 +281,6 @@ class LogicalVolumes:
             lvm.extend(self.group, name, size_bytes, self.timeout)
         if not self.pool:
             self._zero_rest(name)
-        lvm.flush_pvs([self.group], self.timeout)
         return True
 
     def _zero_rest(self, name: str) -> bool:
@@ -341,10 +332,7 @@ class LogicalVolumes:
         """Remove an LV, so that it does not come back after a power cut."""
         group = (self.metadata_group if names.shadow_of_metadata(name)
                  else self.group)
-        removed = lvm.remove(group, name, self.timeout)
-        if removed:
-            lvm.flush_pvs([group], self.timeout)
-        return removed
+        return lvm.remove(group, name, self.timeout)
 
     def create_metadata(self, move: state.Move) -> bool:
         """Create the metadata LV and zero its head: once, marked by a tag.

@@ -235,7 +235,6 @@ class Stack(handles.Handles):
         if names.FOLLOWS in lv.tags:
             lvm.retag(self.metadata_group, lv.name, [names.SWAPPING],
                       [names.FOLLOWS], self.timeout)
-            lvm.flush_pvs([self.metadata_group], self.timeout)
         return True
 
     def end_swap(self, move: state.Move) -> None:

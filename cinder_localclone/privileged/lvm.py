@@ -9,6 +9,8 @@ What changes anything is never killed: a snapshot that is killed halfway
 leaves its origin suspended, with the guest above it, or a thin pool in which
 nothing can be changed any more (measured with LVM 2.03.16). LVM puts SIGTERM
 off for those moments.
+
+What has changed outlives a power cut once the function returns.
 """
 
 from cinder_localclone import exceptions
@@ -22,6 +24,37 @@ _JSON = ('--reportformat', 'json', '--units', 'b', '--nosuffix')
 GRACE = 60
 #: What LVM says of an LV that is to be created and is there.
 _EXISTS = 'already exists in volume group'
+
+
+def _change(group: str, *argv: str, timeout: float) -> None:
+    process.run(*argv, timeout=timeout, grace=GRACE)
+    _flush(group, timeout)
+
+
+def _change_unless(done: str, group: str, *argv: str, timeout: float) -> bool:
+    changed = process.run_unless(done, *argv, timeout=timeout, grace=GRACE)
+    _flush(group, timeout)  # whoever has done it may not have come to this
+    return changed
+
+
+def _flush(group: str, timeout: float) -> None:
+    """Make what LVM has changed outlive a power cut.
+
+    LVM writes a group's metadata, and then the header that names it, past
+    the page cache, but does not flush the disk's own (measured with LVM
+    2.03.16: an LV created seconds earlier was gone, a removed one was back;
+    with the header alone on the disk the whole group was unreadable).
+    """
+    paths = [path for path in process.run(
+        'vgs', '--noheadings', '-o', 'pv_name', group,
+        timeout=timeout).split() if path.startswith('/')]  # not "[unknown]"
+    if paths:
+        process.run('sync', *paths, timeout=timeout)
+
+
+def _lvchange(group: str, name: str, *words: str, timeout: float) -> None:
+    _change(group, 'lvchange', *words, '%s/%s' % (group, name),
+            timeout=timeout)
 
 
 @privileged.entrypoint
@@ -69,10 +102,10 @@ def create_thin(group: str, pool: str, name: str, size: int,
     :param size: bytes; LVM rounds up to whole extents
     :returns: False if there is such an LV
     """
-    return process.run_unless(
-        _EXISTS, 'lvcreate', '--yes', '--wipesignatures', 'n', '-V',
+    return _change_unless(
+        _EXISTS, group, 'lvcreate', '--yes', '--wipesignatures', 'n', '-V',
         '%db' % size, '-T', '%s/%s' % (group, pool), '-n', name,
-        *_tagged(tags), timeout=timeout, grace=GRACE)
+        *_tagged(tags), timeout=timeout)
 
 
 @privileged.entrypoint
@@ -83,10 +116,10 @@ def create_thick(group: str, name: str, size: int, tags: list[str],
     :param size: bytes; LVM rounds up to whole extents
     :returns: False if there is such an LV
     """
-    return process.run_unless(
-        _EXISTS, 'lvcreate', '--yes', '--wipesignatures', 'n', '--zero', 'n',
-        '-L', '%db' % size, '-n', name, *_tagged(tags), group,
-        timeout=timeout, grace=GRACE)
+    return _change_unless(
+        _EXISTS, group, 'lvcreate', '--yes', '--wipesignatures', 'n',
+        '--zero', 'n', '-L', '%db' % size, '-n', name, *_tagged(tags), group,
+        timeout=timeout)
 
 
 @privileged.entrypoint
@@ -102,12 +135,12 @@ def create_snapshot(group: str, origin: str, name: str, writable: bool,
         read-only, and inactive until :func:`activate`
     :returns: False if there is such an LV, of whatever
     """
-    return process.run_unless(
-        _EXISTS, 'lvcreate', '--yes', '--snapshot', '--permission',
+    return _change_unless(
+        _EXISTS, group, 'lvcreate', '--yes', '--snapshot', '--permission',
         *(('rw', '--setactivationskip', 'n') if writable else
           ('r', '--setactivationskip', 'y')),
         '-n', name, *_tagged(tags), '%s/%s' % (group, origin),
-        timeout=timeout, grace=GRACE)
+        timeout=timeout)
 
 
 @privileged.entrypoint
@@ -116,27 +149,8 @@ def extend(group: str, name: str, size: int, timeout: float) -> None:
 
     :param size: bytes; LVM rounds up to whole extents
     """
-    process.run('lvextend', '-L', '%db' % size, '%s/%s' % (group, name),
-                timeout=timeout, grace=GRACE)
-
-
-@privileged.entrypoint
-def flush_pvs(groups: list[str], timeout: float) -> None:
-    """Make what LVM has changed outlive a power cut.
-
-    LVM writes its metadata past the page cache but does not flush the
-    disk's own (measured: an LV created seconds earlier was gone, a removed
-    one was back).
-    """
-    for path in process.run('vgs', '--noheadings', '-o', 'pv_name', *groups,
-                            timeout=timeout).split():
-        if path.startswith('/'):  # not "[unknown]"
-            process.run('sync', path, timeout=timeout)
-
-
-def _change(group: str, name: str, *words: str, timeout: float) -> None:
-    process.run('lvchange', *words, '%s/%s' % (group, name),
-                timeout=timeout, grace=GRACE)
+    _change(group, 'lvextend', '-L', '%db' % size, '%s/%s' % (group, name),
+            timeout=timeout)
 
 
 def _tagged(tags: list[str]) -> list[str]:
@@ -146,25 +160,27 @@ def _tagged(tags: list[str]) -> list[str]:
 @privileged.entrypoint
 def activate(group: str, name: str, timeout: float) -> None:
     """Activate an LV, one that is skipped at boot (-K), too."""
-    _change(group, name, '-ay', '-K', timeout=timeout)
+    process.run('lvchange', '-ay', '-K', '%s/%s' % (group, name),
+                timeout=timeout, grace=GRACE)
 
 
 @privileged.entrypoint
 def deactivate(group: str, name: str, timeout: float) -> None:
     """Deactivate an LV that nothing has open."""
-    _change(group, name, '-an', '--config', _RETRY, timeout=timeout)
+    process.run('lvchange', '-an', '--config', _RETRY,
+                '%s/%s' % (group, name), timeout=timeout, grace=GRACE)
 
 
 @privileged.entrypoint
 def add_tag(group: str, name: str, tag: str, timeout: float) -> None:
     """Tag an LV; one that has the tag keeps it."""
-    _change(group, name, '--addtag', tag, timeout=timeout)
+    _lvchange(group, name, '--addtag', tag, timeout=timeout)
 
 
 @privileged.entrypoint
 def remove_tag(group: str, name: str, tag: str, timeout: float) -> None:
     """Take a tag off an LV."""
-    _change(group, name, '--deltag', tag, timeout=timeout)
+    _lvchange(group, name, '--deltag', tag, timeout=timeout)
 
 
 @privileged.entrypoint
@@ -173,25 +189,25 @@ def retag(group: str, name: str, added: list[str], removed: list[str],
     """Change the tags of an LV, all at once."""
     words = _tagged(added) + [
         word for tag in removed for word in ('--deltag', tag)]
-    _change(group, name, *words, timeout=timeout)
+    _lvchange(group, name, *words, timeout=timeout)
 
 
 @privileged.entrypoint
 def rename(group: str, old: str, new: str, timeout: float) -> None:
     """Give an LV another name, also while it is in use."""
-    process.run('lvrename', group, old, new, timeout=timeout, grace=GRACE)
+    _change(group, 'lvrename', group, old, new, timeout=timeout)
 
 
 @privileged.entrypoint
 def protect(group: str, name: str, timeout: float) -> None:
     """Make an LV read-only."""
-    _change(group, name, '--permission', 'r', timeout=timeout)
+    _lvchange(group, name, '--permission', 'r', timeout=timeout)
 
 
 @privileged.entrypoint
 def skip_activation(group: str, name: str, timeout: float) -> None:
     """Leave an LV inactive until :func:`activate`, at boot, too."""
-    _change(group, name, '--setactivationskip', 'y', timeout=timeout)
+    _lvchange(group, name, '--setactivationskip', 'y', timeout=timeout)
 
 
 @privileged.entrypoint
@@ -219,9 +235,9 @@ def remove(group: str, name: str, timeout: float) -> bool:
 
     :returns: False if there is no such LV
     """
-    return process.run_unless(
-        'Failed to find logical volume', 'lvremove', '--force', '--config',
-        _RETRY, '%s/%s' % (group, name), timeout=timeout, grace=GRACE)
+    return _change_unless(
+        'Failed to find logical volume', group, 'lvremove', '--force',
+        '--config', _RETRY, '%s/%s' % (group, name), timeout=timeout)
 
 
 @privileged.entrypoint

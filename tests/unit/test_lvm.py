@@ -7,9 +7,30 @@ from tests.unit import commands
 
 JSON = '--reportformat json --units b --nosuffix '
 EXISTS = '  Logical Volume "v" already exists in volume group "g"'
+#: All that changes a group's metadata, of group g.
+CHANGES = (
+    lambda: lvm.create_thin('g', 'p', 'v', 1 << 30, ['a', 'b=c'], 30),
+    lambda: lvm.create_thick('g', 'v', 4 << 20, ['a'], 30),
+    lambda: lvm.create_snapshot('g', 'v', '_s', True, ['a', 'b=c'], 30),
+    lambda: lvm.extend('g', 'v', 1, 30),
+    lambda: lvm.add_tag('g', 'v', 't', 30),
+    lambda: lvm.remove_tag('g', 'v', 't', 30),
+    lambda: lvm.retag('g', 'v', ['t'], [], 30),
+    lambda: lvm.rename('g', 'v', 'w', 30),
+    lambda: lvm.protect('g', 'v', 30),
+    lambda: lvm.skip_activation('g', 'v', 30),
+    lambda: lvm.remove('g', 'v', 30))
 
 
 class LvmTest(commands.Case):
+
+    def assertRan(self, *lines):
+        """These were run; what flushes a group's disks is not looked at."""
+        self.commands.ran[:] = [
+            line for line in self.commands.ran if not line.startswith(
+                'vgs --noheadings -o pv_name')]
+        self.assertEqual(list(lines), self.commands.ran)
+        self.assertEqual({30}, set(self.commands.limits))
 
     def test_reports(self):
         self.commands.answer('lvs', 'lvs report')
@@ -59,11 +80,27 @@ class LvmTest(commands.Case):
         self.assertRaises(exceptions.CommandFailed, self.thin)
         self.assertRaises(exceptions.CommandFailed, self.thick)
 
-    def test_each_disk_is_flushed(self):
+    def test_each_change_outlives_a_power_cut(self):
+        """Each disk of its group is flushed after it."""
         self.commands.answer('vgs', '  /dev/sda \n [unknown]\n  /dev/sdb\n')
-        lvm.flush_pvs(['g', 'h'], 30)
-        self.assertRan('vgs --noheadings -o pv_name g h', 'sync /dev/sda',
-                       'sync /dev/sdb')
+        for change in CHANGES:
+            del self.commands.ran[:]
+            change()
+            self.assertEqual(['vgs --noheadings -o pv_name g',
+                              'sync /dev/sda /dev/sdb'],
+                             self.commands.ran[1:])
+
+    def test_so_does_what_was_changed_before(self):
+        """By a service that was killed before it came to flushing it."""
+        self.commands.answer('vgs', '  /dev/sda\n')
+        self.commands.answer('lv', code=5, err=EXISTS)
+        self.assertFalse(CHANGES[0]())
+        self.assertEqual('sync /dev/sda', self.commands.ran[-1])
+
+    def test_disks_that_are_gone_are_not_flushed(self):
+        self.commands.answer('vgs', ' [unknown]\n')
+        CHANGES[0]()
+        self.assertEqual(2, len(self.commands.ran))
 
     def test_activate_and_tag(self):
         lvm.activate('g', 'v', 30)
@@ -96,19 +133,11 @@ class LvmTest(commands.Case):
                        'dmsetup resume -j 253 -m 5')
 
     def test_what_changes_anything_is_never_killed(self):
-        for change in (self.thin, self.thick, lambda: self.snapshot(True),
-                       lambda: lvm.extend('g', 'v', 1, 30),
-                       lambda: lvm.activate('g', 'v', 30),
-                       lambda: lvm.deactivate('g', 'v', 30),
-                       lambda: lvm.add_tag('g', 'v', 't', 30),
-                       lambda: lvm.remove_tag('g', 'v', 't', 30),
-                       lambda: lvm.retag('g', 'v', ['t'], [], 30),
-                       lambda: lvm.rename('g', 'v', 'w', 30),
-                       lambda: lvm.protect('g', 'v', 30),
-                       lambda: lvm.skip_activation('g', 'v', 30),
-                       lambda: lvm.remove('g', 'v', 30)):
+        for change in (*CHANGES, lambda: lvm.activate('g', 'v', 30),
+                       lambda: lvm.deactivate('g', 'v', 30)):
+            del self.commands.graces[:]
             change()
-        self.assertEqual({60}, set(self.commands.graces))
+            self.assertEqual(60, self.commands.graces[0])
 
     def test_adoption(self):
         lvm.retag('g', 'v', ['a=b', 'c'], [], 30)

@@ -195,8 +195,7 @@ class StackTest(test_stack.Case):
         self.assertFalse(self.stack.begin_swap(test_stack.MOVE))
         self.assertRan(
             mock.call.lvm.retag('fast', meta, [names.SWAPPING],
-                                [names.FOLLOWS], 30),
-            mock.call.lvm.flush_pvs(['fast'], 30))
+                                [names.FOLLOWS], 30))
 
     def test_on_record_that_it_was_swapped(self):
         self.stack.end_swap(test_stack.MOVE)
@@ -207,8 +206,7 @@ class StackTest(test_stack.Case):
     def test_marked_away(self):
         self.stack.mark_away('volume-' + V1)
         self.assertRan(
-            mock.call.lvm.add_tag('g', 'volume-' + V1, names.AWAY, 30),
-            mock.call.lvm.flush_pvs(['g'], 30))
+            mock.call.lvm.add_tag('g', 'volume-' + V1, names.AWAY, 30))
 
 
 class AttachmentsTest(test_records.Base):

@@ -26,7 +26,7 @@ ENTRY_POINTS = {
               'record_target', 'recorded', 'rescan', 'set_recovery_timeout'},
     'lio': {'export', 'unexport'},
     'lvm': {'activate', 'add_tag', 'create_snapshot', 'create_thick',
-            'create_thin', 'deactivate', 'extend', 'flush_pvs', 'free',
+            'create_thin', 'deactivate', 'extend', 'free',
             'protect', 'remove', 'remove_tag', 'rename', 'resume', 'retag',
             'skip_activation', 'transactions', 'volumes', 'zero'},
     'process': set(),

@@ -82,18 +82,16 @@ class VolumeTest(Case):
 
     def test_created_lv_outlives_a_power_cut(self):
         self.assertTrue(self.stack.create_lv('volume-x', 1 << 30, V1))
-        self.assertEqual(['create_thin', 'flush_pvs'], self.called())
+        self.assertEqual(['create_thin'], self.called())
         self.assertEqual(['localclone.volume=' + V1],
                          self.ran.lvm.create_thin.call_args.args[4])
-        self.ran.lvm.flush_pvs.assert_called_once_with(['fast', 'g'], 30)
 
     def test_thick_lv_that_is_written_before_it_is_read(self):
         self.stack.pool = None
         self.assertTrue(self.stack.create_lv('volume-x', GIB, V1, True))
         self.assertEqual([
             mock.call.lvm.create_thick(
-                'g', 'volume-x', GIB, ['localclone.volume=' + V1], 30),
-            mock.call.lvm.flush_pvs(['fast', 'g'], 30)],
+                'g', 'volume-x', GIB, ['localclone.volume=' + V1], 30)],
             self.ran.mock_calls)
 
     def test_thick_lv_is_zeroed(self):
@@ -101,8 +99,8 @@ class VolumeTest(Case):
         self.thick(lv('v', '253:5', tags=[names.shown(0)], size=GIB))
         self.assertTrue(self.stack.create_lv('v', GIB, V1))
         self.assertEqual(
-            ['create_thick', 'number', *['zero'] * 4, 'flush', 'remove_tag',
-             'flush_pvs'], self.called())
+            ['create_thick', 'number', *['zero'] * 4, 'flush', 'remove_tag'],
+            self.called())
         self.assertEqual(['localclone.volume=' + V1, names.shown(0)],
                          self.ran.lvm.create_thick.call_args.args[3])
         self.assertEqual([('g', 'v', start, GIB // 4) for start in range(
@@ -116,7 +114,6 @@ class VolumeTest(Case):
         self.ran.lvm.create_thick.return_value = False
         self.assertTrue(self.stack.create_lv('v', GIB, V1))
         self.assertEqual(4, len(self.zeroed()))
-        self.ran.lvm.flush_pvs.assert_called_once_with(['fast', 'g'], 30)
 
     def test_thick_lv_that_has_data_is_left(self):
         self.thick(lv('v', '253:5', size=GIB))
@@ -162,8 +159,7 @@ class VolumeTest(Case):
     def test_removed_lv_does_not_come_back(self, name, group):
         self.assertTrue(self.stack.remove_lv(name))
         self.assertEqual([
-            mock.call.lvm.remove(group, name, 30),
-            mock.call.lvm.flush_pvs([group], 30)], self.ran.mock_calls)
+            mock.call.lvm.remove(group, name, 30)], self.ran.mock_calls)
 
     def test_lv_that_is_gone_is_removed(self):
         self.ran.lvm.remove.return_value = False
@@ -217,8 +213,7 @@ class VolumeTest(Case):
     def test_thin_lv_is_extended(self):
         self.lvs(lv('v', size=GIB))
         self.assertTrue(self.stack.extend_lv('v', 2 * GIB))
-        self.assertEqual([mock.call.lvm.extend('g', 'v', 2 * GIB, 30),
-                          mock.call.lvm.flush_pvs(['g'], 30)],
+        self.assertEqual([mock.call.lvm.extend('g', 'v', 2 * GIB, 30)],
                          self.ran.mock_calls)
 
     @ddt.data(GIB, 2 * GIB)
@@ -249,7 +244,7 @@ class VolumeTest(Case):
         self.assertTrue(self.stack.extend_lv('v', 2 * GIB))
         self.assertEqual(
             ['add_tag', 'extend', 'number', 'zero', 'zero', 'zero', 'zero',
-             'flush', 'remove_tag', 'flush_pvs'], self.called())
+             'flush', 'remove_tag'], self.called())
         self.assertEqual([('g', 'v', start, GIB // 4) for start in range(
             GIB, 2 * GIB, GIB // 4)], self.zeroed())
         self.ran.lvm.add_tag.assert_called_with('g', 'v', mark, 30)
@@ -262,8 +257,8 @@ class VolumeTest(Case):
         self.assertEqual(4, len(self.zeroed()))
         self.assertNotIn('add_tag', self.called())
         self.assertNotIn('extend', self.called())
-        self.assertEqual(['flush', 'remove_tag', 'flush_pvs'],
-                         self.called()[-3:])
+        self.assertEqual(['flush', 'remove_tag'],
+                         self.called()[-2:])
 
     def test_interrupted_extension_that_goes_further(self):
         mark = names.shown(GIB)
@@ -325,14 +320,13 @@ class SnapshotTest(Case):
             mock.call.lvm.create_snapshot(
                 'g', 'volume-x', '_snapshot-' + SNAPSHOT, False,
                 ['localclone.snapshot=' + SNAPSHOT,
-                 'localclone.of=' + V1], 30),
-            mock.call.lvm.flush_pvs(['g'], 30))
+                 'localclone.of=' + V1], 30))
 
-    @ddt.data((GIB, []), (2 * GIB, ['extend', 'flush_pvs']))
+    @ddt.data((GIB, []), (2 * GIB, ['extend']))
     @ddt.unpack
     def test_copy(self, size, more):
         self.stack.create_copy('volume-x', '_snapshot-y', GIB, size, V1)
-        self.assertEqual(['create_snapshot', 'flush_pvs', *more],
+        self.assertEqual(['create_snapshot', *more],
                          self.called())
         self.assertEqual(
             mock.call('g', '_snapshot-y', 'volume-x', True,
@@ -343,9 +337,9 @@ class SnapshotTest(Case):
                 'g', 'volume-x', 2 * GIB, 30)
 
     @ddt.data((GIB, []), (2 * GIB, ['number', *['zero'] * 4, 'flush',
-                                    'remove_tag', 'flush_pvs']),
+                                    'remove_tag']),
               (3 * GIB, ['number', *['zero'] * 4, 'flush', 'remove_tag',
-                         'extend', 'flush_pvs']))
+                         'extend']))
     @ddt.unpack
     def test_copy_of_an_lv_that_is_longer_than_its_volume(self, size, more):
         """Extending it has failed; nobody sees what was written there."""
@@ -354,7 +348,7 @@ class SnapshotTest(Case):
                  lv('volume-x', '253:5', size=2 * GIB, tags=[mark]))
         self.ran.block.number.return_value = '253:5'
         self.stack.create_copy('volume-x', 'volume-y', GIB, size, V1)
-        self.assertEqual(['create_snapshot', 'flush_pvs', *more],
+        self.assertEqual(['create_snapshot', *more],
                          self.called())
         # From its first moment on, wherever that stops.
         self.assertIn(mark, self.ran.lvm.create_snapshot.call_args.args[4])
@@ -368,8 +362,8 @@ class SnapshotTest(Case):
                           'volume-x', '_snapshot-y', GIB, GIB, V1)
         self.assertRan()
 
-    @ddt.data(('data', ['retag', 'rename', 'flush_pvs']),
-              ('volume-x', ['retag', 'flush_pvs']))
+    @ddt.data(('data', ['retag', 'rename']),
+              ('volume-x', ['retag']))
     @ddt.unpack
     def test_adopt(self, name, called):
         self.stack.adopt(name, 'volume-x', ['a', 'b'])
@@ -391,8 +385,8 @@ class SnapshotTest(Case):
                 names.NEWBORN]
         self.lvs(*(lv(name, tags=tags) for name in present))
         self.assertTrue(self.stack.disown('volume-x', new))
-        self.assertEqual([*(['rename'] if renamed else []), 'retag',
-                          'flush_pvs'], self.called())
+        self.assertEqual([*(['rename'] if renamed else []), 'retag'],
+                         self.called())
         self.ran.lvm.retag.assert_called_once_with(
             'g', renamed or 'volume-x', [],
             [names.NEWBORN, 'localclone.volume=v'], 30)
@@ -408,14 +402,14 @@ class SnapshotTest(Case):
             self.ran.reset_mock()
             self.lvs(lv('s', readonly=readonly))
             self.stack.protect('s')
-            self.assertEqual([*first, 'skip_activation', 'deactivate',
-                              'flush_pvs'], self.called())
+            self.assertEqual([*first, 'skip_activation', 'deactivate'],
+                             self.called())
 
     def test_one_that_did_not_end_well_is_not_taken_for_it(self):
         self.ran.lvm.create_snapshot.side_effect = [False, True]
         self.stack.create_snapshot(SNAPSHOT, 'volume-x', V1)
         self.assertEqual(
-            ['create_snapshot', 'remove', 'create_snapshot', 'flush_pvs'],
+            ['create_snapshot', 'remove', 'create_snapshot'],
             self.called())
         self.ran.lvm.remove.assert_called_once_with(
             'g', '_snapshot-' + SNAPSHOT, 30)
