@@ -96,6 +96,15 @@ def swap_table(name: str, table: str, timeout: float) -> None:
     """
     privileged.require(names.is_device(name), name)
     _load('load', name, table=table, timeout=timeout)
+    _resume(name, timeout)
+
+
+def _resume(name: str, timeout: float) -> None:
+    """Resume a device: on its old table, if the kernel refuses the new one.
+
+    A table that is loaded may be refused only then, and the device stays
+    suspended.
+    """
     try:
         process.run('dmsetup', 'resume', name, timeout=timeout)
     except Exception:
@@ -126,7 +135,7 @@ def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
         # Last: a table that is loaded is what a resume takes.
         _load('load', name, table=table, timeout=min(timeout, SUSPENDED))
     finally:
-        process.run('dmsetup', 'resume', name, timeout=timeout)
+        _resume(name, timeout)
 
 
 @privileged.entrypoint
@@ -199,4 +208,4 @@ def replace_suspended(name: str, table: str, timeout: float) -> None:
         process.run('dmsetup', 'load', name, '--table', table,
                     timeout=timeout)
     finally:
-        process.run('dmsetup', 'resume', name, timeout=timeout)
+        _resume(name, timeout)
