@@ -244,8 +244,6 @@ class Batch:
             if index not in self.reasons])
 
     def _prepare(self):
-        in_parallel([lambda n=node: self.environment.dirty(n)
-                     for node in self.environment.nodes.values()])
         self.operations = [
             kind(self.environment, disk, *way) for kind, disk, way in zip(
                 self.kinds, self._disks(), self.ways)]

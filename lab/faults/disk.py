@@ -69,7 +69,7 @@ class Disk:
         a while; some stays a hole, which no move copies.
         """
         if not self.fills:
-            instances.occupy(node, self.path, self.mib * 3 // 4)
+            instances.occupy(node, self.path, self._occupied)
         seed = '%s-%d' % (self.volume, next(_seeds))
         self._payload(node, 'fill', self.path, first, count, seed)
         self.fills.append([first, count, seed])
@@ -180,6 +180,16 @@ class Disk:
     def newest_area(self):
         """Where the guest that was started last writes, MiB."""
         return self._areas[-1][0]
+
+    @property
+    def _occupied(self):
+        return self.mib * 3 // 4
+
+    def a_late_block(self):
+        """The place of a block that is copied late, as nothing is a hole
+        before it (4 KiB blocks).
+        """
+        return (self._occupied - 8) * 256
 
     def a_written_block(self):
         """The place of a block that was acknowledged (4 KiB blocks)."""

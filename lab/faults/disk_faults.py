@@ -230,7 +230,7 @@ def destination_bad_block(scenario):
     disk.stop()
     local = disk.a_written_block()
     under = _under(scenario)
-    to_come = (disk.mib - 8) * _BLOCKS
+    to_come = disk.a_late_block()
     disk.start(node)
     first = disk.newest_area() * _BLOCKS
     under.fail_blocks([local, to_come] + list(range(first, first + _BLOCKS)))

@@ -13,9 +13,6 @@ from lab.faults import injectors
 from lab.faults.scenario import fault
 from lab.faults.scenario import must
 
-#: In a MiB.
-_BLOCKS = (1 << 20) // injectors.BLOCK
-
 
 def _boots_alone(scenario):
     """Source and destination go; the destination comes back."""
@@ -35,7 +32,7 @@ def _give_out_what_is_local(scenario):
     counts = json.loads(guest.stdout)
     must(counts['right'] and not (counts['wrong'] or counts['failed']),
          'what is local cannot be read: %s' % counts)
-    must(injectors.block_fails(node, disk.path, (disk.mib - 8) * _BLOCKS),
+    must(injectors.block_fails(node, disk.path, disk.a_late_block()),
          'what is not local can be read')
 
 

@@ -7,6 +7,7 @@ import time
 from lab.core import process
 from lab.faults import cells
 from lab.faults import discovery
+from lab.faults import environment as environments
 from lab.faults import gone
 from lab.faults import operations
 from lab.faults import whole_operation
@@ -60,6 +61,7 @@ class Bench:
         return verdicts
 
     def _run(self, batch):
+        self._ensure_fit()
         kind = cells.Batch
         if batch[0].step == whole_operation.WHOLE:
             kind = whole_operation.WholeOperation
@@ -81,6 +83,20 @@ class Bench:
             self._empty_pool()
             self.environment.rebuild()
         return verdicts
+
+    def _ensure_fit(self):
+        """What a cell has broken does not fail the next ones.
+
+        Blocks of the pools are dirty then, so that what is not written shows.
+        """
+        try:
+            environments.in_parallel([
+                lambda n=node: self.environment.dirty(n)
+                for node in self.environment.nodes.values()])
+        except (process.LabError, OSError) as exc:
+            self.say('  this lab is broken: %s' % str(exc)[:500])
+            self._empty_pool()
+            self.environment.rebuild()
 
 
 class Matrix:

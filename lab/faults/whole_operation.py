@@ -47,7 +47,6 @@ class WholeOperation:
         source, destination = self.environment.nodes.values()
         reason = ''
         try:
-            self.environment.dirty(destination)
             disk = self.fresh(source)
             scenario = scenarios.Scenario(
                 self.environment, self.cell.operation, source, destination,
