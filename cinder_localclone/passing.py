@@ -35,7 +35,8 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
     :param properties: what the home has offered; ``size_gib``, if the volume
         is longer than its row says yet
     :raises StaleMove: if this node is its home, or it is gone
-    :raises SourceBusy: if something here has the handle open on another body
+    :raises SourceBusy: if something here has the handle open on another
+        body, or by a connection that has ended
     :raises LocalCloneError: if the home can't be reached, or a command fails
     """
     volume = node.records.volume(volume_id)
@@ -46,8 +47,9 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
     _withdraw_earlier(node, volume)
     present = node.stack.survey()
     handle = present.handle(volume_id)
-    if (handle and handle.opened
-            and not present.is_handle_foreign(volume_id)):
+    if handle and handle.opened and not (
+            present.is_handle_foreign(volume_id)
+            and connection_to(node, volume, node.host)):
         checks.check_closed(node, volume_id)
     for lv in present.left_of(volume_id, node.stack.group):
         if names.AWAY not in lv.tags:

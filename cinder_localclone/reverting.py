@@ -102,12 +102,15 @@ def create_body(node: nodes.Node, volume_id: str, snapshot_id: str, new: str
 
     :param new: the id in the LV's name
     :raises TooLate: if the volume is not being reverted any more
+    :raises SourceBusy: if something here has its handle open: that would be
+        on the new LV then
     """
     with node.lock(volume_id):
         volume = node.records.volume(volume_id)
         if volume is None:
             raise exceptions.TooLate(what='Volume ' + volume_id)
         _check_reverting(volume)
+        checks.check_closed(node, volume_id)
         _make(node, volume, snapshot_id, new)
 
 

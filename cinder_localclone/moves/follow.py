@@ -38,10 +38,11 @@ class CheckPassedOnly(flow.Step):
         if recorded is None or destination_of(self._node, recorded) != peer:
             raise exceptions.StaleMove(volume=volume.id)
         handle = self._node.stack.devices().get(names.handle(volume.id))
-        others = self._node.exports.remote().get(volume.id, set()) - {
-            each.iqn for each in served.connections(volume)}
-        # The export has it open once.
-        count = (handle.opened - 1 if handle else 0) + len(others)
+        exports = self._node.exports.remote().get(volume.id, set())
+        named = {each.iqn for each in served.connections(volume)}
+        # The export, if it is there, has it open once.
+        count = (handle.opened if handle else 0) - bool(
+            exports & named) + len(exports - named)
         if count:
             raise exceptions.SourceBusy(
                 volume=volume.id, host=self._node.host, count=count,

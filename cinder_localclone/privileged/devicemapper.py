@@ -97,6 +97,15 @@ def swap_table(name: str, table: str, timeout: float) -> None:
     """
     privileged.require(names.is_device(name), name)
     _load('load', name, table=table, timeout=timeout)
+    _resume(name, timeout)
+
+
+def _resume(name: str, timeout: float) -> None:
+    """Resume a device: on its old table, if the kernel refuses the new one.
+
+    A table that is loaded may be refused only then, and the device stays
+    suspended.
+    """
     try:
         process.run('dmsetup', 'resume', name, timeout=timeout)
     except Exception:
@@ -127,7 +136,7 @@ def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
         # Last: a table that is loaded is what a resume takes.
         _load('load', name, table=table, timeout=min(timeout, SUSPENDED))
     finally:
-        process.run('dmsetup', 'resume', name, timeout=timeout)
+        _resume(name, timeout)
 
 
 @privileged.entrypoint
@@ -200,7 +209,7 @@ def replace_suspended(name: str, table: str, timeout: float) -> None:
         process.run('dmsetup', 'load', name, '--table', table,
                     timeout=timeout)
     finally:
-        process.run('dmsetup', 'resume', name, timeout=timeout)
+        _resume(name, timeout)
 
 
 @privileged.entrypoint
@@ -231,9 +240,9 @@ def discard_beneath(handle: str, clone: str, table: str,
     except exceptions.LocalCloneError:
         # One that was killed has ended nothing. A clone that was suspended
         # has nothing on its way any more: only then the guest may go on.
-        for act, name in (('suspend', clone), ('resume', clone),
-                          ('resume', handle)):
-            process.run('dmsetup', act, name, timeout=timeout)
+        process.run('dmsetup', 'suspend', clone, timeout=timeout)
+        _resume(clone, timeout)
+        _resume(handle, timeout)
         with open(queue, 'w') as limit:
             limit.write('0')
         raise

@@ -318,9 +318,14 @@ class Batch:
     def _check(self):
         disks_there = ([each.disk for each in self.operations]
                        + self.environment.bystanders)
-        for problem in checks.settled(self.environment, disks_there):
+        wrong = checks.settled(self.environment, disks_there)
+        of_shadows = checks.volumes_of_shadows(self.environment.lab)
+        for problem in wrong:
+            named = {volume for shadow, volume in of_shadows.items()
+                     if shadow in problem}
             mine = [index for index, operation in enumerate(self.operations)
-                    if operation.disk.volume in problem]
+                    if operation.disk.volume in problem
+                    or operation.disk.volume in named]
             self._blame(mine or range(len(self.cells)), problem)
         checks.bystanders(self.environment)
 

@@ -118,6 +118,13 @@ def problems(environment, attachments):
     return wrong
 
 
+def volumes_of_shadows(lab):
+    """Whose moves there were: {shadow id: volume id}."""
+    return {row[0]: row[1].partition(':')[2] for row in look.sql(
+        lab, "SELECT id, migration_status FROM volumes "
+        "WHERE migration_status LIKE 'target:%'")}
+
+
 def settled(environment, disks_there, seconds=SETTLING):
     """What is still wrong after a while; ends at once when nothing is.
 

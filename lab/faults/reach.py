@@ -21,7 +21,8 @@ QUIET = environments.OPTIONS['localclone_node_interval'] + 5
 
 #: What a request that has met its time limit is answered with. These nodes
 #: are slow and share two processors with all else: it may be sent again.
-TOO_SLOW = ('did not answer', 'is down')
+#: Cinder does not say why it has failed to end an attachment.
+TOO_SLOW = ('did not answer', 'is down', 'computeFault')
 
 
 class Way:

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No device stays suspended if the kernel refuses to take its new table."""
+
+import ddt
+
+from cinder_localclone import exceptions
+from cinder_localclone.privileged import devicemapper
+from tests.unit import commands
+from tests.unit import test_devicemapper
+
+H, C = test_devicemapper.H, test_devicemapper.C
+TABLE = test_devicemapper.TABLE
+
+
+@ddt.ddt
+class ResumeRefusedTest(commands.Case):
+
+    @ddt.data((devicemapper.swap_flushed, H, (TABLE, '/dev/sdb', 30)),
+              (devicemapper.replace_suspended, C, (TABLE, 30)))
+    @ddt.unpack
+    def test_back_on_the_old_table(self, swap, name, arguments):
+        """A guest hangs for good.
+
+        1. A handle is swapped to the clone of a move that follows (or a
+           clone's source has come back under another number): suspended,
+           loaded, resumed.
+        2. The kernel takes the table at load, but not at resume: it reaches
+           beyond the end of what it is on, or the limits of the devices
+           below do not fit. It then drops that table, and leaves the device
+           suspended (measured: facts on extending, EINVAL).
+
+        Each later look does the same again, so all I/O of the guest waits
+        for ever, though the old table is there and works.
+
+        By design: as :func:`.devicemapper.swap_table` has it: what is
+        loaded is cleared, and the device resumed on its old table. What was
+        written is flushed by then, so that is as right as the new one.
+        """
+        self.commands.answer('dmsetup resume', code=1, err='EINVAL', times=1)
+        error = self.assertRaises(exceptions.CommandFailed, swap, name,
+                                  *arguments)
+        self.assertIn('EINVAL', str(error))
+        self.assertEqual(
+            ['dmsetup resume ' + name, 'dmsetup clear ' + name,
+             'dmsetup resume ' + name], self.commands.ran[-3:])
