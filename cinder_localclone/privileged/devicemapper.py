@@ -238,11 +238,18 @@ def discard_beneath(handle: str, clone: str, table: str,
             timeout=timeout, grace=SUSPENDED, stdin=''.join(
                 '%d %d\n' % tuple(part) for part in parts).encode())
     except exceptions.LocalCloneError:
-        # One that was killed has ended nothing. A clone that was suspended
-        # has nothing on its way any more: only then the guest may go on.
-        process.run('dmsetup', 'suspend', clone, timeout=timeout)
-        _resume(clone, timeout)
-        _resume(handle, timeout)
-        with open(queue, 'w') as limit:
-            limit.write('0')
+        if _is_suspended(handle, timeout):  # it was killed
+            # A clone that was suspended has nothing on its way any more:
+            # only then the guest may go on.
+            process.run('dmsetup', 'suspend', clone, timeout=timeout)
+            _resume(clone, timeout)
+            with open(queue, 'w') as limit:
+                limit.write('0')
+            _resume(handle, timeout)
         raise
+
+
+def _is_suspended(name: str, timeout: float) -> bool:
+    attributes = process.run('dmsetup', 'info', '-c', '--noheadings', '-o',
+                             'attr', name, timeout=timeout)
+    return 's' in attributes

@@ -185,15 +185,25 @@ class BeneathTest(commands.Case):
     def test_what_a_killed_one_has_left_is_ended(self):
         """In this order: the clone has nothing on its way any more then."""
         self.commands.hang(sys.executable)
+        self.commands.answer('dmsetup info', 'L-sw\n')
         self.assertRaises(exceptions.CommandTimeout, self.discard)
         self.assertEqual([
+            'dmsetup info -c --noheadings -o attr ' + HANDLE,
             'dmsetup suspend ' + CLONE, 'dmsetup resume ' + CLONE,
             'dmsetup resume ' + HANDLE], self.commands.ran[1:])
         self.assertEqual('0', self.queue.read_text())
 
+    def test_one_that_fails_has_ended_all(self):
+        """Suspending the clone could take long: its source may be slow."""
+        self.commands.answer(sys.executable, code=1, err='TimeoutError')
+        self.commands.answer('dmsetup info', 'L--w\n')
+        self.assertRaises(exceptions.CommandFailed, self.discard)
+        self.assertEqual(2, len(self.commands.ran))
+
     def test_a_guest_waits_for_a_clone_that_hangs(self):
         """What is on its way there would be lost."""
         self.commands.hang(sys.executable)
+        self.commands.answer('dmsetup info', 'L-sw\n')
         self.commands.hang('dmsetup suspend')
         self.assertRaises(exceptions.CommandTimeout, self.discard)
         self.assertNotIn('dmsetup resume ' + HANDLE, self.commands.ran)
