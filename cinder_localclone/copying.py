@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The copies to this node: whose turn it is, how far they are, what fails."""
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
@@ -23,10 +24,15 @@ class Copies:
     """The copies to one node, from look to look.
 
     The kernel copies what is here switched on, and nothing else.
+
+    :param leave_out: is called with a move before its copy begins, for what
+        need not be copied
     """
 
-    def __init__(self, node: nodes.Node):
+    def __init__(self, node: nodes.Node,
+                 leave_out: Callable[[state.Move], None]):
         self._node = node
+        self._leave_out = leave_out
         self._copies: dict[str, hydration.Copy] = {}
         #: What the look under way has found: each is used once.
         self._turns: dict[str, queue.Turn] = {}
@@ -108,6 +114,9 @@ class Copies:
         status = self._node.stack.clone_status(move.shadow_id)
         turn = None if status.finished else self._turn(move.shadow_id)
         place = turn.place if turn else int(not status.finished)
+        if not (place or status.enabled or status.finished):
+            self._leave_out(move)
+            status = self._node.stack.clone_status(move.shadow_id)
         copy = self._copies.setdefault(move.shadow_id, hydration.Copy())
         before = copy.place
         progress = copy.update(

@@ -21,6 +21,7 @@ from cinder_localclone import managing
 from cinder_localclone import managing_snapshots
 from cinder_localclone import migration
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import holes
 from cinder_localclone import operations
 from cinder_localclone import passing
 from cinder_localclone import ports
@@ -77,6 +78,11 @@ class Handlers:
         move = node.records.get_move(shadow_id)
         with node.lock(move.volume_id if move else shadow_id):
             destination.prepare(node, shadow_id, nonce, holes)
+
+    def holes(self, context: ports.Context, shadow_id: str, nonce: str
+              ) -> thin_map.Holes:
+        """See :func:`cinder_localclone.moves.holes.of_source`."""
+        return holes.of_source(self._service.node, shadow_id, nonce)
 
     def converge(self, context: ports.Context, volume_id: str) -> None:
         """See :meth:`cinder_localclone.reconcile.Reconciler.converge`."""

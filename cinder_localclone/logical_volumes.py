@@ -346,7 +346,8 @@ class LogicalVolumes:
                 names.tags(
                     volume=move.volume_id, geometry=move.geometry,
                     source=move.source_iqn, copied=move.size_gib)
-                + [names.FOLLOWS] * move.follows, self.timeout):
+                + [names.FOLLOWS] * move.follows
+                + [names.UNMAPPED] * move.is_under_guest, self.timeout):
             lv = self.lvs()[name]
             activated = self._activate(lv)
             if names.METADATA_READY in lv.tags:

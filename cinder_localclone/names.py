@@ -33,6 +33,9 @@ FOLLOWS = 'localclone.follows'
 #: LVM tag of the same LV afterwards, until the handle is on the clone and what
 #: was written at the old home is stable there.
 SWAPPING = 'localclone.swapping'
+#: LVM tag of a metadata LV as long as it is not known what was never written
+#: of its source: a guest used that when the clone was built.
+UNMAPPED = 'localclone.unmapped'
 #: LVM tag of what a node has left of a volume that it passes through to its
 #: home: a boot must not give that out instead.
 AWAY = 'localclone.away'

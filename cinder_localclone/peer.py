@@ -71,6 +71,7 @@ METHODS = {
     'describe': Method('describe', limit=_prompt),
     'prepare': Method('prepare'),
     'prepare_sparse': Method('prepare_sparse', '1.6'),
+    'holes': Method('holes', '1.6'),
     'converge': Method('converge', limit=_prompt,
                        expected=(exceptions.Busy,)),
     'converge_soon': Method('converge', limit=None),

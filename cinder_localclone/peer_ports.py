@@ -33,6 +33,14 @@ class Peers(typing.Protocol):
                        nonce: str, holes: thin_map.Holes) -> None:
         """The same, of a source that has holes."""
 
+    def holes(self, context: Context, host: str, shadow_id: str, nonce: str
+              ) -> thin_map.Holes:
+        """What was never written of the source of a move that was left.
+
+        :raises StaleMove: if it is not that
+        :raises OddMap: if the pool does not say it clearly
+        """
+
     def converge(self, context: Context, host: str, volume_id: str) -> None:
         """Have a node take its next steps for a volume; wait a moment.
 

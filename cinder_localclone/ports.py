@@ -123,6 +123,15 @@ class Stack(typing.Protocol):
               ) -> thin_map.Holes:
         """What nothing was ever written to of an LV."""
 
+    def leave_out(self, move: state.Move, holes: thin_map.Holes) -> None:
+        """Have the kernel take holes for copied, under a guest."""
+
+    def is_unmapped(self, move: state.Move) -> bool:
+        """Whether nobody has looked yet for what need not be copied."""
+
+    def note_mapped(self, move: state.Move) -> None:
+        """Somebody looks now, and nobody will again."""
+
     def reads_zeros(self, name: str) -> bool:
         """Whether what is not written of a new LV reads as zeros."""
 

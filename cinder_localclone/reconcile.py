@@ -23,6 +23,7 @@ from cinder_localclone.moves import checks
 from cinder_localclone.moves import completion
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import follow
+from cinder_localclone.moves import holes
 from cinder_localclone.moves import offering
 from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
@@ -47,7 +48,8 @@ class Reconciler:
     def __init__(self, node: nodes.Node, context: ports.Context):
         self.node = node
         self.context = context
-        self.copying = copying.Copies(node)
+        self.copying = copying.Copies(
+            node, functools.partial(holes.leave_out, node, context))
         self._followers = follow.Followers(
             node, iscsi_target.new_credentials)
         self._passes = True

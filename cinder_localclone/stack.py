@@ -94,13 +94,8 @@ class Stack(handles.Handles):
             # Whoever built it may not have come to this.
             self._disable_discards(move)
             return False
-        metadata = names.lv_path(self.metadata_group,
-                                 names.metadata_lv(move.shadow_id))
-        self._check_metadata(move, metadata)
-        table = tables.clone(
-            move.size_bytes // state.SECTOR, metadata,
-            names.lv_path(self.group, move.destination_lv), number,
-            move.geometry)
+        self._check_metadata(move)
+        table = self._clone_table(move, number)
         if clone:
             devicemapper.replace_suspended(name, table, self.timeout)
         else:
@@ -138,7 +133,9 @@ class Stack(handles.Handles):
         :param source: number of the disk that it has to read from
         """
         if (clone.target != 'clone' or clone.suspended
-                or clone.uses()[2] != source):
+                or clone.uses()[2] != source
+                # Whatever was done beneath it is over once the clone was.
+                or handle and handle.suspended):
             return False
         return bool(handle and handle.opened) or (
             self.clone_status(move.shadow_id).mode == 'rw')
@@ -157,13 +154,54 @@ class Stack(handles.Handles):
             if parts:
                 block.discard(
                     names.clone_path(move.shadow_id), parts,
-                    REGIONS_AT_ONCE * move.geometry.region_sectors
-                    * state.SECTOR, min(DISCARDING, self.timeout / 2),
-                    self.timeout)
+                    self._discarded_at_once(move),
+                    min(DISCARDING, self.timeout / 2), self.timeout)
         except (exceptions.CommandFailed, thin_map.OddMap) as exc:
             LOG.warning(
                 'What was never written of volume %(volume)s is copied, '
                 'too: %(error)s', {'volume': move.volume_id, 'error': exc})
+
+    def leave_out(self, move: state.Move, holes: thin_map.Holes) -> None:
+        """Have the kernel take holes for copied, under a guest.
+
+        What the guest has written is left alone. The guest's I/O is held up
+        for moments; what takes longer in all is copied.
+
+        :param move: whose clone does not hydrate, and whose handle is on it
+        :param holes: where source and LV read as zeros, unless it was written
+        :raises OddMap: if they can't be
+        :raises CommandTimeout: if that hangs: it must not hydrate then
+        """
+        parts = thin_map.in_bytes(holes, move.geometry, move.size_bytes)
+        name = names.clone(move.shadow_id)
+        if parts:
+            devicemapper.discard_beneath(
+                names.handle(move.volume_id), name, self._clone_table(
+                    move, self.devices()[name].uses()[2]),
+                parts, self._discarded_at_once(move),
+                min(DISCARDING, self.timeout / 2), self.timeout)
+
+    def is_unmapped(self, move: state.Move) -> bool:
+        """Whether nobody has looked yet for what need not be copied."""
+        lv = self.lvs().get(names.metadata_lv(move.shadow_id))
+        return lv is not None and names.UNMAPPED in lv.tags
+
+    def note_mapped(self, move: state.Move) -> None:
+        """Somebody looks now, and nobody will again."""
+        lvm.remove_tag(
+            self.metadata_group, names.metadata_lv(move.shadow_id),
+            names.UNMAPPED, self.timeout)
+
+    @staticmethod
+    def _discarded_at_once(move: state.Move) -> int:
+        return REGIONS_AT_ONCE * move.geometry.region_sectors * state.SECTOR
+
+    def _clone_table(self, move: state.Move, source: str) -> str:
+        return tables.clone(
+            move.size_bytes // state.SECTOR, names.lv_path(
+                self.metadata_group, names.metadata_lv(move.shadow_id)),
+            names.lv_path(self.group, move.destination_lv), source,
+            move.geometry)
 
     @staticmethod
     def _disable_discards(move: state.Move) -> None:
@@ -174,7 +212,9 @@ class Stack(handles.Handles):
         """
         block.disable_discards(names.clone_path(move.shadow_id))
 
-    def _check_metadata(self, move: state.Move, path: str) -> None:
+    def _check_metadata(self, move: state.Move) -> None:
+        path = names.lv_path(self.metadata_group,
+                             names.metadata_lv(move.shadow_id))
         size = block.size(path)
         needed = move.geometry.metadata_bytes(move.size_bytes)
         if size < needed:

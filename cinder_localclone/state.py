@@ -227,6 +227,14 @@ class Move:
         return self.asked_by is Asked.FOLLOW
 
     @property
+    def is_under_guest(self) -> bool:
+        """Whether a guest goes on to write to the source until the commit.
+
+        Or beyond it, in a live migration.
+        """
+        return self.follows or self.phase is Phase.STARTING
+
+    @property
     def phase(self) -> Phase:
         """How far it is."""
         return self.token.phase

@@ -130,6 +130,22 @@ def bounded(holes: Iterable[tuple[int, int]]) -> Holes:
     return sorted(kept)
 
 
+def common(holes: Holes, others: Holes) -> Holes:
+    """What is a hole in both of two maps."""
+    found, rest = [], list(reversed(others))
+    for start, count in holes:
+        end = start + count
+        while rest and rest[-1][0] < end:
+            begin, length = rest[-1]
+            first, last = max(start, begin), min(end, begin + length)
+            if first < last:
+                found.append([first, last - first])
+            if begin + length > end:
+                break
+            rest.pop()
+    return found
+
+
 def in_bytes(holes: Holes, geometry: state.Geometry, size_bytes: int
              ) -> list[tuple[int, int]]:
     """Holes that a peer has named: (first byte, bytes).

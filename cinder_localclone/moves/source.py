@@ -204,7 +204,7 @@ def move_volume(node: nodes.Node, context: ports.Context,
               Prepare(node))
     if not live:
         steps.add(CheckClosed(node, 'still closed'), CheckUnwritten(node))
-    # A guest that writes fills holes: of a live move nothing is left out.
+    # A guest goes on to write: see :mod:`.holes`.
     no_holes: dict[str, typing.Any] = {'holes': ()} if live else {}
     return run(node, context, volume, peer, steps.add(Commit(node)),
                **no_holes)

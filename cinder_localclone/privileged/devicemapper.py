@@ -11,6 +11,7 @@ Time limits are in seconds. Each raises CommandFailed or CommandTimeout.
 import contextlib
 import fcntl
 import os
+import sys
 
 import tenacity
 
@@ -18,9 +19,9 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import hole_discarder
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
-
 
 #: Seconds for which a device in use is suspended at most.
 SUSPENDED = 5
@@ -209,3 +210,46 @@ def replace_suspended(name: str, table: str, timeout: float) -> None:
                     timeout=timeout)
     finally:
         _resume(name, timeout)
+
+
+@privileged.entrypoint
+def discard_beneath(handle: str, clone: str, table: str,
+                    parts: list[tuple[int, int]], at_once: int,
+                    seconds: float, timeout: float) -> None:
+    """Discard parts of a clone while its handle is in use.
+
+    The handle is suspended for a moment, again and again; see
+    :mod:`.hole_discarder`. Hydration has to be off.
+
+    :param table: what the clone is loaded with; afterwards it refuses
+        discards, as before
+    :param parts: first byte, bytes
+    :param at_once: most bytes of one call
+    :param seconds: after which none is begun any more
+    """
+    privileged.require(names.volume_of_handle(handle), handle)
+    privileged.require(names.shadow_of_clone(clone), clone)
+    path = '/dev/mapper/' + clone
+    queue = sysfs.of_disk(path, 'queue', 'discard_max_bytes')
+    try:
+        process.run(
+            sys.executable, '-I', '-S', hole_discarder.__file__, handle,
+            clone, table, path, queue, str(at_once), str(seconds),
+            timeout=timeout, grace=SUSPENDED, stdin=''.join(
+                '%d %d\n' % tuple(part) for part in parts).encode())
+    except exceptions.LocalCloneError:
+        if _is_suspended(handle, timeout):  # it was killed
+            # A clone that was suspended has nothing on its way any more:
+            # only then the guest may go on.
+            process.run('dmsetup', 'suspend', clone, timeout=timeout)
+            _resume(clone, timeout)
+            with open(queue, 'w') as limit:
+                limit.write('0')
+            _resume(handle, timeout)
+        raise
+
+
+def _is_suspended(name: str, timeout: float) -> bool:
+    attributes = process.run('dmsetup', 'info', '-c', '--noheadings', '-o',
+                             'attr', name, timeout=timeout)
+    return 's' in attributes

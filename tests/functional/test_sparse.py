@@ -156,3 +156,52 @@ class SparseTest(base.LabTest):
         self.assert_released(self.n1)
         self.n1.run('dmsetup message %s 0 reserve_metadata_snap' % POOL)
         self.move(volume, self.n1, self.n2).detach()
+
+    def test_under_a_guest(self):
+        """A live migration, and back during the copy: it follows then.
+
+        The guest writes in holes all the while.
+        """
+        volume = self.volume()
+        there = self.instance.attach(volume, self.n1)
+        instances.occupy(self.n1, there.path, 64)
+        expected = self.checksum(there, 64)
+        writer = there.start_writing(first_mib=300, length_mib=20)
+        on = self.instance.attach(volume, self.n2, live=True)
+        there.stop_writing(writer)
+        writers = [writer, on.start_writing(first_mib=400, length_mib=20)]
+        self.brake('20mbit')
+        self.addCleanup(self.brake)
+        there.detach('in-use')
+        self.assert_left_out()
+        back = self.instance.attach(volume, self.n1, live=True)
+        on.stop_writing(writers[1])
+        writers.append(back.start_writing(first_mib=500, length_mib=20))
+        on.detach('in-use')
+        self.brake()
+        process.wait_for(
+            'the volume to follow',
+            lambda: instances.home(self.lab, volume) == 'node1', 180)
+        look.wait_moved(self.lab, volume)
+        back.stop_writing(writers[2])
+        for each in writers:
+            self.assertIn(' 0 bad', back.verify(each.stdout))
+        self.assertEqual(expected, self.checksum(back, 64))
+        self.assertLess(self.written(self.n1), 15)
+        self.assert_released(self.n1)
+        self.assert_released(self.n2)
+        back.detach()
+
+    def assert_left_out(self):
+        """Most of a copy to node2 was local when it had hardly begun."""
+        def most():
+            found = look.clone_progress(self.n2)
+            return found and found[0] > 0.8 * found[1]
+        process.wait_for('what was never written to be left out', most, 60)
+        self.assertIn('no_discard_passdown', self.n2.run(
+            'dmsetup table | grep clone').stdout)
+        # Neither the clone nor what is on it takes any others.
+        self.assertEqual({'0'}, set(self.n2.run(
+            'for d in /dev/mapper/localclone-*; do cat /sys/block/$('
+            'basename $(readlink -f $d))/queue/discard_max_bytes; done'
+        ).stdout.split()))

@@ -8,6 +8,7 @@ import ddt
 
 from cinder_localclone import exceptions
 from cinder_localclone import names
+from cinder_localclone import thin_map
 from tests.unit import test_stack
 from tests.unit.test_stack import device
 from tests.unit.test_stack import META
@@ -113,6 +114,42 @@ class CloneTest(test_stack.Case):
         self.clone(source='8:16', opened=opened)
         self.assertTrue(self.ensure())
         self.assertEqual(REPLACED, self.changes())
+
+    def test_whose_handle_was_left_suspended(self):
+        """What was done beneath it is over once the clone was suspended."""
+        self.devices(
+            device(names.handle(V1), '253:7', '0 1 linear 253:6 0', 1, True),
+            device(CLONE, '253:6', '0 1 clone 253:4 253:5 8:0'))
+        self.assertTrue(self.ensure())
+        self.assertEqual(REPLACED, self.changes())
+
+    def leave_out(self, holes):
+        self.clone(opened=1)
+        self.stack.leave_out(MOVE, holes)
+
+    def test_holes_under_a_guest(self):
+        self.leave_out(HOLES)
+        self.assertRan(mock.call.devicemapper.discard_beneath(
+            names.handle(V1), CLONE, TABLE,
+            [(0, 3 << 16), (8 << 16, 16376 << 16)], 1 << 36, 10, 30))
+
+    def test_no_holes_under_a_guest(self):
+        self.leave_out([])
+        self.assertRan()
+
+    def test_what_are_no_holes_under_a_guest(self):
+        self.assertRaises(thin_map.OddMap, self.leave_out, [[0, 16385]])
+        self.assertRan()
+
+    def test_whether_it_was_looked_for_them(self):
+        for tags, expected in (((names.UNMAPPED,), True), ((), False)):
+            self.lvs(test_stack.lv(META, tags=tags))
+            self.assertIs(expected, self.stack.is_unmapped(MOVE))
+        self.lvs()
+        self.assertFalse(self.stack.is_unmapped(MOVE))
+        self.stack.note_mapped(MOVE)
+        self.assertRan(mock.call.lvm.remove_tag(
+            'fast', META, names.UNMAPPED, 30))
 
     @ddt.data(0, 1)
     def test_disk_without_a_number(self, opened):

@@ -25,13 +25,15 @@ class Guest:
     Its volume is on its way from A to B.
 
     :param signal: whether Cinder's detach calls reach the driver
+    :param holes: of a thin volume; regions
     """
 
-    def __init__(self, stop_at=(), faults=('cut',), signal=True):
+    def __init__(self, stop_at=(), faults=('cut',), signal=True, holes=()):
         self.world = worlds.World(faults=faults, hosts=(A, B, C))
+        self.world.pool = 'pool' if holes else None
         self.nodes = self.world.nodes
         self.signal = signal
-        self.volume = self.world.create_volume(A)
+        self.volume = self.world.create_volume(A, holes)
         self.id = self.volume.id
         self.handle = names.handle(self.id)
         self.expected = list(self.nodes[A].lvs[self.volume.name])
@@ -229,8 +231,8 @@ class FollowTest(test_move.Base):
         guest.world.settle()
         return guest.volume.host.partition('#')[0]
 
-    def run_with(self, way, stops, faults, signal=True):
-        guest = Guest(stops, faults, signal)
+    def run_with(self, way, stops, faults, signal=True, holes=()):
+        guest = Guest(stops, faults, signal, holes)
         host = getattr(self, way)(guest)
         guest.check_at(host, self)
         return guest.world
@@ -251,6 +253,22 @@ class FollowTest(test_move.Base):
     def test_stop_at_every_two_moments(self, way, faults):
         self.stop_everywhere(
             lambda stops: self.run_with(way, stops, faults), 2, nth=29)
+
+    @ddt.data(*itertools.product(('third', 'live', 'back'), test_move.ONE))
+    @ddt.unpack
+    def test_of_a_thin_volume(self, way, faults):
+        """The guest fills some of its holes before, and some meanwhile."""
+        self.stop_everywhere(lambda stops: self.run_with(
+            way, stops, faults, holes=(0, 2, 3)))
+
+    def test_holes_are_left_out(self):
+        guest = Guest(holes=(0, 2, 3))
+        guest.detach(B)
+        guest.attach(C)
+        guest.live_on()
+        done = [name for _host, name, _subject in guest.world.done]
+        self.assertIn('leave_out', done[done.index('follow_onto_clone'):])
+        guest.check_at(C, self)
 
     def test_it_passes_through_then_follows(self):
         guest = Guest()

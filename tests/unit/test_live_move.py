@@ -29,12 +29,14 @@ class Migration:
 
     :param signal: whether Cinder's detach calls reach the driver; if not,
         only the attachments change
+    :param holes: of a thin volume; regions
     """
 
-    def __init__(self, stop_at, faults, signal):
+    def __init__(self, stop_at, faults, signal, holes=()):
         self.world = worlds.World(faults=faults)
+        self.world.pool = 'pool' if holes else None
         self.signal = signal
-        self.volume = self.world.create_volume(A)
+        self.volume = self.world.create_volume(A, holes)
         self.id = self.volume.id
         self.handle = names.handle(self.id)
         self.a, self.b = self.world.nodes[A], self.world.nodes[B]
@@ -116,8 +118,12 @@ class LiveMoveTest(test_move.Base):
             self.assertEqual(value, migration.guest.read(
                 migration.id, region))
 
-    def forward(self, stop_at, faults, signal):
-        m = Migration(stop_at, faults, signal)
+    def thin(self, stop_at, faults, signal):
+        """Of holes, one is written at the source, one at the destination."""
+        return self.forward(stop_at, faults, signal, (0, 1, 2))
+
+    def forward(self, stop_at, faults, signal, holes=()):
+        m = Migration(stop_at, faults, signal, holes)
         m.begin()
         m.write(1, 'late')       # the source's last word
         self.assertEqual('late', m.b.read(m.id, 1))
@@ -151,7 +157,7 @@ class LiveMoveTest(test_move.Base):
         return m
 
     @ddt.data(*itertools.product(
-        ('forward', 'back'), test_move.ONE, (True, False)))
+        ('forward', 'back', 'thin'), test_move.ONE, (True, False)))
     @ddt.unpack
     def test_stop_at_every_moment(self, way, faults, signal):
         self.stop_everywhere(lambda stops: getattr(self, way)(

@@ -19,7 +19,7 @@ ORDER = (
     'migration', 'deletion', 'unended', 'reconcile', 'lost_detach',
     'copying', 'copies',
     'births', 'snapshots', 'adoption',
-    'moves.follow', 'moves.source', 'moves.destination',
+    'moves.follow', 'moves.holes', 'moves.source', 'moves.destination',
     'moves.completion', 'passing', 'moves.remains', 'moves.removal',
     'moves.offering', 'moves.checks', 'moves.flow', 'moves',
     'restore', 'repair', 'forgetting', 'draining',

@@ -7,8 +7,10 @@ import ddt
 
 from cinder_localclone import exceptions
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import holes
 from cinder_localclone.moves import source
 from cinder_localclone import names
+from cinder_localclone import peer
 from cinder_localclone import sparse_errors
 from cinder_localclone.state import Event
 from tests.unit import test_move
@@ -257,21 +259,142 @@ class SparseTest(test_move_steps.Base):
         self.prepare(move)
         self.assertEqual(0, self.clone().hydrated)
 
-    def test_live_move(self):
-        """Its guest goes on to write at the source."""
-        self.started()
-        self.assertEqual(0, self.clone().hydrated)
-        self.a.write(self.volume.id, 0, 'late')
-        self.assertEqual('late', self.b.read(self.volume.id, 0))
-        self.a.opened.clear()
-        self.locked(self.a, source.source_released, None, self.recorded())
-        self.expected[0] = 'late'
-        self.world.settle()
-        self.check(self.world, self.volume, self.expected)
-
     def test_begun_by_a_live_move(self):
         move = self.begun(Event.LIVE_MOVE_BEGUN)
         self.locked(self.b, destination.prepare, move.shadow_id,
                     move.token.nonce)
         self.assertEqual(0, destination.written_regions(self.b.node, move))
         self.assertIn(names.handle(self.volume.id), self.b.devices)
+
+
+@ddt.ddt
+class UnderGuestTest(test_move_steps.Base):
+    """Of a source that was written until it was left."""
+
+    def begin(self, **how):
+        return begin(self, hosts=(A, B, 'c@l'), **how)
+
+    def released(self):
+        """A live move whose guest has left the source just now."""
+        self.started()
+        self.a.opened.clear()
+        self.locked(self.a, source.source_released, None, self.recorded())
+
+    def begun_to_copy(self):
+        self.b.reconciler.converge(self.volume.id)
+        return self.b.node.stack.clone_status(self.recorded().shadow_id)
+
+    def completed(self):
+        """All of it is at B; what was read of its source since it began."""
+        before = self.b.reads
+        self.world.settle()
+        self.check(self.world, self.volume, self.expected)
+        return self.b.reads - before
+
+    def test_only_what_was_written_is_copied(self):
+        self.released()
+        status = self.begun_to_copy()
+        self.assertEqual((3, True), (status.hydrated, status.enabled))
+        self.assertEqual(1, self.completed())
+        self.assertEqual(3, self.b.lvs[self.volume.name].count(ZERO))
+
+    def test_order(self):
+        self.released()
+        with self.does(a=['holes'], b=[
+                'activate volume', 'activate metadata', 'attach',
+                'ensure_clone', 'ensure_handle_on_clone', 'note_mapped',
+                'holes', 'leave_out', 'set_hydration']):
+            self.b.reconciler.converge(self.volume.id)
+
+    def test_nothing_is_left_out_before_the_source_was_left(self):
+        self.started()
+        self.assertEqual(0, self.begun_to_copy().hydrated)
+        self.a.write(self.volume.id, 0, 'late')
+        self.assertEqual('late', self.b.read(self.volume.id, 0))
+        self.assertEqual(0, destination.written_regions(
+            self.b.node, self.recorded()))
+        self.a.opened.clear()
+        self.locked(self.a, source.source_released, None, self.recorded())
+        self.assertEqual(2, self.begun_to_copy().hydrated)
+        self.expected[0] = 'late'
+        self.assertEqual(2, self.completed())
+
+    def test_what_was_written_there_stays(self):
+        """In what the source has as a hole, before and after the map."""
+        self.released()
+        self.b.write(self.volume.id, 0, 'before')
+        self.first(self.b.node.stack._inner, 'leave_out',
+                   lambda: self.b.write(self.volume.id, 2, 'after'))
+        self.assertEqual(3, self.begun_to_copy().hydrated)
+        self.expected[0], self.expected[2] = 'before', 'after'
+        self.assertEqual(1, self.completed())
+
+    def test_once(self):
+        """What goes on to be copied is left alone."""
+        self.released()
+        self.begun_to_copy()
+        self.b.node.stack._inner.set_hydration(
+            self.recorded().shadow_id, False)
+        with self.does(b=['activate volume', 'activate metadata', 'attach',
+                          'ensure_clone', 'ensure_handle_on_clone',
+                          'set_hydration']):
+            self.b.reconciler.converge(self.volume.id)
+
+    def test_not_of_a_move_of_which_it_was_done(self):
+        self.a.move(self.volume, B)
+        with self.does(b=['activate volume', 'activate metadata', 'attach',
+                          'ensure_clone', 'ensure_handle_on_clone',
+                          'set_hydration']):
+            self.b.reconciler.converge(self.volume.id)
+
+    @ddt.data('thick', 'not zeroing', 'source down', 'source too old',
+              'odd pool', 'thin_dump missing')
+    def test_all_is_copied(self, why):
+        self.released()
+        stack = self.b.node.stack._inner
+        if why == 'thick':
+            self.world.pool = None
+        elif why == 'not zeroing':
+            self.b.zeroes = False
+        elif why == 'source down':
+            self.a.node.records.services()  # it is one of them
+            self.b.node.records.services = lambda: {B: True}
+        elif why == 'source too old':
+            self.b.node.peers.holes = self.fails(peer.PeerTooOld('holes'))
+        elif why == 'odd pool':
+            self.a.odd_pool = True
+        else:
+            stack.holes = self.fails(FileNotFoundError(2, 'no thin_dump'))
+        status = self.begun_to_copy()
+        self.assertEqual((0, True), (status.hydrated, status.enabled))
+        self.assertEqual(4, self.completed())
+
+    @staticmethod
+    def fails(error):
+        def call(*_all):
+            raise error
+        return call
+
+    def test_nothing_is_copied_under_a_discard_that_hangs(self):
+        self.released()
+        self.b.node.stack._inner.leave_out = self.fails(
+            exceptions.CommandTimeout(command='c', seconds=30))
+        self.assertRaises(exceptions.CommandTimeout, self.begun_to_copy)
+        move = self.recorded()
+        self.assertFalse(
+            self.b.node.stack.clone_status(move.shadow_id).enabled)
+
+    @ddt.data('nonce', 'uncommitted', 'starting', 'destination', 'gone')
+    def test_asked_for_what_is_not_left(self, wrong):
+        if wrong == 'uncommitted':
+            self.begun()
+        elif wrong == 'starting':
+            self.started()
+        else:
+            self.released()
+        move = self.recorded()
+        there = self.b if wrong == 'destination' else self.a
+        nonce = 'x' if wrong == 'nonce' else move.token.nonce
+        shadow = 'x' if wrong == 'gone' else move.shadow_id
+        self.assertRaises(exceptions.StaleMove, holes.of_source, there.node,
+                          shadow, nonce)

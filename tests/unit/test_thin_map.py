@@ -182,3 +182,40 @@ class InBytesTest(testtools.TestCase):
             thin_map.OddMap, thin_map.in_bytes,
             [[2 * n, 1] for n in range(thin_map.MOST + 1)],
             self.GEOMETRY, 1 << 40)
+
+
+@ddt.ddt
+class CommonTest(testtools.TestCase):
+
+    @ddt.data(([], [[0, 9]], []), ([[0, 9]], [], []),
+              ([[0, 9]], [[0, 9]], [[0, 9]]),
+              ([[2, 3]], [[0, 9]], [[2, 3]]),
+              ([[0, 9]], [[2, 3]], [[2, 3]]),
+              ([[0, 4], [6, 4]], [[2, 6]], [[2, 2], [6, 2]]),
+              ([[0, 2]], [[2, 2]], []),
+              ([[0, 10]], [[1, 1], [3, 1], [9, 5]], [[1, 1], [3, 1], [9, 1]]))
+    @ddt.unpack
+    def test_holes_of_both(self, one, other, expected):
+        self.assertEqual(expected, thin_map.common(one, other))
+        self.assertEqual(expected, thin_map.common(other, one))
+
+    def test_as_sets_of_regions(self):
+        numbers = random.Random(5)
+
+        def some():
+            return sorted(numbers.sample(range(60), numbers.randrange(60)))
+
+        def runs(regions):
+            return [[region, 1] for region in regions]
+        for _time in range(200):
+            one, other = some(), some()
+            merged = []
+            for region in one:  # neighbours as one hole
+                if merged and sum(merged[-1]) == region:
+                    merged[-1][1] += 1
+                else:
+                    merged.append([region, 1])
+            found = thin_map.common(merged, runs(other))
+            self.assertEqual(sorted(set(one) & set(other)), [
+                region for start, count in found
+                for region in range(start, start + count)])

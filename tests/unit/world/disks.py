@@ -84,7 +84,7 @@ class Disk:
         """What nothing was ever written to of a thin LV, as runs."""
         runs: list[list[int]] = []
         for region, value in enumerate(self.flushed(lv)):
-            if value == ZERO:
+            if value in (ZERO, EMPTY):
                 if runs and sum(runs[-1]) == region:
                     runs[-1][1] += 1
                 else:

@@ -17,7 +17,7 @@ UNNOTED = frozenset((
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
     'newborn', 'zone_of', 'correct_services', 'pool_usage', 'resume',
     'note_offered', 'was_offered', 'lv_name', 'passed', 'passed_to',
-    'copies', 'is_away', 'reads_zeros', 'written'))
+    'copies', 'is_away', 'reads_zeros', 'written', 'is_unmapped'))
 #: Only with the lock of the volume that the first argument is of. Begin,
 #: advance and offer_volume are not here: with these tests set a scene.
 LOCKED = frozenset((
@@ -32,7 +32,7 @@ LOCKED = frozenset((
     'mark_newborn', 'deactivate', 'ensure_handle_on_snapshot', 'locate',
     'protect', 'extend_lv', 'ensure_handle_on_disk', 'follow_onto_clone',
     'begin_swap', 'end_swap', 'attach_passed', 'end_passed', 'mark_away',
-    'end_passing', 'end_other_passes', 'holes'))
+    'end_passing', 'end_other_passes', 'leave_out', 'note_mapped'))
 #: Of a move that is over and gone nobody knows the volume.
 OF_A_MOVE = frozenset(('remove_source', 'withdraw_source'))
 #: Those whose first argument does not tell, and which does.

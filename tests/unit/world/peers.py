@@ -8,6 +8,7 @@ from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import extending
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import holes
 from cinder_localclone import passing
 from tests.unit.world import effects
 from tests.unit.world import images
@@ -39,8 +40,13 @@ class SimPeers(images.SimSnapshotPeers):
     def prepare(self, context, host, shadow_id, nonce):
         self._prepare(host, shadow_id, nonce)
 
-    def prepare_sparse(self, context, host, shadow_id, nonce, holes):
-        self._prepare(host, shadow_id, nonce, json.loads(json.dumps(holes)))
+    def prepare_sparse(self, context, host, shadow_id, nonce, found):
+        self._prepare(host, shadow_id, nonce, json.loads(json.dumps(found)))
+
+    def holes(self, context, host, shadow_id, nonce):
+        return json.loads(json.dumps(self._call(
+            host, lambda other: holes.of_source(
+                other.node, shadow_id, nonce))))
 
     def _prepare(self, host, shadow_id, *what):
         def call(other):

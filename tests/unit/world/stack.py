@@ -149,8 +149,10 @@ class SimStack(images.SimSnapshotStack):
         name = names.metadata_lv(move.shadow_id)
         if name not in self.node.lvs:
             self.node.disk.create(name, move.volume_id, {'local': set()})
-            if move.follows:
-                self.node.disk.tags[name] |= {names.FOLLOWS}
+            self.node.disk.tags[name] |= {
+                names.FOLLOWS} if move.follows else frozenset()
+            self.node.disk.tags[name] |= {
+                names.UNMAPPED} if move.is_under_guest else frozenset()
         self.activate(name)
 
     def ensure_clone(self, move, source, holes=()):
@@ -168,6 +170,24 @@ class SimStack(images.SimSnapshotStack):
             self.node.world.tick(self.node, 'half of ensure_clone')
             for region in range(start, start + count):
                 self._discard(clone, region)
+
+    def leave_out(self, move, holes):
+        clone = self.node.devices[names.clone(move.shadow_id)]
+        self._insist(not clone['hydrating'] and self.node.devices[
+            names.handle(move.volume_id)]['below'] == names.clone(
+                move.shadow_id), 'discards under what goes on')
+        for start, count in holes:
+            self.node.world.tick(self.node, 'half of leave_out')
+            for region in range(start, start + count):
+                self._discard(clone, region)
+
+    def is_unmapped(self, move):
+        return names.UNMAPPED in self.node.disk.tags.get(
+            names.metadata_lv(move.shadow_id), ())
+
+    def note_mapped(self, move):
+        self.node.disk.tags[names.metadata_lv(move.shadow_id)] -= {
+            names.UNMAPPED}
 
     def _discard(self, clone, region):
         """The kernel takes it for local; nothing reaches the LV."""

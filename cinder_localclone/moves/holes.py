@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was never written of a source that a guest has used until it was left.
+
+Of a live move, and of a volume that follows its instance, the source is
+written until the handle is on the clone. So its map is taken when it was
+left, by the destination, right before the copy begins; see
+:class:`.source.MapHoles` for other moves.
+"""
+
+from oslo_log import log as logging
+
+from cinder_localclone import exceptions
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import state
+from cinder_localclone import thin_map
+
+LOG = logging.getLogger(__name__)
+
+
+def leave_out(node: nodes.Node, context: ports.Context, move: state.Move
+              ) -> None:
+    """At the destination: what need not be copied is not.
+
+    Tried once. Without a map all is copied.
+
+    :param move: whose handle is on the clone, which does not hydrate
+    :raises CommandTimeout: if the kernel hangs; nothing may be copied now
+    """
+    if not node.stack.is_unmapped(move):
+        return
+    node.stack.note_mapped(move)
+    try:
+        node.stack.leave_out(move, _in_both(node, context, move))
+    except exceptions.CommandTimeout:
+        raise
+    except (exceptions.LocalCloneError, OSError, ValueError) as exc:
+        LOG.warning('What was never written of volume %(volume)s is copied, '
+                    'too: %(error)s',
+                    {'volume': move.volume_id, 'error': exc})
+
+
+def _in_both(node: nodes.Node, context: ports.Context, move: state.Move
+             ) -> thin_map.Holes:
+    """Where source and destination both read as zeros.
+
+    The destination in so far as nothing was written to the clone there: the
+    kernel knows.
+    """
+    if not (node.stack.reads_zeros(move.destination_lv)
+            and node.records.services().get(move.source)):
+        return ()
+    found = node.peers.holes(context, move.source, move.shadow_id,
+                             move.token.nonce)
+    return found and thin_map.common(found, node.stack.holes(
+        move.destination_lv, move.size_bytes, move.geometry))
+
+
+def of_source(node: nodes.Node, shadow_id: str, nonce: str
+              ) -> thin_map.Holes:
+    """At the source: what was never written of it.
+
+    Nothing writes to it any more, so nothing is locked: the destination
+    waits, with the volume's lock.
+
+    :raises StaleMove: if the move is none that may be copied
+    :raises OddMap: if the pool does not say it clearly
+    """
+    move = node.records.get_move(shadow_id)
+    if not (move and move.token.nonce == nonce and move.committed
+            and move.source == node.host
+            and move.phase is state.Phase.MIGRATING):
+        raise exceptions.StaleMove(
+            volume=move.volume_id if move else 'with shadow ' + shadow_id)
+    return node.stack.holes(move.source_lv, move.size_bytes, move.geometry)
