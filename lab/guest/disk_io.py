@@ -7,6 +7,9 @@ for each block that the disk has acknowledged, ``rate`` a second at most.
 ``verify``: reads such lines
 and finds each block to hold that number or a later one: reports any that is
 stale, missing or torn.
+``gaps``: reads a block again and again, a millisecond after the last answer;
+prints when, and the longest time between two answers, in milliseconds, twice a
+second.
 """
 
 import hashlib
@@ -71,8 +74,26 @@ def verify(path):
     return bool(bad) or not wanted
 
 
+def gaps(path, seconds):
+    """Read until the time is up, print the longest gaps."""
+    disk, memory = os.open(path, os.O_RDONLY | os.O_DIRECT), mmap.mmap(
+        -1, BLOCK)
+    began = last = told = time.monotonic()
+    worst = 0.0
+    while last < began + seconds:
+        os.preadv(disk, [memory], 0)
+        now = time.monotonic()
+        worst, last = max(worst, now - last), now
+        if now > told + 0.5:
+            print('%.3f %.1f' % (time.time(), worst * 1000), flush=True)
+            told, worst = now, 0.0
+        time.sleep(0.001)
+
+
 if __name__ == '__main__':
-    if sys.argv[1] == 'write':
+    if sys.argv[1] == 'gaps':
+        gaps(sys.argv[2], float(sys.argv[3]))
+    elif sys.argv[1] == 'write':
         write(sys.argv[2], *[int(word) for word in sys.argv[3:8]])
     else:
         sys.exit(verify(sys.argv[2]))

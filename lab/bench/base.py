@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the figures are made with."""
+
+import time
+
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
+
+ROUNDS = 3
+MARK = 'the first block of the volume'
+
+
+class Base:
+    """The figures of one lab."""
+
+    def __init__(self, lab):
+        self.lab = lab
+        self.n1, self.n2 = lab.nodes['node1'], lab.nodes['node2']
+        self.demo = lab.cinder('demo')
+        self.instance = instances.Instance(lab)
+        self.rows = []
+        #: Seconds of Cinder's own way to another node, by size in GiB.
+        self.generic = {}
+
+    def add(self, name, value, unit, beside=None):
+        """Note a figure and show it.
+
+        :param beside: what it is compared with
+        """
+        row = {'name': name, 'value': round(value, 3), 'unit': unit,
+               'beside': None if beside is None else round(beside, 3),
+               'ratio': round(value / beside, 3) if beside else None}
+        self.rows.append(row)
+        print('%-34s %10.3f %-6s beside %-10s ratio %s' % (
+            name, row['value'], unit, row['beside'], row['ratio']),
+            flush=True)
+
+    def prepared(self, size, volume_type='localclone', mib=0):
+        """A volume on node1 that begins with a known block, detached.
+
+        :param mib: how much of it is written besides
+        """
+        if volume_type == 'stock':
+            volume = self._stock_volume(size)
+        else:
+            volume = instances.create_volume(
+                self.demo, size, volume_type, node='node1')
+        attached = self.instance.attach(volume, self.n1)
+        if mib:
+            instances.occupy(self.n1, attached.path, mib)
+        self.n1.run('echo %r | dd of=%s conv=notrunc,fsync status=none' % (
+            MARK, attached.path))
+        attached.detach()
+        return volume
+
+    def _stock_volume(self, size):
+        return instances.create_volume(
+            self.demo, size, 'stock', timeout=120, node='node1')
+
+    def attach_and_read(self, volume):
+        """Seconds from the API call to the first correct read."""
+        began = time.monotonic()
+        attached = self.instance.attach(volume, self.n2)
+        done = self.n2.run('head -c %d %s' % (len(MARK), attached.path))
+        seconds = time.monotonic() - began
+        if done.stdout != MARK:
+            raise process.LabError('wrong data: %r' % done.stdout)
+        return attached, seconds
+
+    def delete(self, volume):
+        """Delete a volume and wait until nothing of it is left."""
+        self.demo.delete('/volumes/' + volume).raise_for_status()
+        look.wait_deleted(self.lab, 120)
+
+    def settings(self, options):
+        """Restart both services with these options of the driver."""
+        self.lab.settings['options'] = options
+        for node in (self.n1, self.n2):
+            self.lab.write_service_config(node)
+            node.service('restart')
+            node.wait_service()
+
+    @staticmethod
+    def used(node, backend='localclone'):
+        """MiB that a volume service and its helpers have in memory."""
+        return int(node.run(
+            "for p in $(pgrep -g $(cat /run/cinder-%s.pid)); do grep VmRSS "
+            "/proc/$p/status; done | awk '{s+=$2} END {print s}'" % backend
+        ).stdout) / 1024

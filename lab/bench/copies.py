@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast a copy is, what of it is spared, what it costs the guest."""
+
+import json
+import re
+import time
+
+from lab.bench import base
+from lab.core import look
+
+#: Synchronous writes, 25 a second for 10 s.
+_GUEST = ('fio --name=x --filename=%s --direct=1 --bs=4k --ioengine=psync '
+          '--rw=randwrite --sync=1 --rate_iops=25 --runtime=10 --time_based '
+          '--output-format=json')
+
+
+def _p99(out):
+    """Milliseconds that all but one of 100 writes took at most."""
+    job = json.loads(out[out.index('{'):])['jobs'][0]
+    return job['write']['clat_ns']['percentile']['99.000000'] / 1e6
+
+
+class Copies(base.Base):
+    """Copies to the other node, and back."""
+
+    def hydration(self, size=2):
+        """The copy alone, beside plain iSCSI and the kernel's defaults."""
+        volume = self.prepared(size)
+        attached = self.instance.attach(volume, self.n1)
+        self.n1.run('dd if=/dev/urandom of=%s bs=1M oflag=direct '
+                    'status=none' % attached.path, timeout=300, check=False)
+        attached.detach()
+        connector = dict(self.instance.connector(self.n2), host='elsewhere',
+                         ip='192.0.2.99')
+        attached = self.instance.attach(volume, self.n2, connector)
+        out = self.n2.run('dd if=%s of=/dev/null bs=512k iflag=direct 2>&1'
+                          % attached.path, timeout=300).stdout
+        attached.detach()
+        words = re.search(r'(\d+) bytes.*, ([\d.]+) s', out)
+        raw = int(words.group(1)) / float(words.group(2)) / (1 << 20)
+        attached = self.instance.attach(volume, self.n2)
+        ours = self.rate()
+        look.wait_moved(self.lab, volume)
+        self.add('hydration_over_raw_iscsi', ours, 'MiB/s', raw)
+        attached.detach()
+        # Back to node1 with the settings that the kernel has by default.
+        self.settings({'localclone_region_size': 4,
+                       'localclone_hydration_batch': 1,
+                       'localclone_hydration_threshold': 1,
+                       'localclone_wake_interval': 0})
+        attached = self.instance.attach(volume, self.n1)
+        slow = self.rate(seconds=20, node=self.n1)
+        self.add('hydration_over_kernel_defaults', ours, 'MiB/s', slow)
+        attached.detach()
+        self.delete(volume)
+        self.settings({})
+
+    def beside_a_guest(self, size=2):
+        """The copy while a guest writes synchronously, 25 times a second;
+        what the copy costs the guest.
+        """
+        rates, waits = [], []
+        for options in ({}, {'localclone_wake_interval': 0}):
+            self.settings(options)
+            volume = self.prepared(size, mib=size << 10)
+            attached = self.instance.attach(volume, self.n2)
+            # No longer than the copy: what follows is another matter.
+            guest = self.n2.popen(_GUEST % attached.path)
+            rates.append(self.rate(seconds=10))
+            guest.wait(60)
+            waits.append(_p99(guest.stdout.decode()))
+            attached.detach()
+            self.delete(volume)
+        self.add('hydration_beside_guest', rates[0], 'MiB/s', rates[1])
+        self.add('guest_write_p99_beside_copy', waits[0], 'ms', waits[1])
+        self.settings({})
+
+    def rate(self, seconds=None, node=None):
+        """MiB a second that the clone copies, once it has begun."""
+        node, samples = node or self.n2, []
+        deadline = time.monotonic() + (seconds or 300)
+        while time.monotonic() < deadline:
+            progress = look.clone_progress(node)
+            if progress is None or progress[0] == progress[1]:
+                break
+            if progress[0]:
+                samples.append((time.monotonic(), progress[0] * progress[2]))
+            time.sleep(0.3)
+        (began, first), (ended, last) = samples[0], samples[-1]
+        return (last - first) / (ended - began) / (1 << 20)
+
+    def sparse(self, size=12):
+        """A move with a tenth written, beside one of a full volume."""
+        tenth, sent = self.whole_move(size, (size << 10) // 10)
+        full, all_sent = self.whole_move(size, size << 10)
+        self.add('sparse_move_10_percent', tenth, 's', full)
+        self.add('sparse_move_10_percent_on_wire', sent, 'MiB', all_sent)
+
+    def whole_move(self, size, mib):
+        """Seconds until a move has ended; MiBs that came over iSCSI."""
+        volume = self.prepared(size, mib=mib)
+        began = time.monotonic()
+        attached, _seconds = self.attach_and_read(volume)
+        sectors = 0
+        while look.shadows(self.lab):
+            # The disk goes when all is local, some moments before the row.
+            sectors = max(sectors, look.source_sectors(self.n2))
+            time.sleep(0.1)
+        seconds = time.monotonic() - began
+        attached.detach()
+        self.delete(volume)
+        return seconds, sectors * 512 / (1 << 20)
