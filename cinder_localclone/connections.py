@@ -216,6 +216,8 @@ class Connections:
                 connector: ports.Connector | None) -> None:
         """What terminate_connection does on the node that has to act.
 
+        What a host has by another attachment as well it keeps.
+
         :param connector: None (a forced detach) ends all connections
         :raises LocalCloneError: if a live move could not be rolled back
         """
@@ -226,16 +228,18 @@ class Connections:
                 if copies.has_handle(self._node, volume):
                     self._stop_serving(rows.handle_id(volume), connector)
                 return
-            if volume and connector:
+            shared = _is_shared(volume, connector)
+            if volume and connector and not shared:
                 self._end_passing(context, volume, connector)
-            self._stop_serving(volume_id, connector)
+            if not shared:
+                self._stop_serving(volume_id, connector)
             move = self._node.records.move_of(volume_id)
             if not (connector and move and _is_live(move)):
                 return
             if self.leaves_source(move, connector):
                 if move.source == self._node.host:
                     self._source_released(context, move)
-            elif move.destination == self._node.host:
+            elif move.destination == self._node.host and not shared:
                 _when_closed(destination.roll_back_live, self._node,
                              context, move)
 
@@ -267,6 +271,20 @@ class Connections:
 def _is_live(move: state.Move) -> bool:
     """Whether both nodes of a live migration may have a volume attached."""
     return move.committed and move.phase is Phase.STARTING
+
+
+def _is_shared(volume: ports.Volume | None,
+               connector: ports.Connector | None) -> bool:
+    """Whether a host has a volume by another attachment, too.
+
+    Cinder deletes the one that is detached only afterwards.
+    """
+    if volume is None or connector is None:
+        return False
+    host = [connector.get(key) for key in ('host', 'initiator')]
+    return sum(host == [each.connector.get(key)
+                        for key in ('host', 'initiator')]
+               for each in volume.volume_attachment if each.connector) > 1
 
 
 def _local_connection(volume_id: str) -> dict[str, typing.Any]:

@@ -149,10 +149,11 @@ class Copies:
                 status.hydrated, timeutils.now()))
         return status.finished
 
-    def unreachable(self, move: state.Move) -> None:
-        """A copy's source can't be reached: it may have to make room.
+    def hindered(self, move: state.Move) -> None:
+        """A copy can't be driven: it may have to make room.
 
-        It goes on by itself when it can be, so what has to wait is stopped.
+        It goes on by itself if only its source could not be reached, so what
+        has to wait is stopped.
         """
         turn = self._turn(move.shadow_id)
         if not (turn and turn.runs):

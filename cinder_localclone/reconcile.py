@@ -210,17 +210,21 @@ class Reconciler:
                         ) -> None:
         if not move.committed:
             return  # the source decides
-        if volume.status == 'deleting' or (
-                volume.status == 'error' and not self.node.stack.survey().has(
-                    volume.id, volume.name)):
-            return  # delete_volume removes it, if anything is here
+        if volume.status == 'deleting':
+            return  # delete_volume removes it
+        if volume.status == 'error' and not self.node.stack.survey().has(
+                volume.id, volume.name):
+            self.copying.hindered(move)  # its node was forgotten
+            return
         if move.phase in (Phase.STARTING, Phase.MIGRATING):
             try:
                 disk = destination.build(self.node, move, create=False)
-            except (exceptions.SourceUnreachable, exceptions.LoginFailed):
-                if move.phase is Phase.STARTING or (
-                        not destination.is_complete_alone(self.node, move)):
-                    self.copying.unreachable(move)
+            except exceptions.LocalCloneError as exc:
+                if move.phase is Phase.STARTING or not (
+                        isinstance(exc, (exceptions.SourceUnreachable,
+                                         exceptions.LoginFailed))
+                        and destination.is_complete_alone(self.node, move)):
+                    self.copying.hindered(move)
                     raise
             else:
                 with _trouble_with_exports(move.volume_id):

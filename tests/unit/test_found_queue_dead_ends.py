@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies that can't go on at their destination hold nobody up."""
+
+import fixtures
+
+from cinder_localclone import copying
+from cinder_localclone import hydration
+from cinder_localclone import names
+from cinder_localclone import queue
+from tests.unit import test_queue
+
+A, B, C = test_queue.A, test_queue.B, test_queue.C
+
+
+class DeadEndTest(test_queue.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.begin((A, B, C), queue.Limits(1, 1, 0))
+        self.now = self.useFixture(fixtures.MockPatchObject(
+            copying.timeutils, 'now', return_value=0)).mock
+
+    def looks(self):
+        """For some minutes; the kernels copy."""
+        for self.now.return_value in range(0, 5 * hydration.STALLED, 20):
+            self.look(self.a, self.b)
+            self.b.hydrate()
+
+    def is_moved(self, volume):
+        self.assertNotIn(volume.id, [
+            move.volume_id for move in self.world.shadows.values()])
+
+    def test_metadata_that_are_lost(self):
+        """All other copies to a node, and from the source, wait for ever.
+
+        1. Of a copy to B the metadata LV, or the LV, is gone (a disk was
+           replaced), or blank (MetadataLost), or its source is another disk
+           (WrongSource). Each look says so, and an operator has to decide.
+        2. It keeps its turn: only a source that can't be reached, and a copy
+           that stands still, are noted as stalled
+           (:meth:`.reconcile.Reconciler._as_destination`). With the default
+           limits two such copies are enough.
+
+        Volumes that move to B, or from A, are never copied, nor snapshots
+        taken of them.
+
+        By design: whatever keeps a destination from building its stack keeps
+        its copy from making progress, and is noted the same way.
+        """
+        lost, = self.moving(1)
+        self.look()
+        self.b.stop(power=True)
+        self.b.dead = False
+        for lv in (lost.name, names.metadata_lv(lost.name_id)):
+            self.b.disk.remove(lv)
+        other, = self.moving(1)
+        self.looks()
+        self.is_moved(other)
+
+    def test_volume_that_was_given_up(self):
+        """The node that inherits what is lost takes no copies any more.
+
+        1. A volume is copied from A to C, and C is lost: an operator has C
+           forgotten on B. The volume is in error, with B for its home; the
+           record of its move stays, until its owner deletes it.
+        2. B has nothing of it, and its look returns at once
+           (:meth:`.reconcile.Reconciler._as_destination`), but in the queue
+           it is a copy from A to B whose turn it is: two of them are enough.
+
+        Until the owners delete all of them, no volume is copied to B, nor
+        from A, the node to which users come for what they have left.
+
+        By design: as above, it is noted as stalled.
+        """
+        lost, = self.moving(1, destination=C)
+        self.world.nodes[C].stop(power=True)
+        self.world.nodes[C].gone = True
+        self.b.node.records._inner.give_up(lost, B + '#p')
+        other, = self.moving(1)
+        self.looks()
+        self.is_moved(other)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host with two attachments keeps the volume when one is deleted."""
+
+import copy
+
+import ddt
+
+from tests.unit import test_connections
+from tests.unit import test_passing
+
+
+@ddt.ddt
+class TwoAttachmentsTest(test_passing.Passed):
+
+    def check_kept(self, initiator):
+        self.assertEqual({(self.volume.id, initiator)}, self.a.remote)
+
+    def test_the_guest_keeps_what_is_passed_through(self):
+        """Its disk is gone for ten minutes, and longer than its time limits.
+
+        One instance may have several attachments of one host:
+
+        - a live migration to B fails so that Nova leaves the attachment of B
+          (the compute service died), and the next one succeeds; in the end
+          an operator deletes the one that is not used;
+        - ``nova-manage volume_attachment refresh`` of an instance that is
+          shut off makes a new one, and then deletes the first.
+
+        Cinder calls terminate_connection with the host's connector, before
+        it deletes the attachment. The home then withdraws the export under
+        the guest, has B end its side (which B refuses if the guest runs), and
+        offers it to nobody for the next ten minutes
+        (:meth:`.export.Exports.offer_again`), though an attachment names it.
+
+        By design: as other drivers do, nothing is ended for a host that
+        another attachment has connected.
+        """
+        other = copy.copy(self.attached)
+        self.volume.volume_attachment.append(other)
+        self.unserve(self.a, self.connector)
+        self.check_kept('iqn.b')
+        self.b.write(self.volume.id, 1, 'new')
+        self.assertEqual('new', self.a.read(self.volume.id, 1))
+
+    def test_shut_off(self):
+        """As above: its instance can't be started afterwards."""
+        self.b.opened.clear()
+        self.volume.volume_attachment.append(copy.copy(self.attached))
+        self.unserve(self.a, self.connector)
+        self.assertIn(self.handle, self.b.devices)
+        self.check_kept('iqn.b')
+
+    def test_on_a_host_without_the_backend(self):
+        """The same over plain iSCSI."""
+        self.volume.volume_attachment = [
+            test_connections.attachment(None)]
+        self.b.opened.clear()
+        self.unserve(self.a, self.connector)
+        connector = test_connections.ELSEWHERE
+        properties = self.serve(connector)
+        attached, = self.volume.volume_attachment
+        attached.connector = connector
+        attached.connection_info = dict(
+            properties['data'], driver_volume_type='iscsi')
+        self.volume.volume_attachment.append(copy.copy(attached))
+        self.unserve(self.a, connector)
+        self.check_kept('iqn.x')
+
+    def test_the_last_one_ends_it(self):
+        self.b.opened.clear()
+        self.volume.volume_attachment.append(copy.copy(self.attached))
+        self.unserve(self.a, self.connector)
+        self.volume.volume_attachment.pop()
+        self.unserve(self.a, self.connector)
+        self.assertEqual([set(), {}, {}], [
+            self.a.remote, self.b.passed, self.b.devices])
