@@ -28,9 +28,9 @@ import time
 _IOCTL = struct.Struct('=3I7IQ128s129s7x')
 #: struct dm_target_spec: sector_start, length, status, next, target_type.
 _SPEC = struct.Struct('=QQiI16s')
-#: DM_DEV_SUSPEND and DM_TABLE_LOAD, _IOWR(0xfd, n, struct dm_ioctl).
-_SUSPEND, _LOAD = (3 << 30 | _IOCTL.size << 16 | 0xfd << 8 | number
-                   for number in (6, 9))
+#: _IOWR(0xfd, n, struct dm_ioctl); DM_DEV_SUSPEND and DM_TABLE_LOAD.
+_REQUEST = 3 << 30 | _IOCTL.size << 16 | 0xfd << 8
+_SUSPEND, _LOAD = _REQUEST | 6, _REQUEST | 9
 #: DM_SUSPEND_FLAG; DM_SKIP_LOCKFS_FLAG: nothing above it is frozen.
 _SUSPENDED, _NO_LOCKFS = 1 << 1, 1 << 10
 _BLKDISCARD = 0x1277

@@ -151,6 +151,7 @@ class TableTest(testtools.TestCase):
             'begin_passing': ('1.6', ('volume_id', 'properties')),
             'end_passing': ('1.6', ('volume_id',)),
             'prepare_sparse': ('1.6', ('shadow_id', 'nonce', 'holes')),
+            'holes': ('1.6', ('shadow_id', 'nonce')),
             'converge': ('1.0', ('volume_id',)),
             'initialize_connection': ('1.0', ('volume_id', 'connector')),
             'serve_snapshot': ('1.4', ('snapshot_id', 'connector')),
@@ -211,7 +212,7 @@ class BusTest(testtools.TestCase):
         self.addCleanup(patched.stop)
         self.client = peer.client(5)
 
-    @ddt.data('describe', 'prepare', 'prepare_sparse', 'converge',
+    @ddt.data('describe', 'prepare', 'prepare_sparse', 'holes', 'converge',
               'initialize_connection',
               'terminate_connection', 'delete', 'troubles', 'inspect',
               'repair', 'abort', 'unmanage', 'unmanage_snapshot',
