@@ -51,7 +51,8 @@ def _run(environment, kind, pool):
     batch._check()
     _must_hold(batch)
     taken = [_step(operation, *each)
-             for each in environment.taken(operation.disk)[prepared:]]
+             for each in environment.taken(operation.disk)[
+                 prepared:operation.steps]]
     batch.clean()
     return taken
 

@@ -256,7 +256,7 @@ class WayTest(testtools.TestCase):
         self.patch(reach, 'REACH', 1)
         self.operation = types.SimpleNamespace(
             disk=types.SimpleNamespace(volume='v'), answered=True,
-            error=None, start=lambda: None,
+            error=None, start=lambda: None, is_over=lambda: True,
             forget_failure=lambda: setattr(self.operation, 'error', None))
         environment = types.SimpleNamespace(
             lab=None, reached=lambda disk: self.seen, say=lambda text: None,
