@@ -354,8 +354,9 @@ class Batch:
         disks_there = ([each.disk for each in self.operations]
                        + self.environment.bystanders)
         for problem in checks.settled(self.environment, disks_there):
+            whose = checks.blamed(self.environment.lab, problem)
             mine = [index for index, operation in enumerate(self.operations)
-                    if any(each in problem for each in operation.ids)]
+                    if whose.intersection(operation.ids)]
             self._blame(mine or range(len(self.cells)), problem)
         checks.bystanders(self.environment)
 

@@ -13,6 +13,7 @@ from lab.core import look
 from lab.core import process
 from lab.faults import disk as disks
 from lab.faults import environment as environments
+from lab.faults import owners
 
 #: Seconds for strays to go: reconciliation runs a few times.
 SETTLING = 75
@@ -142,6 +143,23 @@ def problems(environment, attachments):
         wrong.append('attachment %s is %s' % (
             each, 'left' if each in there else 'gone'))
     return wrong
+
+
+def blamed(lab, problem):
+    """Whose a problem is: the ids in it, and the volumes of what they name.
+
+    A shadow, which may be deleted by now, has its volume in its name.
+    """
+    ids = set(owners.UUID.findall(problem))
+    if not ids:
+        return ids
+    named = "('%s')" % "', '".join(sorted(ids))
+    for row in look.sql(
+            lab, "SELECT display_name FROM volumes WHERE id IN %s UNION "
+            "SELECT volume_id FROM snapshots WHERE id IN %s" % (
+                named, named)):
+        ids.update(owners.UUID.findall(row[0]))
+    return ids
 
 
 def settled(environment, disks_there, seconds=SETTLING):

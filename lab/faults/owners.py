@@ -67,10 +67,9 @@ def in_database(key):
             if moving:
                 return moving
             # An LV is named after the shadow of the move that made it.
-            row = session.query(volume).filter(
-                volume._name_id == key,
-                volume.project_id != records.PROJECT).first()
-            return row and row.id
+            return next((row.id for row in session.query(volume).filter(
+                volume._name_id == key)
+                if row.project_id != records.PROJECT), None)
         return row.snapshot_id or row.source_volid or row.id
 
 

@@ -9,9 +9,11 @@ import tempfile
 import types
 from unittest import mock
 
+from cinder.tests.unit import utils
 import ddt
 import testtools
 
+from cinder_localclone.state import Event
 from lab.core import process
 from lab.faults import cells
 from lab.faults import checks
@@ -22,6 +24,7 @@ from lab.faults import plan
 from lab.faults import scaling
 from lab.faults import snapshot as snapshots
 from lab.faults import stepping
+from tests.unit import test_records
 
 ROOT = pathlib.Path(__file__).parents[2]
 V, SNAPSHOT, NEWBORN, SHADOW = ['%s%s' % (letter * 8, '-0000' * 3 + '-'
@@ -133,6 +136,36 @@ class OwnersTest(testtools.TestCase):
                                (None, None)):
             self.assertEqual(volume, owners.moving_volume(
                 types.SimpleNamespace(migration_status=status)))
+
+
+class OwnersInDatabaseTest(test_records.Base):
+
+    def owner(self, key):
+        return owners.Owners(owners.in_database).of(key)
+
+    def test_of_a_move(self):
+        for moved in (self.begin, self.begin):
+            move = self.records.commit(moved())
+            for each in (move.shadow_id, self.volume.id, move.source_lv[-36:],
+                         move.destination_lv[-36:]):
+                self.assertEqual(self.volume.id, self.owner(each))
+            self.records.finish(self.drain(move), Event.SOURCE_REMOVED)
+            # Its LV is named after the shadow, which is gone.
+            self.assertEqual(self.volume.id, self.owner(move.shadow_id))
+            self.volume = self.reload()
+            self.volume.host = test_records.A + '#p'
+            self.volume.save()
+
+    def test_of_images(self):
+        snapshot = utils.create_snapshot(self.context, self.volume.id)
+        made = [utils.create_volume(
+            self.context, volume_type_id=None, **image) for image in (
+                {'snapshot_id': snapshot.id}, {'source_volid': self.volume.id},
+                {})]
+        self.assertEqual(
+            [self.volume.id] * 3 + [made[2].id],
+            [self.owner(each.id) for each in (snapshot, *made)])
+        self.assertIsNone(self.owner(NEWBORN))
 
 
 class AsideTest(testtools.TestCase):
@@ -411,6 +444,18 @@ class SnapshotTest(testtools.TestCase):
         found.verify(mock.Mock())
         found.verify(mock.Mock())
         self.assertRaises(process.LabError, found.verify, mock.Mock())
+
+
+class BlameTest(testtools.TestCase):
+
+    def test_whose_a_problem_is(self):
+        self.patch(checks.look, 'sql', lambda _lab, statement: [
+            ['move of ' + V]] if SHADOW in statement else [])
+        for problem, ids in (
+                ('device localclone-clone-%s is left' % SHADOW, {SHADOW, V}),
+                ('handle localclone-%s is not on x' % V, {V}),
+                ('the service of node1 has ended', set())):
+            self.assertEqual(ids, checks.blamed(None, problem))
 
 
 class ChecksTest(testtools.TestCase):
