@@ -61,16 +61,14 @@ def in_database(key):
         row = session.query(snapshot).filter_by(id=key).first()
         if row:
             return row.volume_id
-        row = session.query(volume).filter_by(id=key).first()
-        if row is None or row.project_id == records.PROJECT:
-            moving = row and moving_volume(row)
-            if moving:
-                return moving
-            # An LV is named after the shadow of the move that made it.
-            return next((row.id for row in session.query(volume).filter(
-                volume._name_id == key)
-                if row.project_id != records.PROJECT), None)
-        return row.snapshot_id or row.source_volid or row.id
+        # An LV is named after the shadow of the move that made it.
+        rows = [session.query(volume).filter_by(id=key).first(),
+                *session.query(volume).filter(volume._name_id == key)]
+        return next(filter(None, (
+            moving_volume(row) if row.project_id == records.PROJECT
+            else row.id if row.id != key
+            else row.snapshot_id or row.source_volid or row.id
+            for row in rows if row)), None)
 
 
 def moving_volume(shadow):
