@@ -351,6 +351,26 @@ class PlanTest(testtools.TestCase):
                                      for cell in batch}))
 
 
+@ddt.ddt
+class SortTest(testtools.TestCase):
+    """Who waits for an answer, or holds others up, comes to its step last."""
+
+    @ddt.data(('extend during hydration', 'destination extend volume',
+               'alone'),
+              ('extend during hydration', 'destination before extend volume',
+               'alone'),
+              ('follow', 'destination create_thin volume', 'alone'),
+              ('migrate', 'source commit', 'asking'),
+              ('revert across nodes', 'source create_snapshot snapshot',
+               'asking'),
+              ('revert across nodes', 'destination replace_body', 'others'),
+              ('snapshot', 'source create_snapshot volume', 'others'))
+    @ddt.unpack
+    def test_sort(self, operation, step, sort):
+        self.assertEqual(sort, cells.sort_of(
+            cells.Cell(operation, step, 'kill source')))
+
+
 class BatchTest(testtools.TestCase):
 
     def test_volumes_begin_where_they_are_to(self):
