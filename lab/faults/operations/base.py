@@ -2,6 +2,7 @@
 """What all operations have: requests, repeated until they are answered."""
 
 import threading
+import time
 
 from lab.core import look
 from lab.core import process
@@ -9,6 +10,8 @@ from lab.faults import disk as disks
 
 #: Seconds for a move to end; a batch of them shares two small nodes.
 MOVING = 420
+#: Seconds without a step after which what has reached its goal has ended.
+ENDING = 3
 #: Both ends are struck; what one node does alone is struck there, and beside
 #: the other one.
 BOTH_ENDS = ('kill source', 'kill destination', 'cut source',
@@ -130,7 +133,16 @@ class Operation:
     # -- what most of them need
 
     def _at_goal(self):
-        """The goal is reached: what follows is proof, and no step of it."""
+        """The goal is reached: what follows is proof, and no step of it.
+
+        What can be seen already may yet have to be flushed.
+        """
+        marks = None
+        for _time in range(ENDING):
+            before, marks = marks, self.environment.step_marks(self.disk)
+            if before == marks:
+                break
+            time.sleep(ENDING)
         self.steps = len(self.environment.taken(self.disk))
 
     def _ask_in_turn(self, what, call, seconds=150):
