@@ -68,8 +68,7 @@ class Extend(base.Operation):
                 self._wait()
 
     def _settle_extension(self):
-        disks.until('the extension of %s' % self.disk.volume, self._ensure,
-                    240)
+        disks.until('the extension of %s' % self.disk.volume, self._ensure)
         self.disk.grow(AFTER)
 
     def settle(self, lost_power):
@@ -98,7 +97,7 @@ class CompletionOfExtended(Extend):
 
     def prepare(self):
         super().prepare()
-        self._ask_in_turn('the extension', self._ensure, 240)
+        self._ask_in_turn('the extension', self._ensure)
         self.disk.grow(AFTER)
         self._use()
         if look.clone_progress(self.destination) is None:

@@ -54,7 +54,7 @@ class TakeSnapshot(OfVolumeInUse):
 
     def settle(self, lost_power):
         self.join()
-        self._ask_in_turn('the snapshot', self.snapshot.ensure, 240)
+        self._ask_in_turn('the snapshot', self.snapshot.ensure)
         self._at_goal()
         self.snapshot.verify(self.source)
         self._writes_on()
@@ -115,7 +115,7 @@ class Clone(OfVolumeInUse):
 
     def _settle_newborn(self):
         """There is one, where the image is, with what that has."""
-        self._ask_in_turn('the volume', self._ensure, 300)
+        self._ask_in_turn('the volume', self._ensure)
         newborn = self.newborns[-1]
         if newborn.home() != self.source.name:
             raise process.LabError('%s was made on %s, not on %s' % (
@@ -146,7 +146,7 @@ class OfSnapshotElsewhere(base.Operation):
 
     def prepare(self):
         disk, node = self.disk, self.destination
-        self._ask_in_turn('the snapshot', self.snapshot.ensure, 240)
+        self._ask_in_turn('the snapshot', self.snapshot.ensure)
         disk.fill(self.source, count=4)
         self._attach(node)
         self._begin_writing(node)
@@ -228,7 +228,7 @@ class Revert(OfSnapshotElsewhere):
 
     def settle(self, lost_power):
         self.join()
-        disks.until('the revert of %s' % self.disk.volume, self._ensure, 300)
+        disks.until('the revert of %s' % self.disk.volume, self._ensure)
         disk, node = self.disk, self.source
         self._wait_path(node)
         process.wait_for('%s to be taken' % disk.volume,

@@ -80,8 +80,7 @@ class Migrate(base.Operation):
                 self._wait()
 
     def _leave(self):
-        disks.until('%s to go elsewhere' % self.disk.volume, self._ensure,
-                    300)
+        disks.until('%s to go elsewhere' % self.disk.volume, self._ensure)
 
     def settle(self, lost_power):
         self.join()
