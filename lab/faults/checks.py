@@ -156,8 +156,9 @@ def blamed(lab, problem):
     named = "('%s')" % "', '".join(sorted(ids))
     for row in look.sql(
             lab, "SELECT display_name FROM volumes WHERE id IN %s UNION "
+            "SELECT id FROM volumes WHERE _name_id IN %s UNION "
             "SELECT volume_id FROM snapshots WHERE id IN %s" % (
-                named, named)):
+                (named,) * 3)):
         ids.update(owners.UUID.findall(row[0]))
     return ids
 
