@@ -26,7 +26,8 @@ def common(runs):
     """The steps that each run has, in the order of the first one."""
     first, *others = [numbered(taken) for taken in runs]
     steps = [step for step in first if all(step in other for other in others)]
-    end, _space, label = steps[0].partition(' ')
+    end, _space, label = next(
+        step for step in steps if step not in cells.EVERY_LOOK).partition(' ')
     return ['%s before %s' % (end, label)] + steps
 
 

@@ -244,6 +244,12 @@ class StepsTest(testtools.TestCase):
                 ['source begin', 'source flush handle',
                  'source flush handle']]))
 
+    def test_look_that_comes_by_is_no_beginning(self):
+        look = 'destination attach_passed'
+        self.assertEqual(
+            ['source before begin', look, 'source begin'],
+            discovery.common([[look, 'source begin', look]] * 2))
+
 
 class WayTest(testtools.TestCase):
     """An operation comes to its step, ends without it, or neither."""
