@@ -294,13 +294,13 @@ class Node:
             'kill -0 -- -$(cat /run/cinder-localclone.pid)',
             check=False).returncode
 
-    def operator(self, *words):
+    def operator(self, *words, timeout=120):
         """Run ``cinder-localclone`` with the service's configuration."""
         return self.run(
             [self.lab.python, '-W', 'ignore', '-m',
              'cinder_localclone.cmd.main', '--config-file',
              self.directory / 'localclone.conf', *words],
-            timeout=120, check=False)
+            timeout=timeout, check=False)
 
     def daemon(self, action, name, program, conf, runner=''):
         """start, stop, kill or restart an OpenStack service of this node.

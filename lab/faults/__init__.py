@@ -20,13 +20,16 @@ Arrows point down this list::
                      checks
     reach            an operation on its way to its step
     third_party      operations with a host that does not run the backend
-    operations       what a user asks for, and asks for again
+    operations       what a user asks for, and asks for again: moves, images,
+                     extending, leaving, following
+    snapshot         a snapshot with what it must have, volumes of images
     checks           the promises of the design, verified on the nodes
     environment      the lab: brought up, broken, repaired
     disk             a volume with known data and a guest
     injectors        what can be broken in a node, and how that is undone
 
-In a node run ``stepping`` (a volume service that can be stopped at each step)
-and ``payload`` (known data, written and verified). ``answers``, in these
-services and in cinder-api (``api``), has nobody wait for the dead.
+In a node run ``stepping`` (a volume service that can be stopped at each step;
+``owners`` tells whose, ``scaling`` makes volumes small) and ``payload`` (known
+data, written and verified). ``answers``, in these services and in cinder-api
+(``api``), has nobody wait for the dead.
 """

@@ -7,6 +7,7 @@ fault ended: so cells that differ in operation and step alone share that. Each
 keeps a volume, requests and a verdict of its own.
 """
 
+import collections
 import dataclasses
 import threading
 import time
@@ -27,7 +28,7 @@ DARK = 3
 #: and only when all others are past it.
 ALONE = frozenset('destination ' + step for step in (
     'create_thick metadata', 'zero_head metadata', 'add_tag metadata',
-    'create_thin volume'))
+    'create_thin volume', 'before extend volume', 'extend volume'))
 
 #: Steps of a move while its request waits for the answer.
 BEFORE_ANSWER = ALONE | frozenset((
@@ -35,6 +36,7 @@ BEFORE_ANSWER = ALONE | frozenset((
     'source holes volume', 'source flush handle (2)',
     'source before begin', 'source begin', 'source create source',
     'source export export',
+    'destination record_target export',
     'destination set_recovery_timeout disk', 'destination attach',
     'destination create clone', 'destination discard clone',
     'destination disable_discards clone', 'destination create handle',
@@ -44,7 +46,7 @@ BEFORE_ANSWER = ALONE | frozenset((
 #: What each look does again, whether there is need or not.
 EVERY_LOOK = frozenset((
     'destination set_recovery_timeout disk', 'destination attach',
-    'destination disable_discards clone'))
+    'destination attach_passed', 'destination disable_discards clone'))
 
 #: Volumes that are asked for at once, of each destination: the nodes are
 #: small, and a request has its limits.
@@ -73,7 +75,7 @@ _GOING = {'move': None, 'completion': None, 'live-move': (
 def at_steps(operation, steps):
     """The cells of an operation's steps, fault by fault."""
     yield from (Cell(operation, step, fault)
-                for fault in FAULTS for step in steps)
+                for fault in OPERATIONS[operation].faults for step in steps)
     if operation in _GOING:
         differs = _GOING[operation]
         yield from (Cell(operation, step, fault) for fault in GONE
@@ -87,13 +89,28 @@ def struck_ends(fault):
 
 def sort_of(cell):
     """'alone', 'asking' or 'others': when it is brought to its step."""
-    return ('alone' if cell.step in ALONE else
-            'asking' if cell.step in BEFORE_ANSWER else 'others')
+    if cell.step in ALONE:
+        return 'alone'
+    asks = OPERATIONS[cell.operation].asks_source and (
+        cell.step.startswith('source '))
+    return 'asking' if asks or cell.step in BEFORE_ANSWER else 'others'
+
+
+def goes_forth(cell, number):
+    """Whether a cell's volume goes from the first node to the second.
+
+    :param number: of this one among those of its sort
+    """
+    ends = struck_ends(cell.fault)
+    if len(ends) > 1:  # by turns
+        return number % 2 == 0 or OPERATIONS[cell.operation].one_way
+    return ends == ('source',)
 
 
 def faults_of(operation):
     """The faults that an operation meets at its steps."""
-    return [*FAULTS, *(GONE if operation in _GOING else ())]
+    return [*OPERATIONS[operation].faults,
+            *(GONE if operation in _GOING else ())]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,13 +171,12 @@ class Batch:
     def _ways(self):
         """Source and destination of each cell."""
         first, second = self.environment.nodes.values()
-        ways, turns = [], {}
+        ways, turns = [], collections.Counter()
         for cell in self.cells:
-            forth = struck_ends(cell.fault) == ('source',)
-            if len(struck_ends(cell.fault)) > 1:  # by turns, each sort
-                sort = sort_of(cell)
-                turns[sort] = forth = not turns.get(sort)
-            ways.append((first, second) if forth else (second, first))
+            sort = sort_of(cell)
+            ways.append((first, second) if goes_forth(cell, turns[sort])
+                        else (second, first))
+            turns[sort] += 1
         return ways
 
     @property
@@ -181,19 +197,28 @@ class Batch:
         lacking = [index for index, disk in enumerate(chosen) if disk is None]
         to_move = [index for index in lacking if self.kinds[index].moved]
         for node in self.environment.nodes.values():
-            indices = [index for index in lacking
-                       if self.ways[index][index in to_move] is node]
-            for index, disk in zip(indices, self._fresh(node, len(indices))):
+            indices = [index for index in lacking if node is self._begin(
+                index, index in to_move)]
+            full = [self.kinds[index].full for index in indices]
+            for index, disk in zip(indices, self._fresh(node, full)):
                 chosen[index] = disk
         in_parallel([lambda i=index: move_once(
             self.environment, chosen[i], *reversed(self.ways[i]))
             for index in to_move], most=TOGETHER)
         return chosen
 
-    def _fresh(self, node, count):
+    def _begin(self, index, to_move):
+        """The node that a fresh volume is made on."""
+        source, destination = self.ways[index]
+        return destination if (
+            to_move or self.kinds[index].begins == 'destination') else source
+
+    def _fresh(self, node, full):
+        """:param full: of each, whether most of it is to be written"""
         made = [disks.Disk(self.environment.lab, volume) for volume in
-                (self.environment.create(node, count) if count else ())]
-        in_parallel([lambda d=disk: d.fill(node) for disk in made])
+                (self.environment.create(node, len(full)) if full else ())]
+        in_parallel([lambda d=disk, f=each: d.fill(node, full=f)
+                     for disk, each in zip(made, full)])
         return made
 
     # -- a batch, part by part
@@ -217,7 +242,7 @@ class Batch:
             log = []
             if reason and index < len(self.operations):
                 log = self.environment.log_since(
-                    marks, self.operations[index].disk.volume)
+                    marks, *self.operations[index].ids)
             reached = bool(reason) or index not in self.unreached
             verdicts.append(Verdict(
                 cell, reached and not reason, reason, log,
@@ -244,14 +269,23 @@ class Batch:
             if index not in self.reasons])
 
     def _prepare(self):
+        if any(kind.one_way for kind in self.kinds):
+            self._empty_pool()  # all on a node would go the same way
         self.operations = [
             kind(self.environment, disk, *way) for kind, disk, way in zip(
                 self.kinds, self._disks(), self.ways)]
         self.lvs = checks.lvs_of(self.environment.lab, [
-            operation.disk for operation in self.operations])
+            operation.disk for operation in self.operations
+            if operation.keeps_source])
         for operation in self.operations:
             self.environment.forget_steps(operation.disk)
         self._each(lambda _index, operation: operation.prepare())
+        self._each(lambda _index, operation: operation.ready())
+
+    def _empty_pool(self):
+        for kept in self.pool.values():
+            in_parallel([disk.remove for disk in kept])
+            kept.clear()
 
     def _stop_all(self):
         """Bring each to its step: whose request waits there, comes last."""
@@ -280,7 +314,8 @@ class Batch:
                 self.environment.lab, node, {
                     operation.disk.volume: self.lvs[operation.disk.volume]
                     for operation in self.operations
-                    if operation.source is node}))
+                    if operation.source is node
+                    and operation.disk.volume in self.lvs}))
         for index, operation in enumerate(self.operations):
             if operation.disk.volume in removed:
                 self._blame([index], removed[operation.disk.volume])
@@ -316,14 +351,10 @@ class Batch:
     def _check(self):
         disks_there = ([each.disk for each in self.operations]
                        + self.environment.bystanders)
-        wrong = checks.settled(self.environment, disks_there)
-        of_shadows = checks.volumes_of_shadows(self.environment.lab)
-        for problem in wrong:
-            named = {volume for shadow, volume in of_shadows.items()
-                     if shadow in problem}
+        for problem in checks.settled(self.environment, disks_there):
+            whose = checks.blamed(self.environment.lab, problem)
             mine = [index for index, operation in enumerate(self.operations)
-                    if operation.disk.volume in problem
-                    or operation.disk.volume in named]
+                    if whose.intersection(operation.ids)]
             self._blame(mine or range(len(self.cells)), problem)
         checks.bystanders(self.environment)
 
@@ -336,7 +367,9 @@ class Batch:
         """
         self.environment.heal()
 
-        def clean_one(index, disk):
+        def clean_one(index, operation):
+            operation.tidy()
+            disk = operation.disk
             disk.stop()
             if index in self.reasons or not disk.exists():
                 disk.remove()
@@ -350,7 +383,7 @@ class Batch:
                 kept.append(disk)
             else:
                 disk.remove()
-        in_parallel([lambda i=index, o=operation: clean_one(i, o.disk)
+        in_parallel([lambda i=index, o=operation: clean_one(i, o)
                      for index, operation in enumerate(self.operations)])
         for operation in self.operations:
             self.environment.forget_steps(operation.disk)

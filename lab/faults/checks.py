@@ -6,24 +6,31 @@ is there, or lacks, is named. Only a state that stays is wrong: work may be
 under way, so all is checked again for a while.
 """
 
+import collections
 import time
 
 from lab.core import look
 from lab.core import process
 from lab.faults import disk as disks
 from lab.faults import environment as environments
+from lab.faults import owners
 
 #: Seconds for strays to go: reconciliation runs a few times.
 SETTLING = 75
 
+#: LVM tags that no volume keeps.
+_PASSING = {'localclone.newborn', 'localclone.follows', 'localclone.swapping',
+            'localclone.away'}
 _LOOK = r'''
 echo "== lvs"
-lvs --noheadings --separator '|' -o lv_name,lv_kernel_major,lv_kernel_minor \
-    cinder-volumes 2>/dev/null
+lvs --noheadings --separator '|' -o lv_name,lv_kernel_major,lv_kernel_minor,\
+lv_tags cinder-volumes 2>/dev/null
 echo "== devices"
 dmsetup info -c --noheadings --separator '|' -o name,suspended
 echo "== tables"
 dmsetup table
+echo "== pools"
+dmsetup status --noflush --target thin-pool
 echo "== sessions"
 iscsiadm -m session 2>/dev/null
 echo "== records"
@@ -47,43 +54,61 @@ def _sections(text):
 
 
 def _rows(lab):
-    names = ('id', 'backing', 'host', 'status', 'migration')
+    names = ('id', 'backing', 'host', 'status', 'migration', 'size')
     return [dict(zip(names, row)) for row in look.sql(
         lab, "SELECT id, COALESCE(_name_id, id), SUBSTRING_INDEX(host, '@', "
-        "1), status, COALESCE(migration_status, '') FROM volumes WHERE "
+        "1), status, COALESCE(migration_status, ''), size FROM volumes WHERE "
         "deleted = 0 AND host LIKE '%@localclone%'")]
+
+
+def _snapshots(lab):
+    """All snapshots; the one who made them has deleted them by now."""
+    return look.sql(
+        lab, "SELECT id, volume_id, status, COALESCE(provider_location, '') "
+        "FROM snapshots WHERE deleted = 0")
 
 
 def node_problems(node, rows):
     """What a node has that it should not, or lacks."""
     shown = _sections(node.run(_LOOK, timeout=60).stdout)
-    lvs = {}
+    lvs, tags = {}, {}
     for line in shown['lvs']:
-        name, major, minor = line.split('|')
+        name, major, minor, tags[name] = line.split('|')
         lvs[name] = '%s:%s' % (major, minor)
     here = {row['id']: 'volume-' + row['backing'] for row in rows
             if row['host'] == node.name}
     own = {name for name in lvs
-           if name.startswith(('volume-', 'localclone-'))}
+           if name.startswith(('volume-', '_snapshot-', 'localclone-'))}
     for name in sorted(own - set(here.values())):
         yield 'LV %s is left' % name
     for name in sorted(set(here.values()) - own):
         yield 'LV %s is missing' % name
+    for name in sorted(own):
+        for mark in _PASSING.intersection(tags[name].split(',')):
+            yield 'LV %s is still tagged %s' % (name, mark)
     devices = dict(line.split('|') for line in shown['devices']
-                   if line.startswith('localclone-'))
+                   if '|' in line)
     handles = {'localclone-' + volume: lv for volume, lv in here.items()}
     for name, suspended in sorted(devices.items()):
-        if name not in handles:
+        if name.startswith('localclone-') and name not in handles:
             yield 'device %s is left' % name
         if suspended != 'Active':
             yield 'device %s is suspended (%s)' % (name, suspended)
-    tables = dict(line.split(': ', 1) for line in shown['tables']
-                  if ': ' in line)
-    for name, lv in sorted(handles.items()):
-        words = tables.get(name, 'no device').split()
-        if words[2:3] != ['linear'] or words[3] != lvs.get(lv):
+    for line in shown['pools']:
+        if line.split()[7:8] != ['-']:
+            yield 'the map of a thin pool is not released: ' + line
+    tables = collections.defaultdict(list)
+    for line in shown['tables']:
+        name, _colon, segment = line.partition(': ')
+        tables[name].append(segment)
+    scale = node.lab.settings.get('stepping') or 1
+    for row in rows:
+        name, lv = 'localclone-' + row['id'], here.get(row['id'])
+        wanted = '0 %d linear %s 0' % (
+            (int(row['size']) << 21) // scale, lvs.get(lv))
+        if lv and tables[name] != [wanted]:
             yield 'handle %s is not on %s: %s' % (
-                name, lv, ' '.join(words[2:4]))
+                name, lv, '; '.join(tables[name]) or 'no device')
     # The initiator's records hold CHAP secrets: they are leftovers, too.
     for what in ('sessions', 'records', 'exports', 'backstores'):
         for line in shown[what]:
@@ -103,6 +128,8 @@ def problems(environment, attachments):
             wrong.append('shadow %(id)s is left (%(migration)s)' % row)
     rows = [row for row in rows
             if not row['migration'].startswith('target:')]
+    wrong += ['snapshot %s of %s is left (%s, %s)' % tuple(row)
+              for row in _snapshots(lab)]
     for each in environments.in_parallel(
             [lambda n=node: list(node_problems(n, rows))
              for node in environment.nodes.values()]):
@@ -118,11 +145,22 @@ def problems(environment, attachments):
     return wrong
 
 
-def volumes_of_shadows(lab):
-    """Whose moves there were: {shadow id: volume id}."""
-    return {row[0]: row[1].partition(':')[2] for row in look.sql(
-        lab, "SELECT id, migration_status FROM volumes "
-        "WHERE migration_status LIKE 'target:%'")}
+def blamed(lab, problem):
+    """Whose a problem is: the ids in it, and the volumes of what they name.
+
+    A shadow, which may be deleted by now, has its volume in its name.
+    """
+    ids = set(owners.UUID.findall(problem))
+    if not ids:
+        return ids
+    named = "('%s')" % "', '".join(sorted(ids))
+    for row in look.sql(
+            lab, "SELECT display_name FROM volumes WHERE id IN %s UNION "
+            "SELECT id FROM volumes WHERE _name_id IN %s UNION "
+            "SELECT volume_id FROM snapshots WHERE id IN %s" % (
+                (named,) * 3)):
+        ids.update(owners.UUID.findall(row[0]))
+    return ids
 
 
 def settled(environment, disks_there, seconds=SETTLING):

@@ -26,7 +26,8 @@ def common(runs):
     """The steps that each run has, in the order of the first one."""
     first, *others = [numbered(taken) for taken in runs]
     steps = [step for step in first if all(step in other for other in others)]
-    end, _space, label = steps[0].partition(' ')
+    end, _space, label = next(
+        step for step in steps if step not in cells.EVERY_LOOK).partition(' ')
     return ['%s before %s' % (end, label)] + steps
 
 
@@ -51,7 +52,8 @@ def _run(environment, kind, pool):
     batch._check()
     _must_hold(batch)
     taken = [_step(operation, *each)
-             for each in environment.taken(operation.disk)[prepared:]]
+             for each in environment.taken(operation.disk)[
+                 prepared:operation.steps]]
     batch.clean()
     return taken
 

@@ -38,6 +38,27 @@ def until(what, call, seconds=150, every=2):
         time.sleep(every)
 
 
+def prove(node, what, path, content, timeout=200):
+    """Every byte of a device.
+
+    :param content: see :meth:`Disk.content`
+    :returns: how many blocks of guests there are, and a digest of all bytes
+    :raises LabError: with what is wrong
+    """
+    result = json.loads(node.run(
+        _payload_words(node, 'verify', path), timeout=timeout,
+        stdin=json.dumps(content).encode()).stdout)
+    if result['count']:
+        raise process.LabError('DATA of %s on %s is wrong, %d times: %s' % (
+            what, node.name, result['count'], '; '.join(result['bad'][:3])))
+    return result
+
+
+def _payload_words(node, *words):
+    return ['/usr/bin/python3', '-S',
+            node.lab.repo / 'lab/faults/payload.py', *words]
+
+
 class Disk:
     """A volume of one instance.
 
@@ -50,10 +71,11 @@ class Disk:
         self.cinder = lab.cinder(user)
         self.instance = instances.Instance(lab)
         self.path = '/dev/mapper/localclone-' + volume
-        self.mib = size * 1024 // (lab.settings.get('stepping') or 1)
+        self.grow(size)
         self.fills = []
         self.attached = {}
         self._areas = []
+        self._before = {}
         self._sessions = []
         self._writer = None
         self._writes_to = self.path
@@ -62,13 +84,30 @@ class Disk:
 
     # -- data
 
-    def fill(self, node, first=0, count=FILL):
+    def grow(self, size):
+        """It has so many GiB from now on; what is new has to be zeros."""
+        self.mib = size * 1024 // (self.lab.settings.get('stepping') or 1)
+
+    def content(self):
+        """What it must have at this moment, whatever is written later."""
+        return {'mib': self.mib, 'fills': list(self.fills),
+                'areas': list(self._areas),
+                'acknowledged': self.acknowledged()}
+
+    def become(self, content):
+        """It has what something else had, as far as that went."""
+        self.fills = list(content['fills'])
+        self._areas = list(content['areas'])
+        self._before = dict(content['acknowledged'])
+        self._sessions = []
+
+    def fill(self, node, first=0, count=FILL, full=True):
         """Fill MiBs with data that are known.
 
-        At first most of the volume is written, too, so that moving it takes
-        a while; some stays a hole, which no move copies.
+        :param full: at first most of the volume is written, too, so that
+            moving it takes a while; some stays a hole, which no move copies
         """
-        if not self.fills:
+        if full and not self.fills:
             instances.occupy(node, self.path, self._occupied)
         seed = '%s-%d' % (self.volume, next(_seeds))
         self._payload(node, 'fill', self.path, first, count, seed)
@@ -134,7 +173,7 @@ class Disk:
 
     def acknowledged(self):
         """Of all guests' blocks, the newest number that the disk confirmed."""
-        numbers = {}
+        numbers = dict(self._before)
         for session in self._sessions:
             for line in session.stdout.decode().splitlines(True):
                 words = line.split()
@@ -148,25 +187,11 @@ class Disk:
 
         :raises LabError: with what is wrong
         """
-        wanted = {'mib': self.mib, 'fills': self.fills,
-                  'areas': self._areas, 'acknowledged': self.acknowledged()}
-        result = json.loads(self._payload(
-            node, 'verify', self.path, timeout=timeout,
-            stdin=json.dumps(wanted).encode()))
-        if result['count']:
-            raise process.LabError(
-                'DATA of %s on %s is wrong, %d times: %s' % (
-                    self.volume, node.name, result['count'],
-                    '; '.join(result['bad'][:3])))
-        return result['blocks']
+        return prove(node, self.volume, self.path, self.content(),
+                     timeout)['blocks']
 
-    def _payload(self, node, *words, timeout=120, stdin=b''):
-        return node.run(self._words(*words), timeout=timeout,
-                        stdin=stdin).stdout
-
-    def _words(self, *words):
-        return ['/usr/bin/python3', '-S',
-                self.lab.repo / 'lab/faults/payload.py', *words]
+    def _payload(self, node, *words):
+        return node.run(_payload_words(node, *words), timeout=120).stdout
 
     def watch(self, node, seconds):
         """A guest reads the first MiB of what was filled last, over and over.
@@ -174,8 +199,9 @@ class Disk:
         :returns: a :class:`lab.core.node.Running`; see :mod:`.payload`
         """
         first, _count, seed = self.fills[-1]
-        return node.popen(self._words('watch', self.path, first, 1, seed,
-                                      seconds), timeout=seconds + 60)
+        return node.popen(
+            _payload_words(node, 'watch', self.path, first, 1, seed, seconds),
+            timeout=seconds + 60)
 
     def newest_area(self):
         """Where the guest that was started last writes, MiB."""
@@ -265,7 +291,10 @@ class Disk:
         return bool(answer.raise_for_status())
 
     def remove(self, seconds=120):
-        """Detach and delete, by force of the cloud's administrator."""
+        """Detach and delete, by force of the cloud's administrator.
+
+        Its snapshots go with it.
+        """
         self.stop()
 
         def ask():
@@ -284,6 +313,17 @@ class Disk:
                         json={'os-reset_status': {
                             'status': 'available',
                             'attach_status': 'detached'}})
-                self.cinder.delete('/volumes/' + self.volume)
+                self._free_snapshots()
+                self.cinder.delete('/volumes/%s?cascade=true' % self.volume)
             raise process.LabError('still ' + volume['status'])
         until('volume %s to go' % self.volume, ask, seconds)
+
+    def _free_snapshots(self):
+        """Those that a fault has left in whatever status can be deleted."""
+        for snapshot in self.lab.cinder().get(
+                '/snapshots?all_tenants=1&volume_id=' + self.volume).json()[
+                    'snapshots']:
+            if snapshot['status'] not in ('available', 'error', 'deleting'):
+                self.lab.cinder().post(
+                    '/snapshots/%s/action' % snapshot['id'],
+                    json={'os-reset_status': {'status': 'error'}})

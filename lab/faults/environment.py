@@ -62,6 +62,7 @@ class Environment:
         self.bystanders = []
         self.steps = lab.directory / 'steps'
         self.asking = threading.Semaphore(TOGETHER)
+        self.draining = threading.Lock()
 
     @property
     def nodes(self):
@@ -86,7 +87,8 @@ class Environment:
         for user in ('demo', 'admin'):
             self.lab.cinder().put(
                 '/os-quota-sets/' + self.lab.cinder(user).project,
-                {'quota_set': {'volumes': 100, 'gigabytes': 1000}}
+                {'quota_set': {'volumes': 100, 'gigabytes': 1000,
+                               'snapshots': 100}}
             ).raise_for_status()
         for node in self.nodes.values():
             self.bystanders.append(self._bystander(node))
@@ -189,6 +191,20 @@ class Environment:
                 raise process.LabError('forget %s: exit code %d: %s%s' % (
                     ' '.join(words), done.returncode, done.stdout[-600:],
                     done.stderr[-600:]))
+
+    def drain(self, node, to):
+        """The operator's command: all that can leaves a node.
+
+        :returns: what it has printed
+        """
+        look.take_volumes(self.lab, to.name)
+        try:
+            done = to.operator(
+                'drain', node.name + '@localclone', '--to',
+                to.name + '@localclone', '--seconds', '240', timeout=300)
+        finally:
+            look.take_volumes(self.lab)
+        return done.stdout + done.stderr
 
     def stall(self, name, seconds):
         """The database or the message bus answers nobody for a while."""

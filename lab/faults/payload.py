@@ -2,7 +2,8 @@
 """Known data on a whole disk, written and verified; runs in a node.
 
 ``fill PATH FIRST COUNT SEED``: MiBs that only the seed explains, flushed.
-``verify PATH``: reads what there must be as JSON from standard input:
+``verify PATH``: reads what there must be as JSON from standard input, and
+prints how many blocks there are, what is wrong, and a digest of all bytes:
 
 - ``fills``: [first MiB, MiBs, seed] of what was filled
 - ``areas``: [first MiB, MiBs] where a guest of :mod:`lab.guest.disk_io`
@@ -19,6 +20,7 @@ were right later (``recovered``).
 """
 
 import errno
+import hashlib
 import json
 import mmap
 import os
@@ -109,12 +111,13 @@ def verify(path, wanted):
               for index in range(count)}
     areas = {first + index for first, count in wanted['areas']
              for index in range(count)}
-    bad = []
+    bad, digest = [], hashlib.sha256()
     if size != wanted['mib'] * MIB:
         bad.append('%d bytes large' % size)
     for index in range(size // MIB):
         os.preadv(disk, [memory], index * MIB)
         data = memory[:]
+        digest.update(data)
         if index in filled:
             if data != known(*filled[index]):
                 bad.append('MiB %d: not as it was filled, begins %r' % (
@@ -125,7 +128,7 @@ def verify(path, wanted):
         elif any(place // 256 == index for place in acknowledged):
             bad.append('MiB %d: acknowledged blocks are zero' % index)
     print(json.dumps({'blocks': len(acknowledged), 'count': len(bad),
-                      'bad': bad[:WORST]}))
+                      'bad': bad[:WORST], 'digest': digest.hexdigest()}))
 
 
 if __name__ == '__main__':

@@ -5,6 +5,9 @@ from lab.faults import cells
 from lab.faults import operations
 from lab.faults import whole_operation
 
+#: What ends as a move does, with the very same steps: these are run once.
+AS_A_MOVE = (operations.OPERATIONS['migrate'].name,
+             operations.OPERATIONS['drain'].name)
 #: So many at once have an answer within the limits of their requests.
 ASKING = 5
 
@@ -15,13 +18,19 @@ def sections(steps):
     for name in operations.OPERATIONS:
         taken = steps.get(name)
         if taken and name == operations.Move.name:
-            cut = next(index for index, step in enumerate(taken)
-                       if step == 'destination enable_hydration') + 1
+            cut = _hydrating(taken)
             by_name[name] = taken[:cut]
             by_name[operations.Completion.name] = taken[cut:]
+        elif taken and name in AS_A_MOVE:
+            by_name[name] = taken[:_hydrating(taken)]
         elif taken:
             by_name[name] = taken
     return by_name
+
+
+def _hydrating(taken):
+    """How many of a move's steps there are until its copy goes on."""
+    return taken.index('destination enable_hydration') + 1
 
 
 def all_cells(steps):
@@ -53,7 +62,8 @@ def batches(wanted, width):
 def _alike(cell):
     """Cells of equal value can share a fault."""
     what, ends = cells.FAULTS.get(cell.fault, ('gone', ('',)))
-    return what, len(ends), operations.OPERATIONS[cell.operation].slow
+    kind = operations.OPERATIONS[cell.operation]
+    return what, len(ends), kind.alike, kind.one_way and cell.fault
 
 
 def _spread(group, width):
@@ -76,9 +86,7 @@ def _lanes(group):
     for sort in ('alone', 'asking', 'others'):
         mine = [cell for cell in group if cells.sort_of(cell) == sort]
         for number, cell in enumerate(mine):
-            ends = cells.struck_ends(cell.fault)
-            onward = number % 2 == 0 if len(ends) > 1 else (
-                ends == ('source',))
+            onward = cells.goes_forth(cell, number)
             (forth if onward else back).append(cell)
     return forth, back
 

@@ -72,6 +72,8 @@ class Way:
         if not self._is_quiet():
             return False
         self._since = time.monotonic()  # to look again not at once
+        if not self.operation.is_over():
+            return False
         volume = self.operation.disk.volume
         return not any(moving == volume for moving, _token
                        in look.shadows(self.environment.lab))

@@ -20,8 +20,8 @@ finds that nothing is there, or nothing in it, once.
 The step ``commit unanswered`` is inside of one: the database has committed
 the move, and when the work goes on, the connection has gone before the answer.
 
-With a SCALE above 1 a volume's GiB is that much smaller on the disks, and
-only there: Cinder knows whole GiBs, and copying them is what takes long.
+The work on what belongs to a volume is that volume's (:mod:`.owners`). With a
+SCALE above 1 volumes are that much smaller on the disks (:mod:`.scaling`).
 """
 
 import enum
@@ -35,32 +35,45 @@ import time
 
 from lab.core import quick_start
 from lab.faults import answers
+from lab.faults import owners
+from lab.faults import scaling
 
-UUID = re.compile(
-    '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}')
+#: Seconds after its start until a service counts what had not ended by then
+#: as dead: ten minutes elsewhere.
+DELIVERED = 20
 #: A node and a step, and at which time to stay there.
 TIMES = re.compile(r'(.*?)(?: \((\d+)\))?')
 #: What an effect is done to, by the name of it.
 KINDS = (('localclone-clone-', 'clone'), ('localclone-meta-', 'metadata'),
-         ('localclone-source-', 'source'), ('iqn.', 'export'),
-         ('localclone-', 'handle'), ('volume-', 'volume'),
+         ('localclone-source-', 'source'), ('pass-', 'pass'),
+         ('iqn.', 'export'), ('localclone-', 'handle'),
+         ('_snapshot-', 'snapshot'), ('volume-', 'volume'),
          ('/dev/sd', 'disk'))
 #: By module and name: all that changes something on the node.
 EFFECTS = {
-    'privileged.lvm': ('create_thin', 'create_thick', 'activate', 'add_tag',
-                       'remove'),
+    'privileged.lvm': ('create_thin', 'create_thick', 'create_snapshot',
+                       'extend', 'zero', 'activate', 'deactivate', 'add_tag',
+                       'remove_tag', 'retag', 'rename', 'protect',
+                       'skip_activation', 'remove', 'resume'),
     'privileged.block': ('read_head', 'zero_head', 'flush',
                          'discard', 'disable_discards'),
-    'privileged.thin_pool': ('holes',),
-    'privileged.iscsi': ('end_session', 'set_recovery_timeout',
-                         'bring_back'),
-    'privileged.devicemapper': ('create', 'swap_table', 'remove', 'message',
-                                'replace_suspended', 'mend_path'),
+    'privileged.thin_pool': ('holes', 'release'),
+    'privileged.iscsi': ('record_target', 'login', 'rescan', 'end_session',
+                         'set_recovery_timeout', 'bring_back'),
+    'privileged.devicemapper': ('create', 'swap_table', 'swap_flushed',
+                                'remove', 'message', 'replace_suspended',
+                                'mend_path'),
     'privileged.lio': ('export', 'unexport'),
 }
 METHODS = {
-    'records.Records': ('begin', 'advance', 'commit', 'roll_back', 'finish'),
-    'sessions.Sessions': ('attach',),
+    'records.Records': ('begin', 'advance', 'commit', 'roll_back', 'finish',
+                        'drop_live_attachment'),
+    'snapshot_records.SnapshotRecords': ('locate', 'place', 'replace_body',
+                                         'keep'),
+    'queue_records.QueueRecords': ('note_stalled',),
+    'status_records.StatusRecords': ('end_dead',),
+    'attachment_records.AttachmentRecords': ('end_passing',),
+    'sessions.Sessions': ('attach', 'attach_passed'),
 }
 #: By module and name: what looks at sysfs, and an odd answer of it.
 LOOKS = {
@@ -78,30 +91,28 @@ class Steps:
     :param directory: shared by the nodes and the host
     """
 
-    def __init__(self, directory: pathlib.Path, node: str):
+    def __init__(self, directory: pathlib.Path, node: str,
+                 find=owners.in_database):
         self.directory = directory
         self.node = node
-        self._volumes: dict[str, str] = {}
+        self._owners = owners.Owners(find)
 
     def know(self, move):
         """Whose the shadow and the LVs of a move are."""
-        for text in (move.shadow_id, move.source_lv,
-                     move.destination_lv):
-            for found in UUID.findall(text or ''):
-                self._volumes[found] = move.volume_id
+        self._owners.learn((move.shadow_id, move.source_lv,
+                            move.destination_lv), move.volume_id)
         return move
 
     def volume(self, args) -> str | None:
-        for arg in args:
-            found = getattr(arg, 'volume_id', None)
-            if found is None and hasattr(arg, '_name_id'):
-                found = arg.id
-            if found:
-                return found
-            ids = UUID.findall(named(arg)) if isinstance(arg, str) else ()
-            if ids:
-                return self._volumes.get(ids[0], ids[0])
-        return None
+        """Whose work it is to do something with these."""
+        found = next(filter(None, map(_id_in, args)), None)
+        if found is None:
+            return None
+        owner = self._owners.of(found)
+        if owner:  # and what is made of it, which may have no row yet
+            self._owners.learn(
+                [arg for arg in args if isinstance(arg, str)], owner)
+        return owner or found
 
     def done(self, volume, label):
         """Write a step down; stay here if that is asked for."""
@@ -146,6 +157,16 @@ class Steps:
     def loses_answer(self, volume):
         """Stay before the answer; whether it is to be lost."""
         return self._stay(volume, 'commit unanswered')
+
+
+def _id_in(arg):
+    """The first id that one of an effect's arguments has."""
+    found = getattr(arg, 'volume_id', None)
+    if found is None and hasattr(arg, '_name_id'):
+        found = arg.id
+    if found is None and isinstance(arg, str):
+        found = next(iter(owners.UUID.findall(named(arg))), None)
+    return found
 
 
 def named(word):
@@ -255,6 +276,11 @@ def install(steps):
     reconciler = importlib.import_module(
         'cinder_localclone.reconcile').Reconciler
     reconciler._attempt = side_by_side(steps, reconciler._attempt)
+    for name, look in (('births', 'look_at_images'), ('passing', 'look')):
+        module = importlib.import_module('cinder_localclone.' + name)
+        setattr(module, look, aside(steps, getattr(module, look)))
+    # What is sent to a service here is delivered as soon as it is back.
+    importlib.import_module('cinder_localclone.unended').DELIVERED = DELIVERED
     records = importlib.import_module('cinder_localclone.records')
     read = records._to_move
     records._to_move = lambda *rows: steps.know(read(*rows))
@@ -284,25 +310,26 @@ def side_by_side(steps, attempt):
     return attempt_aside
 
 
-def shrink(scale):
-    """Divide the size of volumes where it becomes one of the kernel's."""
-    tables = importlib.import_module('cinder_localclone.dm.tables')
-    lvm, block, thin_pool = [importlib.import_module(
-        'cinder_localclone.privileged.' + name)
-        for name in ('lvm', 'block', 'thin_pool')]
-    linear, clone, holes = tables.linear, tables.clone, thin_pool.holes
-    create, identity = lvm.create_thin, block.identity
-    tables.linear = lambda sectors, *args: linear(sectors // scale, *args)
-    tables.clone = lambda sectors, *args: clone(sectors // scale, *args)
-    lvm.create_thin = lambda group, pool, name, size, *args: create(
-        group, pool, name, size // scale, *args)
-    thin_pool.holes = lambda group, name, size, *args: holes(
-        group, name, size // scale, *args)
+def aside(steps, look):
+    """The same for a look at all of something: it may stay at one of them.
 
-    def as_asked(path):
-        size, serial = identity(path)
-        return size * scale, serial
-    block.identity = as_asked
+    What it finds out is told by the next one.
+    """
+    under_way = threading.Lock()
+
+    def ended(args):
+        try:
+            look(*args)
+        finally:
+            under_way.release()
+
+    def look_aside(*args):
+        if not any(steps.directory.glob('*.stop')):
+            return look(*args)
+        if under_way.acquire(blocking=False):
+            threading.Thread(target=ended, args=(args,), daemon=True).start()
+        return True
+    return look_aside
 
 
 def main():
@@ -314,7 +341,7 @@ def main():
     from cinder import objects
     objects.register_all()
     if int(scale) > 1:
-        shrink(int(scale))
+        scaling.shrink(int(scale))
     install(Steps(pathlib.Path(directory), node))
     answers.install(directory)
     quick_start.install()

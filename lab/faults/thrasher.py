@@ -23,7 +23,12 @@ from lab.faults import third_party
 CHOICES = {'move': 5, 'live-move': 3, 'live-move rolled back': 2,
            'move back': 2, 'delete during hydration': 1,
            'served elsewhere': 2, 'live-move of what is served': 2,
-           'encrypted type': 1}
+           'encrypted type': 1, 'snapshot': 2,
+           'delete a snapshot elsewhere': 1,
+           'volume from a snapshot elsewhere': 2, 'clone': 2,
+           'revert across nodes': 2, 'extend during hydration': 2,
+           'completion of what was extended': 1, 'migrate': 2, 'drain': 1,
+           'follow': 2}
 KINDS = dict(OPERATIONS, **third_party.OPERATIONS)
 #: Those that leave the volume at the destination once they have begun.
 STAYING = ('move', 'live-move', 'move back')
@@ -45,6 +50,8 @@ class Round:
         self.operations = []
         self.names = chance.choices(list(CHOICES), CHOICES.values(),
                                     k=chance.randint(1, MOST))
+        if 'drain' in self.names:  # which takes all there is
+            self.names = ['drain'] * len(self.names)
         self.faults = [
             (round(chance.uniform(0, 25), 1), chance.choice(list(FAULTS)),
              chance.choice(self.nodes))
@@ -62,12 +69,16 @@ class Round:
         self.environment.dirty(self.destination)
         kinds = [KINDS[name] for name in self.names]
         self._create(kinds)
-        lvs = checks.lvs_of(self.environment.lab, self.disks)
+        lvs = checks.lvs_of(self.environment.lab, [
+            disk for kind, disk in zip(kinds, self.disks)
+            if kind.keeps_source])
         self.operations = operations = [
             kind(self.environment, disk, self.source, self.destination)
             for kind, disk in zip(kinds, self.disks)]
         for operation in operations:
             operation.prepare()
+        for operation in operations:
+            operation.ready()
         for operation in operations:
             operation.start()
         self._strike(operations, lvs)
@@ -81,21 +92,22 @@ class Round:
         checks.bystanders(self.environment)
 
     def _create(self, kinds):
-        """A volume for each operation at the source, in their order."""
-        moved = [kind.moved for kind in kinds]
+        """A volume for each operation where it begins, in their order."""
+        there = [kind.moved or kind.begins == 'destination'
+                 for kind in kinds]
         made = {}
-        for node, is_moved in ((self.destination, True),
+        for node, is_there in ((self.destination, True),
                                (self.source, False)):
-            made[is_moved] = [
+            made[is_there] = [
                 disks.Disk(self.environment.lab, volume) for volume in
-                self.environment.create(node, moved.count(is_moved))]
-            self.disks += made[is_moved]
+                self.environment.create(node, there.count(is_there))]
+            self.disks += made[is_there]
             in_parallel([lambda d=disk: d.fill(node)
-                         for disk in made[is_moved]])
+                         for disk in made[is_there]])
+        self.disks = [made[is_there].pop() for is_there in there]
         in_parallel([lambda d=disk: move_once(
             self.environment, d, self.destination, self.source)
-            for disk in made[True]])
-        self.disks = [made[is_moved].pop() for is_moved in moved]
+            for kind, disk in zip(kinds, self.disks) if kind.moved])
 
     def _strike(self, operations, lvs):
         began = time.monotonic()
@@ -117,6 +129,7 @@ class Round:
     def clean(self):
         """Repair everything, delete the volumes."""
         self.environment.heal()
+        in_parallel([operation.tidy for operation in self.operations])
         in_parallel([disk.remove for disk in self.disks])
 
 

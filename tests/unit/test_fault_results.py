@@ -244,6 +244,12 @@ class StepsTest(testtools.TestCase):
                 ['source begin', 'source flush handle',
                  'source flush handle']]))
 
+    def test_look_that_comes_by_is_no_beginning(self):
+        look = 'destination attach_passed'
+        self.assertEqual(
+            ['source before begin', look, 'source begin'],
+            discovery.common([[look, 'source begin', look]] * 2))
+
 
 class WayTest(testtools.TestCase):
     """An operation comes to its step, ends without it, or neither."""
@@ -256,7 +262,7 @@ class WayTest(testtools.TestCase):
         self.patch(reach, 'REACH', 1)
         self.operation = types.SimpleNamespace(
             disk=types.SimpleNamespace(volume='v'), answered=True,
-            error=None, start=lambda: None,
+            error=None, start=lambda: None, is_over=lambda: True,
             forget_failure=lambda: setattr(self.operation, 'error', None))
         environment = types.SimpleNamespace(
             lab=None, reached=lambda disk: self.seen, say=lambda text: None,

@@ -1,128 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user asks of a volume, and what they ask again after a fault.
-
-An operation is prepared, run (the requests, each of which may fail) and
-settled: whatever was refused or lost is asked again, as Nova or its user
-would, until the goal is reached. Then every byte is proven.
-"""
-
-import threading
+"""Moves by an attach, live moves, and deleting what moves."""
 
 from lab.core import look
 from lab.core import process
 from lab.faults import disk as disks
-
-#: Seconds for a move to end; a batch of them shares two small nodes.
-MOVING = 420
-
-
-class Operation:
-    """One operation on one volume.
-
-    :param source: the node that has the volume
-    :param destination: the other one
-    """
-
-    name = ''
-    #: Whether it wants a volume that has moved before.
-    moved = False
-    #: Whether it slows the link, and so shares a fault with its like only.
-    slow = False
-
-    def __init__(self, environment, disk, source, destination):
-        self.environment = environment
-        self.disk = disk
-        self.source = source
-        self.destination = destination
-        self.error = None
-        self._thread = None
-
-    def prepare(self):
-        """Bring about the state in which it begins."""
-
-    def start(self):
-        """Send the requests, in the background."""
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    @property
-    def answered(self):
-        """Whether the requests are answered, or were never sent."""
-        return self._thread is None or not self._thread.is_alive()
-
-    def forget_failure(self):
-        """After a request that has failed: it can be sent once more."""
-        self.join()
-        self.disk.forget_failed()
-        process.wait_for(
-            'the failed move of %s to go' % self.disk.volume,
-            lambda: not any(
-                volume == self.disk.volume and token.startswith(
-                    'lc1:rolling-back:')
-                for volume, token in look.shadows(self.environment.lab)), 150)
-        self.error = None
-
-    def _run(self):
-        try:
-            self.run()
-        except Exception as exc:
-            self.error = exc
-
-    def join(self, seconds=150):
-        """Wait until the requests are answered, if they were sent."""
-        if self._thread is None:
-            return
-        self._thread.join(seconds)
-        if self._thread.is_alive():
-            raise process.LabError(
-                'a request for %s was not answered within %d s'
-                % (self.disk.volume, seconds))
-
-    def run(self):
-        """Send the requests, one after the other.
-
-        :raises LabError: if one is refused
-        """
-        raise NotImplementedError()
-
-    def settle(self, lost_power):
-        """Repeat what failed until the goal is reached; prove the data.
-
-        :param lost_power: the nodes that went down
-        """
-        raise NotImplementedError()
-
-    # -- what most of them need
-
-    def _ask_in_turn(self, what, call):
-        """Repeat a request until it is answered; few at a time."""
-        def ask():
-            with self.environment.asking:
-                return call()
-        return disks.until('%s of %s' % (what, self.disk.volume), ask)
-
-    def _wait_moved(self):
-        look.wait_moved(self.environment.lab, self.disk.volume, MOVING)
-        if self.disk.home() != self.destination.name:
-            raise process.LabError('the home is %s, not %s' % (
-                self.disk.home(), self.destination.name))
-
-    def _wait_path(self, node, seconds=120):
-        process.wait_for('the handle of %s on %s' % (
-            self.disk.volume, node.name),
-            lambda: self.disk.has_path(node), seconds, every=1)
-
-    def _prove(self, node):
-        """The data, while the guest runs and when it has ended."""
-        self.disk.check_running()
-        self.disk.stop()
-        self.disk.verify(node)
-
-    def _run_again(self, node):
-        """A guest whose node was down starts again where it was."""
-        self._wait_path(node)
-        self.disk.verify(node)
-        self.disk.start(node)
+from lab.faults.operations.base import Operation
 
 
 class Move(Operation):
@@ -243,7 +125,7 @@ class DeleteWhileMoving(Operation):
     """Deleted while it is being copied."""
 
     name = 'delete during hydration'
-    slow = True
+    alike = 'slow link'
     #: So slow that the copy cannot end before the fault.
     rate = '8mbit'
 
@@ -287,16 +169,3 @@ class DeleteWhileMoving(Operation):
             lambda: not any(volume == self.disk.volume for volume, _token
                             in look.shadows(self.environment.lab)),
             120, every=1)
-
-
-OPERATIONS = {each.name: each for each in (
-    Move, Completion, LiveMove, LiveMoveRolledBack, DeleteWhileMoving,
-    MoveBack)}
-
-
-def move_once(environment, disk, node, destination):
-    """Move a volume that no guest uses, and wait for the end of it."""
-    move = Move(environment, disk, node, destination)
-    move.run()
-    move.settle(())
-    disk.detach(destination)

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots, volumes that are made of images, and going back to a snapshot.
+
+The source is the node on which the image is. The destination is the home of
+the volume that the snapshot is of, and so the node that Cinder asks; a volume
+in use, and what is made of that, need one node alone.
+"""
+
+from lab.core import process
+from lab.faults import disk as disks
+from lab.faults.operations import base
+from lab.faults import snapshot as snapshots
+
+
+class OfVolumeInUse(base.Operation):
+    """Something is made of a volume while its guest writes."""
+
+    faults = base.ONE_END
+    full = False
+
+    def prepare(self):
+        self._attach(self.source)
+        self._begin_writing(self.source)
+
+    def _writes_on(self):
+        """What the volume gets afterwards only the volume has."""
+        if self.disk.runs_on is None:
+            self._run_again(self.source)
+        self.disk.check_running()
+        self.disk.fill(self.source, count=2)
+
+
+class TakeSnapshot(OfVolumeInUse):
+    """A snapshot of a volume in use, until it is deleted."""
+
+    name = 'snapshot'
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.snapshot = snapshots.Snapshot(self.disk)
+
+    @property
+    def ids(self):
+        return super().ids + [self.snapshot.id or self.disk.volume]
+
+    def forget_failure(self):
+        self.join()
+        self.snapshot.delete()
+        self.error = None
+
+    def run(self):
+        self.snapshot.ask()
+        self.snapshot.wait()
+
+    def settle(self, lost_power):
+        self.join()
+        self._ask_in_turn('the snapshot', self.snapshot.ensure)
+        self._at_goal()
+        self.snapshot.verify(self.source)
+        self._writes_on()
+        self.snapshot.verify(self.source)
+        self._prove(self.source)
+        self.snapshot.delete()
+
+
+class Clone(OfVolumeInUse):
+    """A volume that is made of one in use."""
+
+    name = 'clone'
+    size = 1
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self._content = None
+
+    def run(self):
+        self._ask()
+
+    def _ask(self):
+        content = self.disk.content()
+        newborn = snapshots.ask_for(
+            self.disk, self.size, source_volid=self.disk.volume)
+        newborn.become(content)
+        self.newborns.append(newborn)
+        snapshots.wait_available(self.disk.cinder, 'volume', newborn.volume)
+
+    def _ensure(self):
+        """:raises LabError: if there is none yet"""
+        newborn = self.newborns[-1] if self.newborns else None
+        row = newborn and snapshots.row_of(
+            newborn.cinder, 'volume', newborn.volume)
+        if row and row['status'] == 'creating':
+            raise process.LabError('it is still being made')
+        if not (row and row['status'] == 'available'):
+            self.tidy()
+            self._ask()
+
+    def forget_failure(self):
+        self.join()
+        self.tidy()
+        self.error = None
+
+    def tidy(self):
+        while self.newborns:
+            self.newborns[-1].remove()
+            self.newborns.pop()
+
+    def settle(self, lost_power):
+        self.join()
+        newborn = self._settle_newborn()
+        self._writes_on()
+        newborn.verify(self.source)
+        self._prove(self.source)
+        self.tidy()
+
+    def _settle_newborn(self):
+        """There is one, where the image is, with what that has."""
+        self._ask_in_turn('the volume', self._ensure)
+        newborn = self.newborns[-1]
+        if newborn.home() != self.source.name:
+            raise process.LabError('%s was made on %s, not on %s' % (
+                newborn.volume, newborn.home(), self.source.name))
+        process.wait_for(
+            '%s to be taken' % newborn.volume,
+            lambda: snapshots.taken(self.source, newborn.volume), 90, every=1)
+        self._at_goal()
+        process.wait_for('the handle of %s' % newborn.volume,
+                         lambda: newborn.has_path(self.source), 60, every=1)
+        newborn.verify(self.source)
+        return newborn
+
+
+class OfSnapshotElsewhere(base.Operation):
+    """A volume that has moved since its snapshot was taken."""
+
+    full = False
+    asks_source = True
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.snapshot = snapshots.Snapshot(self.disk)
+
+    @property
+    def ids(self):
+        return super().ids + [self.snapshot.id or self.disk.volume]
+
+    def prepare(self):
+        disk, node = self.disk, self.destination
+        self._ask_in_turn('the snapshot', self.snapshot.ensure)
+        disk.fill(self.source, count=4)
+        self._attach(node)
+        self._begin_writing(node)
+        self._wait_moved()
+        disk.stop()
+        disk.detach(node)
+
+    def _prove_images(self):
+        """Snapshot and volume are what they were."""
+        self.snapshot.verify(self.source)
+        self.disk.verify(self.environment.nodes[self.disk.home()])
+
+
+class DeleteSnapshot(OfSnapshotElsewhere):
+    """The snapshot is deleted, the volume stays."""
+
+    name = 'delete a snapshot elsewhere'
+
+    def run(self):
+        self.snapshot.ask_to_delete()
+        self.snapshot.wait_deleted()
+
+    def settle(self, lost_power):
+        self.join()
+        self.snapshot.delete()
+        process.wait_for(
+            '%s to go' % self.snapshot.lv, lambda: self.snapshot.lv not in
+            self.source.run('lvs --noheadings -o lv_name cinder-volumes'
+                            ).stdout.split(), 90, every=1)
+        self._at_goal()
+        self.disk.verify(self.destination)
+
+
+class FromSnapshot(OfSnapshotElsewhere, Clone):
+    """A larger volume that is made of a snapshot on another node."""
+
+    name = 'volume from a snapshot elsewhere'
+    faults = base.BOTH_ENDS
+    size = 2
+
+    def _ask(self):
+        newborn = snapshots.ask_for(
+            self.disk, self.size, snapshot_id=self.snapshot.id)
+        newborn.become(self.snapshot.content)
+        self.newborns.append(newborn)
+        snapshots.wait_available(self.disk.cinder, 'volume', newborn.volume)
+
+    def settle(self, lost_power):
+        self.join()
+        self._settle_newborn()
+        self._prove_images()
+        self.tidy()
+        self.snapshot.delete()
+
+
+class Revert(OfSnapshotElsewhere):
+    """The volume goes back to its snapshot, and to where that is."""
+
+    name = 'revert across nodes'
+    keeps_source = False
+
+    def run(self):
+        self._ask()
+        self._wait()
+
+    def _ask(self):
+        self.disk.cinder.post(
+            '/volumes/%s/action' % self.disk.volume, json={
+                'revert': {'snapshot_id': self.snapshot.id}}
+        ).raise_for_status()
+
+    def _wait(self):
+        """:raises LabError: if it was not reverted"""
+        row = snapshots.wait_available(
+            self.disk.cinder, 'volume', self.disk.volume)
+        if self.disk.home() != self.source.name:
+            raise process.LabError('it was not reverted: %s' % (
+                snapshots.told(self.disk.cinder, row['id'])))
+
+    def settle(self, lost_power):
+        self.join()
+        disks.until('the revert of %s' % self.disk.volume, self._ensure)
+        disk, node = self.disk, self.source
+        self._wait_path(node)
+        process.wait_for('%s to be taken' % disk.volume,
+                         lambda: snapshots.taken(node, disk.volume), 90,
+                         every=1)
+        self._at_goal()
+        disk.become(self.snapshot.content)
+        self._prove_images()
+        # A guest writes to the volume, and to nothing else.
+        self._attach(node)
+        self._begin_writing(node)
+        self._prove(node)
+        self.snapshot.verify(node)
+        self.snapshot.delete()
+
+    def _ensure(self):
+        """All of it is what it was, or all is the snapshot's.
+
+        :raises LabError: if it is not the snapshot's yet
+        """
+        row = snapshots.row_of(self.disk.cinder, 'volume', self.disk.volume)
+        if row['status'] != 'available':
+            raise process.LabError('it is %s' % row['status'])
+        if self.disk.home() == self.source.name:
+            return
+        self._wait_path(self.destination, 60)
+        self.disk.verify(self.destination)
+        with self.environment.asking:
+            self._ask()
+            self._wait()

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that are smaller on the disks than the driver thinks.
+
+Cinder knows whole GiBs, and copying them is what takes long. So a volume's
+GiB is divided where it goes to LVM and device-mapper, and multiplied where it
+comes back: the driver finds there what it has asked for.
+"""
+
+import importlib
+import json
+
+#: How the names begin of the LVs, and of the devices, that are smaller.
+LVS = ('volume-', '_snapshot-')
+DEVICES = 'localclone-'
+#: Of disks that are imported.
+DISKS = '/dev/sd'
+
+
+def resized(table, change):
+    """A device-mapper table with other lengths, and places below.
+
+    :param change: gives a number of sectors for another
+    """
+    return '\n'.join(_line(line.split(), change)
+                     for line in table.splitlines())
+
+
+def _line(words, change):
+    start, sectors, target, *arguments = words
+    if target == 'linear':
+        device, place = arguments
+        arguments = [device, str(change(int(place)))]
+    return ' '.join([str(change(int(start))), str(change(int(sectors))),
+                     target, *arguments])
+
+
+def as_listed(text, change):
+    """What ``dmsetup table`` prints, resized; others' devices are as is."""
+    lines = []
+    for line in text.splitlines():
+        name, colon, table = line.partition(': ')
+        if colon and name.startswith(DEVICES):
+            line = '%s: %s' % (name, resized(table, change))
+        lines.append(line)
+    return '\n'.join(lines)
+
+
+def reported(text, change):
+    """What ``lvs`` reports as JSON, resized; other LVs are as they are."""
+    found = json.loads(text)
+    for report in found['report']:
+        for row in report.get('lv', ()):
+            if row['lv_name'].startswith(LVS):
+                row['lv_size'] = str(change(int(row['lv_size'])))
+    return json.dumps(found)
+
+
+def shrink(scale):
+    """Have this process' driver make volumes that much smaller."""
+    def smaller(size):
+        return size // scale
+
+    def larger(size):
+        return size * scale
+    _devices(smaller, larger)
+    _lvs(smaller, larger)
+    _disks(smaller, larger)
+
+
+def _module(name):
+    return importlib.import_module('cinder_localclone.' + name)
+
+
+def _wrap(module, name, wrapped):
+    """:param wrapped: a function of the real one and its arguments"""
+    real = getattr(module, name)
+    setattr(module, name, lambda *args, **kwargs: wrapped(
+        real, *args, **kwargs))
+
+
+def _devices(smaller, larger):
+    mapper = _module('privileged.devicemapper')
+
+    def survey(real, *args):
+        info, tables = real(*args)
+        return info, as_listed(tables, larger)
+    _wrap(mapper, 'survey', survey)
+    _wrap(mapper, 'create', lambda real, name, uuid, table, *args, **kwargs:
+          real(name, uuid, resized(table, smaller), *args, **kwargs))
+    for each in ('swap_table', 'swap_flushed', 'replace_suspended'):
+        _wrap(mapper, each, lambda real, name, table, *args: real(
+            name, resized(table, smaller), *args))
+
+
+def _lvs(smaller, larger):
+    lvm, reports = _module('privileged.lvm'), _module('lvm.reports')
+    _wrap(lvm, 'create_thin', lambda real, group, pool, name, size, *args:
+          real(group, pool, name, smaller(size), *args))
+    _wrap(lvm, 'extend', lambda real, group, name, size, *args: real(
+        group, name, smaller(size), *args))
+    _wrap(lvm, 'volumes', lambda real, *args: reported(real(*args), larger))
+    # Of a pool, which is as large as it says.
+    _wrap(reports, 'unfilled', lambda real, lvs: smaller(real(lvs)))
+    _wrap(_module('privileged.thin_pool'), 'holes',
+          lambda real, group, name, size, *args: real(
+              group, name, smaller(size), *args))
+
+
+def _disks(smaller, larger):
+    block = _module('privileged.block')
+
+    def identity(real, path):
+        size, serial = real(path)
+        return larger(size), serial
+    _wrap(block, 'identity', identity)
+    _wrap(block, 'size', lambda real, path: larger(real(path)) if (
+        path.startswith(DISKS)) else real(path))

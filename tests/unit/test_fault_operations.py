@@ -1,0 +1,533 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fault matrix: which cells its operations have, and their steps."""
+
+import ast
+import importlib
+import json
+import pathlib
+import tempfile
+import types
+from unittest import mock
+
+from cinder.tests.unit import utils
+import ddt
+import testtools
+
+from cinder_localclone.state import Event
+from lab.core import process
+from lab.faults import cells
+from lab.faults import checks
+from lab.faults import disk as disks
+from lab.faults.operations import OPERATIONS
+from lab.faults import owners
+from lab.faults import plan
+from lab.faults import scaling
+from lab.faults import snapshot as snapshots
+from lab.faults import stepping
+from tests.unit import test_records
+
+ROOT = pathlib.Path(__file__).parents[2]
+V, SNAPSHOT, NEWBORN, SHADOW = ['%s%s' % (letter * 8, '-0000' * 3 + '-'
+                                          + '0' * 12) for letter in 'abcd']
+#: Of the privileged functions, those that only look.
+READERS = {
+    'block': {'head_is_zero', 'identity', 'size', 'completed_reads',
+              'written_sectors', 'number'},
+    'configfs': {'exports', 'unused_backstores', 'hanging'},
+    'devicemapper': {'survey', 'status', 'targets',
+                     'send'},  # a copy that goes on is none of the driver's
+    'iscsi': {'disks', 'is_down', 'known_portal', 'recorded'},
+    'lvm': {'volumes', 'transactions', 'free'}, 'lio': set(),
+    'thin_pool': set()}
+
+
+def privileged():
+    """(module, name) of all that runs as root."""
+    for path in sorted((ROOT / 'cinder_localclone/privileged').glob('*.py')):
+        for each in ast.parse(path.read_text()).body:
+            if isinstance(each, ast.FunctionDef) and any(
+                    ast.unparse(decorator) == 'privileged.entrypoint'
+                    for decorator in each.decorator_list):
+                yield path.stem, each.name
+
+
+class EffectsTest(testtools.TestCase):
+
+    def test_all_that_changes_something_is_a_step(self):
+        steps = {(module.partition('.')[2], name)
+                 for module, names in stepping.EFFECTS.items()
+                 for name in names}
+        readers = {(module, name) for module, names in READERS.items()
+                   for name in names}
+        self.assertEqual(set(privileged()), steps | readers)
+        self.assertEqual(set(), steps & readers)
+
+    def test_records_are_there(self):
+        for where, names in stepping.METHODS.items():
+            module, kind = where.split('.')
+            found = getattr(importlib.import_module(
+                'cinder_localclone.' + module), kind)
+            for name in names:
+                self.assertTrue(callable(getattr(found, name)), name)
+
+
+@ddt.ddt
+class LabelTest(testtools.TestCase):
+
+    @ddt.data(
+        ('create_snapshot', ('g', 'volume-' + V, '_snapshot-' + SNAPSHOT),
+         'create_snapshot volume'),
+        ('create_snapshot', ('g', '_snapshot-' + SNAPSHOT, 'volume-' + V),
+         'create_snapshot snapshot'),
+        ('remove', ('cinder-volumes', '_snapshot-' + SNAPSHOT, 30),
+         'remove snapshot'),
+        ('retag', ('g', 'localclone-meta-' + SHADOW, ['x'], []),
+         'retag metadata'),
+        ('end_session', ('iqn.2026-11.org.example:pass-%s-1-2' % V, 30),
+         'end_session pass'),
+        ('end_session', ('iqn.2026-11.org.example:localclone-' + SHADOW, 30),
+         'end_session export'),
+        ('swap_flushed', ('localclone-' + V, '0 8 linear 8:0 0', '/dev/sda'),
+         'swap_flushed handle'))
+    @ddt.unpack
+    def test_label(self, name, args, label):
+        self.assertEqual(label, stepping.label_of(name, args, False))
+
+    def test_record(self):
+        self.assertEqual('place', stepping.label_of(
+            'place', (NEWBORN, 'node1', 'node2'), True))
+
+
+class OwnersTest(testtools.TestCase):
+    """Whose the work on an id is."""
+
+    def setUp(self):
+        super().setUp()
+        self.rows = {V: V, SNAPSHOT: V, NEWBORN: SNAPSHOT}
+        self.steps = stepping.Steps(
+            pathlib.Path('/none'), 'node1', lambda key: self.rows.get(key))
+
+    def test_of_what_is_made_of_it(self):
+        for args in (('g', 'volume-' + V), (NEWBORN, 'node1', 'node2'),
+                     ('g', '_snapshot-' + SNAPSHOT),
+                     (types.SimpleNamespace(volume_id=V),),
+                     (types.SimpleNamespace(_name_id=None, id=NEWBORN),)):
+            self.assertEqual(V, self.steps.volume(args))
+        self.assertIsNone(self.steps.volume(('cinder-volumes', 30)))
+
+    def test_what_is_being_made_has_no_row_yet(self):
+        self.steps.volume(('g', '_snapshot-' + SNAPSHOT, 'volume-' + SHADOW))
+        self.assertEqual(V, self.steps.volume(('g', 'volume-' + SHADOW)))
+
+    def test_what_nobody_knows_is_asked_again(self):
+        self.assertEqual(SHADOW, self.steps.volume(('volume-' + SHADOW,)))
+        self.rows[SHADOW] = V
+        self.assertEqual(V, self.steps.volume(('volume-' + SHADOW,)))
+
+    def test_database_is_away(self):
+        find = mock.Mock(side_effect=OSError('away'))
+        known = owners.Owners(find)
+        self.assertIsNone(known.of(NEWBORN))
+        find.side_effect = self.rows.get
+        self.assertEqual(V, known.of(NEWBORN))
+
+    def test_shadow(self):
+        for status, volume in (('target:' + V, V), ('deleting', None),
+                               (None, None)):
+            self.assertEqual(volume, owners.moving_volume(
+                types.SimpleNamespace(migration_status=status)))
+
+
+class OwnersInDatabaseTest(test_records.Base):
+
+    def owner(self, key):
+        return owners.Owners(owners.in_database).of(key)
+
+    def test_of_a_move(self):
+        for moved in (self.begin, self.begin):
+            move = self.records.commit(moved())
+            for each in (move.shadow_id, self.volume.id, move.source_lv[-36:],
+                         move.destination_lv[-36:]):
+                self.assertEqual(self.volume.id, self.owner(each))
+            self.records.finish(self.drain(move), Event.SOURCE_REMOVED)
+            # Its LV is named after the shadow, which is gone.
+            self.assertEqual(self.volume.id, self.owner(move.shadow_id))
+            self.volume = self.reload()
+            self.volume.host = test_records.A + '#p'
+            self.volume.save()
+
+    def test_of_images(self):
+        snapshot = utils.create_snapshot(self.context, self.volume.id)
+        made = [utils.create_volume(
+            self.context, volume_type_id=None, **image) for image in (
+                {'snapshot_id': snapshot.id}, {'source_volid': self.volume.id},
+                {})]
+        self.assertEqual(
+            [self.volume.id] * 3 + [made[2].id],
+            [self.owner(each.id) for each in (snapshot, *made)])
+        self.assertIsNone(self.owner(NEWBORN))
+
+
+class AsideTest(testtools.TestCase):
+
+    def test_look_that_stays_holds_nobody_up(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        steps = stepping.Steps(pathlib.Path(directory.name), 'node1')
+        stays, seen = mock.Mock(), []
+        look = stepping.aside(steps, lambda node: (
+            seen.append(node), stays(), 'seen')[-1])
+        self.assertEqual('seen', look('a'))
+        stop = pathlib.Path(directory.name, V + '.stop')
+        stop.touch()
+        waits = importlib.import_module('threading').Event()
+        self.addCleanup(waits.set)
+        stays.side_effect = lambda: waits.wait(10)
+        self.assertTrue(look('b'))
+        process.wait_for('the look', lambda: seen == ['a', 'b'], 5, every=.01)
+        self.assertTrue(look('c'))
+        self.assertEqual(['a', 'b'], seen)
+
+
+class ScalingTest(testtools.TestCase):
+    """What goes out comes back as it was asked for."""
+
+    def setUp(self):
+        super().setUp()
+        self.out = []
+        for name in ('create', 'swap_table', 'swap_flushed',
+                     'replace_suspended', 'survey'):
+            self.real('privileged.devicemapper', name, ('', ''))
+        for name in ('create_thin', 'extend', 'volumes'):
+            self.real('privileged.lvm', name)
+        self.real('privileged.thin_pool', 'holes')
+        self.real('lvm.reports', 'unfilled', 1600)
+        self.real('privileged.block', 'identity', (100, 'serial'))
+        self.real('privileged.block', 'size', 100)
+        scaling.shrink(16)
+
+    def real(self, module, name, result=None):
+        found = importlib.import_module('cinder_localclone.' + module)
+
+        def called(*args, **kwargs):
+            self.out.append(args)
+            return result
+        self.patch(found, name, called)
+        setattr(self, name, lambda *args, **kwargs: getattr(found, name)(
+            *args, **kwargs))
+
+    def test_tables(self):
+        whole = '0 1600 linear 253:1 0\n1600 1600 linear 253:2 1600'
+        part = '0 100 linear 253:1 0\n100 100 linear 253:2 100'
+        self.create('localclone-' + V, 'uuid', whole, 30, readonly=True)
+        self.swap_table('localclone-' + V, whole, 30)
+        self.swap_flushed('localclone-' + V, whole, '/dev/sda', 30)
+        self.replace_suspended('clone', '0 1600 clone a b c 128 1 x', 30)
+        self.assertEqual([part, part, part, '0 100 clone a b c 128 1 x'], [
+            next(arg for arg in args if str(arg).startswith('0 '))
+            for args in self.out])
+
+    def test_listed(self):
+        self.assertEqual(
+            'localclone-x: 0 1600 linear 253:1 0\n'
+            'localclone-x: 1600 160 linear 253:1 1600\n'
+            'cinder--volumes-y: 0 100 linear 253:1 5',
+            scaling.as_listed(
+                'localclone-x: 0 100 linear 253:1 0\n'
+                'localclone-x: 100 10 linear 253:1 100\n'
+                'cinder--volumes-y: 0 100 linear 253:1 5',
+                lambda sectors: sectors * 16))
+        self.assertEqual('No devices found', scaling.as_listed(
+            'No devices found', lambda sectors: sectors * 16))
+
+    def test_reported(self):
+        rows = [{'lv_name': name, 'lv_size': '100'} for name in (
+            'volume-x', '_snapshot-x', 'localclone-meta-x', 'pool')]
+        found = json.loads(scaling.reported(json.dumps(
+            {'report': [{'lv': rows}]}), lambda size: size * 16))
+        self.assertEqual(['1600', '1600', '100', '100'], [
+            row['lv_size'] for row in found['report'][0]['lv']])
+
+    def test_sizes(self):
+        self.create_thin('g', 'pool', 'volume-x', 1600, [], 30)
+        self.extend('g', 'volume-x', 1600, 30)
+        self.holes('g', 'volume-x', 1600, 64, 30)
+        self.assertEqual([('g', 'pool', 'volume-x', 100, [], 30),
+                          ('g', 'volume-x', 100, 30),
+                          ('g', 'volume-x', 100, 64, 30)], self.out)
+        self.assertEqual(100, self.unfilled({}))
+        self.assertEqual((1600, 'serial'), self.identity('/dev/sda'))
+        self.assertEqual(1600, self.size('/dev/sda'))
+        self.assertEqual(100, self.size('/dev/g/localclone-meta-x'))
+
+
+#: As undisturbed runs have them.
+MOVING = ['source before flush handle', 'source begin',
+          'destination create_thin volume', 'source commit',
+          'destination enable_hydration', 'source finish: source removed']
+STEPS = {
+    'snapshot': ['source before flush handle', 'source locate',
+                 'source create_snapshot volume'],
+    'delete a snapshot elsewhere': ['source before remove snapshot',
+                                    'source remove snapshot'],
+    'volume from a snapshot elsewhere': [
+        'destination before place', 'destination place',
+        'source create_snapshot snapshot', 'source extend volume',
+        'source create handle', 'source remove_tag volume'],
+    'clone': ['source before flush handle', 'source create_snapshot volume'],
+    'revert across nodes': ['source create_snapshot snapshot',
+                            'destination add_tag volume',
+                            'destination replace_body'],
+    'extend during hydration': ['destination before extend volume',
+                                'destination extend volume',
+                                'destination swap_table handle'],
+    'completion of what was extended': ['destination flush handle',
+                                        'destination swap_table handle'],
+    'migrate': MOVING, 'drain': MOVING,
+    'follow': ['source before begin', 'destination create_thin volume',
+               'source commit', 'destination swap_flushed handle',
+               'destination end_session pass']}
+
+
+@ddt.ddt
+class PlanTest(testtools.TestCase):
+
+    def cells(self, name):
+        return [cell for cell in plan.all_cells(STEPS)
+                if cell.operation == name]
+
+    @ddt.data(('snapshot', 9), ('delete a snapshot elsewhere', 10),
+              ('volume from a snapshot elsewhere', 30), ('clone', 6),
+              ('revert across nodes', 15), ('extend during hydration', 15),
+              ('completion of what was extended', 10),
+              # What comes after is as in a move.
+              ('migrate', 25), ('drain', 25), ('follow', 25))
+    @ddt.unpack
+    def test_every_step_meets_each_fault(self, name, count):
+        found = [cell for cell in self.cells(name) if cell.step != 'whole']
+        self.assertEqual(count, len(found))
+        faults = {cell.fault for cell in found}
+        self.assertEqual(set(OPERATIONS[name].faults), faults)
+        self.assertLessEqual(faults, set(cells.FAULTS))
+        for fault in faults:
+            taken = [cell.step for cell in found if cell.fault == fault]
+            self.assertEqual(STEPS[name][:len(taken)], taken)
+
+    def batches(self):
+        return [batch for batch in plan.batches(plan.all_cells(STEPS), 16)
+                if batch[0].step != 'whole']
+
+    def test_what_one_node_can_have_at_once(self):
+        environment = types.SimpleNamespace(
+            nodes={'node1': 'one', 'node2': 'two'})
+        for each in self.batches():
+            batch = cells.Batch(environment, each, {})
+            for way in (('one', 'two'), ('two', 'one')):
+                sorts = [cells.sort_of(cell) for cell, its in zip(
+                    each, batch.ways) if its == way]
+                self.assertLessEqual(sorts.count('alone'), 1)
+                self.assertLessEqual(len(sorts) - sorts.count('others'),
+                                     plan.ASKING)
+
+    def test_each_is_run_once(self):
+        every = [cell for cell in plan.all_cells(STEPS)
+                 if cell.step != 'whole']
+        self.assertEqual(sorted(map(str, every)), sorted(
+            str(cell) for batch in self.batches() for cell in batch))
+
+    def test_drains_go_one_way(self):
+        environment = types.SimpleNamespace(
+            nodes={'node1': 'one', 'node2': 'two'})
+        drains = [batch for batch in self.batches()
+                  if any(cell.operation == 'drain' for cell in batch)]
+        for each in drains:
+            self.assertEqual({'drain'}, {cell.operation for cell in each})
+            self.assertEqual(1, len(set(cells.Batch(
+                environment, each, {}).ways)))
+
+    def test_what_slows_a_link_is_among_its_like(self):
+        for batch in self.batches():
+            self.assertEqual(1, len({OPERATIONS[cell.operation].alike
+                                     for cell in batch}))
+
+
+@ddt.ddt
+class SortTest(testtools.TestCase):
+    """Who waits for an answer, or holds others up, comes to its step last."""
+
+    @ddt.data(('extend during hydration', 'destination extend volume',
+               'alone'),
+              ('extend during hydration', 'destination before extend volume',
+               'alone'),
+              ('follow', 'destination create_thin volume', 'alone'),
+              ('migrate', 'source commit', 'asking'),
+              ('revert across nodes', 'source create_snapshot snapshot',
+               'asking'),
+              ('revert across nodes', 'destination replace_body', 'others'),
+              ('snapshot', 'source create_snapshot volume', 'others'))
+    @ddt.unpack
+    def test_sort(self, operation, step, sort):
+        self.assertEqual(sort, cells.sort_of(
+            cells.Cell(operation, step, 'kill source')))
+
+
+class BatchTest(testtools.TestCase):
+
+    def test_volumes_begin_where_they_are_to(self):
+        environment = types.SimpleNamespace(
+            nodes={'node1': 'one', 'node2': 'two'})
+        batch = cells.Batch(environment, [
+            cells.Cell('follow', 'source begin', 'kill source'),
+            cells.Cell('migrate', 'source begin', 'kill source'),
+            cells.Cell('move back', 'source begin', 'kill source')], {})
+        self.assertEqual(['two', 'one', 'two'], [
+            batch._begin(index, batch.kinds[index].moved)
+            for index in range(3)])
+
+
+class Answers:
+    """A Cinder API for one thing: what it shows, asked again and again."""
+
+    def __init__(self, *statuses):
+        self.statuses = list(statuses)
+        self.asked = []
+
+    def request(self, _method, path):
+        status = (self.statuses.pop(0) if len(self.statuses) > 1
+                  else self.statuses[0])
+        kind = path.split('/')[1][:-1]
+        return types.SimpleNamespace(
+            status_code=200 if status else 404,
+            raise_for_status=lambda: types.SimpleNamespace(json=lambda: {
+                kind: {'id': SNAPSHOT, 'status': status}}))
+
+    def get(self, _path):
+        return types.SimpleNamespace(json=lambda: {'messages': [
+            {'resource_uuid': SNAPSHOT, 'user_message': 'told why'}]})
+
+    def _act(self, path, json=None):
+        self.asked.append(path)
+        return types.SimpleNamespace(
+            status_code=202, raise_for_status=lambda: types.SimpleNamespace(
+                json=lambda: {'snapshot': {'id': SNAPSHOT}}))
+
+    post = delete = _act
+
+
+class SnapshotTest(testtools.TestCase):
+    """A user who asks until there is a snapshot, and until there is none."""
+
+    def setUp(self):
+        super().setUp()
+        self.patch(disks.time, 'sleep', lambda seconds: None)
+        self.patch(snapshots, 'DELETING', -1)
+
+    def snapshot(self, *statuses, asked=True):
+        self.api = Answers(*statuses)
+        disk = mock.Mock(volume=V, cinder=self.api)
+        disk.lab.cinder.return_value = self.api
+        found = snapshots.Snapshot(disk)
+        found.id = SNAPSHOT if asked else None
+        return found
+
+    def test_first_time(self):
+        self.snapshot('creating', 'available', asked=False).ensure()
+        self.assertEqual(['/snapshots'], self.api.asked)
+
+    def test_it_is_there(self):
+        self.snapshot('available').ensure()
+        self.assertEqual([], self.api.asked)
+
+    def test_it_may_yet_be_there(self):
+        self.assertRaises(process.LabError, self.snapshot('creating').ensure)
+
+    def test_one_in_error_is_deleted_first(self):
+        self.snapshot('error', 'error', None, 'available').ensure()
+        self.assertEqual(['/snapshots/' + SNAPSHOT, '/snapshots'],
+                         self.api.asked)
+
+    def test_refusal_says_why(self):
+        found = self.snapshot('error', asked=False)
+        error = self.assertRaises(process.LabError, lambda: (
+            found.ask(), found.wait()))
+        self.assertIn('told why', str(error))
+
+    def test_delete_that_nobody_ends(self):
+        self.snapshot('deleting', 'deleting', None).delete()
+        self.assertEqual(['/snapshots/%s/action' % SNAPSHOT,
+                          '/snapshots/' + SNAPSHOT], self.api.asked)
+
+    def test_change_is_seen(self):
+        digests = ['a', 'a', 'b']
+        self.patch(disks, 'prove', lambda *args: {'digest': digests.pop(0)})
+        found = self.snapshot('available')
+        found.verify(mock.Mock())
+        found.verify(mock.Mock())
+        self.assertRaises(process.LabError, found.verify, mock.Mock())
+
+
+class BlameTest(testtools.TestCase):
+
+    def test_whose_a_problem_is(self):
+        self.patch(checks.look, 'sql', lambda _lab, statement: [
+            ['move of ' + V]] if SHADOW in statement else [])
+        for problem, ids in (
+                ('device localclone-clone-%s is left' % SHADOW, {SHADOW, V}),
+                ('handle localclone-%s is not on x' % V, {V}),
+                ('the service of node1 has ended', set())):
+            self.assertEqual(ids, checks.blamed(None, problem))
+
+
+class ChecksTest(testtools.TestCase):
+    """What is left on a node, or lacks, is named."""
+
+    text = (
+        '== lvs\n  cinder-volumes-pool|253|0|\n'
+        '  volume-{v}|253|5|localclone.volume={v}\n'
+        '== devices\nlocalclone-{v}|Active\ncinder--volumes-x|Active\n'
+        '== tables\nlocalclone-{v}: 0 131072 linear 253:5 0\n'
+        '== pools\np: 0 100 thin-pool 5 1/9 2/9 - rw x\n'
+        '== sessions\n== records\n== exports\n== backstores\n').format(v=V)
+    row = {'id': V, 'backing': V, 'host': 'node1', 'status': 'available',
+           'migration': '', 'size': '1'}
+
+    def problems(self, *changes):
+        text = self.text
+        for old, new in changes:
+            self.assertIn(old, text)
+            text = text.replace(old, new)
+        node = mock.Mock()
+        node.name = 'node1'
+        node.lab.settings = {'stepping': 16}
+        node.run.return_value.stdout = text
+        return list(checks.node_problems(node, [self.row]))
+
+    def test_nothing(self):
+        self.assertEqual([], self.problems())
+
+    def test_snapshot_is_left(self):
+        self.assertEqual(['LV _snapshot-x is left'], self.problems(
+            ('== devices', '_snapshot-x|-1|-1|a=b\n== devices')))
+
+    def test_mark_is_left(self):
+        found, = self.problems(('localclone.volume=', 'localclone.newborn,x'))
+        self.assertIn('is still tagged localclone.newborn', found)
+
+    def test_lv_is_suspended(self):
+        found, = self.problems(('x|Active', 'x|Suspended'))
+        self.assertIn('cinder--volumes-x is suspended', found)
+
+    def test_map_is_left(self):
+        found, = self.problems((' - rw', ' 77 rw'))
+        self.assertIn('not released', found)
+
+    def test_handle_in_two_parts(self):
+        name = 'localclone-' + V
+        found, = self.problems((
+            name + ': 0 131072', name + ': 0 65536 linear 253:5 0\n'
+            + name + ': 65536 65536'))
+        self.assertIn('is not on', found)
+
+    def test_handle_of_another_length(self):
+        found, = self.problems(('131072', '262144'))
+        self.assertIn('is not on', found)
