@@ -51,6 +51,7 @@ class Disk:
         self.instance = instances.Instance(lab)
         self.path = '/dev/mapper/localclone-' + volume
         self.mib = size * 1024 // (lab.settings.get('stepping') or 1)
+        self.occupied = self.mib * 3 // 4
         self.fills = []
         self.attached = {}
         self._areas = []
@@ -69,7 +70,7 @@ class Disk:
         a while; some stays a hole, which no move copies.
         """
         if not self.fills:
-            instances.occupy(node, self.path, self.mib * 3 // 4)
+            instances.occupy(node, self.path, self.occupied)
         seed = '%s-%d' % (self.volume, next(_seeds))
         self._payload(node, 'fill', self.path, first, count, seed)
         self.fills.append([first, count, seed])
@@ -143,16 +144,24 @@ class Disk:
                     numbers[int(words[0])] = int(words[1])
         return numbers
 
+    def content(self):
+        """What there must be, in the words of :mod:`.payload`."""
+        return {'mib': self.mib, 'fills': list(self.fills),
+                'areas': list(self._areas),
+                'acknowledged': self.acknowledged()}
+
     def verify(self, node, timeout=200):
         """Every byte of the volume, on a node.
 
         :raises LabError: with what is wrong
         """
-        wanted = {'mib': self.mib, 'fills': self.fills,
-                  'areas': self._areas, 'acknowledged': self.acknowledged()}
+        return self.verify_at(node, self.path, self.content(), timeout)
+
+    def verify_at(self, node, path, content, timeout=200):
+        """The same of any device, and of what there must be there."""
         result = json.loads(self._payload(
-            node, 'verify', self.path, timeout=timeout,
-            stdin=json.dumps(wanted).encode()))
+            node, 'verify', path, timeout=timeout,
+            stdin=json.dumps(content).encode()))
         if result['count']:
             raise process.LabError(
                 'DATA of %s on %s is wrong, %d times: %s' % (
