@@ -52,6 +52,7 @@ class Disk:
         self.path = '/dev/mapper/localclone-' + volume
         self.mib = size * 1024 // (lab.settings.get('stepping') or 1)
         self.occupied = self.mib * 3 // 4
+        self.first_area = FIRST_AREA
         self.fills = []
         self.attached = {}
         self._areas = []
@@ -82,7 +83,7 @@ class Disk:
         """
         self.stop()
         self._writes_to = path or self.path
-        first = FIRST_AREA + len(self._areas)
+        first = self.first_area + len(self._areas)
         self._areas.append([first, 1])
         self._writer = instances.start_writing(
             node, self._writes_to, first, 1, 3600, len(self._areas), RATE)
