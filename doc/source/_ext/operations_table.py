@@ -15,7 +15,7 @@ WORDS = {
                '``openstack volume message list``. Without, it is Cinder '
                'itself, as with any driver, or the log of the volume service '
                'says why.',
-    '--': 'It makes no sense, or differs in nothing.',
+    'n/a': 'It makes no sense, or differs in nothing.',
 }
 
 
@@ -38,18 +38,17 @@ def rst(table: Any, messages: dict[str, str]) -> list[str]:
     for word, meaning in WORDS.items():
         lines += [word, '   ' + meaning]
     lines += ['']
-    for letter, note in sorted(table.notes.items()):
-        lines += ['%s)' % letter, '   ' + note]
+    lines += ['* :sup:`%s` %s' % note for note in sorted(
+        table.notes.items())]
     lines += ['']
     used = {each.code for each in table.expected.values() if each.code}
-    for code in sorted(used):
-        lines += ['``%s``' % code, '   ' + messages[code]]
+    lines += ['* ``%s``: %s' % (code, messages[code])
+              for code in sorted(used)]
     return [*lines, '']
 
 
 def _verdict(expected: Any) -> str:
-    word = '--' if expected.word == 'n/a' else expected.verdict
-    return word + (' :sup:`%s`' % expected.note if expected.note else '')
+    return expected.verdict + (' :sup:`%s`' % expected.note if expected.note else '')
 
 
 def _row(*cells: str) -> list[str]:
