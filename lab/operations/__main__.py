@@ -5,6 +5,7 @@ import argparse
 import os
 import signal
 import sys
+import threading
 import time
 
 from lab.core import process
@@ -67,7 +68,8 @@ def act(environment, table, results, cells, options):
     try:
         lab.claim.take()
         environment.up()
-        fine = run.run(environment, table, results, cells)
+        fine = in_background(lambda: run.run(environment, table, results,
+                                             cells))
     finally:
         print(results.text(cells), flush=True)
         if lab.claim.holder == os.getpid() and not (
@@ -78,8 +80,34 @@ def act(environment, table, results, cells, options):
     return int(not fine)
 
 
+def in_background(call):
+    """The result of a call that nobody waits for who interrupts."""
+    ended = []
+
+    def work():
+        try:
+            ended.append((call(), None))
+        except BaseException as exc:
+            ended.append((None, exc))
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join()
+    value, error = ended[0]
+    if error:
+        raise error
+    return value
+
+
+def end(code):
+    """End at once: nothing waits for what waits in a lab that is gone."""
+    sys.stdout.flush()
+    os._exit(code)
+
+
 if __name__ == '__main__':
     try:
-        sys.exit(main())
+        end(main())
     except KeyboardInterrupt:
-        sys.exit(130)
+        end(130)
+    except SystemExit as exc:
+        end(exc.code if isinstance(exc.code, int) else 2)

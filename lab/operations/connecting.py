@@ -161,7 +161,7 @@ class HostWithoutBackend(operation.Operation):
             must(remote.data['driver_volume_type'] == 'iscsi', 'it is '
                  + remote.data['driver_volume_type'])
             subject.verify_at(node, remote.path, subject.content())
-            node.run(self._WRITE % (remote.path, subjects.HOLES[0]))
+            node.run(self._WRITE % (remote.path, subjects.LOOKED_AT[-1]))
         finally:
             remote.detach()
         must(subject.home() == home, 'it has moved to ' + subject.home())

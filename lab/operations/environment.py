@@ -15,7 +15,7 @@ from lab.operations import subject as subjects
 #: in flight: what is read on the same slow link is not behind all of that.
 OPTIONS = {'localclone_move_interval': 2, 'localclone_node_interval': 10,
            'localclone_hydration_batch': 4, 'localclone_hydration_threshold':
-           8, 'localclone_max_copies_in': 4, 'localclone_max_copies_out': 4,
+           8, 'localclone_max_copies_in': 8, 'localclone_max_copies_out': 8,
            'localclone_peer_timeout': 25, 'localclone_online_extend': True}
 QUOTAS = {'volumes': 400, 'gigabytes': 4000, 'snapshots': 400,
           'backups': 100, 'backup_gigabytes': 1000, 'groups': 50}

@@ -17,6 +17,13 @@ def pool(node):
     return '%s@localclone#localclone' % node.name
 
 
+def set_type(lab, volume, name):
+    """Give a volume a type, whatever that asks for."""
+    look.sql(lab, "UPDATE volumes SET volume_type_id = (SELECT id FROM "
+             "volume_types WHERE name = '%s' AND deleted = 0) WHERE id = '%s'"
+             % (name, volume))
+
+
 class Migration(operation.Operation):
     """Cinder's own."""
 
@@ -55,6 +62,9 @@ class MigrateInside(Migration):
 class MigrateOut(Migration):
     name = 'migrate out of the backend'
 
+    def prepare(self):
+        set_type(self.lab, self.subject.volume, environments.ANYWHERE)
+
     def ask(self):
         subject = self.subject
         self.migrate(subject, STOCK)
@@ -75,10 +85,7 @@ class MigrateInto(Migration):
             '/volumes', {'volume': {'size': 1, 'volume_type': 'stock'}})[
                 'volume']['id'])
         subjects.wait_volume(subject.cinder, other.volume, self.seconds)
-        # Its type is that backend's alone.
-        look.sql(self.lab, "UPDATE volumes SET volume_type_id = (SELECT id "
-                 "FROM volume_types WHERE name = '%s' AND deleted = 0) WHERE "
-                 "id = '%s'" % (environments.ANYWHERE, other.volume))
+        set_type(self.lab, other.volume, environments.ANYWHERE)
         path, lv = other.path, 'stock-volumes/volume-' + other.volume
         node.run('lvchange -ay -K ' + lv)
         other.path = '/dev/' + lv
@@ -114,9 +121,8 @@ class Retype(operation.Operation):
             raise subjects.Refused('it is still of type '
                                    + subject.row()['volume_type'])
 
-    def clean(self):
-        if self.subject.row()['volume_type'] == environments.OTHER_TYPE:
-            self._retype('localclone')
+    def prepare(self):
+        set_type(self.lab, self.subject.volume, 'localclone')
 
 
 class Unmanage(operation.Operation):

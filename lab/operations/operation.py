@@ -36,6 +36,9 @@ class Operation:
         """How long the request may take while the situation lasts."""
         return WAITING if self.expected.word == 'waits' else PATIENCE
 
+    def prepare(self):
+        """What it needs besides."""
+
     def ask(self):
         """Ask for it, prove what was done.
 

@@ -39,7 +39,7 @@ class Trial:
             place, expected)
         self.verdict = ''
         self.reason = ''
-        self.began = time.monotonic()
+        self.seconds = 0
 
     def fail(self, error):
         """Something of it is wrong; the first that is counts."""
@@ -47,14 +47,20 @@ class Trial:
 
     def ask(self):
         """While the situation lasts."""
+        self._timed(self._ask)
+
+    def _timed(self, act):
+        began = time.monotonic()
         try:
-            self.place.check()
-            self._ask()
+            act()
         except Exception as exc:
             self.fail(exc)
+        self.seconds += time.monotonic() - began
 
     def _ask(self):
+        self.place.check()
         volume = self.place.subject.volume
+        self.operation.prepare()
         told = self.environment.told()
         before = self.expected.is_refused and (
             self.environment.footprint(volume))
@@ -96,23 +102,17 @@ class Trial:
     def finish(self):
         """When the situation is over: what has waited."""
         if self.verdict == 'waits' and not self.reason:
-            try:
-                self.operation.finish()
-            except Exception as exc:
-                self.fail(exc)
+            self._timed(self.operation.finish)
 
     def clean(self):
         """When all is settled."""
-        try:
-            self.operation.clean()
-        except Exception as exc:
-            self.fail(exc)
+        self._timed(self.operation.clean)
 
     def found(self, log):
         """What it has shown."""
         found = result.judged(self.cell, self.expected, self.verdict,
                               self.reason)
-        found.seconds = round(time.monotonic() - self.began, 1)
+        found.seconds = round(self.seconds, 1)
         found.log = log if found.reason else []
         return found
 
@@ -139,8 +139,12 @@ class Round:
         try:
             for part in (self._prepare, self._ask, self._end, self._settle):
                 self._timed(part)
-        finally:
-            self._timed(self._clear)
+        except Exception as exc:
+            self.results.leaves('%s: %s' % (self._name(), in_words(exc)))
+        self._timed(self._clear)
+
+    def _name(self):
+        return ', '.join(sorted({chain.situation for chain in self.chains}))
 
     def _timed(self, part):
         began = time.monotonic()
@@ -171,11 +175,9 @@ class Round:
     def _ask(self):
         def ask(place):
             for trial in self.trials[place]:
-                trial.began = time.monotonic()
                 trial.ask()
-                self.say('    %-9s %s (%.0f s)%s' % (
-                    trial.verdict or '?', trial.cell,
-                    time.monotonic() - trial.began,
+                self.say('    %-12s %s (%.0f s)%s' % (
+                    trial.verdict or '?', trial.cell, trial.seconds,
                     ': ' + trial.reason[:200] if trial.reason else ''))
         self._each(ask)
 
@@ -212,8 +214,7 @@ class Round:
         try:
             self.environment.clear()
         except process.LabError as exc:
-            self.results.leaves('%s: %s' % (', '.join(sorted({
-                chain.situation for chain in self.chains})), exc))
+            self.results.leaves('%s: %s' % (self._name(), exc))
             self.say('  ' + str(exc)[:500])
 
 

@@ -215,7 +215,7 @@ class ContentTest(testtools.TestCase):
 
     def test_what_was_written_and_some_that_was_not(self):
         only = subject.looked_at(self.content)['only']
-        for mib in (0, 1, subject.FRESH, 200, *subject.HOLES, 1023, 1024,
+        for mib in (0, 1, subject.FRESH, 200, *subject.LOOKED_AT, 1023, 1024,
                     2047):
             self.assertIn(mib, only)
         self.assertNotIn(2048, only)
