@@ -202,7 +202,8 @@ class Subject(disks.Disk):
         """Delete it, and its snapshots."""
         self.stop()
         for snapshot in self.cinder.get(
-                '/snapshots?volume_id=' + self.volume).json()['snapshots']:
+                '/snapshots?all_tenants=1&volume_id=' + self.volume).json()[
+                    'snapshots']:
             self.drop_snapshot(snapshot['id'])
         super().remove(seconds)
 
