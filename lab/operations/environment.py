@@ -4,6 +4,7 @@
 import re
 
 from lab.core import extras
+from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
 from lab.faults import checks
@@ -16,7 +17,7 @@ from lab.operations import subject as subjects
 OPTIONS = {'localclone_move_interval': 2, 'localclone_node_interval': 10,
            'localclone_hydration_batch': 4, 'localclone_hydration_threshold':
            8, 'localclone_max_copies_in': 8, 'localclone_max_copies_out': 8,
-           'localclone_peer_timeout': 25, 'localclone_online_extend': True}
+           'localclone_online_extend': True}
 QUOTAS = {'volumes': 400, 'gigabytes': 4000, 'snapshots': 400,
           'backups': 100, 'backup_gigabytes': 1000, 'groups': 50}
 #: What a volume can be retyped to: the driver is asked, nothing is copied.
@@ -72,6 +73,8 @@ class Environment(environments.Environment):
 
         :raises LabError: if anything is left then
         """
+        for node in self.nodes.values():
+            instances.stop_writing(node)
         admin = self.lab.cinder()
         for backup in admin.get('/backups?all_tenants=1').json()['backups']:
             admin.delete('/backups/' + backup['id'])

@@ -23,7 +23,7 @@ TOLD, UNDONE = 15, 40
 def in_words(error):
     """An error for who reads the table."""
     return str(error)[:1500] if isinstance(error, (
-        process.LabError, subjects.Refused, subjects.TakesTooLong)) else (
+        str, process.LabError, subjects.Refused, subjects.TakesTooLong)) else (
             ''.join(traceback.format_exception(error))[-1500:])
 
 
@@ -140,11 +140,13 @@ class Round:
             for part in (self._prepare, self._ask, self._end, self._settle):
                 self._timed(part)
         except Exception as exc:
-            self.results.leaves('%s: %s' % (self._name(), in_words(exc)))
+            self._leaves(in_words(exc))
         self._timed(self._clear)
 
-    def _name(self):
-        return ', '.join(sorted({chain.situation for chain in self.chains}))
+    def _leaves(self, text):
+        self.say('  ' + text[:500])
+        self.results.leaves('%s: %s' % (', '.join(sorted({
+            chain.situation for chain in self.chains})), text))
 
     def _timed(self, part):
         began = time.monotonic()
@@ -214,8 +216,7 @@ class Round:
         try:
             self.environment.clear()
         except process.LabError as exc:
-            self.results.leaves('%s: %s' % (self._name(), exc))
-            self.say('  ' + str(exc)[:500])
+            self._leaves(str(exc))
 
 
 def run(environment, table, results, cells):

@@ -9,6 +9,7 @@ was asked for, it ends, and everything comes to its own end.
 
 from lab.core import look
 from lab.core import process
+from lab.faults import disk as disks
 from lab.faults.environment import in_parallel
 from lab.operations import stale
 from lab.operations import subject as subjects
@@ -70,14 +71,19 @@ class Situation:
     def move(self):
         """To its home."""
         if self.moves:
-            self.subject.attach(self.home)
+            self.attach(self.home)
             self.subject.detach(self.home)
             look.wait_moved(self.lab, self.subject.volume, 120)
 
     def begin_use(self):
         """A guest has it at its home, and writes."""
-        self.subject.attach(self.home)
+        self.attach(self.home)
         self.subject.start(self.home)
+
+    def attach(self, node, live=False):
+        """Attach; what a slow machine lets fail is asked for again."""
+        disks.until('the attach of ' + self.subject.volume,
+                    lambda: self.subject.try_attach(node, live))
 
     def check(self):
         """:raises LabError: if it is not in this situation (any more)"""
@@ -136,9 +142,9 @@ class Starting(Situation):
 
     def move(self):
         subject = self.subject
-        subject.attach(self.first)
+        self.attach(self.first)
         subject.start(self.first)
-        subject.attach(self.home, live=True)
+        self.attach(self.home, live=True)
 
     def begin_use(self):
         """It is in use."""
@@ -169,7 +175,7 @@ class Hydrating(Situation):
         environment.brake(environment.nodes['node1'])
 
     def move(self):
-        self.subject.attach(self.home)
+        self.attach(self.home)
         self.subject.fill(self.home, subjects.FRESH, 1)
         self.subject.detach(self.home)
 
@@ -189,7 +195,7 @@ class PassedThrough(Hydrating):
         self.guest_at = self.another
 
     def begin_use(self):
-        self.subject.attach(self.another)
+        self.attach(self.another)
         self.subject.start(self.another)
 
 
