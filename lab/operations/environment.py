@@ -153,7 +153,8 @@ class Environment(environments.Environment):
             self.lab, "SELECT id FROM snapshots WHERE volume_id = '%s' "
             "UNION SELECT v.id FROM volumes v LEFT JOIN snapshots s ON "
             "s.id = v.snapshot_id WHERE v.source_volid = '%s' OR "
-            "s.volume_id = '%s'" % ((volume,) * 3))}
+            "s.volume_id = '%s' OR v.display_name = 'backup-vol-%s'"
+            % ((volume,) * 4))}
         return sorted({code for key, (code, about) in self.told().items()
                        if key not in before and about in ids})
 

@@ -182,8 +182,8 @@ class UnmanageSnapshot(operation.Operation):
             if found.status_code == 404:
                 return True
             if found.json()['snapshot']['status'] == 'error_deleting':
-                self.post(path + '/action', {'os-reset_status': {
-                    'status': 'available'}}, admin)
+                subjects.ask(admin.post(path + '/action', {
+                    'os-reset_status': {'status': 'available'}}))
                 raise subjects.Refused('error_deleting')
             return False
         subjects.wait('the end of it', ended, self.seconds)
