@@ -17,8 +17,8 @@ from lab.operations import subject as subjects
 #: MiBs that are copied while a volume hydrates, and how fast.
 OCCUPIED = 128
 RATE = '20mbit'
-#: Requests at a time: the nodes are small.
-TOGETHER = 4
+#: Requests for a move, and for a new volume, at a time: the nodes are small.
+TOGETHER, AT_ONCE = 4, 8
 
 
 class Situation:
@@ -244,7 +244,10 @@ def prepared(environment, chains, say):
     """
     kinds = [SITUATIONS[chain.situation] for chain in chains]
     first = environment.nodes['node1']
-    volumes = environment.create(first, len(chains))
+    volumes = []
+    while len(volumes) < len(chains):
+        volumes += environment.create(
+            first, min(AT_ONCE, len(chains) - len(volumes)))
     made = []
 
     def prepare(kind, chain, volume):
