@@ -12,11 +12,13 @@ from lab.faults import environment as environments
 from lab.operations import stale
 from lab.operations import subject as subjects
 
-#: Looks come often, so that cells need not wait for them. A copy has little
-#: in flight: what is read on the same slow link is not behind all of that.
+#: Looks come often, so that cells need not wait for them. A copy has one
+#: region in flight: so it takes long on a link where each answer takes time,
+#: however many others there are, and nothing else has to queue up for it.
 OPTIONS = {'localclone_move_interval': 2, 'localclone_node_interval': 10,
-           'localclone_hydration_batch': 4, 'localclone_hydration_threshold':
-           8, 'localclone_max_copies_in': 8, 'localclone_max_copies_out': 8,
+           'localclone_hydration_batch': 1,
+           'localclone_hydration_threshold': 1,
+           'localclone_max_copies_in': 8, 'localclone_max_copies_out': 8,
            'localclone_online_extend': True}
 QUOTAS = {'volumes': 400, 'gigabytes': 4000, 'snapshots': 400,
           'backups': 100, 'backup_gigabytes': 1000, 'groups': 50}

@@ -4,7 +4,7 @@
 import dataclasses
 
 #: What is true of the whole lab in a situation; these share it.
-ROUNDS = (('at rest', 'after a move', 'snapshot away'), ('starting',),
+ROUNDS = (('at rest', 'after a move', 'snapshot away', 'starting'),
           ('hydrating', 'passed through'), ('unreachable', 'snapshot down'),
           ('stale home',))
 #: Situations in which each volume is in use.

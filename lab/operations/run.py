@@ -13,8 +13,9 @@ from lab.operations import results as result
 from lab.operations import situations
 from lab.operations import subject as subjects
 
-#: Volumes that something is asked of at a time: the nodes are small.
-TOGETHER = 5
+#: Volumes that something is asked of, and new ones, at a time: the nodes are
+#: small.
+TOGETHER, AT_ONCE = 5, 8
 #: Seconds for the owner to be told, and for nothing to be left of a request
 #: that was refused.
 TOLD, UNDONE = 15, 40
@@ -137,7 +138,8 @@ class Round:
     def run(self):
         """Into the situations, ask, out of them, prove, clear up."""
         try:
-            for part in (self._prepare, self._ask, self._end, self._settle):
+            for part in (self._create, self._bring_and_ask, self._end,
+                         self._settle):
                 self._timed(part)
         except Exception as exc:
             self._leaves(in_words(exc))
@@ -154,34 +156,55 @@ class Round:
         self.say('  %s: %.0f s' % (part.__name__.strip('_'),
                                    time.monotonic() - began))
 
-    def _prepare(self):
-        for chain, place, error in situations.prepared(
-                self.environment, self.chains, self.say):
-            trials = [Trial(self.environment, place, cell,
-                            self.table.expected[cell])
-                      for cell in chain.cells]
-            self.trials[place] = trials
-            if error:
-                for trial in trials:
-                    trial.fail('it could not be brought about: '
-                               + in_words(error))
-                    self._tell(trial)
-            else:
-                self.places.append(place)
-        situations.together(self.environment, self.places, 'begin')
+    def _create(self):
+        """A volume for each chain, a few at a time."""
+        first = self.environment.nodes['node1']
+        for begin in range(0, len(self.chains), AT_ONCE):
+            chains = self.chains[begin:begin + AT_ONCE]
+            for chain, volume in zip(chains, self.environment.create(
+                    first, len(chains))):
+                kind = situations.SITUATIONS[chain.situation]
+                place = kind(self.environment, chain, subjects.Subject(
+                    self.environment.lab, volume, occupied=kind.occupied))
+                self.trials[place] = [
+                    Trial(self.environment, place, cell,
+                          self.table.expected[cell]) for cell in chain.cells]
 
-    def _each(self, act, together=TOGETHER):
-        in_parallel([lambda p=place: act(p) for place in self.places],
-                    together)
+    def _bring_and_ask(self):
+        """Those that wait for a move are first, while nothing is slow."""
+        for occupied in (False, True):
+            places = [place for place in self.trials
+                      if bool(place.occupied) == occupied]
+            if places:
+                places[0].slow_down(self.environment)
+                in_parallel([lambda p=place: self._bring(p)
+                             for place in places], TOGETHER)
+        if any(place.all_at_once for place in self.places):
+            situations.together(self.environment, self.places, 'begin')
+            self._each(self._ask)
 
-    def _ask(self):
-        def ask(place):
+    def _bring(self, place):
+        try:
+            place.prepare()
+        except Exception as exc:
             for trial in self.trials[place]:
-                trial.ask()
-                self.say('    %-12s %s (%.0f s)%s' % (
-                    trial.verdict or '?', trial.cell, trial.seconds,
-                    ': ' + trial.reason[:200] if trial.reason else ''))
-        self._each(ask)
+                trial.fail('it could not be brought about: ' + in_words(exc))
+                self._tell(trial)
+            return
+        self.places.append(place)
+        if not place.all_at_once:
+            self._ask(place)
+
+    def _each(self, act):
+        in_parallel([lambda p=place: act(p) for place in self.places],
+                    TOGETHER)
+
+    def _ask(self, place):
+        for trial in self.trials[place]:
+            trial.ask()
+            self.say('    %-12s %s (%.0f s)%s' % (
+                trial.verdict or '?', trial.cell, trial.seconds,
+                ': ' + trial.reason[:200] if trial.reason else ''))
 
     def _end(self):
         situations.together(self.environment, self.places, 'end')

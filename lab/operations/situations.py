@@ -2,23 +2,21 @@
 """How a volume comes into a situation, and out of it.
 
 node1 is where all volumes begin, node2 where they move to, node3 another one.
-A round brings several volumes into their situations side by side; then what
-is true of the whole lab (a slow link, a node that is down) begins. When all
-was asked for, it ends, and everything comes to its own end.
+A round brings several volumes into their situations side by side; if a node
+has to be down, or Cinder misled, that begins when all are there. When all was
+asked for, it ends, and everything comes to its own end.
 """
 
 from lab.core import look
 from lab.core import process
 from lab.faults import disk as disks
-from lab.faults.environment import in_parallel
 from lab.operations import stale
 from lab.operations import subject as subjects
 
-#: MiBs that are copied while a volume hydrates, and how fast.
+#: MiBs that are copied while a volume hydrates, and how the source answers:
+#: that takes some minutes.
 OCCUPIED = 128
-RATE = '20mbit'
-#: Requests for a move, and for a new volume, at a time: the nodes are small.
-TOGETHER, AT_ONCE = 4, 8
+SLOW = 'delay 200ms limit 10000'
 
 
 class Situation:
@@ -30,6 +28,8 @@ class Situation:
 
     occupied = 0
     moves = True
+    #: Whether something of the whole lab begins when all are in it.
+    all_at_once = False
     #: Whether a snapshot is taken before it moves.
     snapshot_first = True
 
@@ -123,6 +123,8 @@ class SnapshotAway(Situation):
 
 class StaleHome(Situation):
 
+    all_at_once = True
+
     @classmethod
     def begin(cls, environment):
         first, second, _third = environment.nodes.values()
@@ -168,7 +170,7 @@ class Hydrating(Situation):
 
     @classmethod
     def slow_down(cls, environment):
-        environment.brake(environment.nodes['node1'], RATE)
+        environment.hold_up(environment.nodes['node1'], SLOW)
 
     @classmethod
     def end(cls, environment):
@@ -202,6 +204,8 @@ class PassedThrough(Hydrating):
 class Unreachable(Hydrating):
     """What was not copied when its source went down can't be read."""
 
+    all_at_once = True
+
     @classmethod
     def begin(cls, environment):
         node = environment.nodes['node1']
@@ -226,6 +230,7 @@ class Unreachable(Hydrating):
 class SnapshotDown(Situation):
     """The node goes down, and comes back, with that of the others."""
 
+    all_at_once = True
     begin = Unreachable.begin
     end = Unreachable.end
 
@@ -235,41 +240,6 @@ SITUATIONS = {
     'hydrating': Hydrating, 'passed through': PassedThrough,
     'unreachable': Unreachable, 'snapshot away': SnapshotAway,
     'snapshot down': SnapshotDown, 'stale home': StaleHome}
-
-
-def prepared(environment, chains, say):
-    """Situations of some chains, each with a volume of its own.
-
-    :returns: (chain, Situation, error or None) for each
-    """
-    kinds = [SITUATIONS[chain.situation] for chain in chains]
-    first = environment.nodes['node1']
-    volumes = []
-    while len(volumes) < len(chains):
-        volumes += environment.create(
-            first, min(AT_ONCE, len(chains) - len(volumes)))
-    made = []
-
-    def prepare(kind, chain, volume):
-        place = kind(environment, chain, subjects.Subject(
-            environment.lab, volume, occupied=kind.occupied))
-        try:
-            place.prepare()
-        except Exception as exc:
-            made.append((chain, place, exc))
-        else:
-            made.append((chain, place, None))
-    # Those that wait for a move are first, while nothing is slow.
-    for slow in (False, True):
-        chosen = [each for each in zip(kinds, chains, volumes)
-                  if bool(each[0].occupied) == slow]
-        if chosen:
-            say('  %d volumes: %s' % (len(chosen), ', '.join(sorted(
-                {chain.situation for _kind, chain, _volume in chosen}))))
-            chosen[0][0].slow_down(environment)
-            in_parallel([lambda e=each: prepare(*e) for each in chosen],
-                        TOGETHER)
-    return made
 
 
 def together(environment, places, what):
