@@ -5,7 +5,7 @@ SIZE ?= 2
 NAMED = $(if $(LAB),--name $(LAB))
 LABRUN = PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -m
 
-.PHONY: demo live-migration servers test unit lab-up lab-down lab-status bench docs faults mutations tempest
+.PHONY: demo live-migration servers test unit lab-up lab-down lab-status bench docs faults operations mutations tempest
 demo: python3 ; $(LABRUN) lab.demos.move $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 live-migration: python3
 	$(LABRUN) lab.demos.live_migration $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
@@ -19,6 +19,8 @@ bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(JSON),--json $(JSON))
 # (as many as the machine has room for), WIDTH=N cells in a batch,
 # SUMMARY=FILE for the documentation; SEED=, MINUTES=: random
 faults: python3 ; $(LABRUN) lab.faults $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(LABS),--labs $(LABS)) $(if $(WIDTH),--width $(WIDTH)) $(if $(SUMMARY),--summary $(SUMMARY)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
+# ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on
+operations: python3 ; $(LABRUN) lab.operations $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(KEEP),--keep)
 # ONLY=REGEX tests whose names have it, WORKERS=N at a time (2)
 tempest: python3 ; $(LABRUN) lab.tempest $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(WORKERS),--workers $(WORKERS)) $(if $(KEEP),--keep)
 # ONLY=REGEX mutants like it, LIST=1, SAMPLE=N every Nth, RESUME=FILE goes on

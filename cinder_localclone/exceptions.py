@@ -180,8 +180,8 @@ class PeerUnreachable(LocalCloneError):
             'create_snapshot', 'create_from_volume', 'unmanage'),
             'HOME_UNREACHABLE'),
         **dict.fromkeys((
-            'create_from_snapshot', 'serve_snapshot', 'unmanage_snapshot'),
-            'SNAPSHOT_UNREACHABLE')}
+            'create_from_snapshot', 'create_body', 'serve_snapshot',
+            'unmanage_snapshot'), 'SNAPSHOT_UNREACHABLE')}
 
     def __init__(self, message: str | None = None, **kwargs: Any) -> None:
         if message is None and kwargs.get('method') == 'heartbeat':

@@ -103,14 +103,18 @@ def _cinder(venv, state, debug):
     }
 
 
-def cinder_control(venv, state, debug=False) -> str:
-    """For cinder-api and cinder-scheduler."""
+def cinder_control(venv, state, debug=False, extra=None) -> str:
+    """For cinder-api and cinder-scheduler.
+
+    :param extra: more options of the section DEFAULT
+    """
     sections = _cinder(venv, state, debug)
     sections['DEFAULT'].update({
         'host': 'control', 'osapi_volume_workers': 1,
         'osapi_volume_extension': [
             'cinder.api.contrib.standard_extensions',
             'cinder_localclone.messages.load']})
+    sections['DEFAULT'].update(extra or {})
     # For volumes of encrypted types, which nothing has to decrypt.
     sections['key_manager'] = {
         'backend': 'cinder.keymgr.conf_key_mgr.ConfKeyManager',

@@ -63,7 +63,8 @@ class ControlPlane:
         (directory / 'glance-api.conf').write_text(
             config.glance(directory, directory))
         (directory / 'cinder.conf').write_text(config.cinder_control(
-            venv, directory / 'cinder', self.lab.settings['debug']))
+            venv, directory / 'cinder', self.lab.settings['debug'],
+            self.lab.settings.get('control_options')))
         (directory / 'rabbitmq.conf').write_text(config.rabbitmq())
 
     def _make(self, target):

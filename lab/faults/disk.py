@@ -72,6 +72,7 @@ class Disk:
         self.instance = instances.Instance(lab)
         self.path = '/dev/mapper/localclone-' + volume
         self.grow(size)
+        self.first_area = FIRST_AREA
         self.fills = []
         self.attached = {}
         self._areas = []
@@ -87,6 +88,7 @@ class Disk:
     def grow(self, size):
         """It has so many GiB from now on; what is new has to be zeros."""
         self.mib = size * 1024 // (self.lab.settings.get('stepping') or 1)
+        self.occupied = self.mib * 3 // 4
 
     def content(self):
         """What it must have at this moment, whatever is written later."""
@@ -108,7 +110,7 @@ class Disk:
             moving it takes a while; some stays a hole, which no move copies
         """
         if full and not self.fills:
-            instances.occupy(node, self.path, self._occupied)
+            instances.occupy(node, self.path, self.occupied)
         seed = '%s-%d' % (self.volume, next(_seeds))
         self._payload(node, 'fill', self.path, first, count, seed)
         self.fills.append([first, count, seed])
@@ -120,7 +122,7 @@ class Disk:
         """
         self.stop()
         self._writes_to = path or self.path
-        first = FIRST_AREA + len(self._areas)
+        first = self.first_area + len(self._areas)
         self._areas.append([first, 1])
         self._writer = instances.start_writing(
             node, self._writes_to, first, 1, 3600, len(self._areas), RATE)
@@ -187,8 +189,11 @@ class Disk:
 
         :raises LabError: with what is wrong
         """
-        return prove(node, self.volume, self.path, self.content(),
-                     timeout)['blocks']
+        return self.verify_at(node, self.path, self.content(), timeout)
+
+    def verify_at(self, node, path, content, timeout=200):
+        """The same of any device, and of what there must be there."""
+        return prove(node, self.volume, path, content, timeout)['blocks']
 
     def _payload(self, node, *words):
         return node.run(_payload_words(node, *words), timeout=120).stdout
@@ -207,15 +212,11 @@ class Disk:
         """Where the guest that was started last writes, MiB."""
         return self._areas[-1][0]
 
-    @property
-    def _occupied(self):
-        return self.mib * 3 // 4
-
     def a_late_block(self):
         """The place of a block that is copied late, as nothing is a hole
         before it (4 KiB blocks).
         """
-        return (self._occupied - 8) * 256
+        return (self.occupied - 8) * 256
 
     def a_written_block(self):
         """The place of a block that was acknowledged (4 KiB blocks)."""

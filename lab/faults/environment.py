@@ -29,7 +29,7 @@ PATTERN = 'another-tenant'
 #: Several may ask at a time. A short queue: who waits in it can't log in.
 _BRAKE = '''
 tc qdisc replace dev vec0 root handle 1: prio bands 4 &&
-tc qdisc replace dev vec0 parent 1:4 handle 40: netem rate %s limit 40 &&
+tc qdisc replace dev vec0 parent 1:4 handle 40: netem %s &&
 tc filter replace dev vec0 parent 1: protocol ip prio 1 u32 \\
     match ip sport 3260 0xffff flowid 1:4
 '''
@@ -222,10 +222,15 @@ class Environment:
 
     def brake(self, node, rate=None):
         """Slow what a node's targets send; None: no more."""
-        if node.is_on and rate:
-            node.run(_BRAKE % rate)
+        if rate:
+            self.hold_up(node, 'rate %s limit 40' % rate)
         elif node.is_on:
             node.netem()
+
+    def hold_up(self, node, how):
+        """The same in any way: the words are netem's."""
+        if node.is_on:
+            node.run(_BRAKE % how)
 
     def heal(self):
         """Undo whatever a fault has done; everything runs afterwards."""

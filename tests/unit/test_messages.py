@@ -123,6 +123,7 @@ class ErrorsTest(testtools.TestCase):
               ('create_snapshot', 'HOME_UNREACHABLE'),
               ('create_from_volume', 'HOME_UNREACHABLE'),
               ('create_from_snapshot', 'SNAPSHOT_UNREACHABLE'),
+              ('create_body', 'SNAPSHOT_UNREACHABLE'),
               ('serve_snapshot', 'SNAPSHOT_UNREACHABLE'),
               ('unmanage', 'HOME_UNREACHABLE'),
               ('unmanage_snapshot', 'SNAPSHOT_UNREACHABLE'),

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What works when, as reStructuredText: from the list of ``make operations``.
+"""
+
+from typing import Any
+
+#: What a cell says, for who has not read the list.
+WORDS = {
+    'works': 'It is done while the situation lasts.',
+    'served': 'The volume is connected at once, over the network, from where '
+              'it is.',
+    'waits': 'It is accepted, and done by itself when the situation is over.',
+    'refused': 'Nothing changes. With a code, ``LC07`` for one, it is the '
+               'driver that refuses it, and the owner reads why in '
+               '``openstack volume message list``. Without, it is Cinder '
+               'itself, as with any driver, or the log of the volume service '
+               'says why.',
+    'n/a': 'It makes no sense, or differs in nothing.',
+}
+
+
+def rst(table: Any, messages: dict[str, str]) -> list[str]:
+    """Situations, a row for each operation, notes, and what codes mean.
+
+    :param table: a ``lab.operations.table.Table``
+    :param messages: {code: what the owner reads}
+    """
+    lines = []
+    for situation in table.situations:
+        lines += ['%s' % situation.title, '   %s' % situation.explanation]
+    lines += ['', '.. list-table::', '   :header-rows: 1',
+              '   :stub-columns: 1', '']
+    lines += _row('', *(each.title for each in table.situations))
+    for operation in table.operations:
+        lines += _row(operation, *(
+            _verdict(table.expected[cell]) for cell in table.row(operation)))
+    lines += ['']
+    for word, meaning in WORDS.items():
+        lines += [word, '   ' + meaning]
+    lines += ['']
+    lines += ['* :sup:`%s` %s' % note for note in sorted(
+        table.notes.items())]
+    lines += ['']
+    used = {each.code for each in table.expected.values() if each.code}
+    lines += ['* ``%s``: %s' % (code, messages[code])
+              for code in sorted(used)]
+    return [*lines, '']
+
+
+def _verdict(expected: Any) -> str:
+    return expected.verdict + (' :sup:`%s`' % expected.note if expected.note else '')
+
+
+def _row(*cells: str) -> list[str]:
+    return ['   %s - %s' % ('*' if not index else ' ', cell)
+            for index, cell in enumerate(cells)]

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a volume comes into a situation, and out of it.
+
+node1 is where all volumes begin, node2 where they move to, node3 another one.
+A round brings several volumes into their situations side by side; if a node
+has to be down, or Cinder misled, that begins when all are there. When all was
+asked for, it ends, and everything comes to its own end.
+"""
+
+from lab.core import look
+from lab.core import process
+from lab.faults import disk as disks
+from lab.operations import stale
+from lab.operations import subject as subjects
+
+#: MiBs that are copied while a volume hydrates, and how the source answers:
+#: that takes some minutes.
+OCCUPIED = 128
+SLOW = 'delay 200ms limit 10000'
+
+
+class Situation:
+    """One volume in it. Nodes as they are called by its operations.
+
+    :param subject: the volume
+    :param chain: a :class:`.plan.Chain`: what is done with it
+    """
+
+    occupied = 0
+    moves = True
+    #: Whether something of the whole lab begins when all are in it.
+    all_at_once = False
+    #: Whether a snapshot is taken before it moves.
+    snapshot_first = True
+
+    def __init__(self, environment, chain, subject):
+        self.environment = environment
+        self.lab = environment.lab
+        self.chain = chain
+        self.subject = subject
+        first, second, third = environment.nodes.values()
+        self.first = first
+        self.home = second if self.moves else first
+        self.came_from = first if self.moves else None
+        self.another = third if self.moves else second
+        #: Where the guest is that has it, in situations of those in use.
+        self.guest_at = self.home
+
+    # -- into it
+
+    def prepare(self):
+        """Bring it about, but for what is true of the whole lab."""
+        self.subject.occupy(self.first)
+        if self.snapshot_first:
+            self.take_snapshot(self.first)
+        self.move()
+        if not self.snapshot_first:
+            self.take_snapshot(self.home)
+        if self.chain.in_use:
+            self.begin_use()
+
+    def take_snapshot(self, node):
+        """The snapshot of those that have one."""
+        if self.chain.snapshot:
+            subject = self.subject
+            subject.image = subject.content()
+            subject.snapshot = subject.take_snapshot()
+            subject.snapshot_at = node
+            subject.write_over(node)
+
+    def move(self):
+        """To its home."""
+        if self.moves:
+            self.attach(self.home)
+            self.subject.detach(self.home)
+            look.wait_moved(self.lab, self.subject.volume, 120)
+
+    def begin_use(self):
+        """A guest has it at its home, and writes."""
+        self.attach(self.home)
+        self.subject.start(self.home)
+
+    def attach(self, node, live=False):
+        """Attach; what a slow machine lets fail is asked for again."""
+        disks.until('the attach of ' + self.subject.volume,
+                    lambda: self.subject.try_attach(node, live))
+
+    def check(self):
+        """:raises LabError: if it is not in this situation (any more)"""
+        if self.subject.is_moving() or (
+                self.subject.home() != self.home.name):
+            raise process.LabError('it is not at rest at ' + self.home.name)
+
+    # -- what is true of the whole lab
+
+    @classmethod
+    def slow_down(cls, environment):
+        """Before volumes are brought into it."""
+
+    @classmethod
+    def begin(cls, environment):
+        """When all are in it."""
+
+    @classmethod
+    def end(cls, environment):
+        """When all was asked for."""
+
+    def leave(self):
+        """Out of it: what this volume needs for that."""
+
+
+class AtRest(Situation):
+    moves = False
+
+
+class AfterMove(Situation):
+    snapshot_first = False
+
+
+class SnapshotAway(Situation):
+    pass
+
+
+class StaleHome(Situation):
+
+    all_at_once = True
+
+    @classmethod
+    def begin(cls, environment):
+        first, second, _third = environment.nodes.values()
+        stale.send(environment.lab, second, first)
+
+    @classmethod
+    def end(cls, environment):
+        stale.forget(environment.lab)
+
+
+class Starting(Situation):
+    """The guest writes on the node that it is to leave."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.guest_at = self.first
+
+    def move(self):
+        subject = self.subject
+        self.attach(self.first)
+        subject.start(self.first)
+        self.attach(self.home, live=True)
+
+    def begin_use(self):
+        """It is in use."""
+
+    def check(self):
+        if not any(volume == self.subject.volume
+                   and token.startswith('lc1:starting:') for volume, token
+                   in look.shadows(self.lab)):
+            raise process.LabError('no live migration of it is beginning')
+
+    def leave(self):
+        subject = self.subject
+        if len(subject.attached) > 1:
+            subject.check_running()
+            subject.start(self.home)
+            subject.detach(self.first, 'in-use')
+
+
+class Hydrating(Situation):
+    occupied = OCCUPIED
+
+    @classmethod
+    def slow_down(cls, environment):
+        environment.hold_up(environment.nodes['node1'], SLOW)
+
+    @classmethod
+    def end(cls, environment):
+        environment.brake(environment.nodes['node1'])
+
+    def move(self):
+        self.attach(self.home)
+        self.subject.fill(self.home, subjects.FRESH, 1)
+        self.subject.detach(self.home)
+
+    def check(self):
+        if not any(volume == self.subject.volume
+                   and token.startswith('lc1:migrating:') for volume, token
+                   in look.shadows(self.lab)):
+            raise process.LabError('it is not being copied (any more)')
+        if self.subject.home() != self.home.name:
+            raise process.LabError('its home is not ' + self.home.name)
+
+
+class PassedThrough(Hydrating):
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.guest_at = self.another
+
+    def begin_use(self):
+        self.attach(self.another)
+        self.subject.start(self.another)
+
+
+class Unreachable(Hydrating):
+    """What was not copied when its source went down can't be read."""
+
+    all_at_once = True
+
+    @classmethod
+    def begin(cls, environment):
+        node = environment.nodes['node1']
+        node.power_cut()
+        environment.expire(node)
+
+    @classmethod
+    def end(cls, environment):
+        node = environment.nodes['node1']
+        environment.power_on(node)
+        node.wait_service()
+        environment.lab.wait_for_services()
+
+    def check(self):
+        super().check()
+        self.subject.local_only = True
+
+    def leave(self):
+        self.subject.local_only = False
+
+
+class SnapshotDown(Situation):
+    """The node goes down, and comes back, with that of the others."""
+
+    all_at_once = True
+    begin = Unreachable.begin
+    end = Unreachable.end
+
+
+SITUATIONS = {
+    'at rest': AtRest, 'after a move': AfterMove, 'starting': Starting,
+    'hydrating': Hydrating, 'passed through': PassedThrough,
+    'unreachable': Unreachable, 'snapshot away': SnapshotAway,
+    'snapshot down': SnapshotDown, 'stale home': StaleHome}
+
+
+def together(environment, places, what):
+    """Begin or end what is true of the whole lab, once.
+
+    :param what: 'begin' or 'end'
+    """
+    done = set()
+    for place in places:
+        act = getattr(type(place), what)
+        if act.__func__ not in done:
+            done.add(act.__func__)
+            act(environment)
