@@ -90,6 +90,8 @@ def _devices(smaller, larger):
     for each in ('swap_table', 'swap_flushed', 'replace_suspended'):
         _wrap(mapper, each, lambda real, name, table, *args: real(
             name, resized(table, smaller), *args))
+    _wrap(mapper, 'discard_beneath', lambda real, handle, clone, table, *args:
+          real(handle, clone, resized(table, smaller), *args))
 
 
 def _lvs(smaller, larger):

@@ -62,7 +62,7 @@ EFFECTS = {
                          'set_recovery_timeout', 'bring_back'),
     'privileged.devicemapper': ('create', 'swap_table', 'swap_flushed',
                                 'remove', 'message', 'replace_suspended',
-                                'mend_path'),
+                                'discard_beneath', 'mend_path'),
     'privileged.lio': ('export', 'unexport'),
 }
 METHODS = {
