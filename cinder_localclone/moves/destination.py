@@ -105,7 +105,8 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
     """
     if not (move.follows and node.stack.begin_swap(move)):
         return node.stack.ensure_handle_on_clone(move)
-    if source and node.sessions.is_away(move):
+    if (source and node.sessions.is_away(move)
+            and not _can_do_without_home(node, move)):
         raise exceptions.SourceUnreachable(
             portal=move.location, reason='what was written there can\'t be '
             'flushed')
@@ -120,6 +121,19 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
     passing.end_after_swap(node, move.volume_id)
     node.stack.end_swap(move)
     return changed
+
+
+def _can_do_without_home(node: nodes.Node, move: state.Move) -> bool:
+    """Whether the home of before is away, and nobody here needs it.
+
+    It serves the volume no more once that is detached; then nothing is in
+    flight.
+    """
+    handle = node.stack.devices().get(names.handle(move.volume_id))
+    if handle and handle.opened:
+        return False
+    node.sessions.end_passed(move.volume_id)
+    return not node.sessions.is_away(move)
 
 
 def build(node: nodes.Node, move: state.Move, create: bool,
