@@ -11,6 +11,7 @@ What is passed through is recorded in the attachment, as any other connection
 over iSCSI: so both ends come back after a reboot, and neither outlives it.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 
 from oslo_log import log as logging
@@ -102,6 +103,7 @@ def look(node: nodes.Node) -> bool:
     named = {volume.id
              for volume in node.attachments.passed_to(node.host)}
     for volume_id in sorted({*named, *node.sessions.passed(),
+                             *_recorded(node),
                              *node.stack.survey().foreign_handles()}):
         try:
             with node.lock(volume_id):
@@ -116,6 +118,19 @@ def look(node: nodes.Node) -> bool:
                       exc_info=not isinstance(
                           exc, exceptions.LocalCloneError))
     return fine
+
+
+def _recorded(node: nodes.Node) -> Iterable[str]:
+    """The volumes of which the initiator has a record, in vain perhaps.
+
+    It would log in with it at the next boot.
+    """
+    try:
+        return node.sessions.recorded_passes()
+    except exceptions.LocalCloneError as exc:
+        LOG.error('The records of the iSCSI initiator can\'t be read, will '
+                  'retry: %s', exc)
+        return ()
 
 
 def _look_at(node: nodes.Node, volume_id: str) -> None:

@@ -282,6 +282,9 @@ class Sessions(typing.Protocol):
     def passed(self) -> dict[str, str]:
         """The disks of volumes that are passed through here, by volume."""
 
+    def recorded_passes(self) -> dict[str, str]:
+        """What the initiator's records say is, by volume."""
+
     def attach_passed(self, volume_id: str, size_bytes: int,
                       properties: Properties) -> str:
         """Log in to a volume's home to pass it through; the disk's path."""

@@ -17,6 +17,7 @@ UNNOTED = frozenset((
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
     'newborn', 'zone_of', 'correct_services', 'pool_usage', 'resume',
     'note_offered', 'was_offered', 'lv_name', 'passed', 'passed_to',
+    'recorded_passes',
     'copies', 'is_away', 'reads_zeros', 'written', 'is_unmapped'))
 #: Only with the lock of the volume that the first argument is of. Begin,
 #: advance and offer_volume are not here: with these tests set a scene.
