@@ -112,6 +112,8 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
             'flushed')
     changed = node.stack.survey().is_handle_foreign(move.volume_id)
     if changed:
+        if not source:  # what waits for its home fails: it is given up
+            node.sessions.end_passed(move.volume_id)
         node.stack.follow_onto_clone(move, source)
     else:
         # Nobody has used it since: this node was rebooted.
