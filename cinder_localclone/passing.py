@@ -136,7 +136,7 @@ def _recorded(node: nodes.Node) -> Iterable[str]:
 def _look_at(node: nodes.Node, volume_id: str) -> None:
     volume = node.records.volume(volume_id)
     if volume is None:
-        end(node, volume_id)
+        _give_up(node, volume_id)
     elif not names.same_backend(volume.host, node.host):
         return  # another service on this node looks after it
     elif checks.is_home(node, volume):
@@ -147,7 +147,17 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
             begin(node, volume_id, connection.properties)
         elif not any(each.connection_info is None or not each.connector
                      for each in volume.volume_attachment):
-            end(node, volume_id)
+            _give_up(node, volume_id)
+
+
+def _give_up(node: nodes.Node, volume_id: str) -> None:
+    """Pass through no more what no attachment names.
+
+    Whoever waits for a home that does not serve it any more could not even
+    be killed, and would keep the handle open.
+    """
+    node.sessions.end_passed_if_down(volume_id)
+    end(node, volume_id)
 
 
 def passed_from(node: nodes.Node, volume: ports.Volume

@@ -195,6 +195,9 @@ class Stack(typing.Protocol):
     def read_head(self, volume_id: str) -> None:
         """Prove that a handle can be read."""
 
+    def read_clone(self, shadow_id: str) -> None:
+        """Prove that a clone can be read, without its handle."""
+
     def flush_handle(self, volume_id: str) -> None:
         """Everything written so far is on stable storage afterwards."""
 
@@ -284,6 +287,9 @@ class Sessions(typing.Protocol):
 
     def recorded_passes(self) -> dict[str, str]:
         """What the initiator's records say is, by volume."""
+
+    def end_passed_if_down(self, volume_id: str) -> bool:
+        """Log out of a volume's home that does not answer."""
 
     def attach_passed(self, volume_id: str, size_bytes: int,
                       properties: Properties) -> str:

@@ -176,6 +176,11 @@ class Sessions:
             iscsi.end_session(iqn, self.command_timeout)
         return bool(iqns)
 
+    def end_passed_if_down(self, volume_id: str) -> bool:
+        """The same if its home does not answer: what waits for it fails."""
+        return any(iscsi.is_down(iqn) for iqn in sorted(
+            self._passes_of(volume_id))) and self.end_passed(volume_id)
+
     # -- logging in
 
     def _log_in(self, move: state.Move, properties: dict[str, Any]) -> str:

@@ -105,6 +105,14 @@ class Stack(handles.Handles):
         self._disable_discards(move)
         return True
 
+    def read_clone(self, shadow_id: str) -> None:
+        """Prove that a clone can be read, in a child with a time limit.
+
+        Nothing becomes local by that.
+        """
+        block.read_head(names.clone_path(shadow_id), handles.HEAD,
+                        self.timeout)
+
     def ensure_clone_alone(self, move: state.Move) -> bool:
         """The clone over LV and metadata LV, if there is none.
 

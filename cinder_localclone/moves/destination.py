@@ -86,13 +86,14 @@ class Handle(flow.Step):
     """The constant path; and proof that it can be read.
 
     A guest that uses the volume through its source goes on doing so until
-    the move is committed.
+    the move is committed; what it gets then is proven before.
     """
 
     def execute(self, move: state.Move, disk: str) -> None:
-        if move.committed or not move.follows:
-            if _put_on_clone(self._node, move, disk):
-                self._node.stack.read_head(move.volume_id)
+        if move.follows and not move.committed:
+            self._node.stack.read_clone(move.shadow_id)
+        elif _put_on_clone(self._node, move, disk):
+            self._node.stack.read_head(move.volume_id)
 
 
 def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
@@ -112,6 +113,7 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
             'flushed')
     changed = node.stack.survey().is_handle_foreign(move.volume_id)
     if changed:
+        _check_writable(node, move)
         if not source:  # what waits for its home fails: it is given up
             node.sessions.end_passed(move.volume_id)
         node.stack.follow_onto_clone(move, source)
@@ -123,6 +125,14 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
     passing.end_after_swap(node, move.volume_id)
     node.stack.end_swap(move)
     return changed
+
+
+def _check_writable(node: nodes.Node, move: state.Move) -> None:
+    """:raises CloneFailed: if a guest would get a clone that gives errors"""
+    mode = node.stack.clone_status(move.shadow_id).mode
+    if mode != 'rw':
+        raise exceptions.CloneFailed(volume=move.volume_id, host=node.host,
+                                     mode=mode)
 
 
 def _can_do_without_home(node: nodes.Node, move: state.Move) -> bool:
@@ -259,8 +269,5 @@ def written_regions(node: nodes.Node, move: state.Move) -> int:
     if move.shadow_id not in (
             names.shadow_of_clone(name) for name in node.stack.devices()):
         build(node, move, create=False)
-    status = node.stack.clone_status(move.shadow_id)
-    if status.mode != 'rw':
-        raise exceptions.CloneFailed(volume=move.volume_id,
-                                     host=node.host, mode=status.mode)
-    return status.hydrated
+    _check_writable(node, move)
+    return node.stack.clone_status(move.shadow_id).hydrated

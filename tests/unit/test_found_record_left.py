@@ -36,5 +36,6 @@ class RecordLeftTest(test_sessions.Case):
         object.__setattr__(node, 'sessions', self.sessions)
         iqn = names.pass_iqn('iqn.x:', volume.id, 'iqn.b', 'a@l')
         self.called.iscsi.recorded.return_value = [iqn]
+        self.called.iscsi.is_down.return_value = False
         self.assertTrue(passing.look(node))
         self.called.iscsi.end_session.assert_called_once_with(iqn, 30)

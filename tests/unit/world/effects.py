@@ -33,6 +33,7 @@ LOCKED = frozenset((
     'mark_newborn', 'deactivate', 'ensure_handle_on_snapshot', 'locate',
     'protect', 'extend_lv', 'ensure_handle_on_disk', 'follow_onto_clone',
     'begin_swap', 'end_swap', 'attach_passed', 'end_passed', 'mark_away',
+    'end_passed_if_down',
     'end_passing', 'end_other_passes', 'leave_out', 'note_mapped'))
 #: Of a move that is over and gone nobody knows the volume.
 OF_A_MOVE = frozenset(('remove_source', 'withdraw_source'))

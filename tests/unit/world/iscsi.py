@@ -133,9 +133,18 @@ class SimSessions:
 
     def end_passed(self, volume_id):
         self.node.world.insist(
+            self._is_down(volume_id) or
             {'below': 'disk of ' + volume_id} not in self._opened(),
             'a guest loses what is passed through')
         return self.node.passed.pop(volume_id, None) is not None
+
+    def end_passed_if_down(self, volume_id):
+        return self._is_down(volume_id) and self.end_passed(volume_id)
+
+    def _is_down(self, volume_id):
+        home = self.node.world.nodes.get(self.node.passed.get(volume_id))
+        return home is not None and (home.dead or volume_id not in {
+            each for each, _who in home.remote})
 
     def end_other_passes(self, volume_id, iqn):
         """There is one session for a volume here."""

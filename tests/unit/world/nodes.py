@@ -324,6 +324,9 @@ class SimNode:
             return self.lvs[below][region]
         if region >= disks.length(clone):
             return self.lvs[clone['lv']][region]
+        return self.read_clone(clone, region)
+
+    def read_clone(self, clone, region):
         if region in self.lvs[clone['metadata']]['local']:
             return self.lvs[clone['lv']][region]
         return self._from_source(clone, region)

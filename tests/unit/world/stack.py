@@ -313,6 +313,12 @@ class SimStack(images.SimSnapshotStack):
         except IOError as exc:
             raise exceptions.CommandFailed(command='dd', code=1, stderr=exc)
 
+    def read_clone(self, shadow_id):
+        try:
+            self.node.read_clone(self.node.devices[names.clone(shadow_id)], 0)
+        except IOError as exc:
+            raise exceptions.CommandFailed(command='dd', code=1, stderr=exc)
+
     def flush_handle(self, volume_id):
         self._insist(names.handle(volume_id) in self.node.devices,
                      'no such handle')
