@@ -306,6 +306,8 @@ class SimNode:
 
         The kernel's initiator comes back to a home that was away.
         """
+        if volume_id not in self.passed:
+            raise IOError('the disk is gone')
         home = self.world.nodes[self.passed[volume_id]]
         handle = names.handle(volume_id)
         if (volume_id not in {each for each, _who in home.remote}
