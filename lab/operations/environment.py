@@ -16,7 +16,7 @@ from lab.operations import subject as subjects
 #: region in flight: so it takes long on a link where each answer takes time,
 #: however many others there are, and nothing else has to queue up for it.
 OPTIONS = {'localclone_move_interval': 2, 'localclone_node_interval': 10,
-           'localclone_hydration_batch': 1,
+           'localclone_region_size': 16, 'localclone_hydration_batch': 1,
            'localclone_hydration_threshold': 1,
            'localclone_max_copies_in': 8, 'localclone_max_copies_out': 8,
            'localclone_online_extend': True}

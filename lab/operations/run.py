@@ -41,6 +41,7 @@ class Trial:
         self.verdict = ''
         self.reason = ''
         self.seconds = 0
+        self._cleaned = False
 
     def fail(self, error):
         """Something of it is wrong; the first that is counts."""
@@ -69,6 +70,7 @@ class Trial:
             self.verdict = self.operation.ask()
         except subjects.Refused:
             self.verdict = self._refused(told, volume)
+            self.clean()  # it might be in the way of others
             if self.verdict != self.expected.verdict:
                 raise
         except subjects.TakesTooLong as exc:
@@ -106,8 +108,10 @@ class Trial:
             self._timed(self.operation.finish)
 
     def clean(self):
-        """When all is settled."""
-        self._timed(self.operation.clean)
+        """Take away what it has made, once."""
+        if not self._cleaned:
+            self._cleaned = True
+            self._timed(self.operation.clean)
 
     def found(self, log):
         """What it has shown."""

@@ -16,7 +16,7 @@ from lab.operations import subject as subjects
 #: MiBs that are copied while a volume hydrates, and how the source answers:
 #: that takes some minutes.
 OCCUPIED = 128
-SLOW = 'delay 200ms limit 10000'
+SLOW = 'delay 60ms limit 10000'
 
 
 class Situation:
