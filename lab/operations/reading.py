@@ -6,12 +6,16 @@ from lab.core import look
 from lab.operations import operation
 from lab.operations import subject as subjects
 
+#: Seconds: all of it is read, and some on a slow link.
+READING = 300
+
 
 class Upload(operation.Operation):
     """To an image, whose file is compared."""
 
     name = 'upload to image'
     alone = True
+    patience = READING
     image = None
 
     def ask(self):
@@ -51,6 +55,7 @@ class Backup(operation.Operation):
 
     name = 'backup'
     alone = True
+    patience = READING
     made = None
     #: Seconds after which nothing comes any more.
     STUCK = 15

@@ -170,7 +170,8 @@ class Hydrating(Situation):
 
     @classmethod
     def slow_down(cls, environment):
-        environment.hold_up(environment.nodes['node1'], SLOW)
+        first, second, _third = environment.nodes.values()
+        environment.hold_up(first, SLOW, second)
 
     @classmethod
     def end(cls, environment):
