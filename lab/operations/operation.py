@@ -23,6 +23,8 @@ class Operation:
     snapshot = False
     #: Whether the volume is another one afterwards, or it takes long.
     alone = False
+    #: Whether all of it is read.
+    reads = False
     patience = PATIENCE
 
     def __init__(self, place, expected):

@@ -14,7 +14,7 @@ class Upload(operation.Operation):
     """To an image, whose file is compared."""
 
     name = 'upload to image'
-    alone = True
+    alone = reads = True
     patience = READING
     image = None
 
@@ -54,7 +54,7 @@ class Backup(operation.Operation):
     """Into files, of which the first is compared."""
 
     name = 'backup'
-    alone = True
+    alone = reads = True
     patience = READING
     made = None
     #: Seconds after which nothing comes any more.
@@ -126,6 +126,7 @@ class BackupInUse(Backup):
 class BackupOfSnapshot(Backup):
     name = 'backup of snapshot'
     snapshot = True
+    reads = False  # not of the volume
 
     def request(self):
         return ({'snapshot_id': self.subject.snapshot, 'force': True},
