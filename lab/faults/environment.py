@@ -31,7 +31,7 @@ _BRAKE = '''
 tc qdisc replace dev vec0 root handle 1: prio bands 4 &&
 tc qdisc replace dev vec0 parent 1:4 handle 40: netem %s &&
 tc filter replace dev vec0 parent 1: protocol ip prio 1 u32 \\
-    match ip sport 3260 0xffff flowid 1:4
+    match ip sport 3260 0xffff %s flowid 1:4
 '''
 #: Requests for a move at once: the nodes are small, and requests have their
 #: limits.
@@ -227,10 +227,15 @@ class Environment:
         elif node.is_on:
             node.netem()
 
-    def hold_up(self, node, how):
-        """The same in any way: the words are netem's."""
+    def hold_up(self, node, how, to=None):
+        """The same in any way.
+
+        :param how: words of netem
+        :param to: the node for which that is meant; None: all
+        """
         if node.is_on:
-            node.run(_BRAKE % how)
+            node.run(_BRAKE % (how, 'match ip dst %s/32' % to.address
+                               if to else ''))
 
     def heal(self):
         """Undo whatever a fault has done; everything runs afterwards."""

@@ -130,7 +130,7 @@ class Detach(Connection):
         subject, node = self.subject, self.place.guest_at
         if self.place.chain.situation == 'starting':
             # The guest has gone over.
-            self.place.leave()
+            self.place.go_over()
             subject.check_running()
             return 'works'
         subject.check_running()

@@ -12,13 +12,12 @@ from lab.faults import environment as environments
 from lab.operations import stale
 from lab.operations import subject as subjects
 
-#: Looks come often, so that cells need not wait for them. A copy has one
-#: region in flight: so it takes long on a link where each answer takes time,
-#: however many others there are, and nothing else has to queue up for it.
+#: Looks come often, so that cells need not wait for them. Few copies run at a
+#: time, with little in flight: the others wait for their turn, and what is
+#: read on the same slow link is not behind all of that.
 OPTIONS = {'localclone_move_interval': 2, 'localclone_node_interval': 10,
-           'localclone_hydration_batch': 1,
-           'localclone_hydration_threshold': 1,
-           'localclone_max_copies_in': 8, 'localclone_max_copies_out': 8,
+           'localclone_hydration_threshold': 16,
+           'localclone_max_copies_in': 2, 'localclone_max_copies_out': 2,
            'localclone_online_extend': True}
 QUOTAS = {'volumes': 400, 'gigabytes': 4000, 'snapshots': 400,
           'backups': 100, 'backup_gigabytes': 1000, 'groups': 50}

@@ -23,6 +23,9 @@ class Operation:
     snapshot = False
     #: Whether the volume is another one afterwards, or it takes long.
     alone = False
+    #: Whether all of it is read.
+    reads = False
+    patience = PATIENCE
 
     def __init__(self, place, expected):
         self.place = place
@@ -34,7 +37,7 @@ class Operation:
     @property
     def seconds(self):
         """How long the request may take while the situation lasts."""
-        return WAITING if self.expected.word == 'waits' else PATIENCE
+        return WAITING if self.expected.word == 'waits' else self.patience
 
     def prepare(self):
         """What it needs besides."""

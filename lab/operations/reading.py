@@ -6,12 +6,16 @@ from lab.core import look
 from lab.operations import operation
 from lab.operations import subject as subjects
 
+#: Seconds: all of it is read, and some on a slow link.
+READING = 300
+
 
 class Upload(operation.Operation):
     """To an image, whose file is compared."""
 
     name = 'upload to image'
-    alone = True
+    alone = reads = True
+    patience = READING
     image = None
 
     def ask(self):
@@ -50,7 +54,8 @@ class Backup(operation.Operation):
     """Into files, of which the first is compared."""
 
     name = 'backup'
-    alone = True
+    alone = reads = True
+    patience = READING
     made = None
     #: Seconds after which nothing comes any more.
     STUCK = 15
@@ -121,6 +126,7 @@ class BackupInUse(Backup):
 class BackupOfSnapshot(Backup):
     name = 'backup of snapshot'
     snapshot = True
+    reads = False  # not of the volume
 
     def request(self):
         return ({'snapshot_id': self.subject.snapshot, 'force': True},

@@ -41,6 +41,7 @@ class Trial:
         self.verdict = ''
         self.reason = ''
         self.seconds = 0
+        self._cleaned = False
 
     def fail(self, error):
         """Something of it is wrong; the first that is counts."""
@@ -69,6 +70,7 @@ class Trial:
             self.verdict = self.operation.ask()
         except subjects.Refused:
             self.verdict = self._refused(told, volume)
+            self.clean()  # it might be in the way of others
             if self.verdict != self.expected.verdict:
                 raise
         except subjects.TakesTooLong as exc:
@@ -106,8 +108,10 @@ class Trial:
             self._timed(self.operation.finish)
 
     def clean(self):
-        """When all is settled."""
-        self._timed(self.operation.clean)
+        """Take away what it has made, once."""
+        if not self._cleaned:
+            self._cleaned = True
+            self._timed(self.operation.clean)
 
     def found(self, log):
         """What it has shown."""
@@ -165,16 +169,15 @@ class Round:
                     first, len(chains))):
                 kind = situations.SITUATIONS[chain.situation]
                 place = kind(self.environment, chain, subjects.Subject(
-                    self.environment.lab, volume, occupied=kind.occupied))
+                    self.environment.lab, volume))
                 self.trials[place] = [
                     Trial(self.environment, place, cell,
                           self.table.expected[cell]) for cell in chain.cells]
 
     def _bring_and_ask(self):
         """Those that wait for a move are first, while nothing is slow."""
-        for occupied in (False, True):
-            places = [place for place in self.trials
-                      if bool(place.occupied) == occupied]
+        for slow in (False, True):
+            places = [place for place in self.trials if place.slow == slow]
             if places:
                 places[0].slow_down(self.environment)
                 in_parallel([lambda p=place: self._bring(p)
@@ -185,7 +188,8 @@ class Round:
 
     def _bring(self, place):
         try:
-            place.prepare()
+            place.prepare(any(trial.operation.reads
+                              for trial in self.trials[place]))
         except Exception as exc:
             for trial in self.trials[place]:
                 trial.fail('it could not be brought about: ' + in_words(exc))
@@ -207,7 +211,17 @@ class Round:
                 ': ' + trial.reason[:200] if trial.reason else ''))
 
     def _end(self):
+        self._each(self._let_go)
         situations.together(self.environment, self.places, 'end')
+
+    def _let_go(self, place):
+        if any(trial.verdict == 'waits' for trial in self.trials[place]):
+            return  # what has its volume in that status
+        try:
+            place.let_go()
+        except Exception as exc:
+            for trial in self.trials[place]:
+                trial.fail('afterwards: ' + in_words(exc))
 
     def _settle(self):
         def settle(place):

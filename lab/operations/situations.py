@@ -13,10 +13,10 @@ from lab.faults import disk as disks
 from lab.operations import stale
 from lab.operations import subject as subjects
 
-#: MiBs that are copied while a volume hydrates, and how the source answers:
-#: that takes some minutes.
-OCCUPIED = 128
-SLOW = 'delay 200ms limit 10000'
+#: MiBs that are copied while a volume hydrates, and on which link: that takes
+#: some minutes. Fewer, if all of the volume is to be read meanwhile.
+OCCUPIED, READ = 128, 24
+SLOW = 'rate 10mbit limit 40'
 
 
 class Situation:
@@ -26,7 +26,8 @@ class Situation:
     :param chain: a :class:`.plan.Chain`: what is done with it
     """
 
-    occupied = 0
+    #: Whether it has something that takes long to be copied.
+    slow = False
     moves = True
     #: Whether something of the whole lab begins when all are in it.
     all_at_once = False
@@ -48,8 +49,13 @@ class Situation:
 
     # -- into it
 
-    def prepare(self):
-        """Bring it about, but for what is true of the whole lab."""
+    def prepare(self, is_read):
+        """Bring it about, but for what is true of the whole lab.
+
+        :param is_read: whether all of it will be read
+        """
+        if self.slow:
+            self.subject.occupied = READ if is_read else OCCUPIED
         self.subject.occupy(self.first)
         if self.snapshot_first:
             self.take_snapshot(self.first)
@@ -105,6 +111,9 @@ class Situation:
     def end(cls, environment):
         """When all was asked for."""
 
+    def let_go(self):
+        """Before that: nobody need wait for what nobody has asked for."""
+
     def leave(self):
         """Out of it: what this volume needs for that."""
 
@@ -157,20 +166,27 @@ class Starting(Situation):
                    in look.shadows(self.lab)):
             raise process.LabError('no live migration of it is beginning')
 
-    def leave(self):
+    def go_over(self):
+        """What QEMU and Nova do then."""
         subject = self.subject
-        if len(subject.attached) > 1:
-            subject.check_running()
-            subject.start(self.home)
-            subject.detach(self.first, 'in-use')
+        subject.check_running()
+        subject.start(self.home)
+        subject.detach(self.first, 'in-use')
+
+    def leave(self):
+        """It is given up, which takes less time."""
+        if len(self.subject.attached) > 1:
+            self.subject.check_running()
+            self.subject.detach(self.home, 'in-use')
 
 
 class Hydrating(Situation):
-    occupied = OCCUPIED
+    slow = True
 
     @classmethod
     def slow_down(cls, environment):
-        environment.hold_up(environment.nodes['node1'], SLOW)
+        first, second, _third = environment.nodes.values()
+        environment.hold_up(first, SLOW, second)
 
     @classmethod
     def end(cls, environment):
@@ -199,6 +215,13 @@ class PassedThrough(Hydrating):
     def begin_use(self):
         self.attach(self.another)
         self.subject.start(self.another)
+
+    def let_go(self):
+        """It would follow: that is seen of those that were migrated."""
+        if self.another.name in self.subject.attached:
+            self.subject.check_running()
+            self.subject.stop()
+            self.subject.detach(self.another)
 
 
 class Unreachable(Hydrating):

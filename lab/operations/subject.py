@@ -16,7 +16,7 @@ AREA = 200
 #: MiB that is written at the volume's new home.
 FRESH = 18
 #: MiBs that are looked at, whether they were written or not.
-LOOKED_AT = (LATER, FRESH, 20, 300)
+LOOKED_AT = (LATER, FRESH, 300)
 GIB = 1024
 
 
@@ -55,14 +55,11 @@ def wait(what, check, seconds, every=0.7):
 
 
 class Subject(disks.Disk):
-    """A volume under test.
+    """A volume under test."""
 
-    :param occupied: so many MiBs take their time to be copied
-    """
-
-    def __init__(self, lab, volume, user='demo', size=1, occupied=0):
+    def __init__(self, lab, volume, user='demo', size=1):
         super().__init__(lab, volume, user, size)
-        self.occupied = occupied
+        self.occupied = 0
         self.first_area = AREA
         self.snapshot = self.snapshot_at = None
         self.image = None
