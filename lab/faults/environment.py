@@ -125,7 +125,9 @@ class Environment:
         return disk
 
     def _sweep(self):
-        """Delete what an earlier, interrupted run has left."""
+        """Delete what an earlier, interrupted run has left, guests too."""
+        for node in self.nodes.values():
+            instances.stop_writing(node)
         for user in ('demo', 'admin'):
             for volume in self.lab.cinder(user).get('/volumes').json()[
                     'volumes']:
