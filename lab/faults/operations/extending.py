@@ -17,6 +17,7 @@ class Extend(base.Operation):
     """Extended while nobody has it attached and it is being copied."""
 
     name = 'extend during hydration'
+    full = False
 
     def prepare(self):
         disk, node = self.disk, self.destination

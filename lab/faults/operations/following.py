@@ -17,6 +17,7 @@ class Follow(base.Operation):
 
     name = 'follow'
     begins = 'destination'
+    full = False
     keeps_source = False
 
     def __init__(self, *args):
