@@ -280,7 +280,6 @@ class Batch:
         for operation in self.operations:
             self.environment.forget_steps(operation.disk)
         self._each(lambda _index, operation: operation.prepare())
-        self._each(lambda _index, operation: operation.ready())
 
     def _empty_pool(self):
         for kept in self.pool.values():

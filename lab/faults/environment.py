@@ -125,7 +125,9 @@ class Environment:
         return disk
 
     def _sweep(self):
-        """Delete what an earlier, interrupted run has left."""
+        """Delete what an earlier, interrupted run has left, guests too."""
+        for node in self.nodes.values():
+            instances.stop_writing(node)
         for user in ('demo', 'admin'):
             for volume in self.lab.cinder(user).get('/volumes').json()[
                     'volumes']:
@@ -240,6 +242,7 @@ class Environment:
     def heal(self):
         """Undo whatever a fault has done; everything runs afterwards."""
         self.release()
+        self.let_copy()
         for name in ('mariadb', 'rabbitmq'):
             self.lab.processes.signal(name, signal.SIGCONT)
 
@@ -309,6 +312,17 @@ class Environment:
             if disk is None:
                 for asked in self.steps.glob('*.odd'):
                     asked.unlink(missing_ok=True)
+
+    def hold_copy(self, disk):
+        """Nothing of a volume is copied until :meth:`let_copy`."""
+        self.steps.mkdir(exist_ok=True)
+        (self.steps / (disk.volume + '.still')).touch()
+
+    def let_copy(self, disk=None):
+        """A volume, or all, can be copied."""
+        for still in self.steps.glob(
+                '%s.still' % (disk.volume if disk else '*')):
+            still.unlink(missing_ok=True)
 
     def forget_steps(self, disk):
         """Remove all notes of the steps of a volume."""

@@ -14,6 +14,9 @@ as the file exists. Everything else of the service goes on. That the place
 was reached is told by ``<volume>.reached``. ``STEP (2)`` is the second time
 that the step is done from now on.
 
+As long as there is a file ``<volume>.still``, nothing of the volume is copied
+in the background.
+
 A file ``<node>.odd`` there names something that looks at sysfs: the next look
 finds that nothing is there, or nothing in it, once.
 
@@ -143,6 +146,11 @@ class Steps:
             time.sleep(0.1)
         return True
 
+    def is_still(self, shadow):
+        """Whether the volume of a move is not to be copied (yet)."""
+        volume = self.volume([shadow])
+        return (self.directory / (volume + '.still')).exists()
+
     def is_odd(self, name):
         """Whether a look is to have an odd answer: the next one, once."""
         asked = self.directory / (self.node + '.odd')
@@ -214,6 +222,14 @@ def wrap(steps, name, function, method=False):
     return stepped
 
 
+def unless_still(steps, set_hydration):
+    """Copies go on as they should, but for those that are held back."""
+    def set_hydration_unless(stack, shadow, enabled):
+        return set_hydration(stack, shadow,
+                             enabled and not steps.is_still(shadow))
+    return set_hydration_unless
+
+
 def odd(steps, name, function, answer):
     """A look that may have an odd answer."""
     def looked(*args, **kwargs):
@@ -276,6 +292,8 @@ def install(steps):
     reconciler = importlib.import_module(
         'cinder_localclone.reconcile').Reconciler
     reconciler._attempt = side_by_side(steps, reconciler._attempt)
+    stack = importlib.import_module('cinder_localclone.stack').Stack
+    stack.set_hydration = unless_still(steps, stack.set_hydration)
     for name, look in (('births', 'look_at_images'), ('passing', 'look')):
         module = importlib.import_module('cinder_localclone.' + name)
         setattr(module, look, aside(steps, getattr(module, look)))

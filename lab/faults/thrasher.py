@@ -78,8 +78,6 @@ class Round:
         for operation in operations:
             operation.prepare()
         for operation in operations:
-            operation.ready()
-        for operation in operations:
             operation.start()
         self._strike(operations, lvs)
         self.environment.heal()

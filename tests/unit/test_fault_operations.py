@@ -168,6 +168,24 @@ class OwnersInDatabaseTest(test_records.Base):
         self.assertIsNone(self.owner(NEWBORN))
 
 
+class StillTest(testtools.TestCase):
+
+    def test_copy_that_is_held_back(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        steps = stepping.Steps(pathlib.Path(directory.name), 'node1',
+                               {SHADOW: V, V: V}.get)
+        asked = []
+        set_hydration = stepping.unless_still(
+            steps, lambda _stack, shadow, enabled: asked.append(enabled))
+        still = pathlib.Path(directory.name, V + '.still')
+        for change in (lambda: None, still.touch, still.unlink):
+            change()
+            set_hydration(None, SHADOW, True)
+        set_hydration(None, SHADOW, False)
+        self.assertEqual([True, False, True, False], asked)
+
+
 class AsideTest(testtools.TestCase):
 
     def test_look_that_stays_holds_nobody_up(self):

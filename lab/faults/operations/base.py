@@ -60,9 +60,6 @@ class Operation:
     def prepare(self):
         """Bring about the state in which it begins."""
 
-    def ready(self):
-        """When others that share the nodes are prepared, too."""
-
     def start(self):
         """Send the requests, in the background."""
         self._thread = threading.Thread(target=self._run, daemon=True)

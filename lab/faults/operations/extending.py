@@ -4,7 +4,6 @@
 The home is the destination of the move; the source still has what is copied.
 """
 
-from lab.core import look
 from lab.core import process
 from lab.faults import disk as disks
 from lab.faults.operations import base
@@ -12,25 +11,21 @@ from lab.faults import snapshot as snapshots
 
 #: GiB.
 BEFORE, AFTER = 1, 2
-#: So slow that a copy cannot end before the fault.
-RATE = '8mbit'
 
 
 class Extend(base.Operation):
     """Extended while nobody has it attached and it is being copied."""
 
     name = 'extend during hydration'
-    alike = 'slow link'
+    full = False
 
     def prepare(self):
         disk, node = self.disk, self.destination
-        self.environment.brake(self.source, RATE)
+        self.environment.hold_copy(disk)
         self._attach(node)
         self._begin_writing(node)
         disk.stop()
         disk.detach(node)
-        if not snapshots.is_moving(self.environment.lab, disk.volume):
-            raise process.LabError('the copy has ended before')
 
     def run(self):
         self._ask()
@@ -76,7 +71,7 @@ class Extend(base.Operation):
         self._settle_extension()
         self._at_goal()
         self._use()
-        self.environment.brake(self.source)
+        self.environment.let_copy(self.disk)
         self._wait_moved()
         self._prove(self.destination)
 
@@ -93,18 +88,17 @@ class CompletionOfExtended(Extend):
     """From when all is local of a volume that was extended meanwhile."""
 
     name = 'completion of what was extended'
-    alike = 'slow link, then not'
 
     def prepare(self):
         super().prepare()
         self._ask_in_turn('the extension', self._ensure)
         self.disk.grow(AFTER)
         self._use()
-        if look.clone_progress(self.destination) is None:
+        if not snapshots.is_moving(self.environment.lab, self.disk.volume):
             raise process.LabError('the copy has ended before')
 
     def run(self):
-        self.environment.brake(self.source)
+        self.environment.let_copy(self.disk)
 
     def is_over(self):
         return not snapshots.is_moving(self.environment.lab,
@@ -112,7 +106,7 @@ class CompletionOfExtended(Extend):
 
     def settle(self, lost_power):
         self.join()
-        self.environment.brake(self.source)
+        self.environment.let_copy(self.disk)
         if self.disk.runs_on is None:
             self._run_again(self.destination)
         self._wait_moved()

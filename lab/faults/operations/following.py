@@ -9,7 +9,6 @@ from lab.core import look
 from lab.core import process
 from lab.faults import disk as disks
 from lab.faults.operations import base
-from lab.faults.operations import extending
 from lab.faults import snapshot as snapshots
 
 
@@ -17,8 +16,8 @@ class Follow(base.Operation):
     """It follows when nothing but the guest's attachment is left."""
 
     name = 'follow'
-    alike = 'follow'
     begins = 'destination'
+    full = False
     keeps_source = False
 
     def __init__(self, *args):
@@ -28,7 +27,7 @@ class Follow(base.Operation):
     def prepare(self):
         """It is copied to the source; the guest uses it where it was."""
         disk, lab = self.disk, self.environment.lab
-        self.environment.brake(self.destination, extending.RATE)
+        self.environment.hold_copy(disk)
         self._attach(self.source)
         disk.start(self.source)
         disk.stop()
@@ -39,12 +38,9 @@ class Follow(base.Operation):
             raise process.LabError('the copy has ended before')
         # As long as the instance may have it elsewhere it does not follow.
         self._held = disk.instance.reserve(disk.volume)
-
-    def ready(self):
-        """It is at rest, but for its guest elsewhere."""
-        self.environment.brake(self.destination)
-        look.wait_moved(self.environment.lab, self.disk.volume, base.MOVING)
-        if self.disk.home() != self.source.name or not self._is_passed():
+        self.environment.let_copy(disk)
+        look.wait_moved(lab, disk.volume, base.MOVING)
+        if disk.home() != self.source.name or not self._is_passed():
             raise process.LabError('it has followed too early')
 
     def _is_passed(self):
