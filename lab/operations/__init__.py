@@ -8,7 +8,8 @@ Arrows point down this list::
     results          verdicts: kept, shown
     catalogue        all operations
     connecting       attach, live migration, detach
-    capturing        snapshots, volumes that are made of an image, groups
+    groups           groups, and their snapshots
+    capturing        snapshots, volumes that are made of an image
     leaving          migration, retype, managing, deletion, owners
     reading          backups, images
     growing          extend
@@ -16,7 +17,8 @@ Arrows point down this list::
     situations       how a volume comes into a situation, and out of it
     environment      the lab, and what is looked at there
     subject          one volume: what it has to contain
-    stale            requests go to a volume's former home
+    stale, stale_scheduler
+                     requests go to a volume's former home
     plan             which cells share a volume. Pure
     table            what there is, and what is expected. Pure
 

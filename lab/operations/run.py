@@ -269,4 +269,4 @@ def run(environment, table, results, cells):
         Round(environment, table, results, chosen).run()
         done += len(chosen)
         environment.say('%d of %d cells' % (done, len(wanted)))
-    return not (results.failed(cells) or results.left)
+    return not results.left and all(map(results.holds, cells))

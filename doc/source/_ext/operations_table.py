@@ -48,7 +48,8 @@ def rst(table: Any, messages: dict[str, str]) -> list[str]:
 
 
 def _verdict(expected: Any) -> str:
-    return expected.verdict + (' :sup:`%s`' % expected.note if expected.note else '')
+    note = ' :sup:`%s`' % expected.note if expected.note else ''
+    return expected.verdict + note
 
 
 def _row(*cells: str) -> list[str]:
