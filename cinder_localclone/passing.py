@@ -57,7 +57,8 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
             node.stack.mark_away(lv.name)
     size_gib = max(volume.size, properties.get('size_gib', 0))
     disk = node.sessions.attach_passed(
-        volume_id, size_gib << 30, properties)
+        volume_id, size_gib << 30, properties,
+        bool(handle and handle.opened))
     if node.stack.ensure_handle_on_disk(volume_id, disk):
         node.stack.read_head(volume_id)
     node.sessions.end_other_passes(volume_id, properties['target_iqn'])

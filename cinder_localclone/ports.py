@@ -292,7 +292,7 @@ class Sessions(typing.Protocol):
         """Log out of a volume's home that does not answer."""
 
     def attach_passed(self, volume_id: str, size_bytes: int,
-                      properties: Properties) -> str:
+                      properties: Properties, in_use: bool) -> str:
         """Log in to a volume's home to pass it through; the disk's path."""
 
     def end_passed(self, volume_id: str) -> bool:

@@ -2,11 +2,13 @@
 """iSCSI sessions with peers: sources of moves, and what is passed through."""
 
 from collections.abc import Mapping
+import hashlib
 import json
 import socket
 from typing import Any
 
 from os_brick import exception as brick
+from oslo_concurrency import processutils
 from oslo_log import log as logging
 import tenacity
 
@@ -50,6 +52,8 @@ class Sessions:
         self.command_timeout = command_timeout
         self.source_timeout = source_timeout
         self.host = host
+        #: Digests of what was logged in with, by iSCSI name.
+        self._secrets: dict[str, str] = {}
 
     def initiator(self) -> str:
         """This node's iSCSI initiator name; '' if it has none."""
@@ -95,31 +99,46 @@ class Sessions:
                 if (volume_id := names.volume_of_pass_iqn(iqn, self.host))}
 
     def attach_passed(self, volume_id: str, size_bytes: int,
-                      properties: Mapping[str, Any]) -> str:
+                      properties: Mapping[str, Any], in_use: bool) -> str:
         """Log in to a volume's home to pass the volume through.
 
-        os-brick is called also if there is a session: its record may have
-        another secret.
+        A session that exists is used. os-brick would remove the disk under
+        whoever uses it if it could not connect it once more; iscsid comes
+        back by itself. One that cannot come back is logged out first.
 
         :param size_bytes: which the volume has at least
         :param properties: what the home has offered
+        :param in_use: whether something has the handle open
         :returns: path of the disk
         :raises WrongSource: if it is another disk
         :raises SourceUnreachable: if the home's portal does not answer
         :raises LoginFailed: if no disk appears
         """
-        iqn, portal = properties['target_iqn'], properties['target_portal']
-        _check_portal(portal)
-        known = self._passes_of(volume_id)
-        if iqn not in known:
-            iscsi.record_target(iqn, portal, self.command_timeout)
-        # Cinder's database makes strings of all values.
-        path = self._connect(iscsi_target.connection_properties(
-            '%s,1 %s 0' % (portal, iqn), iscsi_target.auth(properties)))
+        iqn, auth = properties['target_iqn'], iscsi_target.auth(properties)
+        path = _disk_of(iqn)
+        if path and not in_use and (
+                iscsi.is_down(iqn)
+                or self._secrets.get(iqn, _digest(auth)) != _digest(auth)):
+            _check_portal(properties['target_portal'])
+            iscsi.end_session(iqn, self.command_timeout)
+            path = None
+        if path is None:
+            path = self._log_in_to_home(
+                iqn, properties['target_portal'], auth)
         if block.identity(path)[0] < size_bytes:
             iscsi.rescan(path, SCAN_TIMEOUT)  # it was extended
         _verify_passed(volume_id, size_bytes, iqn, path)
         self._look_after(path)
+        return path
+
+    def _log_in_to_home(self, iqn: str, portal: str, auth: str) -> str:
+        _check_portal(portal)
+        if iqn not in iscsi.recorded(self.command_timeout):
+            iscsi.record_target(iqn, portal, self.command_timeout)
+        # Cinder's database makes strings of all values.
+        path = self._connect(iscsi_target.connection_properties(
+            '%s,1 %s 0' % (portal, iqn), auth))
+        self._secrets[iqn] = _digest(auth)
         return path
 
     def end_other_passes(self, volume_id: str, iqn: str) -> None:
@@ -210,9 +229,13 @@ class Sessions:
             path: str = _connector().connect_volume(properties)['path']
             return path
         except brick.BrickException as exc:
-            raise exceptions.LoginFailed(
-                iqn=properties['target_iqn'],
-                portal=properties['target_portal'], reason=exc)
+            reason = str(exc)
+        except processutils.ProcessExecutionError as exc:
+            # Not its command, which has the secret.
+            reason = 'exit code %s: %s' % (exc.exit_code, exc.stderr)
+        raise exceptions.LoginFailed(
+            iqn=properties['target_iqn'],
+            portal=properties['target_portal'], reason=reason)
 
     def login_from_records(self, move: state.Move) -> str:
         """Log in with what this node's own iSCSI records know.
@@ -259,6 +282,10 @@ class Sessions:
     def detach(self, move: state.Move) -> None:
         """Log out, whatever still uses the disk; nothing on it is dirty."""
         iscsi.end_session(move.source_iqn, self.command_timeout)
+
+
+def _digest(auth: str) -> str:
+    return hashlib.sha256(auth.encode()).hexdigest()
 
 
 def _disk_of(iqn: str) -> str | None:

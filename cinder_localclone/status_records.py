@@ -6,6 +6,7 @@ its service dies first, nobody does, nor when it starts again; and what was
 sent to a node that is not the volume's home is refused there without a word.
 """
 
+from collections.abc import Collection
 from collections.abc import Mapping
 import dataclasses
 import datetime
@@ -48,16 +49,18 @@ class Unended:
 class StatusRecords(records.Records):
     """The records; and what is in such a status."""
 
-    def older(self, host: str, moment: datetime.datetime) -> list[str]:
+    def older(self, host: str, moment: datetime.datetime,
+              statuses: Collection[str] = rows.MORTAL) -> list[str]:
         """The volumes at a service host that somebody was at work on.
 
         :param moment: since before then
+        :param statuses: at which work
         """
         volume = records.models.Volume
         with records.main_context_manager.reader.using(
                 records._admin()) as session:
             return [row.id for row in self._at(session, host).filter(
-                volume.status.in_(rows.MORTAL), volume.updated_at < moment)]
+                volume.status.in_(statuses), volume.updated_at < moment)]
 
     def end_dead(self, volume_id: str, host: str, sizes: Mapping[str, int]
                  ) -> str | None:

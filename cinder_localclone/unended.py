@@ -4,6 +4,7 @@
 All of this waits: what is in the message queue yet comes, and ends by itself.
 """
 
+from collections.abc import Collection
 import datetime
 
 from cinder.volume import rpcapi
@@ -12,6 +13,7 @@ from oslo_utils import timeutils
 
 from cinder_localclone import exceptions
 from cinder_localclone import node as nodes
+from cinder_localclone import rows as volume_rows
 from cinder_localclone import status_records
 
 LOG = logging.getLogger(__name__)
@@ -19,6 +21,9 @@ LOG = logging.getLogger(__name__)
 #: Seconds for which a service must have served before what it had not ended
 #: by its start is dead: it may have been sent, and not delivered.
 DELIVERED = 600
+#: What another service may have been at work on: that of the home before. Its
+#: work was done when the volume got another home, but for what the row says.
+FROM_ELSEWHERE = ('reverting',)
 #: Seconds after which a delete that nobody is at work on is lost.
 LOST = 900
 
@@ -29,18 +34,23 @@ def look(node: nodes.Node, rows: status_records.StatusRecords,
 
     :param started: when this service began to serve
     """
-    if (timeutils.utcnow() - started).total_seconds() > DELIVERED:
+    delivered = timeutils.utcnow() - datetime.timedelta(seconds=DELIVERED)
+    if started < delivered:
         end_dead(node, rows, started)
+        end_dead(node, rows, delivered, FROM_ELSEWHERE)
     ask_again(node, rows)
 
 
 def end_dead(node: nodes.Node, rows: status_records.StatusRecords,
-             started: datetime.datetime) -> None:
+             moment: datetime.datetime,
+             statuses: Collection[str] = volume_rows.MORTAL) -> None:
     """End what a service was at work on when it died.
 
-    Whatever goes on holds the volume's lock.
+    Whatever goes on here holds the volume's lock.
+
+    :param moment: since before then
     """
-    for volume_id in rows.older(node.host, started):
+    for volume_id in rows.older(node.host, moment, statuses):
         try:
             with node.lock(volume_id):
                 status = rows.end_dead(

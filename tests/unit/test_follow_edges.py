@@ -323,7 +323,7 @@ class SessionsTest(test_sessions.Case):
         self.disks(*[{test_passing.IQN: ['/dev/sda']}] * 9)
         self.called.iscsi.recorded.return_value = [test_passing.IQN]
         self.sessions.attach_passed(
-            test_passing.V1, GIB, test_passing.PROPERTIES)
+            test_passing.V1, GIB, test_passing.PROPERTIES, False)
         self.called.iscsi.record_target.assert_not_called()
 
     def test_not_mixed_up_with_what_another_home_serves(self):

@@ -41,8 +41,9 @@ class SessionsTest(test_sessions.Case):
         super().setUp()
         self.called.iscsi.recorded.return_value = []
 
-    def attach(self, size=GIB):
-        return self.sessions.attach_passed(V1, size, PROPERTIES)
+    def attach(self, size=GIB, in_use=False, **other):
+        return self.sessions.attach_passed(
+            V1, size, dict(PROPERTIES, **other), in_use)
 
     def test_names(self):
         self.assertNotEqual(names.remote_iqn('iqn.x:', V1, 'iqn.b'), IQN)
@@ -68,6 +69,41 @@ class SessionsTest(test_sessions.Case):
             'auth_method': 'CHAP', 'auth_username': 'user',
             'auth_password': 'secret'},
             self.brick.connect_volume.call_args.args[0])
+
+    def test_a_disk_that_is_there_is_none_of_os_bricks(self):
+        """What os-brick can't connect it removes, session and disk, under
+        whoever uses them: two commands that meet in the initiator's records
+        are enough for that.
+        """
+        self.disks(*[{IQN: ['/dev/sdb']}] * 9)
+        for down in (False, True):
+            self.called.iscsi.is_down.return_value = down
+            self.assertEqual('/dev/sdb', self.attach(in_use=True))
+        self.called.iscsi.is_down.return_value = False
+        self.assertEqual('/dev/sdb', self.attach())
+        self.brick.connect_volume.assert_not_called()
+        self.called.iscsi.end_session.assert_not_called()
+
+    def test_one_that_cannot_come_back_is_logged_out_first(self):
+        """Its home serves the volume anew; nobody uses what there was."""
+        self.attach()
+        self.disks(*[{IQN: ['/dev/sdb']}] * 9)
+        self.called.iscsi.is_down.return_value = False
+        self.assertEqual('/dev/sdb', self.attach(
+            in_use=True, auth_password='another'))
+        self.called.iscsi.end_session.assert_not_called()
+        self.assertEqual('/dev/sda', self.attach(auth_password='another'))
+        self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
+        self.called.iscsi.is_down.return_value = True
+        self.assertEqual('/dev/sda', self.attach(auth_password='another'))
+        self.assertEqual(2, self.called.iscsi.end_session.call_count)
+
+    def test_one_whose_home_is_away_is_left(self):
+        self.disks({IQN: ['/dev/sdb']})
+        self.called.iscsi.is_down.return_value = True
+        self.portal_is_silent()
+        self.assertRaises(exceptions.SourceUnreachable, self.attach)
+        self.called.iscsi.end_session.assert_not_called()
 
     def test_it_may_be_longer_than_its_row_says(self):
         self.called.block.identity.return_value = 2 * GIB, V1

@@ -8,6 +8,7 @@ from unittest import mock
 import ddt
 import fixtures
 from os_brick import exception as brick
+from oslo_concurrency import processutils
 import tenacity
 import testtools
 
@@ -124,6 +125,18 @@ class AttachTest(Case):
         self.assertIn(IQN, str(error))
         self.assertIn(PORTAL, str(error))
         self.assertNotIn('identity', self.names())
+
+    def test_what_os_bricks_commands_say(self):
+        """Their command lines have the secret."""
+        self.brick.connect_volume.side_effect = (
+            processutils.ProcessExecutionError(
+                exit_code=6, stderr='database failure',
+                cmd='iscsiadm -n node.session.auth.password -v s3cret'))
+        error = self.assertRaises(exceptions.LoginFailed,
+                                  self.attach)
+        self.assertIn('exit code 6: database failure', str(error))
+        self.assertNotIn('s3cret', str(error))
+        self.assertIsNone(error.__context__)
 
     @ddt.data(*Case.WRONG)
     def test_another_disk_is_logged_out(self, identity):

@@ -91,6 +91,24 @@ class DeadTest(Base):
             [objects.Snapshot.get_by_id(self.context, each.id).status
              for each in snapshots])
 
+    def test_reverted_by_another_node_whose_service_died(self):
+        """A revert has another home from its commit on, whose service need
+        not have been started anew since.
+        """
+        self.put(status='reverting', attach_status='detached',
+                 host=B + '#p')
+        self.age(records.models.Volume, self.volume.id)
+        snapshot = utils.create_snapshot(
+            self.context, self.volume.id, status='restoring')
+        node = mock.Mock(host=B, lock=mock.MagicMock())
+        node.stack.lvs.return_value = {
+            self.volume.name: mock.Mock(shown=GIB)}
+        unended.look(node, self.records, timeutils.utcnow()
+                     - datetime.timedelta(hours=2))
+        self.assertEqual('available', self.status())
+        self.assertEqual('available', objects.Snapshot.get_by_id(
+            self.context, snapshot.id).status)
+
     @ddt.data((None, 'available'), ('success', 'available'),
               ('error', 'available'), ('migrating', 'retyping'),
               ('starting', 'retyping'), ('completing', 'retyping'))
@@ -139,7 +157,7 @@ class DeadTest(Base):
             self.assertIsNone(self.records.end_dead(
                 volume_id, A, {self.volume.name: GIB}))
 
-    @ddt.data((599, 0), (601, 1))
+    @ddt.data((599, 0), (601, 2))
     @ddt.unpack
     def test_not_before_all_was_delivered(self, seconds, times):
         node, rows = mock.Mock(), mock.Mock()

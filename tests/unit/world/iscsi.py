@@ -123,7 +123,7 @@ class SimSessions:
     def recorded_passes(self):
         return self.passed()
 
-    def attach_passed(self, volume_id, size_bytes, properties):
+    def attach_passed(self, volume_id, size_bytes, properties, in_use):
         home = self.node.world.node_at(properties['target_portal'])
         if home.dead or (volume_id, properties['target_iqn']
                          ) not in home.remote:
