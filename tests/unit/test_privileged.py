@@ -54,7 +54,7 @@ class EntryPointsTest(testtools.TestCase):
         self.assertEqual(ENTRY_POINTS[module], set(entry_points(module)))
 
     @ddt.data(*ENTRY_POINTS)
-    def test_found_by_name_typed_and_described(self, module):
+    def test_by_name_typed_and_described(self, module):
         for name, function in entry_points(module).items():
             self.assertEqual(
                 ('cinder_localclone.privileged.' + module, name),

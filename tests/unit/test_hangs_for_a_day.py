@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What waits for a home that serves it no more ends."""
 
-from tests.unit import test_found_opened_without_source
+from tests.unit import test_opened_without_source
 from tests.unit import test_passing
 
 
@@ -24,7 +24,7 @@ class DetachedByForceTest(test_passing.Passed):
         (:meth:`.sessions.Sessions.end_if_down`, :func:`.deletion._is_closed`)
         the session of what no attachment names goes first if it is down.
         """
-        self.useFixture(test_found_opened_without_source.Kernel(
+        self.useFixture(test_opened_without_source.Kernel(
             self.b, self.handle, self.volume.id))
         self.unserve(self.a, None)
         self.volume.volume_attachment = []
