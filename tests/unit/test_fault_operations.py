@@ -5,6 +5,7 @@ import ast
 import importlib
 import json
 import pathlib
+import sys
 import tempfile
 import types
 from unittest import mock
@@ -212,9 +213,9 @@ class ScalingTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.out = []
+        self.out, self.replaced = [], set()
         for name in ('create', 'swap_table', 'swap_flushed',
-                     'replace_suspended', 'survey'):
+                     'replace_suspended', 'discard_beneath', 'survey'):
             self.real('privileged.devicemapper', name, ('', ''))
         for name in ('create_thin', 'extend', 'volumes'):
             self.real('privileged.lvm', name)
@@ -222,7 +223,19 @@ class ScalingTest(testtools.TestCase):
         self.real('lvm.reports', 'unfilled', 1600)
         self.real('privileged.block', 'identity', (100, 'serial'))
         self.real('privileged.block', 'size', 100)
+        before = self.functions()
         scaling.shrink(16)
+        # What else it changes would stay for all that comes after.
+        self.assertEqual(set(), {
+            name for name, function in self.functions().items()
+            if function is not before[name]} - self.replaced)
+
+    @staticmethod
+    def functions():
+        return {(module, name): value
+                for module, loaded in list(sys.modules.items())
+                if module.startswith('cinder_localclone.')
+                for name, value in vars(loaded).items() if callable(value)}
 
     def real(self, module, name, result=None):
         found = importlib.import_module('cinder_localclone.' + module)
@@ -231,6 +244,7 @@ class ScalingTest(testtools.TestCase):
             self.out.append(args)
             return result
         self.patch(found, name, called)
+        self.replaced.add((found.__name__, name))
         setattr(self, name, lambda *args, **kwargs: getattr(found, name)(
             *args, **kwargs))
 
@@ -241,7 +255,11 @@ class ScalingTest(testtools.TestCase):
         self.swap_table('localclone-' + V, whole, 30)
         self.swap_flushed('localclone-' + V, whole, '/dev/sda', 30)
         self.replace_suspended('clone', '0 1600 clone a b c 128 1 x', 30)
-        self.assertEqual([part, part, part, '0 100 clone a b c 128 1 x'], [
+        self.discard_beneath(
+            'handle', 'clone', '0 1600 clone a b c 128 1 x', [(0, 9)], 9, 9,
+            30)
+        self.assertEqual([part, part, part, '0 100 clone a b c 128 1 x',
+                          '0 100 clone a b c 128 1 x'], [
             next(arg for arg in args if str(arg).startswith('0 '))
             for args in self.out])
 

@@ -124,9 +124,9 @@ class SimRecords(images.SimSnapshotRecords):
         self.world.shadows[move.shadow_id] = after
         return after
 
-    def older(self, host, moment):
+    def older(self, host, moment, statuses=rows.MORTAL):
         return [volume.id for volume in self.volumes_of(host)
-                if volume.status in rows.MORTAL]
+                if volume.status in statuses]
 
     def end_dead(self, volume_id, host, sizes):
         """As status_records does."""
