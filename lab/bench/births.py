@@ -38,7 +38,7 @@ class Births(base.Base):
         attached, _seconds = self.attach_and_read(born)
         seconds = time.monotonic() - began
         attached.detach()
-        self.delete(born)
+        self.demo.delete('/volumes/' + born).raise_for_status()
         self.demo.delete('/snapshots/' + snapshot).raise_for_status()
         process.wait_for('the snapshot to go', lambda: not self.demo.get(
             '/snapshots').json()['snapshots'], 60)
