@@ -127,12 +127,18 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
     return changed
 
 
-def _check_writable(node: nodes.Node, move: state.Move) -> None:
-    """:raises CloneFailed: if a guest would get a clone that gives errors"""
-    mode = node.stack.clone_status(move.shadow_id).mode
-    if mode != 'rw':
+def _check_writable(node: nodes.Node, move: state.Move) -> int:
+    """A clone works.
+
+    :returns: how many of its regions were local just then: one that has
+        failed since would say that none is
+    :raises CloneFailed: if a guest would get errors of it
+    """
+    status = node.stack.clone_status(move.shadow_id)
+    if status.mode != 'rw':
         raise exceptions.CloneFailed(volume=move.volume_id, host=node.host,
-                                     mode=mode)
+                                     mode=status.mode)
+    return status.hydrated
 
 
 def _can_do_without_home(node: nodes.Node, move: state.Move) -> bool:
@@ -269,5 +275,4 @@ def written_regions(node: nodes.Node, move: state.Move) -> int:
     if move.shadow_id not in (
             names.shadow_of_clone(name) for name in node.stack.devices()):
         build(node, move, create=False)
-    _check_writable(node, move)
-    return node.stack.clone_status(move.shadow_id).hydrated
+    return _check_writable(node, move)

@@ -6,6 +6,7 @@ import types
 
 import ddt
 
+from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
@@ -226,6 +227,21 @@ class LiveMoveTest(test_move.Base):
         m.world.reconcile()
         self.assertEqual(B, m.world.home(m.volume).host)
         self.assertEqual('new', m.b.read(m.id, 2))
+
+    def test_no_way_back_from_a_clone_that_fails_meanwhile(self):
+        """One that has failed says that nothing is local."""
+        m, move = self.started()
+        m.switch()
+        m.write(2, 'new')
+        asked = m.b.node.stack._inner.clone_status
+
+        def fails_then(shadow_id):
+            m.b.node.stack._inner.clone_status = lambda _shadow_id: (
+                tables.parse_clone_status('0 8 clone Fail'))
+            return asked(shadow_id)
+        m.b.node.stack._inner.clone_status = fails_then
+        with m.b.lock(m.id):
+            self.assertEqual(1, destination.written_regions(m.b.node, move))
 
     def test_an_attachment_that_waits_is_not_settled(self):
         m, _moving = self.started()
