@@ -30,10 +30,8 @@ class OfVolumeInUse(base.Operation):
         self.disk.fill(self.source, count=2)
 
 
-class TakeSnapshot(OfVolumeInUse):
-    """A snapshot of a volume in use, until it is deleted."""
-
-    name = 'snapshot'
+class WithSnapshot(base.Operation):
+    """It has to do with a snapshot of the volume."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -42,6 +40,12 @@ class TakeSnapshot(OfVolumeInUse):
     @property
     def ids(self):
         return super().ids + [self.snapshot.id or self.disk.volume]
+
+
+class TakeSnapshot(WithSnapshot, OfVolumeInUse):
+    """A snapshot of a volume in use, until it is deleted."""
+
+    name = 'snapshot'
 
     def forget_failure(self):
         self.join()
@@ -130,19 +134,11 @@ class Clone(OfVolumeInUse):
         return newborn
 
 
-class OfSnapshotElsewhere(base.Operation):
+class OfSnapshotElsewhere(WithSnapshot):
     """A volume that has moved since its snapshot was taken."""
 
     full = False
     asks_source = True
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.snapshot = snapshots.Snapshot(self.disk)
-
-    @property
-    def ids(self):
-        return super().ids + [self.snapshot.id or self.disk.volume]
 
     def prepare(self):
         disk, node = self.disk, self.destination
