@@ -264,7 +264,7 @@ class Sessions:
         if path is None:
             raise exceptions.LoginFailed(
                 iqn=iqn, portal=portal, reason='no disk appeared within '
-                '%d s.' % DISK_TIMEOUT)
+                '%d s' % DISK_TIMEOUT)
         return path
 
     def end_if_down(self, move: state.Move) -> bool:
