@@ -111,7 +111,7 @@ def look(node: nodes.Node) -> bool:
                 _look_at(node, volume_id)
         except exceptions.Busy:
             pass  # whoever is at work on it brings it to its end
-        except Exception as exc:  # os-brick, sysfs: whatever it is
+        except Exception as exc:  # sysfs, the database: whatever it is
             fine = False
             LOG.error('Volume %(volume)s is not passed through as it should '
                       'be, will retry: %(error)s',

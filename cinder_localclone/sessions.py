@@ -7,8 +7,6 @@ import json
 import socket
 from typing import Any
 
-from os_brick import exception as brick
-from oslo_concurrency import processutils
 from oslo_log import log as logging
 import tenacity
 
@@ -21,20 +19,17 @@ from cinder_localclone import state
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds for a peer's portal to accept a connection. iscsiadm itself would
-#: retry a login for two minutes.
+#: Seconds for a peer's portal to accept a connection.
 PORTAL_TIMEOUT = 4
 #: Seconds for a disk that was offline to be scanned.
 SCAN_TIMEOUT = 5
 #: Seconds for a disk to appear after a login.
 DISK_TIMEOUT = 10
-
-
-def _connector() -> Any:
-    """os-brick's iSCSI connector, as Cinder configures it."""
-    # Imported here, because it is slow, and a restore may need none.
-    from cinder.volume import volume_utils
-    return volume_utils.brick_get_connector('ISCSI')
+#: A login that is refused is tried once more.
+_RETRYING = tenacity.Retrying(
+    retry=tenacity.retry_if_exception_type(exceptions.CommandFailed),
+    stop=tenacity.stop_after_attempt(2), wait=tenacity.wait_fixed(1),
+    reraise=True)
 
 
 class Sessions:
@@ -57,9 +52,12 @@ class Sessions:
 
     def initiator(self) -> str:
         """This node's iSCSI initiator name; '' if it has none."""
-        return _connector().get_connector_properties(
-            '', multipath=False, enforce_multipath=False).get(
-                'initiator') or ''
+        # Imported here, because it is slow, and a restore needs none.
+        from cinder.volume import volume_utils
+        return volume_utils.brick_get_connector(
+            'ISCSI').get_connector_properties(
+                '', multipath=False, enforce_multipath=False).get(
+                    'initiator') or ''
 
     def disk(self, move: state.Move) -> str | None:
         """The path of a move's source disk if a session has it."""
@@ -77,13 +75,11 @@ class Sessions:
         :raises LoginFailed: if no disk appears, or it does not say yet what
             it is
         """
-        properties = iscsi_target.connection_properties(
-            move.location, move.auth)
         path = self.disk(move)
         if path:
             _verify(move, path)
         else:
-            path = self._log_in(move, properties)
+            path = self._log_in_to_source(move)
         self._look_after(path)
         return path
 
@@ -102,9 +98,8 @@ class Sessions:
                       properties: Mapping[str, Any], in_use: bool) -> str:
         """Log in to a volume's home to pass the volume through.
 
-        A session that exists is used. os-brick would remove the disk under
-        whoever uses it if it could not connect it once more; iscsid comes
-        back by itself. One that cannot come back is logged out first.
+        A session that exists is used: iscsid comes back by itself. One that
+        cannot come back is logged out first, unless it is in use.
 
         :param size_bytes: which the volume has at least
         :param properties: what the home has offered
@@ -123,22 +118,12 @@ class Sessions:
             iscsi.end_session(iqn, self.command_timeout)
             path = None
         if path is None:
-            path = self._log_in_to_home(
-                iqn, properties['target_portal'], auth)
+            path = self._log_in(iqn, properties['target_portal'], auth)
+            self._secrets[iqn] = _digest(auth)
         if block.identity(path)[0] < size_bytes:
             iscsi.rescan(path, SCAN_TIMEOUT)  # it was extended
         _verify_passed(volume_id, size_bytes, iqn, path)
         self._look_after(path)
-        return path
-
-    def _log_in_to_home(self, iqn: str, portal: str, auth: str) -> str:
-        _check_portal(portal)
-        if iqn not in iscsi.recorded(self.command_timeout):
-            iscsi.record_target(iqn, portal, self.command_timeout)
-        # Cinder's database makes strings of all values.
-        path = self._connect(iscsi_target.connection_properties(
-            '%s,1 %s 0' % (portal, iqn), auth))
-        self._secrets[iqn] = _digest(auth)
         return path
 
     def end_other_passes(self, volume_id: str, iqn: str) -> None:
@@ -202,12 +187,11 @@ class Sessions:
 
     # -- logging in
 
-    def _log_in(self, move: state.Move, properties: dict[str, Any]) -> str:
-        _check_portal(properties['target_portal'])
-        iscsi.record_target(
-            properties['target_iqn'], properties['target_portal'],
-            self.command_timeout)
-        path = self._connect(properties)
+    def _log_in_to_source(self, move: state.Move) -> str:
+        properties = iscsi_target.connection_properties(
+            move.location, move.auth)
+        path = self._log_in(properties['target_iqn'],
+                            properties['target_portal'], move.auth)
         try:
             _verify(move, path)
         except exceptions.WrongSource:
@@ -217,25 +201,38 @@ class Sessions:
             raise
         return path
 
+    def _log_in(self, iqn: str, portal: str, auth: str) -> str:
+        """Log in to a target.
+
+        Not by os-brick, which tries three times: it forgets the record after
+        a login that failed, and iscsid, asked for a target that has been
+        withdrawn, tries two minutes then. Meanwhile os-brick connects nothing
+        else on the node.
+
+        :returns: path of its disk
+        """
+        _check_portal(portal)
+        iscsi.record_target(iqn, portal, auth, self.command_timeout)
+        return self._disk_once_logged_in(iqn, portal)
+
+    def _disk_once_logged_in(self, iqn: str, portal: str) -> str:
+        try:
+            _RETRYING(iscsi.login, iqn, self.command_timeout)
+        except exceptions.CommandFailed as exc:
+            raise exceptions.LoginFailed(
+                iqn=iqn, portal=portal, reason=str(exc))
+        path = _await_disk(iqn)
+        if path is None:
+            raise exceptions.LoginFailed(
+                iqn=iqn, portal=portal, reason='no disk appeared within '
+                '%d s' % DISK_TIMEOUT)
+        return path
+
     def _look_after(self, path: str) -> None:
         iscsi.set_recovery_timeout(path, self.source_timeout)
         if iscsi.bring_back(path, SCAN_TIMEOUT):
             LOG.warning('The kernel had set %s, a source, offline; it is '
                         'used again.', path)
-
-    @staticmethod
-    def _connect(properties: dict[str, Any]) -> str:
-        try:
-            path: str = _connector().connect_volume(properties)['path']
-            return path
-        except brick.BrickException as exc:
-            reason = str(exc)
-        except processutils.ProcessExecutionError as exc:
-            # Not its command, which has the secret.
-            reason = 'exit code %s: %s' % (exc.exit_code, exc.stderr)
-        raise exceptions.LoginFailed(
-            iqn=properties['target_iqn'],
-            portal=properties['target_portal'], reason=reason)
 
     def login_from_records(self, move: state.Move) -> str:
         """Log in with what this node's own iSCSI records know.
@@ -259,13 +256,7 @@ class Sessions:
                 volume=volume_id, reason='this node\'s iSCSI records do not '
                 'know %s; the volume service logs in to it.' % iqn)
         _check_portal(portal)
-        iscsi.login(iqn, self.command_timeout)
-        path = _await_disk(iqn)
-        if path is None:
-            raise exceptions.LoginFailed(
-                iqn=iqn, portal=portal, reason='no disk appeared within '
-                '%d s' % DISK_TIMEOUT)
-        return path
+        return self._disk_once_logged_in(iqn, portal)
 
     def end_if_down(self, move: state.Move) -> bool:
         """Log out of a source that does not answer: what waits for it fails.

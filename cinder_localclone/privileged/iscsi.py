@@ -36,10 +36,11 @@ def _has_met_another(exc: BaseException) -> bool:
 @tenacity.retry(retry=tenacity.retry_if_exception(_has_met_another),
                 stop=tenacity.stop_after_attempt(5), reraise=True,
                 wait=tenacity.wait_fixed(0.2))
-def _iscsiadm(*argv: str, timeout: float, ok: tuple[int, ...] = (_OK,)
-              ) -> str:
+def _iscsiadm(*argv: str, timeout: float, ok: tuple[int, ...] = (_OK,),
+              secret: str = '') -> str:
     """Run iscsiadm(8); what it printed."""
-    return process.run('iscsiadm', *argv, timeout=timeout, ok=ok)
+    return process.run('iscsiadm', *argv, timeout=timeout, ok=ok,
+                       secret=secret)
 
 
 @privileged.entrypoint
@@ -169,17 +170,17 @@ def is_down(iqn: str) -> bool:
 @privileged.entrypoint
 def known_portal(iqn: str, timeout: float) -> str:
     """The portal that the initiator's records have for a target, or ''."""
-    return parse_portal(_iscsiadm(
-        '-m', 'node', timeout=timeout,
-        ok=(_OK, _NO_SUCH_OBJECT)), iqn)
+    return parse_portal(_records(timeout), iqn)
 
 
 @privileged.entrypoint
 def recorded(timeout: float) -> list[str]:
     """The names of all targets that the initiator's records have."""
-    return parse_targets(_iscsiadm(
-        '-m', 'node', timeout=timeout,
-        ok=(_OK, _NO_SUCH_OBJECT)))
+    return parse_targets(_records(timeout))
+
+
+def _records(timeout: float) -> str:
+    return _iscsiadm('-m', 'node', timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
 
 
 def parse_targets(records: str) -> list[str]:
@@ -198,28 +199,38 @@ def parse_portal(records: str, iqn: str) -> str:
 
 
 @privileged.entrypoint
-def record_target(iqn: str, portal: str, timeout: float) -> None:
-    """Make the initiator's record of a target, for os-brick to complete.
+def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
+    """Make the initiator's record of a target, or complete it.
 
-    By default iscsid asks for 120 s for a target that has been withdrawn
-    (node.session.initial_login_retry_max), and os-brick, which tries three
-    times, keeps all other connections of the node waiting meanwhile.
+    A login fails at once where the target is not served (any more): iscsid
+    would ask for it for two minutes. Nor does iscsid log in at a boot: the
+    driver does. Disks are scanned for by hand, so that only those appear
+    that are asked for.
+
+    :param auth: what it is logged in to with, in the form of Cinder's
+        provider_auth
     """
     privileged.require(names.is_iqn(iqn), iqn)
+    method, user, secret = auth.split(' ')
     record = ('-m', 'node', '-T', iqn, '-p', portal)
-    _iscsiadm(*record, '--interface', 'default', '--op', 'new',
-              timeout=timeout)
-    _iscsiadm(*record, '--op', 'update',
-              '-n', 'node.session.initial_login_retry_max', '-v', '0',
-              timeout=timeout)
+    # A record that is made anew loses its secret.
+    if iqn not in parse_targets(_records(timeout)):
+        _iscsiadm(*record, '--interface', 'default', '--op', 'new',
+                  timeout=timeout)
+    values = {'initial_login_retry_max': '0', 'scan': 'manual',
+              'auth.authmethod': method, 'auth.username': user,
+              'auth.password': secret}
+    settings = [each for key, value in values.items()
+                for each in ('-n', 'node.session.' + key, '-v', value)]
+    _iscsiadm(*record, '--op', 'update', '-n', 'node.startup', '-v',
+              'manual', *settings, timeout=timeout, secret=secret)
 
 
 @privileged.entrypoint
 def login(iqn: str, timeout: float) -> None:
     """Log in as recorded and scan for the disk; a session that exists is ok.
 
-    os-brick records that sessions are scanned by hand, so that only the
-    disks that it asks for appear; of a move's target there is one.
+    Targets of the driver have one disk each.
     """
     privileged.require(names.is_iqn(iqn), iqn)
     _iscsiadm('-m', 'node', '-T', iqn, '--login',

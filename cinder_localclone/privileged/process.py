@@ -15,7 +15,8 @@ from cinder_localclone import exceptions
 
 
 def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
-        stdin: bytes | None = None, grace: float = 0) -> str:
+        stdin: bytes | None = None, grace: float = 0,
+        secret: str = '') -> str:
     """Run a command and return what it printed.
 
     A command that hangs in the kernel cannot be killed; it is then left
@@ -26,6 +27,7 @@ def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
         that it gets when it was asked to end (SIGTERM); what goes on after
         that is left behind. 0: it is killed at the limit
     :param ok: exit codes that are no failure
+    :param secret: what no error may have
     :returns: standard output
     :raises CommandFailed: on another exit code, with the end of stderr
     :raises CommandTimeout: when the limit is reached
@@ -43,9 +45,9 @@ def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
             pass
         if process.returncode is None or process.returncode < 0:
             raise exceptions.CommandTimeout(
-                command=' '.join(argv), seconds=timeout)
+                command=_shown(' '.join(argv), secret), seconds=timeout)
     if process.returncode not in ok:
-        raise _failed(argv, process.returncode, err)
+        raise _failed(argv, process.returncode, err, secret)
     return out.decode(errors='replace')
 
 
@@ -57,11 +59,16 @@ def _start(*argv: str, stdin: int, stderr: typing.Any
         start_new_session=True)
 
 
-def _failed(argv: tuple[str, ...], code: int, err: bytes
+def _failed(argv: tuple[str, ...], code: int, err: bytes, secret: str = ''
             ) -> exceptions.CommandFailed:
+    said = err.decode(errors='replace').strip()
     return exceptions.CommandFailed(
-        command=' '.join(argv), code=code,
-        stderr=err.decode(errors='replace').strip()[-500:])
+        command=_shown(' '.join(argv), secret), code=code,
+        stderr=_shown(said, secret)[-500:])
+
+
+def _shown(text: str, secret: str) -> str:
+    return text.replace(secret, '***') if secret else text
 
 
 def stream(take: Callable[[bytes], None], *argv: str, timeout: float) -> None:

@@ -15,11 +15,13 @@ class Commands(fixtures.Fixture):
     """Entry points run in this process; what they run is written down.
 
     ``ran`` has the command lines, ``limits`` their time limits (seconds),
-    ``graces`` what they get besides, ``inputs`` what they read.
+    ``graces`` what they get besides, ``inputs`` what they read, ``secrets``
+    what no error may have.
     """
 
     def _setUp(self):
         self.ran, self.limits, self.inputs, self.graces = [], [], [], []
+        self.secrets = []
         self._answers = []
         self.useFixture(fixtures.MockPatchObject(
             privileged.default, 'client_mode', False))
@@ -36,12 +38,14 @@ class Commands(fixtures.Fixture):
         """Commands whose line begins like this reach their time limit."""
         self._answers.append([begin, '', None, '', None])
 
-    def _run(self, *argv, timeout, ok=(0,), stdin=None, grace=0):
+    def _run(self, *argv, timeout, ok=(0,), stdin=None, grace=0,
+             secret=''):
         line = shlex.join(argv)
         self.ran.append(line)
         self.limits.append(timeout)
         self.inputs.append(stdin)
         self.graces.append(grace)
+        self.secrets.append(secret)
         out, code, err = self._answer(line)
         if code is None:
             raise exceptions.CommandTimeout(command=line, seconds=timeout)

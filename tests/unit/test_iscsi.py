@@ -21,6 +21,7 @@ IQN = ('iqn.2026-11.org.example:localclone-'
        '00000001-0000-4000-8000-000000000000')
 OTHER = 'iqn.2026-11.org.example:other'
 PORTAL = '192.0.2.11:3260'
+AUTH = 'CHAP user s3cret'
 
 
 class Case(testtools.TestCase):
@@ -239,7 +240,7 @@ class CommandsTest(Case):
     @ddt.data(OTHER, IQN + 'x', '')
     def test_sessions_of_others(self, iqn):
         for act, more in ((iscsi.end_session, ()), (iscsi.login, ()),
-                          (iscsi.record_target, (PORTAL,))):
+                          (iscsi.record_target, (PORTAL, AUTH))):
             self.assertRaises(exceptions.Foreign, act, iqn, *more, 30)
         self.assertRan()
 
@@ -254,13 +255,29 @@ class CommandsTest(Case):
         self.assertEqual('', iscsi.known_portal(IQN, 30))
         self.assertRan('iscsiadm -m node')
 
+    RECORD = 'iscsiadm -m node -T %s -p %s ' % (IQN, PORTAL)
+    COMPLETE = RECORD + (
+        '--op update -n node.startup -v manual '
+        '-n node.session.initial_login_retry_max -v 0 '
+        '-n node.session.scan -v manual '
+        '-n node.session.auth.authmethod -v CHAP '
+        '-n node.session.auth.username -v user '
+        '-n node.session.auth.password -v s3cret')
+
     def test_record(self):
-        iscsi.record_target(IQN, PORTAL, 30)
-        record = 'iscsiadm -m node -T %s -p %s ' % (IQN, PORTAL)
-        self.assertRan(
-            record + '--interface default --op new',
-            record + '--op update -n '
-            'node.session.initial_login_retry_max -v 0')
+        self.commands.answer('iscsiadm -m node', '%s,1 %s\n' % (
+            PORTAL, OTHER))
+        iscsi.record_target(IQN, PORTAL, AUTH, 30)
+        self.assertRan('iscsiadm -m node',
+                       self.RECORD + '--interface default --op new',
+                       self.COMPLETE)
+        self.assertEqual(['', '', 's3cret'], self.commands.secrets)
+
+    def test_a_record_is_never_made_anew(self):
+        """It would lose its secret; a power cut may come then."""
+        self.commands.answer('iscsiadm -m node', '%s,1 %s\n' % (PORTAL, IQN))
+        iscsi.record_target(IQN, PORTAL, AUTH, 30)
+        self.assertRan('iscsiadm -m node', self.COMPLETE)
 
     @ddt.data(0, 15)
     def test_login_and_scan(self, code):

@@ -59,29 +59,21 @@ class SessionsTest(test_sessions.Case):
 
     def test_logged_in_with_values_of_their_own_kinds(self):
         self.assertEqual('/dev/sda', self.attach())
-        self.assertEqual(['connect', 'recorded', 'record_target',
-                          'connect_volume', 'identity', 'identity',
-                          'set_recovery_timeout', 'bring_back'],
+        self.assertEqual(['connect', 'record_target', 'login', 'identity',
+                          'identity', 'set_recovery_timeout', 'bring_back'],
                          self.names())
-        self.assertEqual({
-            'target_portal': test_sessions.PORTAL, 'target_iqn': IQN,
-            'target_lun': 0, 'target_discovered': False,
-            'auth_method': 'CHAP', 'auth_username': 'user',
-            'auth_password': 'secret'},
-            self.brick.connect_volume.call_args.args[0])
+        self.called.iscsi.record_target.assert_called_once_with(
+            IQN, test_sessions.PORTAL, 'CHAP user secret', 30)
 
-    def test_a_disk_that_is_there_is_none_of_os_bricks(self):
-        """What os-brick can't connect it removes, session and disk, under
-        whoever uses them: two commands that meet in the initiator's records
-        are enough for that.
-        """
+    def test_a_disk_that_is_there_is_not_logged_in_to(self):
+        """iscsid brings it back; whoever uses it has it all the time."""
         self.disks(*[{IQN: ['/dev/sdb']}] * 9)
         for down in (False, True):
             self.called.iscsi.is_down.return_value = down
             self.assertEqual('/dev/sdb', self.attach(in_use=True))
         self.called.iscsi.is_down.return_value = False
         self.assertEqual('/dev/sdb', self.attach())
-        self.brick.connect_volume.assert_not_called()
+        self.called.iscsi.login.assert_not_called()
         self.called.iscsi.end_session.assert_not_called()
 
     def test_one_that_cannot_come_back_is_logged_out_first(self):

@@ -59,6 +59,21 @@ class RunTest(ProcessTest):
         self.assertIn('why', str(error))
         self.assertLess(len(str(error)), 700)
 
+    def test_no_error_has_a_secret(self):
+        for script, limit, kind in (
+                ('echo no s3cret >&2; exit 1', 30, exceptions.CommandFailed),
+                ('sleep 9 # s3cret', 0.1, exceptions.CommandTimeout)):
+            error = self.assertRaises(kind, shell, script, timeout=limit,
+                                      secret='s3cret')
+            self.assertNotIn('s3cret', str(error))
+            self.assertIn('***', str(error))
+
+    def test_end_of_a_message_with_half_a_secret(self):
+        error = self.assertRaises(
+            exceptions.CommandFailed, shell, 'printf s3cret >&2; '
+            'yes | head -c 497 >&2; exit 1', secret='s3cret')
+        self.assertNotIn('ret', str(error).split(':')[-1])
+
 
 class TimeLimitTest(ProcessTest):
 

@@ -22,10 +22,9 @@ class RecordLeftTest(test_sessions.Case):
            handles, but no records.
 
         So it stays for good, with its secret: each boot of C tries that
-        login (:func:`.restore._passed`; iscsid does, too: os-brick has it
-        log in automatically), waits for homes that are down, and reports a
-        volume that was not restored. The same after a login that failed as
-        the volume was attached.
+        login (:func:`.restore._passed`), waits for homes that are down, and
+        reports a volume that was not restored. The same after a login that
+        failed as the volume was attached.
 
         By design: a record without a session is something that is passed
         through as well, and ends as a session does.

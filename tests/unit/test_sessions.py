@@ -42,7 +42,13 @@ class Case(testtools.TestCase):
             'cinder.volume.volume_utils.brick_get_connector',
             self.called.connector))
         self.brick = self.called.connector.return_value
-        self.brick.connect_volume.return_value = {'path': '/dev/sda'}
+        self.called.iscsi.login.side_effect = lambda iqn, _limit: (
+            self.disks(*[{iqn: ['/dev/sda']}] * 9))
+        self.wait = self.useFixture(fixtures.MockPatchObject(
+            sessions.tenacity, 'wait_fixed',
+            return_value=tenacity.wait_none())).mock
+        self.useFixture(fixtures.MockPatchObject(
+            sessions._RETRYING, 'sleep', lambda _seconds: None))
         self.called.block.identity.return_value = GIB, V1
         self.disks()
         self.sessions = sessions.Sessions(30, 86400, 'b@l')
@@ -75,19 +81,14 @@ class AttachTest(Case):
 
     def test_recorded_before_it_is_logged_in(self):
         self.assertEqual('/dev/sda', self.attach())
-        self.assertEqual(['connect', 'record_target', 'connect_volume',
+        self.assertEqual(['connect', 'record_target', 'login',
                           'identity', 'set_recovery_timeout', 'bring_back'],
                          self.names())
         self.called.connect.assert_called_once_with(
             ('192.0.2.11', 3260), sessions.PORTAL_TIMEOUT)
         self.called.iscsi.record_target.assert_called_once_with(
-            IQN, PORTAL, 30)
-        self.called.connector.assert_called_once_with('ISCSI')
-        self.assertEqual({
-            'target_portal': PORTAL, 'target_iqn': IQN, 'target_lun': 0,
-            'target_discovered': False, 'auth_method': 'CHAP',
-            'auth_username': 'user', 'auth_password': 'secret'},
-            self.brick.connect_volume.call_args.args[0])
+            IQN, PORTAL, 'CHAP user secret', 30)
+        self.called.iscsi.login.assert_called_once_with(IQN, 30)
         self.called.block.identity.assert_called_once_with('/dev/sda')
         self.assertIn(SET_TIMEOUT, self.called.mock_calls)
 
@@ -109,7 +110,7 @@ class AttachTest(Case):
     def test_session_without_a_disk_is_none(self):
         self.disks({IQN: []})
         self.attach()
-        self.assertIn('connect_volume', self.names())
+        self.assertIn('login', self.names())
 
     def test_silent_portal(self):
         self.portal_is_silent()
@@ -119,24 +120,32 @@ class AttachTest(Case):
         self.assertEqual(['connect'], self.names())
 
     def test_login_that_fails(self):
-        self.brick.connect_volume.side_effect = brick.VolumeDeviceNotFound(
-            device='x')
+        self.called.iscsi.login.side_effect = exceptions.CommandFailed(
+            command='iscsiadm', code=24, stderr='authorization')
         error = self.assertRaises(exceptions.LoginFailed, self.attach)
-        self.assertIn(IQN, str(error))
-        self.assertIn(PORTAL, str(error))
+        for part in (IQN, PORTAL, 'authorization'):
+            self.assertIn(part, str(error))
+        self.assertEqual(2, self.called.iscsi.login.call_count)
         self.assertNotIn('identity', self.names())
 
-    def test_what_os_bricks_commands_say(self):
-        """Their command lines have the secret."""
-        self.brick.connect_volume.side_effect = (
-            processutils.ProcessExecutionError(
-                exit_code=6, stderr='database failure',
-                cmd='iscsiadm -n node.session.auth.password -v s3cret'))
-        error = self.assertRaises(exceptions.LoginFailed,
-                                  self.attach)
-        self.assertIn('exit code 6: database failure', str(error))
-        self.assertNotIn('s3cret', str(error))
-        self.assertIsNone(error.__context__)
+    def test_login_that_fails_once(self):
+        self.called.iscsi.login.side_effect = [
+            exceptions.CommandFailed(command='c', code=8, stderr=''), None]
+        self.disks({}, {IQN: ['/dev/sda']})
+        self.assertEqual('/dev/sda', self.attach())
+
+    def test_login_that_hangs(self):
+        self.called.iscsi.login.side_effect = exceptions.CommandTimeout(
+            command='iscsiadm', seconds=30)
+        self.assertRaises(exceptions.CommandTimeout, self.attach)
+        self.called.iscsi.login.assert_called_once_with(IQN, 30)
+
+    def test_disk_that_never_appears(self):
+        self.useFixture(fixtures.MockPatchObject(
+            sessions, 'DISK_TIMEOUT', 0.05))
+        self.called.iscsi.login.side_effect = None
+        self.assertRaises(exceptions.LoginFailed, self.attach)
+        self.assertNotIn('identity', self.names())
 
     @ddt.data(*Case.WRONG)
     def test_another_disk_is_logged_out(self, identity):
@@ -183,9 +192,7 @@ class LoginFromRecordsTest(Case):
     def setUp(self):
         super().setUp()
         self.called.iscsi.known_portal.return_value = PORTAL
-        self.wait = self.useFixture(fixtures.MockPatchObject(
-            sessions.tenacity, 'wait_fixed',
-            return_value=tenacity.wait_none())).mock
+        self.called.iscsi.login.side_effect = None
         self.move = dataclasses.replace(
             MOVE, location='local %s 0' % IQN, auth=None)
 
