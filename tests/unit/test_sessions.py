@@ -7,8 +7,6 @@ from unittest import mock
 
 import ddt
 import fixtures
-from os_brick import exception as brick
-from oslo_concurrency import processutils
 import tenacity
 import testtools
 
