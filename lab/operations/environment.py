@@ -14,8 +14,10 @@ from lab.operations import subject as subjects
 
 #: Looks come often, so that cells need not wait for them. Few copies run at a
 #: time, with little in flight: the others wait for their turn, and what is
-#: read on the same slow link is not behind all of that.
-OPTIONS = {'localclone_move_interval': 2, 'localclone_node_interval': 10,
+#: read on the same slow link is not behind all of that. What waits for a copy
+#: does so longer than a situation ever lasts.
+OPTIONS = {'localclone_snapshot_wait': 1800,
+           'localclone_move_interval': 2, 'localclone_node_interval': 10,
            'localclone_hydration_threshold': 16,
            'localclone_max_copies_in': 2, 'localclone_max_copies_out': 2,
            'localclone_online_extend': True}
