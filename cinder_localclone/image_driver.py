@@ -8,6 +8,7 @@ import typing
 from cinder.message import message_field
 
 from cinder_localclone import assembly
+from cinder_localclone import backup_records
 from cinder_localclone import births
 from cinder_localclone import exceptions
 from cinder_localclone import messages
@@ -131,6 +132,27 @@ class ImageDriver:
     def remove_export_snapshot(self, context: ports.Context,
                                snapshot: ports.Snapshot) -> None:
         """Nothing: see terminate_connection_snapshot."""
+
+    # -- backups
+
+    def get_backup_device(self, context: ports.Context, backup: ports.Backup
+                          ) -> tuple[typing.Any, bool]:
+        """What a backup is made of, as Cinder's drivers do it.
+
+        :raises LocalCloneError: if there is none; the backup fails, and its
+            owner is told why
+        """
+        try:
+            found: tuple[typing.Any, bool] = (
+                super().get_backup_device(  # type: ignore[misc]
+                    context, backup))
+            return found
+        except Exception as exc:
+            messages.tell_owner(
+                context, backup.id, exc, message_field.Action.BACKUP_CREATE,
+                'CREATE_FAILED', message_field.Resource.VOLUME_BACKUP)
+            backup_records.end(backup, exc)
+            raise
 
 
 @contextlib.contextmanager

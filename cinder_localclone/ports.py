@@ -24,6 +24,8 @@ Context: typing.TypeAlias = typing.Any
 Volume: typing.TypeAlias = typing.Any
 #: A snapshot (``cinder.objects.Snapshot``).
 Snapshot: typing.TypeAlias = typing.Any
+#: A backup (``cinder.objects.Backup``).
+Backup: typing.TypeAlias = typing.Any
 #: What os-brick says of a host: host, ip, initiator and more.
 Connector: typing.TypeAlias = dict[str, typing.Any]
 #: An attachment (``cinder.objects.VolumeAttachment``).

@@ -2,7 +2,6 @@
 """Backups and images: Cinder itself reads the volume."""
 
 from lab.core import extras
-from lab.core import look
 from lab.operations import operation
 from lab.operations import subject as subjects
 
@@ -57,8 +56,6 @@ class Backup(operation.Operation):
     alone = reads = True
     patience = READING
     made = None
-    #: Seconds after which nothing comes any more.
-    STUCK = 15
 
     def request(self):
         """For the API; what there must be."""
@@ -78,35 +75,12 @@ class Backup(operation.Operation):
                 '/backups/' + self.made).json()['backup']
             if backup['status'] == 'error':
                 raise subjects.Refused('backup: %s' % backup['fail_reason'])
-            if backup['status'] == 'creating' and self._is_stuck():
-                self._reset()
-                raise subjects.Refused('the backup stays "creating"')
             return backup['status'] == 'available'
         subjects.wait('the backup', ended, seconds, every=2)
         self.subject.check_running()
         first, = extras.backups(self.lab).glob(
             '**/*%s*-00001' % self.made)
         subjects.check_file(first, self.content)
-
-    def _is_stuck(self):
-        """What the backup was to be made of could not be made.
-
-        Cinder removes it then and says nothing to its backup service.
-        """
-        gone = look.sql(
-            self.lab, "SELECT deleted_at < UTC_TIMESTAMP() - INTERVAL %d "
-            "SECOND FROM volumes WHERE display_name = 'backup-vol-%s' AND "
-            "deleted = 1" % (self.STUCK, self.subject.volume))
-        return gone and all(row[0] == '1' for row in gone)
-
-    def _reset(self):
-        """As an operator would."""
-        used = bool(self.subject.attached)
-        subjects.ask(self.lab.cinder().post(
-            '/backups/%s/action' % self.made,
-            {'os-reset_status': {'status': 'error'}}))
-        self.subject.admin('os-reset_status', status='in-use' if used
-                           else 'available')
 
     def finish(self):
         self._wait(operation.AFTERWARDS)

@@ -56,6 +56,30 @@ class ImageDriverTest(test_driver.Case):
             resource_type=message_field.Resource.VOLUME_SNAPSHOT,
             resource_uuid='s', detail=messages.DETAILS['POOL_FULL'])
 
+    @ddt.data(None, FULL)
+    def test_backup_that_cannot_begin(self, error):
+        """Cinder's volume manager would tell nobody."""
+        backup = mock.Mock(id='b')
+        end = self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.image_driver.backup_records.end')).mock
+        base = self.useFixture(fixtures.MockPatch(
+            'cinder.volume.driver.VolumeDriver.get_backup_device',
+            return_value=('device', True), side_effect=error)).mock
+        if error:
+            self.assertIs(error, self.assertRaises(
+                exceptions.PoolFull, self.driver.get_backup_device,
+                'context', backup))
+            end.assert_called_once_with(backup, error)
+            self.told.assert_called_once_with(
+                'context', message_field.Action.BACKUP_CREATE,
+                resource_type=message_field.Resource.VOLUME_BACKUP,
+                resource_uuid='b', detail=messages.DETAILS['POOL_FULL'])
+        else:
+            self.assertEqual(('device', True), self.driver.get_backup_device(
+                'context', backup))
+            end.assert_not_called()
+        base.assert_called_once_with('context', backup)
+
     def test_connections_of_snapshots(self):
         connector = {'host': 'n1'}
         self.assertEqual(
