@@ -132,10 +132,13 @@ class Environment(environments.Environment):
         on_nodes = {}
         for name, node in self.nodes.items():
             if node.is_on:
-                on_nodes[name] = sorted(node.run(
+                found = node.run(
                     '{ lvs --noheadings -o lv_name,lv_size,lv_tags '
                     '2>/dev/null; dmsetup table; } | grep -E "%s" || true'
-                    % ids).stdout.splitlines())
+                    % ids).stdout.splitlines()
+                # lvs makes its columns as wide as those of all volumes.
+                on_nodes[name] = sorted(' '.join(line.split())
+                                        for line in found)
         return {'rows': sorted(rows), 'snapshots': sorted(snapshots),
                 'nodes': on_nodes}
 

@@ -5,6 +5,7 @@ from lab.core import look
 from lab.core import process
 from lab.operations import environment as environments
 from lab.operations import operation
+from lab.operations import stale
 from lab.operations import subject as subjects
 
 #: Seconds for what Cinder does with rows alone.
@@ -31,7 +32,13 @@ class Group:
         # The scheduler chooses any node; volumes are made in groups, mostly.
         look.sql(environment.lab, "UPDATE `groups` SET host = '%s' WHERE "
                  "id = '%s'" % (row['os-vol-host-attr:host'], self.id))
-        self.update(add_volumes=subject.volume)
+        if stale.is_on(environment.lab):
+            # That would go to the former home, too, where Cinder's manager
+            # leaves the group in status "updating".
+            look.sql(environment.lab, "UPDATE volumes SET group_id = '%s' "
+                     "WHERE id = '%s'" % (self.id, subject.volume))
+        else:
+            self.update(add_volumes=subject.volume)
 
     def wait(self):
         """Wait until it can be used."""

@@ -33,6 +33,11 @@ def send(lab, home, former):
         {'%s@localclone' % home.name: '%s@localclone' % former.name}))
 
 
+def is_on(lab):
+    """Whether any requests go elsewhere."""
+    return _lab_path(lab).exists()
+
+
 def forget(lab):
     """Every request goes where it should."""
     _lab_path(lab).unlink(missing_ok=True)
