@@ -5,13 +5,15 @@ SIZE ?= 2
 NAMED = $(if $(LAB),--name $(LAB))
 LABRUN = PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -m
 
-.PHONY: demo live-migration servers test unit lab-up lab-down lab-status bench docs faults operations mutations tempest
+.PHONY: demo live-migration servers placement test unit lab-up lab-down lab-status bench docs faults operations encryption mutations tempest sbom devstack ansible
 demo: python3 ; $(LABRUN) lab.demos.move $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 live-migration: python3
 	$(LABRUN) lab.demos.live_migration $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 # ONLY=REGEX: operations like it
 servers: python3 ; $(LABRUN) lab.demos.servers $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
-test: python3 ; $(LABRUN) lab.testrun
+placement: python3 ; $(LABRUN) lab.demos.placement $(NAMED) $(if $(KEEP),--keep)
+# ALL=1: the longest functional tests, too
+test: python3 ; $(LABRUN) lab.testrun $(if $(ALL),--all)
 # ALL=1: the exhaustive ones, too
 unit: python3 ; $(LABRUN) lab.testrun --unit $(if $(ALL),--all)
 bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(JSON),--json $(JSON))
@@ -23,12 +25,19 @@ faults: python3 ; $(LABRUN) lab.faults $(NAMED) $(if $(LIST),--list) $(if $(ONLY
 operations: python3 ; $(LABRUN) lab.operations $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(KEEP),--keep)
 # ONLY=REGEX tests whose names have it, WORKERS=N at a time (2)
 tempest: python3 ; $(LABRUN) lab.tempest $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(WORKERS),--workers $(WORKERS)) $(if $(KEEP),--keep)
+# DEVSTACK=DIR: a checkout of it
+devstack: python3 ; $(LABRUN) lab.devstack $(NAMED) --checkout '$(DEVSTACK)' $(if $(KEEP),--keep)
+ansible: python3 ; $(LABRUN) lab.ansible $(NAMED) $(if $(KEEP),--keep)
 # ONLY=REGEX mutants like it, LIST=1, SAMPLE=N every Nth, RESUME=FILE goes on
 mutations: python3 ; $(LABRUN) tests.mutation $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(RESUME),--resume $(RESUME)) $(if $(SCORE),--score $(SCORE))
+# ONLY=REGEX: one way, 'Nova' or 'driver'
+encryption: python3 ; $(LABRUN) lab.encryption $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
 lab-up: python3 ; $(LABRUN) lab $(NAMED) up
 lab-down: ; $(LABRUN) lab $(NAMED) down
 lab-status: ; $(LABRUN) lab $(NAMED) status
 docs: python3 ; $(LABRUN) lab.docs
+# What a node gets with the package: sbom.json
+sbom: python3 ; $(LABRUN) lab.sbom
 
 .PHONY: python3
 python3:

@@ -16,6 +16,7 @@ from cinder.i18n import _
 from cinder import utils
 from cinder.volume import volume_utils
 from oslo_concurrency import processutils
+from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_service import loopingcall
 from oslo_utils import timeutils
@@ -23,17 +24,25 @@ from tooz import coordination as tooz
 
 from cinder_localclone import attachment_records
 from cinder_localclone import connections
+from cinder_localclone import cryptsetup
 from cinder_localclone import directory as directories
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import export
+from cinder_localclone import header_backups
+from cinder_localclone import keys
 from cinder_localclone.lvm import reports
+from cinder_localclone import lvm_errors
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import notices
 from cinder_localclone import opts
 from cinder_localclone import peer
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone import queue_records
 from cinder_localclone import reconcile
+from cinder_localclone import runner
+from cinder_localclone import secret_records
 from cinder_localclone import sessions
 from cinder_localclone import stack as stacks
 from cinder_localclone import status_records
@@ -89,8 +98,7 @@ class Service:
         self.initiator = self.node.sessions.initiator()
         self.problems = self._find_problems()
         for problem in self.problems + self._pool_problems(self.stack.lvs()):
-            LOG.error('This node can\'t be the destination of a move: '
-                      '%s. Run "cinder-localclone doctor".', problem)
+            events.say(events.NOT_READY, problem=problem)
         try:
             self.stack.release_map()
         except Exception as exc:
@@ -107,7 +115,11 @@ class Service:
         :returns: free space, problems (none: it can be a destination)
         """
         look = self.look()
-        return look.free, [look.outage] if look.outage else (
+        return look.free, self.obstacles(look)
+
+    def obstacles(self, look: Look) -> list[str]:
+        """Why no volume can move to this node, as it was at one moment."""
+        return [look.outage] if look.outage else (
             self.problems + self._pool_problems(look.lvs))
 
     def look(self) -> Look:
@@ -150,6 +162,11 @@ class Service:
             return ['its thin pool does not zero new blocks '
                     '(lvchange -Zy %s/%s)' % (
                         self.stack.group, self.stack.pool)]
+        try:
+            self.stack.check_disks()
+        except lvm_errors.TooFewDisks as exc:
+            return ['its volume group has %(disks)s disks, and '
+                    'localclone_thick_stripes is %(stripes)s' % exc.kwargs]
         return []
 
 
@@ -207,11 +224,22 @@ def assemble(conf: Configuration, host: str, backend_name: str,
     stack = stacks.Stack(
         conf.volume_group, pool,
         conf.localclone_metadata_group or conf.volume_group,
-        conf.localclone_command_timeout, host)
+        conf.localclone_command_timeout, host, conf.localclone_thick_stripes)
     node = nodes.Node(
         host=host, records=rows, snapshots=rows,
+        secrets=secret_records.SecretRecords(),
         attachments=attachment_records.AttachmentRecords(directory.is_at),
         stack=stack,
+        crypt=cryptsetup.Cryptsetup(
+            conf.volume_group, conf.localclone_command_timeout,
+            conf.localclone_header_backup_dir or '', opts.sealed_keys(conf),
+            conf.localclone_key_cache_dir),
+        keys=keys.Keys(conf.localclone_key_auth,
+                       conf.localclone_key_timeout),
+        runner=runner.Runner(
+            getattr(cfg.CONF, 'config_file', None) or (),
+            names.backend_of(host), conf.localclone_command_timeout,
+            conf.localclone_reencryption_resilience),
         exports=export.Exports(conf.target_prefix, conf.target_ip_address,
                                conf.target_port, host),
         sessions=sessions.Sessions(conf.localclone_command_timeout,
@@ -219,7 +247,9 @@ def assemble(conf: Configuration, host: str, backend_name: str,
         peers=peers, geometry=geometry,
         lock=Lock(host, conf.localclone_lock_timeout),
         is_at=directory.is_at, clear=clearing(conf, stack),
-        limits=opts.limits(conf))
+        limits=opts.limits(conf),
+        authenticates=conf.localclone_authenticated,
+        tell=notices.Notices(host, rows).tell)
     reconciler = reconcile.Reconciler(
         node, cinder_context.get_admin_context())
     return Service(
@@ -292,9 +322,11 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
     :returns: the loops, which live as long as they are referred to
     """
     reconciler = service.reconciler
+    backups = header_backups.Look(service.node)
     loops = [
         _loop(conf.localclone_move_interval, reconciler.converge_moves),
-        _loop(conf.localclone_node_interval, lambda: look(service))]
+        _loop(conf.localclone_node_interval,
+              lambda: look(service, backups))]
     interval = conf.localclone_wake_interval
     if interval:
         loops.append(_loop(1, lambda: wake_copies(
@@ -302,10 +334,11 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
     return loops
 
 
-def look(service: Service) -> None:
+def look(service: Service, backups: header_backups.Look) -> None:
     """Converge all of a node; end what Cinder does not end."""
     try:
         service.reconciler.converge_node()
+        backups.look(service.reconciler.context)
     finally:
         unended.look(service.node, status_records.StatusRecords(),
                      service.started)
@@ -317,8 +350,8 @@ def _loop(seconds: float, act: Callable[[], None]) -> typing.Any:
         try:
             act()
         except Exception:
-            LOG.exception('Periodic work failed; it is tried again in %s s.',
-                          seconds)
+            events.say(events.PERIODIC_FAILED, exc_info=True,
+                       seconds=seconds)
         return seconds
     # Between the end of one and the next: one may take longer.
     loop = loopingcall.DynamicLoopingCall(guarded)

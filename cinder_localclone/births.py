@@ -13,12 +13,16 @@ import contextlib
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
 from cinder_localclone.moves import source as moving
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import own_key
+from cinder_localclone import pausing
 from cinder_localclone import ports
+from cinder_localclone import rows
 from cinder_localclone import snapshots
 from cinder_localclone import survey as surveys
 
@@ -160,7 +164,10 @@ def from_snapshot_here(node: nodes.Node, context: ports.Context,
     with _newborn(node, context, volume_id, destination) as volume:
         with node.lock(snapshot_id):
             snapshot = snapshots.present(node, snapshot_id)
-            _make(node, volume, snapshot.lv, snapshot.size_bytes)
+            encryption = rows.recorded(snapshot)
+            _check_type(node, volume, 'snapshot ' + snapshot_id, encryption,
+                        snapshot.size_gib)
+            _make(node, volume, snapshot.lv, snapshot.size_bytes, encryption)
 
 
 def from_volume_here(node: nodes.Node, context: ports.Context,
@@ -175,7 +182,11 @@ def from_volume_here(node: nodes.Node, context: ports.Context,
     with _newborn(node, context, volume_id, destination) as volume:
         with node.lock(source_id):
             image = snapshots.at_home(node, context, source_id, progress)
-            _make(node, volume, image.name, image.size << 30)
+            encryption = rows.recorded(image)
+            _check_type(node, volume, 'volume ' + source_id, encryption,
+                        image.size)
+            _make(node, volume, image.name, rows.body_bytes(image),
+                  encryption)
 
 
 @contextlib.contextmanager
@@ -196,9 +207,10 @@ def _newborn(node: nodes.Node, context: ports.Context, volume_id: str,
             raise exceptions.TooLate(what='Volume ' + volume_id)
         try:
             yield volume
+            own_key.give(node, _volume(node, volume_id))
             if destination:
-                moving.move_volume(node, context, volume, destination,
-                                   iscsi_target.new_credentials)
+                moving.move_volume(node, context, _volume(node, volume_id),
+                                   destination, iscsi_target.new_credentials)
         except Exception:
             # What can't be removed now the next look finds.
             with contextlib.suppress(Exception):
@@ -206,19 +218,65 @@ def _newborn(node: nodes.Node, context: ports.Context, volume_id: str,
             raise
 
 
+def _check_type(node: nodes.Node, volume: ports.Volume, image: str,
+                encryption: encryption_types.Recorded | None,
+                size_gib: int) -> None:
+    """A volume is encrypted if its type says so, whatever it is made of.
+
+    An image that Cinder has cached may be that of a volume of another type.
+
+    :param encryption: of the image
+    :param size_gib: of the image
+    :raises ForeignImage: if the type says otherwise; or if the volume is to
+        be larger, and is authenticated
+    """
+    try:
+        wanted = node.snapshots.wanted_encryption(volume)
+    except encryption_types.InvalidType as exc:
+        raise exceptions.ForeignImage(image=image, reason=str(exc))
+    check_alike(image, encryption, wanted)
+    if encryption and encryption.authenticated and volume.size != size_gib:
+        raise exceptions.ForeignImage(image=image, reason=(
+            'it is authenticated and has %d GiB: what is made of it can\'t '
+            'have %d' % (size_gib, volume.size)))
+
+
+def check_alike(image: str, encryption: encryption_types.Recorded | None,
+                wanted: encryption_types.Encryption
+                | encryption_types.Recorded | None) -> None:
+    """The data of an image can become those of a volume as they are.
+
+    :param encryption: of the image
+    :param wanted: of the volume
+    :raises ForeignImage: if they can't
+    """
+    has, wants = map(encryption_types.in_words, (encryption, wanted))
+    if has != wants:
+        raise exceptions.ForeignImage(image=image, reason=(
+            'it is %s, and the volume is to be %s' % (has, wants)))
+
+
 def _make(node: nodes.Node, volume: ports.Volume, image: str,
-          image_bytes: int) -> None:
+          image_bytes: int, encryption: encryption_types.Recorded | None
+          ) -> None:
     """Make the LV of a volume, and the handle above it.
 
     :param image: the LV that it is made of
     :param image_bytes: how much of that is the image
+    :param encryption: of the image
+    :raises Reencrypting: if it would be longer than its header says
     """
     # That of an earlier request may be of another moment.
     node.stack.remove_handle(volume.id)
-    node.stack.create_copy(volume.name, image, image_bytes,
-                           volume.size << 30, volume.id)
-    node.stack.ensure_handle_on_lv(volume.id, volume.name,
-                                   volume.size << 30)
+    if rows.recorded(volume) != encryption:
+        volume = node.snapshots.set_encryption(volume, encryption)
+    body = rows.body_bytes(volume)
+    node.stack.create_copy(volume.name, image, image_bytes, body, volume.id,
+                           rows.extra_bytes(volume))
+    node.stack.ensure_handle_on_lv(volume.id, volume.name, body)
+    if body > image_bytes:
+        # The header that it has says how long its data is until that ends.
+        pausing.check_none(node, volume, 'larger than what it is made of')
 
 
 def remove(node: nodes.Node, volume_id: str, lv: str) -> None:
@@ -234,7 +292,7 @@ def remove(node: nodes.Node, volume_id: str, lv: str) -> None:
             return
         handle, body = present.handle(volume_id), present.lvs.get(lv)
         if handle and body and body.number in handle.uses():
-            if handle.opened:
+            if present.users(volume_id):
                 return
             node.stack.remove_handle(volume_id)
         node.stack.remove_lv(lv)

@@ -2,11 +2,18 @@
 """What the scheduler is told of a backend. Pure."""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from cinder_localclone.lvm import reports
 
 _GIB = 1 << 30
+#: How good a choice this backend is for a new volume, for Cinder's
+#: GoodnessWeigher, unless an operator has set another: the share of its room
+#: that is free; half of that where no volume can move to.
+GOODNESS = ('50 * (1 + capabilities.localclone_destination) '
+            '* capabilities.free_capacity_gb '
+            '/ max(capabilities.total_capacity_gb, 1)')
 
 
 def stats(name: str, version: str, thin: bool, pool: Mapping[str, Any]
@@ -31,11 +38,13 @@ def stats(name: str, version: str, thin: bool, pool: Mapping[str, Any]
 
 
 def pool(name: str, location: str, thin: bool, capacity: reports.Capacity,
-         outage: str, options: Mapping[str, Any]) -> dict[str, Any]:
+         outage: str, problems: Sequence[str], options: Mapping[str, Any]
+         ) -> dict[str, Any]:
     """The only pool of a backend.
 
     :param location: tells it from all others, for migrations
     :param outage: why it can serve no volumes; '' if it can
+    :param problems: why no volume can move to this node
     :param options: what an operator has set for the scheduler
     """
     return {
@@ -51,5 +60,7 @@ def pool(name: str, location: str, thin: bool, capacity: reports.Capacity,
         'multiattach': False,
         'consistent_group_snapshot_enabled': False,
         'backend_state': 'down' if outage else 'up',
+        'localclone_destination': not problems,
+        'localclone_problems': '; '.join(problems),
         **options,
     }

@@ -12,16 +12,20 @@ from oslo_log import log as logging
 import tenacity
 
 from cinder_localclone import copies
+from cinder_localclone import crypt_tops
 from cinder_localclone import decision
 from cinder_localclone import directory as directories
+from cinder_localclone import encryption
+from cinder_localclone import encryption_errors
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
-from cinder_localclone import names
 from cinder_localclone import passing
+from cinder_localclone import pausing
 from cinder_localclone import peer
 from cinder_localclone import ports
 from cinder_localclone import reconcile
@@ -30,6 +34,7 @@ from cinder_localclone import rows
 from cinder_localclone import served
 from cinder_localclone import state
 from cinder_localclone.state import Phase
+from cinder_localclone import tops
 
 LOG = logging.getLogger(__name__)
 
@@ -67,13 +72,14 @@ class Connections:
                 copies.check_migrated(self._node, volume)
             choice = decision.decide(self._request(
                 volume, connector, node_of_connector))
-            LOG.info('Volume %(volume)s requested by host %(host)s: '
-                     'decision %(decision)s.', {
-                         'volume': volume_id, 'host': connector.get('host'),
-                         'decision': choice})
+            events.say(events.REQUESTED, volume=volume_id,
+                       host=connector.get('host'), decision=choice)
             if choice.verdict is decision.Verdict.LOCAL:
                 self._reconciler.converge_present(volume_id)
-                return _local_connection(rows.handle_id(volume))
+                encryption.check_not_fresh(
+                    self._node, volume, connector.get('host'))
+                tops.open(self._node, volume, volume.name)
+                return self._local_connection(volume)
             if choice.verdict is decision.Verdict.REMOTE:
                 return self._remote_connection(volume, connector)
             if (choice.verdict is decision.Verdict.PASS_THROUGH
@@ -83,13 +89,14 @@ class Connections:
             if (node_of_connector
                     and choice.verdict is not decision.Verdict.REFUSE):
                 self._forget_earlier_try(volume, connector)
+                crypt_tops.mend(self._node, volume)
                 if choice.verdict is decision.Verdict.LIVE_MOVE:
                     self._check_exports(volume, connector)
                 source.move_volume(
                     self._node, context, volume, node_of_connector,
                     iscsi_target.new_credentials,
                     live=choice.verdict is decision.Verdict.LIVE_MOVE)
-                return _local_connection(volume_id)
+                return self._local_connection(volume)
         raise choice.error(volume=volume_id, host=connector.get('host'),
                            reason=choice.reason)
 
@@ -136,15 +143,34 @@ class Connections:
             initiator=connector.get('initiator'), attachments=attachments,
             move=self._node.records.move_of(volume.id),
             pinned=checks.why_pinned(volume),
-            by_cinder=records.is_migrated_by_cinder(volume))
+            by_cinder=records.is_migrated_by_cinder(volume),
+            remote_error=encryption_errors.NotThere
+            if tops.has_one(volume) else None,
+            cold_error=encryption_errors.MovesCold
+            if rows.is_authenticated(volume) else None)
+
+    def _local_connection(self, volume: ports.Volume
+                          ) -> dict[str, typing.Any]:
+        data = {'device_path': tops.path(volume), 'discard': True}
+        if rows.recorded(volume):
+            # Nova is to encrypt nothing: what it gets is not any more.
+            data.update(encrypted=False, discard=crypt_tops.takes_discards(
+                self._node, volume))
+        return {'driver_volume_type': 'local', 'data': data}
 
     def _remote_connection(self, volume: ports.Volume,
                            connector: ports.Connector
                            ) -> dict[str, typing.Any]:
+        if rows.recorded(volume):
+            raise encryption_errors.NotThere(
+                volume=volume.id, host=connector.get('host'), reason='that '
+                'host is no node of this backend, and the volume is '
+                'encrypted: it is decrypted where it is used.')
         self._reconciler.converge_present(volume.id)
         properties = self._node.exports.offer_volume(
             rows.handle_id(volume), connector['initiator'],
-            iscsi_target.new_credentials())
+            iscsi_target.new_credentials(),
+            device=tops.served_path(self._node, volume))
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, discard=True)}
 
@@ -152,15 +178,21 @@ class Connections:
                       connector: ports.Connector, host: str
                       ) -> dict[str, typing.Any]:
         """The handle on another node, on a disk that is served to it."""
+        if rows.recorded(volume) or rows.is_encrypted_by_nova(volume):
+            checks.check_version(
+                host, self._node.peers.describe(context, host), volume)
         self._reconciler.converge_present(volume.id)
+        pausing.settle(self._node, volume)
         handle_id, initiator = rows.handle_id(volume), connector['initiator']
         known = passing.connection_to(self._node, volume, host)
         properties = self._node.exports.offer_volume(
             handle_id, initiator, iscsi_target.auth(known.properties) if known
-            else iscsi_target.new_credentials(), passed=True)
+            else iscsi_target.new_credentials(), passed=True,
+            device=tops.served_path(self._node, volume))
         try:
             self._node.peers.begin_passing(
                 context, host, volume.id, properties)
+            crypt_tops.note_used(self._node, volume)
         except peer.PeerTooOld:
             self._withdraw(volume, initiator)
             return self._remote_connection(volume, connector)
@@ -168,15 +200,16 @@ class Connections:
             if not known:
                 self._withdraw(volume, initiator)
             raise
-        connection = _local_connection(handle_id)
+        connection = self._local_connection(volume)
         connection['data'].update(properties)
         return connection
 
     def _withdraw(self, volume: ports.Volume, initiator: str) -> None:
         """Serve a volume no more to whom it was offered in vain."""
+        handle_id = rows.handle_id(volume)
         try:
-            self._node.exports.withdraw_volume(
-                rows.handle_id(volume), initiator)
+            self._node.exports.withdraw_volume(handle_id, initiator)
+            self._node.stack.remove_served(handle_id)
         except Exception:  # must not hide why it was in vain
             LOG.exception('Volume %s is exported in vain; the next periodic '
                           'check ends that.', volume.id)
@@ -234,7 +267,10 @@ class Connections:
             if not shared:
                 self._stop_serving(volume_id, connector)
             move = self._node.records.move_of(volume_id)
-            if not (connector and move and _is_live(move)):
+            live = move and _is_live(move)
+            if volume and not (shared or live):
+                self._close_top(volume, connector)
+            if not (connector and move and live):
                 return
             if self.leaves_source(move, connector):
                 if move.source == self._node.host:
@@ -250,6 +286,28 @@ class Connections:
         elif connector.get('initiator'):
             removal.stop_serving(self._node, handle_id,
                                  connector['initiator'])
+
+    def _close_top(self, volume: ports.Volume,
+                   connector: ports.Connector | None) -> None:
+        """What this node has above a volume's handle is not needed any more.
+
+        A late close is waited for. If it does not come, the node's look
+        finds what is left.
+        """
+        if not tops.has_one(volume) or connector and not (
+                self._node.is_at(connector, self._node.host)):
+            return
+        if (volume.status not in served.BY_ATTACHMENT
+                and tops.is_used_here(self._node, volume)):
+            return  # Cinder has read what a guest uses
+        tops.note_detached(self._node, volume)
+        try:
+            _when_closed(tops.ensure_unopened, self._node,
+                         rows.handle_id(volume))
+        except exceptions.LocalCloneError as exc:
+            LOG.warning('Volume %(volume)s was detached here, but its guard '
+                        'stays until nothing has it open: %(error)s',
+                        {'volume': volume.id, 'error': exc})
 
     def _source_released(self, context: ports.Context,
                          move: state.Move) -> None:
@@ -285,12 +343,6 @@ def _is_shared(volume: ports.Volume | None,
     return sum(host == [each.connector.get(key)
                         for key in ('host', 'initiator')]
                for each in volume.volume_attachment if each.connector) > 1
-
-
-def _local_connection(volume_id: str) -> dict[str, typing.Any]:
-    return {'driver_volume_type': 'local',
-            'data': {'device_path': names.handle_path(volume_id),
-                     'discard': True}}
 
 
 def _when_closed(act: Callable[..., None], *args: typing.Any) -> None:

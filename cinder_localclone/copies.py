@@ -17,6 +17,7 @@ from oslo_log import log as logging
 
 from cinder_localclone import births
 from cinder_localclone import decision
+from cinder_localclone import encryption
 from cinder_localclone import exceptions
 from cinder_localclone.moves import remains
 from cinder_localclone import names
@@ -24,6 +25,7 @@ from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import records
 from cinder_localclone import rows
+from cinder_localclone import tops
 
 LOG = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ def create(node: nodes.Node, copy: ports.Volume) -> None:
     :raises FollowsInstance: if an instance has it on another node of this
         backend: Nova would copy all of it, and leave it here
     :raises MoveUnderWay: while the volume moves
+    :raises EncryptionChange: if it would be encrypted, or decrypted
     """
     volume_id = rows.handle_id(copy)
     with node.lock(volume_id):
@@ -46,15 +49,20 @@ def create(node: nodes.Node, copy: ports.Volume) -> None:
                 volume_utils.extract_host(volume.host), node.host):
             raise exceptions.FollowsInstance(
                 volume=volume_id, host=node.host)
+        encryption.check_copy(node, volume, copy)
         for left in remains.here(node, volume_id):
             remains.take_down(node, left)
         _check_handle(node, volume_id, copy)
+        if copy.provider_id is not None:
+            # Cinder has it from the volume's row, and what it copies is
+            # not encrypted.
+            copy = node.snapshots.set_encryption(copy, None)
+        body = rows.body_bytes(copy)
         # Cinder writes all of it: of a thick one also what is zeros.
-        created = node.stack.create_lv(copy.name, copy.size << 30, volume_id,
+        created = node.stack.create_lv(copy.name, body, volume_id,
                                        covered=True)
         try:
-            node.stack.ensure_handle_on_lv(
-                volume_id, copy.name, copy.size << 30)
+            node.stack.ensure_handle_on_lv(volume_id, copy.name, body)
         except Exception:
             # Cinder forgets the row, and the LV would claim to be the volume.
             if created:
@@ -87,12 +95,14 @@ def converge(node: nodes.Node, copy: ports.Volume) -> None:
             _migrated(node, volume_id)
             _check_handle(node, volume_id, copy)
             node.stack.ensure_handle_on_lv(
-                volume_id, copy.name, copy.size << 30)
+                volume_id, copy.name, rows.body_bytes(copy))
+            tops.converge(node, copy, copy.name)
             return
         if volume is not None and volume.name == copy.name:
             return  # it is the volume's own by now
-        handle = node.stack.survey().handle(volume_id)
-        if handle and not handle.opened and has_handle(node, copy):
+        present = node.stack.survey()
+        if (present.handle(volume_id) and not present.users(volume_id)
+                and has_handle(node, copy)):
             node.stack.remove_handle(volume_id)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 
-from oslo_log import log as logging
 from oslo_utils import timeutils
 
+from cinder_localclone import events
 from cinder_localclone import hydration
 from cinder_localclone import names
 from cinder_localclone import node as nodes
@@ -16,8 +16,6 @@ from cinder_localclone import queue
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone import wake
-
-LOG = logging.getLogger(__name__)
 
 
 class Copies:
@@ -44,6 +42,11 @@ class Copies:
         """How far a copy was when it was last checked."""
         copy = self._copies.get(shadow_id)
         return copy.progress if copy else None
+
+    def all_progress(self) -> dict[str, hydration.Progress]:
+        """The same of all copies, by their shadows' ids."""
+        return {shadow_id: copy.progress for shadow_id, copy
+                in list(self._copies.items()) if copy.progress}
 
     # -- whose turn it is
 
@@ -114,7 +117,8 @@ class Copies:
         status = self._node.stack.clone_status(move.shadow_id)
         turn = None if status.finished else self._turn(move.shadow_id)
         place = turn.place if turn else int(not status.finished)
-        if not (place or status.enabled or status.finished):
+        if status.mode == 'rw' and not (
+                place or status.enabled or status.finished):
             self._leave_out(move)
             status = self._node.stack.clone_status(move.shadow_id)
         copy = self._copies.setdefault(move.shadow_id, hydration.Copy())
@@ -123,25 +127,16 @@ class Copies:
             status, self._node.stack.completed_reads(disk), timeutils.now(),
             place)
         if not place or place != before:
-            LOG.info('Volume %(volume)s is being copied from %(source)s: '
-                     '%(progress)s.',
-                     {'volume': move.volume_id, 'source': move.source,
-                      'progress': progress})
+            events.say(events.COPYING, volume=move.volume_id,
+                       source=move.source, progress=progress)
         if status.mode != 'rw':
-            LOG.error('The clone of volume %(volume)s is in mode "%(mode)s": '
-                      'its metadata or its disk failed. The source is kept. '
-                      'Repair the disk and stop the instance; the clone is '
-                      'then rebuilt.',
-                      {'volume': move.volume_id, 'mode': status.mode})
+            events.say(events.CLONE_FAILED, volume=move.volume_id,
+                       mode=status.mode)
         runs = not (place or progress.pause)
         if self._node.stack.set_hydration(
                 move.shadow_id, runs) and progress.pause:
-            LOG.error('Copying volume %(volume)s fails: the source was read, '
-                      'but no region was copied. See dmesg for the disk that '
-                      'fails. The source is kept; copying is tried again in '
-                      '%(seconds).0f s.',
-                      {'volume': move.volume_id,
-                       'seconds': progress.pause})
+            events.say(events.COPYING_FAILS, volume=move.volume_id,
+                       seconds=progress.pause)
         self.waker.watch(move.shadow_id, move.geometry.threshold,
                          runs and not status.finished)
         if turn:
@@ -174,11 +169,8 @@ class Copies:
         if stalled or (noted and stalled is False):
             self._node.records.note_stalled(move, stalled)
         if stalled and not noted:
-            LOG.warning('Nothing of volume %(volume)s could be copied from '
-                        '%(source)s for %(seconds)s s: other copies come '
-                        'first.',
-                        {'volume': move.volume_id, 'source': move.source,
-                         'seconds': hydration.STALLED})
+            events.say(events.STALLED, volume=move.volume_id,
+                       source=move.source, seconds=hydration.STALLED)
 
     def ended(self, shadow_id: str) -> None:
         """A copy is complete."""

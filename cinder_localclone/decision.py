@@ -46,6 +46,11 @@ class Request:
     :param move: the volume's move, if it has one that is not over
     :param pinned: why the volume must stay where it is, if it must
     :param by_cinder: whether Cinder's own migration or retype has it
+    :param remote_error: what is raised instead of serving it to a host that
+        is none of its nodes, and that would use it: what such a host writes
+        to a volume that is encrypted nobody keeps in bounds
+    :param cold_error: what is raised instead of letting two nodes have it:
+        an authenticated volume is opened by its home alone
     """
 
     status: str
@@ -57,6 +62,8 @@ class Request:
     move: state.Move | None = None
     pinned: str | None = None
     by_cinder: bool = False
+    remote_error: type[exceptions.Refused] | None = None
+    cold_error: type[exceptions.Refused] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +90,19 @@ NOVA_STATUSES = frozenset(('reserved', 'attaching', 'in-use'))
 
 
 def decide(request: Request) -> Decision:
-    """Decide how a connection is served.
+    """Decide how a connection is served."""
+    found = _decide(request)
+    if request.cold_error and found.verdict in (
+            Verdict.LIVE_MOVE, Verdict.PASS_THROUGH):
+        return Decision(
+            Verdict.REFUSE, 'it is authenticated: it moves only while it is '
+            'detached%s.' % (', and %s' % found.reason.rstrip('.')
+                             if found.reason else ''), request.cold_error)
+    return found
+
+
+def _decide(request: Request) -> Decision:
+    """The same for a volume that two nodes may have.
 
     Live migration is recognised by attachments alone, never from the status: a
     second attachment of the same instance while another, on another host,
@@ -147,6 +166,11 @@ def _through_here(request: Request, reason: str) -> Decision:
 
 def _remotely(request: Request, reason: str,
               how: Verdict = Verdict.REMOTE) -> Decision:
+    if (how is Verdict.REMOTE and request.remote_error
+            and request.status in NOVA_STATUSES):
+        return Decision(
+            Verdict.REFUSE, '%s, and the volume is encrypted.' % reason,
+            request.remote_error)
     if request.initiator:
         return Decision(how, reason)
     return Decision(

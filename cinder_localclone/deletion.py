@@ -9,18 +9,21 @@ from cinder.volume import volume_utils
 import tenacity
 
 from cinder_localclone import adoption
+from cinder_localclone import encryption
+from cinder_localclone import exceptions
 from cinder_localclone import manageable
-from cinder_localclone.moves import checks
 from cinder_localclone.moves import offering
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
+from cinder_localclone import pausing
 from cinder_localclone import ports
 from cinder_localclone import records
 from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
+from cinder_localclone import tops
 
 #: Seconds for what has waited for a source to end when its session has.
 CLOSING = 5
@@ -109,7 +112,7 @@ def _is_closed(node: nodes.Node, volume_id: str, move: state.Move | None
     A process that reads from a source which does not answer can't end, even
     if it is killed. What waits fails when the session ends.
     """
-    if not checks.users(node, volume_id):
+    if not tops.users(node, volume_id):
         return True
     return bool(move and node.sessions.end_if_down(move)) and not (
         tenacity.Retrying(
@@ -117,7 +120,7 @@ def _is_closed(node: nodes.Node, volume_id: str, move: state.Move | None
             stop=tenacity.stop_after_delay(CLOSING),
             wait=tenacity.wait_fixed(0.5),
             retry_error_callback=lambda _state: True)(
-                checks.users, node, volume_id))
+                tops.users, node, volume_id))
 
 
 def _has_lv(node: nodes.Node, volume_id: str, lv: str) -> bool:
@@ -137,6 +140,7 @@ def _remove(node: nodes.Node, context: ports.Context,
     if move and move.phase is Phase.STARTING:
         raise exception.VolumeIsBusy(volume_name=volume.name)
     remains = node.records.remains_of(move.volume_id if move else volume.id)
+    recorded = rows.recorded(volume)
     # After Cinder's own migration the LV bears another volume's
     # name, and that one's handle.
     handles = sorted({volume.id} | node.stack.survey().volumes_above(
@@ -146,8 +150,14 @@ def _remove(node: nodes.Node, context: ports.Context,
         raise exception.VolumeIsBusy(volume_name=volume.name)
     for volume_id in handles:
         removal.stop_serving(node, volume_id, None)
+        if recorded:
+            # What does not end is found to use it.
+            with contextlib.suppress(exceptions.SourceBusy):
+                pausing.stop(node, volume_id)
         if not _is_closed(node, volume_id, move):
             raise exception.VolumeIsBusy(volume_name=volume.name)
+    if recorded:
+        _erase(node, handles, move)
     if move is None:
         # Moves that failed may have left source devices above it.
         offering.withdraw_above(node, volume.name)
@@ -157,5 +167,21 @@ def _remove(node: nodes.Node, context: ports.Context,
     else:
         removal.tear_down(node, move)
         remains.append(node.records.advance(move, Event.VOLUME_DELETED))
+    if recorded:
+        encryption.forget(node, handles, recorded)
     for each in remains:
         node.peers.converge_soon(context, each.cleanup_node, each.volume_id)
+
+
+def _erase(node: nodes.Node, handles: list[str], move: state.Move | None
+           ) -> None:
+    """No key opens what this node has of an encrypted volume.
+
+    :param handles: whose may be above it
+    """
+    if move:
+        # Reading from a source that does not answer would take too long.
+        node.sessions.end_if_down(move)
+    present = node.stack.survey()
+    for volume_id in filter(present.handle, handles):
+        encryption.erase(node, volume_id, 1 if move else encryption.TRIES)

@@ -4,6 +4,7 @@
 from collections.abc import Iterable
 
 from cinder_localclone import exceptions
+from cinder_localclone import host_names
 from cinder_localclone import peer_ports
 from cinder_localclone import ports
 from cinder_localclone import record_ports
@@ -78,13 +79,4 @@ class Directory:
 
 def _by_name(connector: ports.Connector, hosts: Iterable[str]) -> str | None:
     """The service host of the node that a connector names, if it is one."""
-    name = connector.get('host') or ''
-    for same in (lambda n: n == name,
-                 # "n1.rack1" is not "n1.rack2", but both may be "n1".
-                 lambda n: ('.' in n) != ('.' in name)
-                 and n.split('.')[0] == name.split('.')[0]):
-        matches = [host for host in hosts
-                   if name and same(host.partition('@')[0])]
-        if len(matches) == 1:
-            return matches[0]
-    return None
+    return host_names.Names(hosts).match(connector.get('host') or '')

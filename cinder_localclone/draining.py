@@ -138,7 +138,7 @@ def choose(volume: ports.Volume, geometry: state.Geometry,
     :param arriving: bytes that are, or may be, still to be written, by host
     :returns: the host, or '' if none has room
     """
-    size = volume.size << 30
+    size = rows.body_bytes(volume)
     left = {}
     for target in targets.values():
         room = target.room

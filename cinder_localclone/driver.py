@@ -24,8 +24,12 @@ from cinder_localclone import capabilities
 from cinder_localclone import copies
 from cinder_localclone import decision
 from cinder_localclone import deletion
+from cinder_localclone import encryption
+from cinder_localclone import encryption_errors
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import extending
+from cinder_localclone import front_end
 from cinder_localclone import group_driver
 from cinder_localclone import handlers
 from cinder_localclone import image_driver
@@ -117,8 +121,9 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
 
         Or what Cinder's own migration copies into: :mod:`.copies`.
 
-        :raises EncryptionUnsupported: for an encrypted type; its owner is
-            told
+        :raises EncryptionUnsupported: for a type whose encryption there is
+            none of; its owner is told
+        :raises InvalidEncryptionType: for one of which no volume can be
         """
         node = self.service.node
         if records.is_shadow(volume):
@@ -130,9 +135,17 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
             return
         is_copy = rows.visible_id(volume)
         try:
-            image_driver.refuse_encryption(volume)
+            header = front_end.wanted(node, volume)
             if is_copy:
+                front_end.check_copy(node, volume, rows.handle_id(volume))
                 copies.create(node, volume)
+                return
+            if header:
+                front_end.create(node, volume, header)
+                return
+            wanted = encryption.wanted(node, volume)
+            if wanted:
+                encryption.create(node, volume, wanted)
                 return
         except exceptions.LocalCloneError as exc:
             messages.tell_owner(
@@ -140,9 +153,10 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
                 messages.MOVE if is_copy else
                 message_field.Action.CREATE_VOLUME_FROM_BACKEND)
             raise
-        node.stack.create_lv(volume.name, volume.size << 30, volume.id)
-        node.stack.ensure_handle_on_lv(
-            volume.id, volume.name, volume.size << 30)
+        body = rows.body_bytes(volume)
+        node.stack.create_lv(volume.name, body, volume.id,
+                             extra_bytes=rows.extra_bytes(volume))
+        node.stack.ensure_handle_on_lv(volume.id, volume.name, body)
 
     def delete_volume(self, volume: ports.Volume) -> None:
         """Remove all of a volume, on both nodes if it is moving.
@@ -210,8 +224,17 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
                new_type: typing.Any, diff: dict[str, typing.Any],
                host: dict[str, typing.Any]
                ) -> tuple[bool, dict[str, typing.Any]]:
-        """See :func:`.migration.retype`."""
-        return migration.retype(self.service.node, volume.id)
+        """See :func:`.migration.retype`.
+
+        After an error Cinder tries to copy the volume, which :mod:`.copies`
+        refuses then.
+        """
+        try:
+            return migration.retype(self.service.node, volume.id,
+                                    new_type.extra_specs or {})
+        except encryption_errors.EncryptionChange as exc:
+            messages.tell_owner(context, volume.id, exc, messages.MOVE)
+            raise
 
     def local_path(self, volume: ports.Volume) -> str:
         """The handle: never the LV, which may lack what is not local yet."""
@@ -332,6 +355,10 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
 
     # -- what there is
 
+    def get_default_goodness_function(self) -> str:
+        """The share of the room that is free."""
+        return capabilities.GOODNESS
+
     def _update_volume_stats(self) -> None:
         """Capacity, and what the scheduler must know, as one pool.
 
@@ -340,13 +367,13 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         conf = self.configuration
         look = self.service.look()
         if look.outage:
-            LOG.error('This node can serve no volumes: %s', look.outage)
+            events.say(events.OUTAGE, problem=look.outage)
         thin = bool(self.service.stack.pool)
         self._stats = capabilities.stats(
             self.backend_name, self.VERSION, thin, capabilities.pool(
                 self.backend_name, 'LocalCloneDriver:%s:%s' % (
                     self.host, conf.volume_group), thin, look.capacity,
-                look.outage, {
+                look.outage, self.service.obstacles(look), {
                     'reserved_percentage': conf.reserved_percentage,
                     'max_over_subscription_ratio':
                         conf.max_over_subscription_ratio,

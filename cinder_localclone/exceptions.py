@@ -90,11 +90,11 @@ class FollowsInstance(NotMovable):
 
 
 class EncryptionUnsupported(LocalCloneError):
-    """A volume of an encrypted type, which this backend does not take."""
+    """A volume of a type whose encryption this backend does not take."""
 
-    message = _('Volume %(volume)s is of an encrypted type, and this backend '
-                'can\'t serve encrypted volumes. Nothing was created. Choose '
-                'a type without encryption, or one of another backend.')
+    message = _('Volume %(volume)s can\'t be encrypted as its type says: '
+                '%(reason)s. Nothing was created. Correct the type: provider '
+                'luks, front-end.')
     user_message = 'ENCRYPTED'
 
 

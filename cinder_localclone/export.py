@@ -18,6 +18,7 @@ from typing import Any
 from oslo_log import log as logging
 
 from cinder_localclone import exceptions
+from cinder_localclone import iscsi_names
 from cinder_localclone import iscsi_target
 from cinder_localclone import names
 from cinder_localclone.privileged import configfs
@@ -65,7 +66,7 @@ class Exports:
         """Where the source of a move is served: a provider_location."""
         return iscsi_target.location(
             self.address, self.port,
-            names.move_iqn(self.prefix, shadow_id))
+            iscsi_names.move_iqn(self.prefix, shadow_id))
 
     def offer_source(self, move: state.Move) -> bool:
         """Serve a move's source, read-only, to its destination.
@@ -83,25 +84,28 @@ class Exports:
                 reason='the record of the move of volume %s names no '
                 'initiator or no CHAP secret' % move.volume_id)
         return self._export(
-            names.move_iqn(self.prefix, move.shadow_id),
+            iscsi_names.move_iqn(self.prefix, move.shadow_id),
             names.source_path(move.shadow_id), move.volume_id, True,
             move.initiator, move.auth)
 
     def withdraw_source(self, shadow_id: str) -> bool:
         """Stop serving a move's source; returns whether it was served."""
         return self._unexport(
-            names.move_iqn(self.prefix, shadow_id), names.source(shadow_id))
+            iscsi_names.move_iqn(self.prefix, shadow_id),
+            names.source(shadow_id))
 
     def serves(self, volume_id: str) -> bool:
         """Whether a volume's handle is served to anybody."""
-        return self._serves(names.handle_path(volume_id))
+        return self._serves(names.handle_path(volume_id),
+                            names.served_path(volume_id))
 
     def serves_source(self, shadow_id: str) -> bool:
         """Whether the source of a move is served."""
         return self._serves(names.source_path(shadow_id))
 
-    def _serves(self, device: str) -> bool:
-        return any(device in target['devices'] for target in self._targets())
+    def _serves(self, *devices: str) -> bool:
+        return any(device in target['devices']
+                   for target in self._targets() for device in devices)
 
     def opens_in_vain(self, volume_id: str) -> bool:
         """Whether a handle is kept open, but served to nobody.
@@ -118,22 +122,24 @@ class Exports:
             'does not answer' % ', '.join(hanging)) or ''
 
     def offer_volume(self, volume_id: str, initiator: str, auth: str,
-                     readonly: bool = False, passed: bool = False
-                     ) -> dict[str, Any]:
+                     readonly: bool = False, passed: bool = False,
+                     device: str = '') -> dict[str, Any]:
         """Serve a volume, or a snapshot, to another host.
 
         :param initiator: that host's iSCSI name
         :param auth: a provider_auth
         :param readonly: whether it can only be read
         :param passed: whether that host passes it through
+        :param device: path of what it is served; '' for the handle
         :returns: connection properties for that host
         """
-        iqn = (names.pass_iqn(self.prefix, volume_id, initiator, self.host)
-               if passed else
-               names.remote_iqn(self.prefix, volume_id, initiator))
+        iqn = iscsi_names.pass_iqn(
+            self.prefix, volume_id, initiator, self.host
+        ) if passed else iscsi_names.remote_iqn(
+            self.prefix, volume_id, initiator)
         self._offered[iqn] = time.monotonic()
-        self._export(iqn, names.handle_path(volume_id), volume_id, readonly,
-                     initiator, auth)
+        self._export(iqn, device or names.handle_path(volume_id), volume_id,
+                     readonly, initiator, auth)
         for which in (initiator, None):
             self._ended.pop((volume_id, which), None)
         return dict(iscsi_target.connection_properties(
@@ -152,13 +158,14 @@ class Exports:
         return snapshot_id in self._lent
 
     def offer_again(self, volume_id: str, initiator: str,
-                    properties: Mapping[str, Any]) -> bool:
+                    properties: Mapping[str, Any], device: str = '') -> bool:
         """Serve a volume as before: a reboot forgets all exports.
 
         Not if the connection was ended here: Cinder deletes its attachment
         only afterwards.
 
         :param properties: what :meth:`offer_volume` gave
+        :param device: as there
         :returns: whether it was to be served and was not
         """
         iqn = properties['target_iqn']
@@ -167,13 +174,14 @@ class Exports:
                     volume_id, initiator):
             return False
         return self._export(
-            iqn, names.handle_path(volume_id), volume_id, False, initiator,
-            iscsi_target.auth(properties))
+            iqn, device or names.handle_path(volume_id), volume_id, False,
+            initiator, iscsi_target.auth(properties))
 
     def _remote_iqns(self, volume_id: str, initiator: str) -> set[str]:
         """The names under which an initiator may have a volume."""
-        return {names.remote_iqn(self.prefix, volume_id, initiator),
-                names.pass_iqn(self.prefix, volume_id, initiator, self.host)}
+        return {iscsi_names.remote_iqn(self.prefix, volume_id, initiator),
+                iscsi_names.pass_iqn(self.prefix, volume_id, initiator,
+                                     self.host)}
 
     def _has_ended(self, volume_id: str, initiator: str) -> bool:
         since = time.monotonic() - ENDING
@@ -197,7 +205,7 @@ class Exports:
         """
         found: dict[str, set[str]] = {}
         for iqn in self.offered():
-            volume_id = names.volume_of_remote_iqn(self.prefix, iqn)
+            volume_id = iscsi_names.volume_of_remote_iqn(self.prefix, iqn)
             if volume_id:
                 found.setdefault(volume_id, set()).add(iqn)
         return found
@@ -237,7 +245,7 @@ class Exports:
             iqns &= self._remote_iqns(volume_id, initiator)
         else:
             iqns = {iqn for iqn in iqns if volume_id ==
-                    names.volume_of_remote_iqn(self.prefix, iqn)}
+                    iscsi_names.volume_of_remote_iqn(self.prefix, iqn)}
         for iqn in iqns:  # if it can't be withdrawn now, the next look does
             self._offered.pop(iqn, None)
         name = names.handle(volume_id)
@@ -270,7 +278,7 @@ class Exports:
 
     def _withdraw_stray(self, target: dict[str, Any],
                         wanted: Callable[[str], bool]) -> list[str]:
-        shadow_id = names.shadow_of_move_iqn(self.prefix, target['iqn'])
+        shadow_id = iscsi_names.shadow_of_move_iqn(self.prefix, target['iqn'])
         if not shadow_id or wanted(shadow_id):
             return []
         gone = [_attempt(target['iqn'], names.backstore(device))

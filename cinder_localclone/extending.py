@@ -10,14 +10,18 @@ import dataclasses
 
 from cinder.volume import volume_utils
 
+from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
 from cinder_localclone import passing
+from cinder_localclone import pausing
 from cinder_localclone import ports
 from cinder_localclone import reconcile
+from cinder_localclone import rows
 from cinder_localclone.state import Phase
+from cinder_localclone import tops
 
 
 def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
@@ -29,6 +33,7 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
 
     :param size_gib: its new size
     :returns: its home; unless that is this node, nothing was done
+    :raises KeepsSize: if it is authenticated
     :raises VolumeIsMoving: if a live migration has it on two nodes
     :raises NoSpaceToExtend: if it is thick, and the group is full; or if the
         thin pool takes no more
@@ -59,11 +64,15 @@ def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: ports.Volume,
 
 def _extend_here(reconciler: reconcile.Reconciler, volume: ports.Volume,
                  size_gib: int) -> None:
-    node, size = reconciler.node, size_gib << 30
+    node, size = reconciler.node, rows.body_bytes(volume, size_gib)
+    if rows.is_authenticated(volume):
+        raise encryption_errors.KeepsSize(volume=volume.id)
     move = node.records.move_of(volume.id)
     if move and move.phase is Phase.STARTING:
         raise exceptions.VolumeIsMoving(
             volume=volume.id, what='extended', phase=move.display_phase)
+    # What is not encrypted anew yet would not grow with its LV.
+    pausing.check_none(node, volume, 'extended')
     if move and move.phase is Phase.COMPLETING:
         # All is local, and what is left of that needs nobody else.
         reconciler.converge_present(volume.id)
@@ -79,6 +88,7 @@ def _extend_here(reconciler: reconcile.Reconciler, volume: ports.Volume,
         node.stack.ensure_handle_on_clone(
             dataclasses.replace(move, volume_gib=size_gib))
     # Else it has no handle until its source can be reached.
+    tops.grow(node, volume)
 
 
 def _extend_lv(node: nodes.Node, volume: ports.Volume, size: int) -> None:

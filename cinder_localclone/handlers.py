@@ -14,18 +14,25 @@ import typing
 from cinder_localclone import assembly
 from cinder_localclone import births
 from cinder_localclone import deletion
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import extending
+from cinder_localclone import header_care
 from cinder_localclone import inspection
+from cinder_localclone import key_change
 from cinder_localclone import managing
 from cinder_localclone import managing_snapshots
+from cinder_localclone import messages
 from cinder_localclone import migration
+from cinder_localclone.moves import checks
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import holes
 from cinder_localclone import operations
 from cinder_localclone import passing
 from cinder_localclone import ports
 from cinder_localclone import reconcile
+from cinder_localclone import reencryption
+from cinder_localclone import reencryption_plan
 from cinder_localclone import repair
 from cinder_localclone import reverting
 from cinder_localclone import snapshots
@@ -48,7 +55,9 @@ class Handlers:
         :returns: host (with pool), addresses, iSCSI initiator name, room
             (fields of reports.FreeSpace, bytes), problems (texts; none:
             ready), time (seconds since the epoch, by this node's clock),
-            sparse (whether it can leave out holes)
+            sparse (whether it can leave out holes), encryption (whether it
+            knows what a volume that is encrypted needs), authenticated
+            (whether it knows what one that is authenticated needs)
         """
         service = self._service
         room, problems = service.readiness()
@@ -60,11 +69,27 @@ class Handlers:
             'problems': problems,
             'time': time.time(),
             'sparse': service.node.stack.pool is not None,
+            'encryption': True,
+            'authenticated': True,
         }
 
     def troubles(self, context: ports.Context) -> list[str]:
         """See :meth:`cinder_localclone.assembly.Service.troubles`."""
         return self._service.troubles()
+
+    def figures(self, context: ports.Context
+                ) -> dict[str, dict[str, typing.Any]]:
+        """What this service has counted and measured since it began.
+
+        :returns: events and refusals, see :func:`.events.counts`; copies:
+            fields of :class:`.hydration.Progress`, by the shadows' ids
+        """
+        counts = events.counts()
+        for key in messages.DETAILS:
+            counts['refusals'].setdefault(key.lower(), 0)
+        return {**counts, 'copies': {
+            shadow_id: dataclasses.asdict(progress) for shadow_id, progress
+            in self._service.reconciler.copying.all_progress().items()}}
 
     def prepare(self, context: ports.Context, shadow_id: str,
                 nonce: str) -> None:
@@ -195,6 +220,33 @@ class Handlers:
         reverting.create_body(self._service.node, volume_id, snapshot_id,
                               new)
 
+    def encryption_progress(self, context: ports.Context, volume_id: str
+                            ) -> dict[str, typing.Any]:
+        """See :func:`cinder_localclone.reencryption.state`."""
+        node = self._service.node
+        return reencryption.as_dict(reencryption.state(
+            node, checks.volume_at_home(node, volume_id)))
+
+    def encryption_reencrypt(self, context: ports.Context, volume_id: str,
+                             cipher: str, key_bits: int, resilience: str,
+                             drops_keys: bool) -> dict[str, typing.Any]:
+        """See :func:`cinder_localclone.reencryption.start`."""
+        return reencryption.as_dict(reencryption.start(
+            self._service.node, volume_id, reencryption_plan.Wish(
+                cipher, key_bits, resilience, drops_keys)))
+
+    def encryption_pause(self, context: ports.Context, volume_id: str
+                         ) -> dict[str, typing.Any]:
+        """See :func:`cinder_localclone.reencryption.pause`."""
+        return reencryption.as_dict(reencryption.pause(
+            self._service.node, volume_id))
+
+    def encryption_resume(self, context: ports.Context, volume_id: str
+                          ) -> dict[str, typing.Any]:
+        """See :func:`cinder_localclone.reencryption.resume`."""
+        return reencryption.as_dict(reencryption.resume(
+            self._service.node, volume_id))
+
     def inspect(self, context: ports.Context, volume_id: str
                 ) -> inspection.Report:
         """See :func:`cinder_localclone.inspection.inspect`."""
@@ -214,6 +266,31 @@ class Handlers:
     def resume(self, context: ports.Context, volume_id: str) -> None:
         """See :func:`cinder_localclone.operations.go_forward`."""
         operations.go_forward(self._service.reconciler, volume_id)
+
+    def encryption_status(self, context: ports.Context, volume_id: str
+                          ) -> dict[str, typing.Any]:
+        """See :func:`cinder_localclone.header_care.status`.
+
+        And, as ``reencryption``, :func:`cinder_localclone.reencryption.state`.
+        """
+        return dict(header_care.status(self._service.node, volume_id),
+                    reencryption=self.encryption_progress(
+                        context, volume_id))
+
+    def encryption_rotate(self, context: ports.Context, volume_id: str
+                          ) -> None:
+        """See :func:`cinder_localclone.key_change.rotate`."""
+        key_change.rotate(self._service.node, volume_id)
+
+    def encryption_header_backup(self, context: ports.Context,
+                                 volume_id: str) -> str:
+        """See :func:`cinder_localclone.header_care.back_up`."""
+        return header_care.back_up(self._service.node, volume_id)
+
+    def encryption_verify(self, context: ports.Context, volume_id: str
+                          ) -> list[header_care.Finding]:
+        """See :func:`cinder_localclone.header_care.verify`."""
+        return header_care.verify(self._service.node, volume_id)
 
     def open_without_source(self, context: ports.Context, volume_id: str
                             ) -> None:

@@ -8,31 +8,20 @@ from collections.abc import Mapping
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
-from cinder_localclone import logical_volumes
 from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone import state
 from cinder_localclone import survey
+from cinder_localclone import top_devices
 
 #: How much of a new handle is read before it is given out, in bytes. Nova
 #: formats a LUKS volume whose header it cannot read.
 HEAD = 1 << 20
 
 
-class Handles(logical_volumes.LogicalVolumes):
+class Handles(top_devices.TopDevices):
     """The handles of one backend on this node."""
-
-    # -- what there is
-
-    def survey(self) -> survey.Survey:
-        """All LVs of the backend's groups and all of the driver's devices."""
-        return survey.Survey(self.lvs(), self.devices())
-
-    def devices(self) -> dict[str, tables.Device]:
-        """The driver's own device-mapper devices, by name."""
-        info, table = devicemapper.survey(self.timeout)
-        return tables.parse_devices(info, table, names.device_uuid(''))
 
     # -- the handle
 
@@ -140,6 +129,41 @@ class Handles(logical_volumes.LogicalVolumes):
             names.handle(snapshot_id), snapshot_id,
             names.snapshot_lv(snapshot_id), size_bytes)
 
+    # -- what others are served of a volume
+
+    def ensure_served(self, volume_id: str) -> bool:
+        """What other nodes are served of a volume with a top.
+
+        The kernel gives a device to what stands above it or to its iSCSI
+        target, not to both. A second one above the handle it gives.
+
+        :raises MissingData: if it has no handle
+        """
+        return self._ensure_above(*self._devices_with_handle(volume_id),
+                                  names.served(volume_id))
+
+    def _ensure_above(self, devices: Mapping[str, tables.Device],
+                      handle: tables.Device, name: str) -> bool:
+        """A device of this name, all of a handle."""
+        device = devices.get(name)
+        if (device and not device.suspended
+                and device.uses() == (handle.number,)
+                and device.sectors == handle.sectors):
+            return devicemapper.mend_path(name)
+        self._put(devices, name, tables.linear(handle.sectors, handle.number))
+        return True
+
+    def remove_served(self, volume_id: str) -> bool:
+        """Remove what other nodes were served, unless one still is.
+
+        :returns: whether it was there
+        """
+        if not block.number(names.served_path(volume_id)):
+            return False
+        served = survey.Survey({}, self.devices()).served(volume_id)
+        return bool(served and not served.opened) and devicemapper.remove(
+            names.served(volume_id), self.timeout)
+
     # -- what the source of a move serves
 
     def ensure_source(self, move: state.Move) -> bool:
@@ -184,14 +208,20 @@ class Handles(logical_volumes.LogicalVolumes):
 
     def _ensure_handle(self, devices: Mapping[str, tables.Device],
                        volume_id: str, table: str) -> bool:
-        name = names.handle(volume_id)
+        self._put(devices, names.handle(volume_id), table)
+        if names.served(volume_id) in devices:
+            self.ensure_served(volume_id)  # as long as it is
+        return True
+
+    def _put(self, devices: Mapping[str, tables.Device], name: str,
+             table: str) -> None:
+        """A device with this table, whether it is there or not."""
         if name in devices:
             devicemapper.swap_table(name, table, self.timeout)
         else:
             devicemapper.create(name, names.device_uuid(name), table,
                                 self.timeout)
-        self._mend_path(volume_id)
-        return True
+        devicemapper.mend_path(name)
 
     @staticmethod
     def _mend_path(volume_id: str) -> bool:
@@ -199,10 +229,14 @@ class Handles(logical_volumes.LogicalVolumes):
         return devicemapper.mend_path(names.handle(volume_id))
 
     def remove_handle(self, volume_id: str) -> bool:
-        """Remove the handle of a volume; its data stay.
+        """Remove the handle of a volume, and all that is above it.
 
-        :raises CommandFailed: if something has it open
+        Its data stay.
+
+        :raises CommandFailed: if something has either open
         """
+        self.close_top(volume_id)
+        self.remove_served(volume_id)
         return devicemapper.remove(names.handle(volume_id), self.timeout)
 
     # -- data
@@ -218,7 +252,12 @@ class Handles(logical_volumes.LogicalVolumes):
         return block.written_sectors(names.handle_path(volume_id))
 
     def flush_handle(self, volume_id: str) -> None:
-        """Everything written so far is on stable storage afterwards."""
+        """Everything written so far is on stable storage afterwards.
+
+        What stands above a handle has a page cache of its own.
+        """
+        for top in survey.Survey({}, self.devices()).tops(volume_id):
+            block.flush('/dev/mapper/' + top.name, self.timeout)
         self._mend_path(volume_id)
         block.flush(names.handle_path(volume_id), self.timeout)
 

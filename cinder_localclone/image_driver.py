@@ -5,16 +5,19 @@ from collections.abc import Iterator
 import contextlib
 import typing
 
+from cinder import exception
+from cinder.image import image_utils
 from cinder.message import message_field
 
 from cinder_localclone import assembly
 from cinder_localclone import backup_records
 from cinder_localclone import births
 from cinder_localclone import exceptions
+from cinder_localclone import front_end
 from cinder_localclone import messages
 from cinder_localclone import ports
-from cinder_localclone import records
 from cinder_localclone import reverting
+from cinder_localclone import rows
 from cinder_localclone import snapshots
 
 
@@ -35,7 +38,9 @@ class ImageDriver:
         :raises BirthFailed: if that can't be; its owner is told why
         """
         with no_second_try(), telling_of_creation(volume):
-            refuse_encryption(volume)
+            front_end.wanted(self.service.node, volume)
+            front_end.check_alike(volume, snapshot,
+                                  'snapshot ' + snapshot.id)
             births.from_snapshot(
                 self.service.node, self.service.reconciler.context,
                 volume.id, snapshot.id)
@@ -53,12 +58,63 @@ class ImageDriver:
             if volume.source_volid == src_vref.id:
                 # Else it is an image, which Cinder can download as well.
                 stack.enter_context(telling_of_creation(volume))
-            refuse_encryption(volume)
+            front_end.wanted(self.service.node, volume)
+            front_end.check_alike(volume, src_vref, 'volume ' + src_vref.id)
             reconciler = self.service.reconciler
             births.from_volume(
                 self.service.node, reconciler.context, volume.id,
                 src_vref.id, self.configuration.localclone_snapshot_wait,
                 reconciler.progress)
+
+    # -- images
+
+    def copy_image_to_volume(
+            self, context: ports.Context, volume: ports.Volume,
+            image_service: typing.Any, image_id: str,
+            disable_sparse: bool = False) -> None:
+        """Write an image to a volume; zeros, too, where they are none yet.
+
+        What was never written to an encrypted volume reads as noise.
+        """
+        recorded = self.service.node.records.volume(volume.id)
+        noise = recorded is not None and rows.recorded(recorded)
+        super().copy_image_to_volume(  # type: ignore[misc]
+            context, volume, image_service, image_id,
+            disable_sparse=disable_sparse or bool(noise))
+
+    # -- what Nova encrypts
+
+    def copy_image_to_encrypted_volume(
+            self, context: ports.Context, volume: ports.Volume,
+            image_service: typing.Any, image_id: str,
+            disable_sparse: bool = False) -> None:
+        """Write an image to a volume that Nova encrypts.
+
+        See :func:`.front_end.copy_image`.
+        """
+        def fetch(path: str) -> None:
+            image_utils.fetch_to_raw(
+                context, image_service, image_id, path,
+                self.configuration.volume_dd_blocksize, size=volume.size,
+                disable_sparse=disable_sparse)
+        with telling_of_creation(volume):
+            front_end.copy_image(self.service.reconciler, context, volume,
+                                 image_id, fetch)
+
+    def _attach_volume(self, context: ports.Context, volume: ports.Volume,
+                       properties: ports.Connector, remote: bool = False
+                       ) -> typing.Any:
+        """Cinder's own way to a volume; not to give a new one another key.
+
+        Cinder would do that after its creation, through the home's export if
+        it can, and formats there what it can't read.
+
+        :raises RekeyNotSupported: for that; Cinder takes it for an answer
+        """
+        if volume.status == 'creating' and volume.encryption_key_id:
+            raise exception.RekeyNotSupported()
+        return super()._attach_volume(  # type: ignore[misc]
+            context, volume, properties, remote)
 
     # -- snapshots
 
@@ -166,13 +222,6 @@ def telling_of_creation(volume: ports.Volume) -> Iterator[None]:
             message_field.Action.CREATE_VOLUME_FROM_BACKEND,
             'CREATE_FAILED')
         raise
-
-
-def refuse_encryption(volume: ports.Volume) -> None:
-    """:raises EncryptionUnsupported: for a volume of an encrypted type"""
-    if records.is_encrypted(volume):
-        # os-brick's encryptors take the handle for their own device.
-        raise exceptions.EncryptionUnsupported(volume=volume.id)
 
 
 @contextlib.contextmanager

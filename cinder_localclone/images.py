@@ -4,6 +4,8 @@
 import dataclasses
 
 from cinder_localclone import names
+from cinder_localclone import rows
+from cinder_localclone import state
 
 _VERSION = 'lc1'
 
@@ -18,6 +20,7 @@ class Snapshot:
     :param node: service host of the node that has it; '' before anything of
         it was made, or if it is none of this driver's
     :param deleted: whether its row is only kept for the books
+    :param provider_id: what its row says of the volume's encryption then
     """
 
     id: str
@@ -26,6 +29,7 @@ class Snapshot:
     status: str
     node: str
     deleted: bool = False
+    provider_id: str | None = None
 
     @property
     def lv(self) -> str:
@@ -34,8 +38,11 @@ class Snapshot:
 
     @property
     def size_bytes(self) -> int:
-        """The same size in bytes."""
-        return self.size_gib << 30
+        """How long the volume's body was then, in bytes.
+
+        :raises NotPossible: as :func:`.rows.recorded`
+        """
+        return state.body_bytes(self.size_gib, rows.extra_bytes(self))
 
     @property
     def is_doomed(self) -> bool:

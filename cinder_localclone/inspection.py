@@ -31,6 +31,13 @@ class Handle(TypedDict):
     on: list[str]
 
 
+class Top(TypedDict):
+    """What is above a handle: a guard, or what decrypts the volume."""
+
+    name: str
+    opened: int
+
+
 class Source(TypedDict):
     """The source device of a move, and whether it is exported."""
 
@@ -54,7 +61,8 @@ class Report(TypedDict):
     :class:`~cinder_localclone.dm.tables.CloneStatus` and
     :class:`~cinder_localclone.hydration.Progress`; ``session`` is the path
     of the source's disk; ``served`` is whether the handle is exported,
-    ``passed`` whether it is on a disk that the volume's home serves.
+    ``passed`` whether it is on a disk that the volume's home serves;
+    ``header_backup`` whether there is one here.
     """
 
     host: str
@@ -66,6 +74,8 @@ class Report(TypedDict):
     served: bool
     passed: bool
     source: Source | None
+    tops: list[Top]
+    header_backup: bool
 
 
 def inspect(node: nodes.Node, volume_id: str,
@@ -89,13 +99,16 @@ def inspect(node: nodes.Node, volume_id: str,
         wanted |= _lvs_of_remains(left, node.host)
     report: Report = {
         'host': node.host, 'clone': None, 'session': None, 'progress': None,
-        'handle': _handle(present, handle_id),
+        'handle': handle(present, handle_id),
         'lvs': [{'name': lv.name, 'size': lv.size, 'active': bool(lv.number),
                  'tags': sorted(lv.tags)} for name, lv in
                 sorted(present.lvs.items()) if name in wanted],
         'served': node.exports.serves(handle_id), 'source': None,
         'passed': (handle_id in node.sessions.passed()
                    and present.is_handle_foreign(handle_id)),
+        'tops': [{'name': top.name, 'opened': top.opened}
+                 for top in present.tops(handle_id)],
+        'header_backup': volume_id in node.crypt.backed_up_volumes(),
     }
     device = present.source(move.shadow_id) if move else None
     if move and device:
@@ -112,7 +125,8 @@ def inspect(node: nodes.Node, volume_id: str,
     return report
 
 
-def _handle(present: survey.Survey, volume_id: str) -> Handle | None:
+def handle(present: survey.Survey, volume_id: str) -> Handle | None:
+    """The handle of a volume, if it is there. Pure."""
     device = present.handle(volume_id)
     if device is None:
         return None

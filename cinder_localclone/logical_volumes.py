@@ -8,10 +8,12 @@ Sizes are bytes. Everything here may raise CommandFailed or CommandTimeout.
 from collections.abc import Iterable
 from collections.abc import Mapping
 import contextlib
+import dataclasses
 import socket
 
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
+from cinder_localclone import lvm_errors
 from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import lvm
@@ -32,15 +34,18 @@ class LogicalVolumes:
     :param timeout: limit of each command, seconds
     :param host: what errors call this node, which peers log, too; by
         default its host name
+    :param stripes: over how many disks a new thick volume is striped
     """
 
     def __init__(self, group: str, pool: str | None, metadata_group: str,
-                 timeout: float, host: str | None = None) -> None:
+                 timeout: float, host: str | None = None,
+                 stripes: int = 1) -> None:
         self.group = group
         self.pool = pool
         self.metadata_group = metadata_group
         self.timeout = timeout
         self.host = host or socket.gethostname()
+        self.stripes = 1 if pool else stripes
         self._groups = sorted({group, metadata_group})
 
     # -- what there is
@@ -56,8 +61,16 @@ class LogicalVolumes:
         :param lvs: if they have just been listed; else that is done here
         """
         return self._free_space(
-            reports.parse_groups(lvm.free(self._groups, self.timeout)),
-            (lvs or self.lvs()) if self.pool else {})
+            self._free_of_groups(), (lvs or self.lvs()) if self.pool else {})
+
+    def _free_of_groups(self) -> dict[str, reports.Group]:
+        groups = reports.parse_groups(lvm.free(self._groups, self.timeout))
+        if self.stripes > 1:
+            groups[self.group] = dataclasses.replace(
+                groups[self.group], free=reports.free_for_stripes(
+                    lvm.free_of_disks(self.group, self.timeout),
+                    self.stripes))
+        return groups
 
     def _free_space(self, groups: Mapping[str, reports.Group],
                     lvs: Mapping[str, reports.LogicalVolume]
@@ -75,7 +88,7 @@ class LogicalVolumes:
 
         :param lvs: as they have just been listed
         """
-        groups = reports.parse_groups(lvm.free(self._groups, self.timeout))
+        groups = self._free_of_groups()
         return self._free_space(groups, lvs), reports.capacity(
             lvs, self.group, groups[self.group], self.pool)
 
@@ -126,7 +139,7 @@ class LogicalVolumes:
     # -- changes
 
     def create_lv(self, name: str, size_bytes: int, volume_id: str,
-                  covered: bool = False) -> bool:
+                  covered: bool = False, extra_bytes: int = 0) -> bool:
         """Create the LV of a volume, thin or thick as configured.
 
         It is tagged with the volume's id, for :mod:`.restore`. Once this
@@ -135,20 +148,36 @@ class LogicalVolumes:
         :param covered: nobody reads what was not written to it before. Else
             it reads as zeros: a thick one is overwritten, and tagged until
             that is done, which a later call brings to its end
+        :param extra_bytes: by how much it is longer than the volume
         :raises PoolDoesNotZero: if it would show what others have deleted
+        :raises TooFewDisks: if it could not be striped as configured
         """
         self._check_pool_zeroes()
-        tags = names.tags(volume=volume_id)
+        self.check_disks()
+        tags = names.volume_tags(volume_id, extra_bytes)
         if self.pool:
             created = lvm.create_thin(
                 self.group, self.pool, name, size_bytes, tags, self.timeout)
         else:
             created = lvm.create_thick(
                 self.group, name, size_bytes,
-                tags if covered else [*tags, names.shown(0)], self.timeout)
+                tags if covered else [*tags, names.shown(0)], self.timeout,
+                stripes=self.stripes)
             if not covered:
                 created = self._zero_rest(name) or created
         return created
+
+    def check_disks(self) -> None:
+        """The group has as many disks as a new volume has stripes.
+
+        :raises TooFewDisks: if it has not
+        """
+        if self.stripes > 1:
+            disks = len(lvm.free_of_disks(self.group, self.timeout))
+            if disks < self.stripes:
+                raise lvm_errors.TooFewDisks(
+                    group=self.group, host=self.host, disks=disks,
+                    stripes=self.stripes)
 
     def _check_pool_zeroes(self, lvs: Mapping[str, reports.LogicalVolume]
                            | None = None) -> None:
@@ -166,7 +195,8 @@ class LogicalVolumes:
                        names.tags(snapshot=snapshot_id, of=volume_id))
 
     def create_copy(self, name: str, image: str, image_bytes: int,
-                    size_bytes: int, volume_id: str) -> None:
+                    size_bytes: int, volume_id: str,
+                    extra_bytes: int = 0) -> None:
         """Create the LV of a volume with the data of another LV.
 
         As long as it is tagged :data:`.names.NEWBORN`, nobody was given it.
@@ -174,11 +204,12 @@ class LogicalVolumes:
         :param image: the LV whose data it gets
         :param image_bytes: how much of it: that LV is longer if extending it
             has failed, and nobody sees what it has there. More is zeros
+        :param extra_bytes: by how much the LV is longer than the volume
         :raises PoolDoesNotZero: if it would show what others have deleted
         """
         lvs = self.lvs()
         self._check_pool_zeroes(lvs)
-        tags = [*names.tags(volume=volume_id), names.NEWBORN]
+        tags = [*names.volume_tags(volume_id, extra_bytes), names.NEWBORN]
         length = lvs[image].size if image in lvs else image_bytes
         if length > image_bytes:
             tags.append(names.shown(image_bytes))
@@ -346,6 +377,7 @@ class LogicalVolumes:
                 names.tags(
                     volume=move.volume_id, geometry=move.geometry,
                     source=move.source_iqn, copied=move.size_gib)
+                + names.extra(move.extra_bytes)
                 + [names.FOLLOWS] * move.follows
                 + [names.UNMAPPED] * move.is_under_guest, self.timeout):
             lv = self.lvs()[name]

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Live moves whose detach call was lost: what their attachments say."""
 
-from oslo_log import log as logging
 
 from cinder_localclone import decision
-from cinder_localclone.moves import checks
+from cinder_localclone import events
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import state
-
-LOG = logging.getLogger(__name__)
+from cinder_localclone import tops
 
 
 def _holders(node: nodes.Node, move: state.Move, volume: ports.Volume
@@ -27,21 +25,19 @@ def _holders(node: nodes.Node, move: state.Move, volume: ports.Volume
 def release_if_detached(node: nodes.Node, context: ports.Context,
                         move: state.Move, volume: ports.Volume) -> None:
     """At the source: it was detached, and no call has said so."""
-    users = checks.users(node, move.volume_id)
+    users = tops.users(node, move.volume_id)
     if decision.may_go_forward(_holders(node, move, volume), users):
-        LOG.info('Volume %(volume)s is not attached to this node any more: '
-                 '%(host)s may copy it.',
-                 {'volume': move.volume_id, 'host': move.destination})
+        events.say(events.SOURCE_LEFT, volume=move.volume_id,
+                   host=move.destination)
         source.source_released(node, context, move)
 
 
 def roll_back_if_dropped(node: nodes.Node, context: ports.Context,
                          move: state.Move, volume: ports.Volume) -> None:
     """At the destination: the migration was dropped without a call."""
-    users = checks.users(node, move.volume_id)
+    users = tops.users(node, move.volume_id)
     written = destination.written_regions(node, move)
     if decision.may_go_back(_holders(node, move, volume), users,
                             bool(written)):
-        LOG.info('The live migration of volume %s to this node was given up: '
-                 'rolling back its move.', move.volume_id)
+        events.say(events.LIVE_GIVEN_UP, volume=move.volume_id)
         destination.roll_back_live(node, context, move)

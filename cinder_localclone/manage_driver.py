@@ -9,6 +9,7 @@ from cinder.message import message_field
 from cinder.volume import volume_utils
 
 from cinder_localclone import assembly
+from cinder_localclone import encryption
 from cinder_localclone import managing
 from cinder_localclone import managing_snapshots
 from cinder_localclone import messages
@@ -34,6 +35,7 @@ class ManageDriver:
         """
         with _telling(volume, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
                       'NOT_MANAGED'):
+            self._check_managed(volume, existing_ref)
             return managing.get_size(self.service.node, volume.id,
                                      _as_mapping(existing_ref))
 
@@ -46,10 +48,17 @@ class ManageDriver:
         """
         with _telling(volume, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
                       'NOT_MANAGED'):
+            self._check_managed(volume, existing_ref)
             managing.manage(self.service.node, volume.id,
                             _as_mapping(existing_ref))
         return {'host': volume_utils.append_host(
             self.service.node.host, self.service.backend_name)}
+
+    def _check_managed(self, volume: ports.Volume, existing_ref: Reference
+                       ) -> None:
+        encryption.check_managed(
+            self.service.node, volume,
+            ' '.join(map(str, _as_mapping(existing_ref).values())))
 
     def unmanage(self, volume: ports.Volume) -> None:
         """Leave a volume's LV, at its home, to whoever wants it.
@@ -58,6 +67,8 @@ class ManageDriver:
         """
         with _telling(volume, message_field.Action.UNMANAGE_VOLUME,
                       'NOT_UNMANAGED'):
+            encryption.check_unmanaged(
+                self.service.node.records.volume(volume.id))
             managing.unmanage(self.service.node,
                               self.service.reconciler.context, volume.id)
 

@@ -40,6 +40,11 @@ def whole_gib(size_bytes: int) -> int:
     return -(-size_bytes // _GIB)
 
 
+def whole_bytes(size_bytes: int) -> int:
+    """The same in bytes."""
+    return whole_gib(size_bytes) * _GIB
+
+
 def find(lvs: LVs, group: str, reference: Mapping[str, str]
          ) -> reports.LogicalVolume | None:
     """The LV that a reference names.

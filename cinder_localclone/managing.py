@@ -17,13 +17,13 @@ from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import manage_errors
 from cinder_localclone import manageable
-from cinder_localclone.moves import checks
 from cinder_localclone.moves import offering
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
+from cinder_localclone import tops
 
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ def manage(node: nodes.Node, volume_id: str, reference: Reference) -> None:
         # Two volumes could be made of one LV at the same time.
         with node.allocation_lock():
             lv = _find(node, volume_id, reference)
-            size = manageable.whole_gib(lv.size) << 30
+            size = manageable.whole_bytes(lv.size)
             with _undone_if_it_fails(node, volume_id):
                 adoption.adopt(node, lv, volume.name, size, volume=volume_id)
                 node.stack.ensure_handle_on_lv(volume_id, volume.name, size)
@@ -176,7 +176,7 @@ def unmanage_here(node: nodes.Node, context: ports.Context, volume_id: str
 def _leave(node: nodes.Node, volume: ports.Volume) -> None:
     _check_free(node, volume)
     removal.stop_serving(node, volume.id, None)
-    if checks.users(node, volume.id):
+    if tops.users(node, volume.id):
         raise manage_errors.CannotUnmanage(
             volume=volume.id, reason='it is open on %s' % node.host)
     # Moves that are over may have left source devices above it.

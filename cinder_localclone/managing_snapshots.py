@@ -20,6 +20,7 @@ from cinder_localclone import managing
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
+from cinder_localclone import rows
 
 LOG = logging.getLogger(__name__)
 
@@ -74,9 +75,12 @@ def _find(node: nodes.Node, snapshot: images.Snapshot,
     if mine:
         return mine
     lv = managing.referred(node, lvs, reference)
+    volume = node.records.volume(snapshot.volume_id)
     reason = manageable.why_no_snapshot(
         lv, node.stack.pool, {*known(node, lvs), *managing.known(node, lvs)},
         lvs, snapshot.volume_id)
+    if volume is not None and rows.recorded(volume):
+        reason = 'its volume is encrypted by this driver'
     if reason:
         raise manage_errors.CannotManage(
             lv=lv.name, host=node.host, reason=reason)
@@ -103,7 +107,7 @@ def manage(node: nodes.Node, snapshot_id: str,
             try:
                 adoption.adopt(
                     node, lv, snapshot.lv,
-                    manageable.whole_gib(lv.size) << 30,
+                    manageable.whole_bytes(lv.size),
                     snapshot=snapshot_id, of=snapshot.volume_id)
                 node.stack.protect(snapshot.lv)
             except Exception:
@@ -123,11 +127,17 @@ def unmanage(node: nodes.Node, context: ports.Context, snapshot_id: str
 
     :param context: the admin context in which peers are called
     :raises SnapshotInUse: if it is being read
+    :raises CannotUnmanage: if it is encrypted by this driver
     :raises LocalCloneError: if the node that has it could not do it
     """
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None or not snapshot.node:
         return
+    if rows.recorded(snapshot):
+        # Its secret goes with its volume.
+        raise manage_errors.CannotUnmanage(
+            volume=snapshot.volume_id, reason='it is encrypted by this '
+            'driver, and so are its snapshots')
     if snapshot.node == node.host:
         unmanage_here(node, snapshot_id)
     else:
@@ -137,9 +147,8 @@ def unmanage(node: nodes.Node, context: ports.Context, snapshot_id: str
 def unmanage_here(node: nodes.Node, snapshot_id: str) -> None:
     """The same for one that this node has."""
     with node.lock(snapshot_id):
-        handle = node.stack.survey().handle(snapshot_id)
-        if node.snapshots.is_being_read(snapshot_id) or (
-                handle and handle.opened):
+        if (node.snapshots.is_being_read(snapshot_id)
+                or node.stack.survey().users(snapshot_id)):
             raise manage_errors.SnapshotInUse(snapshot=snapshot_id)
         node.stack.remove_handle(snapshot_id)
         lv = names.snapshot_lv(snapshot_id)

@@ -17,6 +17,8 @@ from cinder.message import api
 from cinder.message import message_field
 from oslo_log import log as logging
 
+from cinder_localclone import events
+
 LOG = logging.getLogger(__name__)
 
 #: Key -> (detail id, text). Ids are stored in Cinder's database: never give
@@ -70,8 +72,9 @@ DETAILS = {
         'The volume cannot go back to the host that it comes from: it was '
         'already written on the new one.')),
     'ENCRYPTED': ('LC17', _(
-        'This storage does not offer encrypted volumes; choose a volume type '
-        'without encryption, or one of another storage.')),
+        'This storage cannot encrypt volumes as this volume type asks for; '
+        'an administrator has to choose the provider luks with front-end '
+        'control, or the storage\'s own encryption.')),
     'NO_SPACE_TO_EXTEND': ('LC18', _(
         'The host that the volume is on has not enough free storage to '
         'extend it; the volume is unchanged.')),
@@ -109,6 +112,35 @@ DETAILS = {
     'NOT_UNMANAGED': ('LC31', _(
         'The volume is being moved or in use, or its storage failed: it is '
         'still managed.')),
+    'ENCRYPTION_TYPE': ('LC32', _(
+        'The volume type asks for an encryption that this storage does not '
+        'have; an administrator has to correct the type.')),
+    'KEY_UNREADABLE': ('LC33', _(
+        'The key of the volume could not be read with the rights of this '
+        'request.')),
+    'ENCRYPTION_CHANGE': ('LC34', _(
+        'The encryption of a volume cannot be changed in place; copy it to a '
+        'new volume.')),
+    'ENCRYPTED_REMOTE': ('LC35', _(
+        'An encrypted volume can only be used on hosts that have this '
+        'storage.')),
+    'KEY_UNAVAILABLE': ('LC36', _(
+        'The key manager does not answer; the volume is unchanged. Try again '
+        'later.')),
+    'HEADER_DAMAGED': ('LC37', _(
+        'The encryption header of the volume cannot be read; nothing was '
+        'written to it. An administrator has to look at it.')),
+    'MOVES_COLD': ('LC38', _(
+        'A volume of this type moves only while it is detached.')),
+    'NOT_AT_REST': ('LC39', _(
+        'The volume is being moved; try again when that has ended.')),
+    'FRESH_ENCRYPTED': ('LC40', _(
+        'A backup cannot be restored to a volume of this type that was never '
+        'attached; attach it once, or choose another type.')),
+    'REENCRYPTING': ('LC41', _(
+        'The volume is being re-encrypted; try again when that has ended.')),
+    'KEEPS_SIZE': ('LC42', _(
+        'A volume of this type keeps its size; copy it to a larger one.')),
 }
 #: What was asked for, where Cinder has no word for it: (id, text).
 MOVE = ('LC1', _('move volume'))
@@ -148,6 +180,9 @@ def tell_owner(context, volume_id: str, error: Exception,
     key = getattr(error, 'user_message', 'FAILED')
     if key == 'FAILED':
         key = otherwise
+    events.refused(key)
+    events.say(events.NOT_DONE, what=resource.lower(), id=volume_id,
+               cause=key.lower(), error=error)
     try:
         api.API().create(context, action, resource_type=resource,
                          resource_uuid=volume_id, detail=DETAILS[key])

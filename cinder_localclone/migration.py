@@ -11,6 +11,7 @@ import typing
 from cinder.volume import volume_utils
 
 from cinder_localclone import decision
+from cinder_localclone import encryption
 from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
 from cinder_localclone.moves import checks
@@ -103,20 +104,24 @@ def _check(node: nodes.Node, volume: ports.Volume, peer: str,
             volume=volume.id, host=peer, reason=reason)
 
 
-def retype(node: nodes.Node, volume_id: str
+def retype(node: nodes.Node, volume_id: str, extra_specs: dict[str, str]
            ) -> tuple[bool, dict[str, typing.Any]]:
     """Another type, at the volume's home: nothing on a disk depends on it.
 
     Whether a volume is thin is the node's choice, which the scheduler
     compares with the type; QoS is Nova's to apply; other extra specs mean
-    nothing to this driver. A change of encryption does not get here: Cinder
-    copies the volume then.
+    nothing to this driver, but those of its own encryption, which can't be
+    changed. A change of Cinder's encryption does not get here: Cinder copies
+    the volume then.
 
+    :param extra_specs: of the new type
     :returns: that it is done, and the home: Cinder would write the one that
         its scheduler knew
     :raises StaleMove: if this is not the volume's home any more
+    :raises EncryptionChange: if it would have to be encrypted, or decrypted
     """
     # A live move that had begun before the status was changed comes first.
     with node.lock(volume_id):
         volume = checks.volume_at_home(node, volume_id)
+        encryption.check_retype(node, volume, extra_specs)
         return True, {'host': volume.host}

@@ -6,7 +6,6 @@ Pure. Ids are Cinder's UUIDs, 36 characters; the longest name built here has
 """
 
 from collections.abc import Iterable
-import hashlib
 import re
 
 #: What ids look like.
@@ -15,11 +14,12 @@ _HANDLE = re.compile('localclone-(%s)' % UUID)
 _CLONE = re.compile('localclone-clone-(%s)' % UUID)
 _SOURCE = re.compile('localclone-source-(%s)' % UUID)
 _METADATA = re.compile('localclone-meta-(%s)' % UUID)
-_DEVICE = re.compile('localclone-(clone-|source-|absent-)?%s' % UUID)
-_EXPORT = re.compile(
-    r'\S*(localclone-%s|volume-%s-[0-9a-f]{8}|pass-%s(-[0-9a-f]{8}){2})' % (
-        UUID, UUID, UUID))
-_PASS = re.compile(r'\S*pass-(%s)-([0-9a-f]{8})-[0-9a-f]{8}' % UUID)
+_CRYPT = re.compile('localclone-crypt-(%s)' % UUID)
+_INTEGRITY = re.compile('localclone-crypt-(%s)_dif' % UUID)
+_GUARD = re.compile('localclone-guard-(%s)' % UUID)
+_SERVED = re.compile('localclone-served-(%s)' % UUID)
+_DEVICE = re.compile(
+    'localclone-(clone-|source-|absent-|guard-|served-)?%s' % UUID)
 
 #: LVM tag of a metadata LV whose first block was zeroed. dm-clone trusts
 #: whatever it finds there, so this must happen once and never again.
@@ -39,6 +39,22 @@ UNMAPPED = 'localclone.unmapped'
 #: LVM tag of what a node has left of a volume that it passes through to its
 #: home: a boot must not give that out instead.
 AWAY = 'localclone.away'
+#: LVM tag of an encrypted volume's LV while the node has the volume open, or
+#: means to: a boot opens it again.
+OPENED = 'localclone.opened'
+#: LVM tag of an encrypted volume's LV that nobody but the driver has opened:
+#: what was not written to it reads as noise, not as zeros.
+FRESH = 'localclone.fresh'
+#: LVM tag of an encrypted volume's LV from before it is re-encrypted until
+#: what comes after the end of that is done, too.
+REENCRYPTED = 'localclone.reencrypted'
+#: LVM tag of the same LV if an operator has said that this is to wait.
+PAUSED = 'localclone.paused=operator'
+#: The fact in the tags of the LV of a volume that Nova encrypts, as long as
+#: it has a guard: how many sectors its header has. A boot makes it again.
+GUARDED = 'guarded'
+#: Where the paths are that Nova gets of volumes that it encrypts.
+LINKS = '/dev/localclone'
 #: The fact that says what an LV was called before it was managed.
 WAS = 'was'
 
@@ -51,6 +67,19 @@ def tags(**facts: object) -> list[str]:
     return ['localclone.%s=%s' % fact for fact in facts.items()]
 
 
+def volume_tags(volume_id: str, extra_bytes: int) -> list[str]:
+    """The tags of a volume's LV: what a boot needs to know of it.
+
+    :param extra_bytes: by how much its body is longer than the volume
+    """
+    return tags(volume=volume_id) + extra(extra_bytes)
+
+
+def extra(extra_bytes: int) -> list[str]:
+    """The tag that says so; none if it is not longer."""
+    return tags(extra=extra_bytes) if extra_bytes else []
+
+
 def shown(size_bytes: int) -> str:
     """The tag of a thick LV of which no more may be seen yet."""
     return tags(shown=size_bytes)[0]
@@ -61,6 +90,12 @@ def facts(tags: Iterable[str]) -> dict[str, str]:
     pairs = [tag.removeprefix('localclone.').partition('=') for tag in tags
              if tag.startswith('localclone.')]
     return {name: value for name, equals, value in pairs if equals}
+
+
+def guarded(tags: Iterable[str]) -> int:
+    """How many sectors of a volume are guarded, by its LV's tags; 0: none."""
+    value = facts(tags).get(GUARDED, '')
+    return int(value) if value.isdecimal() else 0
 
 
 def own_tags(tags: Iterable[str]) -> list[str]:
@@ -105,6 +140,140 @@ def source_path(shadow_id: str) -> str:
 def absent_source(shadow_id: str) -> str:
     """The device that stands for a move's source which cannot be reached."""
     return 'localclone-absent-%s' % shadow_id
+
+
+def crypt(volume_id: str) -> str:
+    """The device that decrypts a volume, above its handle."""
+    return 'localclone-crypt-%s' % volume_id
+
+
+def crypt_path(volume_id: str) -> str:
+    """The path given to Nova of a volume that the driver encrypts.
+
+    Constant for the volume's life, on every node the same.
+    """
+    return '/dev/mapper/' + crypt(volume_id)
+
+
+def integrity(volume_id: str) -> str:
+    """The device with the tags of an authenticated volume: dm-integrity.
+
+    It is between the volume's handle and what decrypts it. cryptsetup makes
+    it, and calls it so.
+    """
+    return crypt(volume_id) + '_dif'
+
+
+def volume_of_integrity(name: str, uuid: str) -> str | None:
+    """The volume id in the name of such a device.
+
+    :param uuid: its device-mapper UUID; since 2.8 cryptsetup calls it a
+        part of another device
+    :returns: None if it is no such device, or another's
+    """
+    volume_id = _id_in(_INTEGRITY, name)
+    own = re.fullmatch('CRYPT-(INTEGRITY|SUBDEV)-[0-9a-f]{32}-'
+                       + re.escape(name), uuid)
+    return volume_id if own else None
+
+
+def is_integrity(name: str) -> bool:
+    """Whether a device of this name can be such a one."""
+    return bool(_INTEGRITY.fullmatch(name))
+
+
+def volume_of_crypt(name: str, uuid: str) -> str | None:
+    """The volume id in the name of what decrypts a volume.
+
+    :param uuid: its device-mapper UUID, which cryptsetup makes
+    :returns: None if it is no such device, or another's
+    """
+    volume_id = _id_in(_CRYPT, name)
+    own = re.fullmatch('CRYPT-LUKS[12]-[0-9a-f]{32}-' + re.escape(name), uuid)
+    return volume_id if own else None
+
+
+def volume_of_crypt_name(name: str) -> str | None:
+    """The same of a name alone: others may have given it."""
+    return _id_in(_CRYPT, name)
+
+
+def guard(volume_id: str) -> str:
+    """The device that keeps a volume's header as it is, above its handle."""
+    return 'localclone-guard-%s' % volume_id
+
+
+def guard_path(volume_id: str) -> str:
+    """The device of a volume's guard."""
+    return '/dev/mapper/' + guard(volume_id)
+
+
+def served(volume_id: str) -> str:
+    """The device that other nodes are served of a volume with a top."""
+    return 'localclone-served-%s' % volume_id
+
+
+def served_path(volume_id: str) -> str:
+    """The path of that, on the volume's home."""
+    return '/dev/mapper/' + served(volume_id)
+
+
+def volume_of_served(name: str) -> str | None:
+    """The volume id in the name of such a device; None if it is none."""
+    return _id_in(_SERVED, name)
+
+
+def volume_of_guard(name: str) -> str | None:
+    """The volume id in a guard's name; None if it is no guard."""
+    return _id_in(_GUARD, name)
+
+
+def link(volume_id: str) -> str:
+    """The path given to Nova of a volume that Nova encrypts.
+
+    Constant for the volume's life, on every node the same. Its last part is
+    no device's name: os-brick's encryptors would take a device of that name
+    for their own, and remove it.
+    """
+    return '%s/%s' % (LINKS, volume_id)
+
+
+def is_crypt(name: str) -> bool:
+    """Whether a device of this name can be what decrypts a volume."""
+    return bool(_CRYPT.fullmatch(name))
+
+
+def is_id(text: str) -> bool:
+    """Whether a text is an id, and so can be part of a path."""
+    return bool(re.fullmatch(UUID, text))
+
+
+def header_backup(luks_uuid: str, what: str) -> str:
+    """The file name of a backup of the header of a volume.
+
+    :param what: a number, or why it was made
+    """
+    return '%s-%s' % (luks_uuid, what)
+
+
+def is_header_backup(name: str) -> bool:
+    """Whether a file of this name is one, or was to be one."""
+    return bool(re.fullmatch(UUID + r'-[0-9a-z-]+(\.partial)?', name))
+
+
+def secret(volume_id: str) -> str:
+    """What the key of a volume is called in the key manager."""
+    return 'localclone volume ' + volume_id
+
+
+def is_secret(name: str) -> bool:
+    """Whether a secret of this name is the driver's own."""
+    return bool(re.fullmatch(secret(UUID), name))
+
+
+def reencryption_unit(volume_id: str) -> str:
+    """The systemd unit in which a volume is being re-encrypted."""
+    return 'localclone-reencrypt-%s.service' % volume_id
 
 
 def metadata_lv(shadow_id: str) -> str:
@@ -160,68 +329,9 @@ def _id_in(pattern: re.Pattern[str], name: str) -> str | None:
     return match.group(1) if match else None
 
 
-def move_iqn(prefix: str, shadow_id: str) -> str:
-    """The iSCSI name under which the source of a move is exported."""
-    return '%slocalclone-%s' % (prefix, shadow_id)
-
-
-def shadow_of_move_iqn(prefix: str, iqn: str) -> str | None:
-    """The shadow id in the name of a move's export, if it is one."""
-    return _id_in(
-        re.compile(re.escape(prefix) + 'localclone-(%s)' % UUID), iqn)
-
-
-def remote_iqn(prefix: str, volume_id: str, initiator: str) -> str:
-    """The iSCSI name under which one initiator gets a volume remotely."""
-    return '%svolume-%s-%s' % (prefix, volume_id, _digest(initiator))
-
-
-def pass_iqn(prefix: str, volume_id: str, initiator: str, home: str) -> str:
-    """The iSCSI name under which a node gets a volume to pass it through.
-
-    Another than that of a remote export: what a node's volume service and
-    os-brick log in to, and out of, stays apart. So does what different homes
-    serve, one after the other, and what belongs to different backends.
-
-    :param home: service host of the node that serves it
-    """
-    return '%spass-%s-%s-%s' % (
-        prefix, volume_id, _digest(backend_of(home)),
-        _digest('%s %s' % (initiator, home)))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def volume_of_remote_iqn(prefix: str, iqn: str) -> str | None:
-    """The volume id in the name of a remote export, if it is one.
-
-    What is passed through is remote as well.
-    """
-    return _id_in(re.compile(
-        re.escape(prefix) + '(?:volume|pass)-(%s)(?:-[0-9a-f]{8})+' % UUID),
-        iqn)
-
-
-def volume_of_pass_iqn(iqn: str, host: str) -> str | None:
-    """The volume id in the name of what is passed through, by any prefix.
-
-    :param host: a service host of the backend; None is that of another
-    """
-    match = _PASS.fullmatch(iqn)
-    return match.group(1) if match and match.group(2) == _digest(
-        backend_of(host)) else None
-
-
 def is_device(name: str) -> bool:
     """Whether a device-mapper device of this name can be the driver's own."""
     return bool(_DEVICE.fullmatch(name))
-
-
-def is_iqn(iqn: str) -> bool:
-    """Whether a target of this name can be the driver's own, by any prefix."""
-    return bool(_EXPORT.fullmatch(iqn))
 
 
 def backend_of(host: str | None) -> str:
@@ -235,8 +345,13 @@ def same_backend(host: str, other: str) -> bool:
 
 
 def backstore(device: str) -> str:
-    """The name of the LIO storage object of a device, by its path."""
-    return device.rpartition('/')[2]
+    """The name of the LIO storage object of a device, by its path.
+
+    All that is served of a volume shares one.
+    """
+    name = device.rpartition('/')[2]
+    volume_id = volume_of_served(name)
+    return handle(volume_id) if volume_id else name
 
 
 def is_backstore(name: str) -> bool:

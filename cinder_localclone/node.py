@@ -5,6 +5,7 @@ from collections.abc import Callable
 import contextlib
 import dataclasses
 
+from cinder_localclone import crypt_ports
 from cinder_localclone import peer_ports
 from cinder_localclone import ports
 from cinder_localclone import queue
@@ -28,13 +29,22 @@ class Node:
     :param clear: ``clear(lv_name, size_bytes)`` overwrites an LV's data before
         it is removed, where thick volumes would leak it
     :param limits: how many copies run at one time, of all nodes'
+    :param authenticates: whether new volumes may be authenticated
+    :param tell: ``tell(milestone, move)`` says it in the log, and to whoever
+        gets Cinder's notifications; it raises nothing
+    :param detached: attachments that were ended here, by id: when, monotonic
+        seconds. Cinder deletes them only afterwards
     """
 
     host: str
     records: record_ports.Records
     snapshots: record_ports.SnapshotRecords
+    secrets: crypt_ports.Secrets
     attachments: record_ports.AttachmentRecords
     stack: ports.Stack
+    crypt: crypt_ports.Crypt
+    keys: crypt_ports.Keys
+    runner: crypt_ports.Runner
     exports: ports.Exports
     sessions: ports.Sessions
     peers: peer_ports.Peers
@@ -43,6 +53,10 @@ class Node:
     is_at: Callable[[ports.Connector, str], bool]
     clear: Callable[[str, int], None]
     limits: queue.Limits = queue.Limits()
+    authenticates: bool = False
+    tell: Callable[[state.Milestone, state.Move], None] = (
+        lambda _milestone, _move: None)
+    detached: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def allocation_lock(self) -> contextlib.AbstractContextManager[None]:
         """Held from the check of this node's free space until it is taken.

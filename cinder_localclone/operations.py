@@ -7,6 +7,7 @@ from cinder_localclone.moves import source
 from cinder_localclone import reconcile
 from cinder_localclone import state
 from cinder_localclone.state import Phase
+from cinder_localclone import tops
 
 
 def abort(reconciler: reconcile.Reconciler, volume_id: str) -> None:
@@ -79,6 +80,9 @@ def open_without_source(reconciler: reconcile.Reconciler,
             destination.build(node, move, create=False)
         except (exceptions.SourceUnreachable, exceptions.LoginFailed):
             destination.open_alone(node, move)
+            volume = node.records.volume(volume_id)
+            if volume is not None:
+                tops.converge(node, volume, volume.name)
         else:
             raise exceptions.NotPossible(
                 volume=volume_id, reason='its source can be reached.')

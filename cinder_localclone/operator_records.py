@@ -5,15 +5,18 @@ import dataclasses
 
 from cinder.common import constants
 from cinder import context as cinder_context
+from cinder.db import api as db
 from cinder import exception as cinder_exception
 from cinder import objects
+from cinder.volume import volume_types
 
 from cinder_localclone import exceptions
 from cinder_localclone import images
+from cinder_localclone import metric_records
 from cinder_localclone import migration_records
 from cinder_localclone import ports
-from cinder_localclone import queue_records
 from cinder_localclone import records
+from cinder_localclone import secret_records
 from cinder_localclone import status_records
 
 
@@ -30,7 +33,8 @@ class Service:
 
 
 class OperatorRecords(migration_records.MigrationRecords,
-                      queue_records.QueueRecords,
+                      metric_records.MetricRecords,
+                      secret_records.SecretRecords,
                       status_records.StatusRecords):
     """The records; and what is needed to drain a node, or to forget it."""
 
@@ -44,6 +48,23 @@ class OperatorRecords(migration_records.MigrationRecords,
             return None
         return Service(bool(found.is_up), bool(found.disabled),
                        found.availability_zone)
+
+    @staticmethod
+    def encrypted_by_nova(volume_id: str) -> tuple[str, int]:
+        """How Nova encrypts a volume, by its type: cipher, key bits."""
+        found = db.volume_encryption_metadata_get(
+            cinder_context.get_admin_context(), volume_id)
+        return found.get('cipher') or '', found.get('key_size') or 0
+
+    @staticmethod
+    def type_id(name: str) -> str:
+        """The id of a volume type, by that or by its name.
+
+        :raises CinderException: if there is none
+        """
+        context = cinder_context.get_admin_context()
+        found: str = volume_types.get_by_name_or_id(context, name)['id']
+        return found
 
     def snapshots_on(self, host: str) -> dict[str, str]:
         """The snapshots on a node, wherever their volumes are.

@@ -31,6 +31,15 @@ localclone_opts = [
              'a volume moves, every synchronous write of its guest waits for '
              'that LV, so a fast disk pays off. Default: the volume group of '
              'the volumes, which must then keep a few free extents.'),
+    cfg.IntOpt(
+        'localclone_thick_stripes', default=1, min=1, max=128,
+        help='Over how many disks of the volume group a new thick volume is '
+             'striped, in stripes of 64 KiB. The group must have that many '
+             'disks; the loss of one of them is then the loss of all volumes '
+             'on the node. Each node may have another number: it applies to '
+             'what is created on the node, or moves to it. Volumes that are '
+             'extended keep what they have. Thin volumes are striped by '
+             'their pool instead.'),
     cfg.FloatOpt(
         'localclone_wake_interval', default=0.05, min=0, max=10,
         help='How often (in seconds) the kernel is prompted to resume a copy '
@@ -100,6 +109,57 @@ localclone_opts = [
              'wait for an unreachable source before the guest gets an I/O '
              'error. Prefer a long time: guests survive waiting better than '
              'errors.'),
+    cfg.StrOpt(
+        'localclone_key_auth', default='key_manager',
+        choices=[
+            ('key_manager', 'those in the section [key_manager], with '
+             'auth_type = keystone_password'),
+            ('keystone_authtoken', 'those of Cinder\'s own user')],
+        help='Whose credentials store and read the secrets of volumes that '
+             'the driver encrypts (extra spec localclone:encryption). Every '
+             'node needs them: it opens its volumes before anybody has sent '
+             'it a token. Whoever has them can read all of these secrets.'),
+    cfg.IntOpt(
+        'localclone_key_timeout', default=15, min=1, max=300,
+        help='Seconds to wait for an answer of the key manager. Keep it well '
+             'below localclone_peer_timeout: a node that takes in a volume '
+             'asks for its key meanwhile.'),
+    cfg.StrOpt(
+        'localclone_header_backup_dir',
+        help='Directory for backups of the headers of volumes that the '
+             'driver encrypts, 16 MiB each. Without its header a volume is '
+             'lost: put it on another disk than the volumes. Default: none '
+             'are made.'),
+    cfg.StrOpt(
+        'localclone_reencryption_resilience', default='checksum',
+        choices=[
+            ('checksum', 'checksums of what is at work on; the faster one'),
+            ('journal', 'a copy of it: it is written twice')],
+        help='How a re-encryption ("cinder-localclone encryption '
+             'reencrypt") outlives a power cut, unless it is told.'),
+    cfg.BoolOpt(
+        'localclone_authenticated', default=False,
+        help='Whether volumes of types with the extra spec '
+             'localclone:integrity can be created on this node. This is '
+             'experimental. Such volumes keep their size and their cipher, '
+             'move only while they are detached, and are written all over '
+             'when they are created.'),
+    cfg.StrOpt(
+        'localclone_key_cache', default='none',
+        choices=[
+            ('none', 'keys are only in the key manager'),
+            ('systemd-creds', 'sealed by systemd-creds, with the key that '
+             'the node has for that and its TPM, if it has one')],
+        help='Whether a node keeps the keys of the volumes that it has open, '
+             'for a boot at which the key manager does not answer. Without a '
+             'TPM whoever has the node\'s system disk has these keys.'),
+    cfg.StrOpt(
+        'localclone_key_cache_dir', default='/var/lib/localclone/keys',
+        help='Directory of the keys that are kept.'),
+    cfg.IntOpt(
+        'localclone_unlock_timeout', default=120, min=5, max=3600,
+        help='Seconds that "cinder-localclone unlock" takes at most. A boot '
+             'waits for it before Nova starts guests.'),
 ]
 
 
@@ -116,6 +176,12 @@ def geometry(configuration) -> state.Geometry:
         region_sectors=kib * 1024 // state.SECTOR,
         threshold=configuration.localclone_hydration_threshold,
         batch=configuration.localclone_hydration_batch)
+
+
+def sealed_keys(configuration) -> str:
+    """The directory of keys that this node keeps, sealed; '' for none."""
+    return ('' if configuration.localclone_key_cache == 'none'
+            else configuration.localclone_key_cache_dir)
 
 
 def limits(configuration) -> queue.Limits:

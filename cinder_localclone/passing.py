@@ -16,13 +16,16 @@ from collections.abc import Iterator
 
 from oslo_log import log as logging
 
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import remains
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
+from cinder_localclone import rows
 from cinder_localclone import served
+from cinder_localclone import tops
 
 LOG = logging.getLogger(__name__)
 
@@ -51,16 +54,22 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
     if handle and handle.opened and not (
             present.is_handle_foreign(volume_id)
             and connection_to(node, volume, node.host)):
-        checks.check_closed(node, volume_id)
+        tops.ensure_closed(node, volume_id)
     for lv in present.left_of(volume_id, node.stack.group):
         if names.AWAY not in lv.tags:
             node.stack.mark_away(lv.name)
     size_gib = max(volume.size, properties.get('size_gib', 0))
     disk = node.sessions.attach_passed(
-        volume_id, size_gib << 30, properties,
-        bool(handle and handle.opened))
+        volume_id, rows.body_bytes(volume, size_gib), properties,
+        bool(present.users(volume_id)))
     if node.stack.ensure_handle_on_disk(volume_id, disk):
         node.stack.read_head(volume_id)
+    if rows.is_encrypted_by_nova(volume):
+        tops.open_for_guest(node, volume_id)
+    elif rows.recorded(volume):
+        tops.open(node, volume)
+    elif present.tops(volume_id):
+        tops.close_if_idle(node, volume_id)  # a boot could not know
     node.sessions.end_other_passes(volume_id, properties['target_iqn'])
 
 
@@ -77,9 +86,13 @@ def end(node: nodes.Node, volume_id: str) -> None:
     :raises SourceBusy: if something has the handle open
     """
     present = node.stack.survey()
-    if present.is_handle_foreign(volume_id):
-        checks.check_closed(node, volume_id)
+    foreign = present.is_handle_foreign(volume_id)
+    if foreign:
+        tops.ensure_closed(node, volume_id)
         node.stack.remove_handle(volume_id)
+    if foreign or not present.handle(volume_id):  # a boot has made none
+        node.crypt.forget_passed(volume_id)
+        node.crypt.forget_sealed(volume_id)
     node.sessions.end_passed(volume_id)
 
 
@@ -113,11 +126,9 @@ def look(node: nodes.Node) -> bool:
             pass  # whoever is at work on it brings it to its end
         except Exception as exc:  # sysfs, the database: whatever it is
             fine = False
-            LOG.error('Volume %(volume)s is not passed through as it should '
-                      'be, will retry: %(error)s',
-                      {'volume': volume_id, 'error': exc},
-                      exc_info=not isinstance(
-                          exc, exceptions.LocalCloneError))
+            events.say(events.NOT_PASSED, volume=volume_id, error=exc,
+                       exc_info=not isinstance(
+                           exc, exceptions.LocalCloneError))
     return fine
 
 

@@ -22,10 +22,13 @@ from cinder import rpc
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
+from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
+from cinder_localclone import lvm_errors
 from cinder_localclone import manage_errors
 from cinder_localclone import peer_ports
 from cinder_localclone import ports
+from cinder_localclone import reencryption_errors
 from cinder_localclone import sparse_errors
 
 LOG = logging.getLogger(__name__)
@@ -99,6 +102,11 @@ METHODS = {
     'extend': Method('extend', '1.3'),
     'revert': Method('revert', '1.5', _twice),
     'create_body': Method('create_body', '1.5'),
+    'encryption_progress': Method('encryption_progress', '1.6', _prompt),
+    'encryption_reencrypt': Method('encryption_reencrypt', '1.6'),
+    'encryption_pause': Method('encryption_pause', '1.6'),
+    'encryption_resume': Method('encryption_resume', '1.6'),
+    'figures': Method('figures', '1.6', _prompt),
     'troubles': Method('troubles', '1.3', _prompt),
     'inspect': Method('inspect', '1.1', _prompt),
     'repair': Method('repair', '1.1'),
@@ -108,6 +116,13 @@ METHODS = {
     # The home waits for the destination.
     'depart': Method('depart', '1.3', _twice, expected=(
         exceptions.Busy, exceptions.NotMovable, exceptions.StaleMove)),
+    'encryption_status': Method('encryption_status', '1.6'),
+    'encryption_rotate': Method('encryption_rotate', '1.6', _twice, expected=(
+        encryption_errors.KeyNotChanged, encryption_errors.NotAtRest)),
+    'encryption_header_backup': Method(
+        'encryption_header_backup', '1.6', expected=(
+            encryption_errors.KeyNotChanged, encryption_errors.NotAtRest)),
+    'encryption_verify': Method('encryption_verify', '1.6'),
 }
 
 
@@ -195,8 +210,9 @@ def _as_own(remote: messaging.RemoteError) -> Exception:
     if name == 'UnsupportedVersion':
         return PeerTooOld(remote.value)
     kind = next((getattr(module, name) for module in (
-        exceptions, manage_errors, sparse_errors) if hasattr(module, name)),
-        None)
+        exceptions, encryption_errors, manage_errors, reencryption_errors,
+        lvm_errors, sparse_errors)
+        if hasattr(module, name)), None)
     if inspect.isclass(kind) and issubclass(
             kind, exceptions.LocalCloneError):
         return kind(remote.value)

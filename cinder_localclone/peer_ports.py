@@ -144,6 +144,10 @@ class Peers(typing.Protocol):
                size_gib: int) -> None:
         """Have the volume's home extend it; see extending.extend."""
 
+    def inspect(self, context: Context, host: str, volume_id: str
+                ) -> dict[str, typing.Any]:
+        """What a node has of a volume; see inspection.inspect."""
+
 
 class OperatorPeers(Peers, typing.Protocol):
     """What the operator's command asks besides."""
@@ -151,9 +155,9 @@ class OperatorPeers(Peers, typing.Protocol):
     def troubles(self, context: Context, host: str) -> list[str]:
         """What an operator has to see to on a node, in words."""
 
-    def inspect(self, context: Context, host: str, volume_id: str
-                ) -> dict[str, typing.Any]:
-        """What a node has of a volume; see inspection.inspect."""
+    def figures(self, context: Context, host: str
+                ) -> dict[str, dict[str, typing.Any]]:
+        """What a service has counted and measured since it began."""
 
     def repair(self, context: Context, host: str, volume_id: str
                ) -> list[str]:
@@ -165,12 +169,53 @@ class OperatorPeers(Peers, typing.Protocol):
     def resume(self, context: Context, host: str, volume_id: str) -> None:
         """Let a move go on that an attachment holds back."""
 
+    def encryption_progress(self, context: Context, host: str,
+                            volume_id: str) -> dict[str, typing.Any]:
+        """How far a re-encryption is; see reencryption.State.
+
+        This, and the next three, are for the volume's home.
+        """
+
+    def encryption_reencrypt(self, context: Context, host: str,
+                             volume_id: str, cipher: str, key_bits: int,
+                             resilience: str, drops_keys: bool
+                             ) -> dict[str, typing.Any]:
+        """Have a volume encrypted anew; see reencryption_plan.Wish."""
+
+    def encryption_pause(self, context: Context, host: str, volume_id: str
+                         ) -> dict[str, typing.Any]:
+        """Have that wait until an operator says otherwise."""
+
+    def encryption_resume(self, context: Context, host: str, volume_id: str
+                          ) -> dict[str, typing.Any]:
+        """Say so."""
+
     def depart(self, context: Context, host: str, volume_id: str,
                destination: str) -> None:
         """Have a volume's home move it to a node, without an attach.
 
         :raises LocalCloneError: if it could not be moved; it is there still
         """
+
+    def encryption_status(self, context: Context, host: str, volume_id: str
+                          ) -> dict[str, typing.Any]:
+        """What the header of a volume says; see header_care.status."""
+
+    def encryption_rotate(self, context: Context, host: str, volume_id: str
+                          ) -> None:
+        """Have a volume's home give it another key.
+
+        :raises KeyNotChanged: if that can't be
+        :raises NotAtRest: if anybody else may have its header open
+        """
+
+    def encryption_header_backup(self, context: Context, host: str,
+                                 volume_id: str) -> str:
+        """Have a volume's home keep a copy of its header; the file's name."""
+
+    def encryption_verify(self, context: Context, host: str, volume_id: str
+                          ) -> list[dict[str, str]]:
+        """Whether a volume can be opened; see header_care.verify."""
 
     def open_without_source(self, context: Context, host: str,
                             volume_id: str) -> None:

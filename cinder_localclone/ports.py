@@ -66,7 +66,7 @@ class Stack(typing.Protocol):
         """How many reads a source's disk has completed, failed ones too."""
 
     def create_lv(self, name: str, size_bytes: int, volume_id: str,
-                  covered: bool = False) -> bool:
+                  covered: bool = False, extra_bytes: int = 0) -> bool:
         """Create the LV of a volume.
 
         :param covered: nobody reads what was not written to it before; else
@@ -78,7 +78,8 @@ class Stack(typing.Protocol):
         """Take a snapshot of a volume's LV, at this moment."""
 
     def create_copy(self, name: str, image: str, image_bytes: int,
-                    size_bytes: int, volume_id: str) -> None:
+                    size_bytes: int, volume_id: str,
+                    extra_bytes: int = 0) -> None:
         """Create the LV of a volume with the data of another LV."""
 
     def mark_newborn(self, name: str) -> None:
@@ -181,6 +182,42 @@ class Stack(typing.Protocol):
     def end_swap(self, move: state.Move) -> None:
         """It is, and nothing else is left to be done."""
 
+    def can_guard(self) -> bool:
+        """Whether the kernel has what guards are made of."""
+
+    def header_sectors(self, volume_id: str) -> int:
+        """How long the LUKS1 header of a volume is."""
+
+    def note_guarded(self, lv: str, header: int) -> None:
+        """The volume on an LV has a guard from now on, also after a boot."""
+
+    def forget_guarded(self, lv: str, header: int) -> None:
+        """It has none any more."""
+
+    def ensure_guard(self, volume_id: str, header: int) -> bool:
+        """The guard is above all of the handle."""
+
+    def read_guarded(self, volume_id: str, header: int) -> None:
+        """Prove that a header can be read above its guard."""
+
+    def links(self) -> dict[str, str]:
+        """Where the paths lead of volumes that Nova encrypts."""
+
+    def ensure_link(self, volume_id: str, device: str) -> bool:
+        """The path of a volume leads to its guard, or to its handle."""
+
+    def remove_link(self, volume_id: str) -> bool:
+        """Remove the path of a volume."""
+
+    def ensure_served(self, volume_id: str) -> bool:
+        """What other nodes are served of a volume with a top."""
+
+    def remove_served(self, volume_id: str) -> bool:
+        """Remove that, unless it is still served."""
+
+    def close_top(self, volume_id: str) -> bool:
+        """Remove what is above a handle, and the path to it."""
+
     def ensure_handle_on_snapshot(self, snapshot_id: str,
                                   size_bytes: int) -> bool:
         """The handle of a snapshot, which can only be read."""
@@ -226,8 +263,8 @@ class Exports(typing.Protocol):
         """Stop serving the sources of moves that are over."""
 
     def offer_volume(self, volume_id: str, initiator: str, auth: str,
-                     readonly: bool = False, passed: bool = False
-                     ) -> dict[str, typing.Any]:
+                     readonly: bool = False, passed: bool = False,
+                     device: str = '') -> dict[str, typing.Any]:
         """Serve a volume, or a snapshot, to another host."""
 
     def note_offered(self, snapshot_id: str) -> None:
@@ -237,7 +274,8 @@ class Exports(typing.Protocol):
         """Whether that was a moment ago."""
 
     def offer_again(self, volume_id: str, initiator: str,
-                    properties: Mapping[str, typing.Any]) -> bool:
+                    properties: Mapping[str, typing.Any], device: str = ''
+                    ) -> bool:
         """Serve a volume as before: a reboot forgets all exports."""
 
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 import contextlib
 import functools
 
-from oslo_log import log as logging
 
 from cinder_localclone import births
 from cinder_localclone import copies
 from cinder_localclone import copying
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone import iscsi_target
@@ -31,12 +31,13 @@ from cinder_localclone import node as nodes
 from cinder_localclone import passing
 from cinder_localclone import ports
 from cinder_localclone import records
+from cinder_localclone import reencryption
 from cinder_localclone import rows
 from cinder_localclone import served
 from cinder_localclone import state
 from cinder_localclone.state import Phase
-
-LOG = logging.getLogger(__name__)
+from cinder_localclone import survey as surveys
+from cinder_localclone import tops
 
 
 class Reconciler:
@@ -52,6 +53,7 @@ class Reconciler:
             node, functools.partial(holes.leave_out, node, context))
         self._followers = follow.Followers(
             node, iscsi_target.new_credentials)
+        self._reencryptions = reencryption.Look(node)
         self._passes = True
 
     def progress(self, shadow_id: str) -> hydration.Progress | None:
@@ -140,11 +142,9 @@ class Reconciler:
 
     def _tell_of_end(self, move: state.Move) -> None:
         if move.committed:
-            LOG.info('A move of volume %s from this node has ended: the '
-                     'source on this node was removed.', move.volume_id)
+            events.say(events.SOURCE_REMOVED, volume=move.volume_id)
             return
-        LOG.info('The failed move of volume %s was rolled back: all that '
-                 'it had on this node was removed.', move.volume_id)
+        events.say(events.DESTINATION_REMOVED, volume=move.volume_id)
         if move.source:  # it may export the source still
             self.node.peers.converge_soon(
                 self.context, move.source, move.volume_id)
@@ -165,7 +165,8 @@ class Reconciler:
             copies.converge(self.node, volume)
         else:
             self.node.stack.ensure_handle_on_lv(
-                volume_id, volume.name, volume.size << 30)
+                volume_id, volume.name, rows.body_bytes(volume))
+            tops.converge(self.node, volume, volume.name)
         births.accept(self.node, volume, present)
         with _trouble_with_exports(volume_id):
             offering.withdraw_strays(self.node, present)
@@ -188,19 +189,20 @@ class Reconciler:
                         and move.source == self.node.host)
             self.node.exports.withdraw_unnamed(
                 handle_id, unnamed, at_once=left or served.is_idle(volume))
+            self.node.stack.remove_served(handle_id)
         for each in served.wanted(volume, move, self.node.host,
                                   self.node.exports.portal):
-            if self.node.exports.offer_again(handle_id, each.initiator,
-                                             each.properties):
-                LOG.info('Volume %(volume)s is exported to %(initiator)s '
-                         'again.', {'volume': volume.id,
-                                    'initiator': each.initiator})
+            if self.node.exports.offer_again(
+                    handle_id, each.initiator, each.properties,
+                    tops.served_path(self.node, volume)):
+                events.say(events.EXPORTED_AGAIN, volume=volume.id,
+                           initiator=each.initiator)
 
     def _remove_stray_handle(self, volume_id: str) -> None:
         """A handle of a volume that does not live here (any more)."""
         survey = self.node.stack.survey()
         handle = survey.handle(volume_id)
-        if (handle and not handle.opened and volume_id in
+        if (handle and not survey.users(volume_id) and volume_id in
                 survey.volumes_above(self.node.stack.group)):
             self.node.stack.remove_handle(volume_id)
 
@@ -225,8 +227,12 @@ class Reconciler:
                                          exceptions.LoginFailed))
                         and destination.is_complete_alone(self.node, move)):
                     self.copying.hindered(move)
+                    if self.node.stack.survey().handle(move.volume_id):
+                        # An operator may have had it opened without.
+                        tops.converge(self.node, volume, volume.name)
                     raise
             else:
+                tops.converge(self.node, volume, volume.name)
                 with _trouble_with_exports(move.volume_id):
                     self.settle_exports(volume, move)
                 if move.phase is Phase.STARTING:
@@ -238,9 +244,7 @@ class Reconciler:
                     return
         completion.complete(self.node, move)
         self.copying.ended(move.shadow_id)
-        LOG.info('Volume %(volume)s is fully copied to this node; the source '
-                 'on %(source)s can go.',
-                 {'volume': move.volume_id, 'source': move.source})
+        self.node.tell(state.Milestone.COMPLETED, move)
         self.node.peers.converge_soon(
             self.context, move.source, move.volume_id)
 
@@ -253,6 +257,8 @@ class Reconciler:
         if move.keeps_handle or serves:
             self.node.stack.ensure_handle_on_lv(
                 move.volume_id, move.source_lv, move.size_bytes)
+        if move.keeps_handle and volume is not None:
+            tops.converge(self.node, volume, move.source_lv)
         if not move.committed:
             # Only this service moves its volumes, under the lock that is
             # held here: whoever began this move did not live to end it.
@@ -307,6 +313,7 @@ class Reconciler:
                 self.node.records.volumes_of(self.node.host)}
         survey = self.node.stack.survey()
         remote = functools.cache(self.node.exports.remote)  # asked once
+        links = self.node.stack.links()
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting',
@@ -314,11 +321,10 @@ class Reconciler:
                         volume.status == 'error'  # its node was forgotten
                         and not survey.has(volume_id, volume.name)):
                 continue
-            if (rows.visible_id(volume)
-                    or not survey.handle_is_on_lv(
-                        volume_id, volume.name, volume.size << 30)
+            if (rows.visible_id(volume) or _lacks_handle(survey, volume)
                     or self._exports_differ(
                         volume, remote().get(volume_id, set()))
+                    or tops.differs(self.node, volume, survey, links)
                     or moves and self._followers.are_due(volume)):
                 self._attempt(volume_id, moves)
         # It may hang; and what is offered keeps a stray LV in use.
@@ -327,6 +333,8 @@ class Reconciler:
         known = {rows.handle_id(volume) for volume in home.values()}
         self._attempt_all(survey.volumes_above(group) - known - waiting
                           - set(survey.snapshots(group)))
+        tops.look(self.node, survey, links)
+        self._reencryptions.look(home.values(), survey)
         births.look_at_images(self.node, survey)
         self._passes = passing.look(self.node)
         if moves:
@@ -354,11 +362,18 @@ class Reconciler:
         except exceptions.Busy:
             pass  # whoever is at work on it brings it to its end
         except Exception as exc:
-            LOG.error('Reconciling volume %(volume)s failed, will '
-                      'retry: %(error)s',
-                      {'volume': volume_id, 'error': exc},
-                      exc_info=not isinstance(
-                          exc, exceptions.LocalCloneError))
+            events.say(events.NOT_RECONCILED, volume=volume_id, error=exc,
+                       exc_info=not isinstance(
+                           exc, exceptions.LocalCloneError))
+
+
+def _lacks_handle(present: surveys.Survey, volume: ports.Volume) -> bool:
+    """Whether a volume at rest here has no handle on all of its LV."""
+    try:
+        return not present.handle_is_on_lv(
+            volume.id, volume.name, rows.body_bytes(volume))
+    except exceptions.NotPossible:
+        return True  # whoever goes to make it reports why that can't be
 
 
 @contextlib.contextmanager
@@ -367,6 +382,4 @@ def _trouble_with_exports(volume_id: str) -> Iterator[None]:
     try:
         yield
     except exceptions.LocalCloneError as exc:
-        LOG.error('The exports of volume %(volume)s could not be brought in '
-                  'line with its attachments, will retry: %(error)s',
-                  {'volume': volume_id, 'error': exc})
+        events.say(events.EXPORTS_DIFFER, volume=volume_id, error=exc)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 import typing
 
+from cinder_localclone import encryption_types
 from cinder_localclone import images
 from cinder_localclone import ports
 from cinder_localclone import queue
@@ -107,8 +108,9 @@ class SnapshotRecords(typing.Protocol):
     def snapshots_of(self, volume_id: str) -> list[images.Snapshot]:
         """The snapshots of a volume that are not deleted."""
 
-    def locate(self, snapshot_id: str, host: str) -> None:
-        """Record which node is about to make a snapshot."""
+    def locate(self, snapshot_id: str, host: str,
+               encryption: encryption_types.Recorded | None = None) -> None:
+        """Record which node is about to make a snapshot, and of what."""
 
     def is_being_read(self, snapshot_id: str) -> bool:
         """Whether a backup is being made of a snapshot."""
@@ -116,10 +118,20 @@ class SnapshotRecords(typing.Protocol):
     def place(self, volume_id: str, old: str, new: str) -> None:
         """Give a volume that is being created another home."""
 
+    def wanted_encryption(self, volume: ports.Volume
+                          ) -> encryption_types.Encryption | None:
+        """How a volume is to be encrypted by this driver."""
+
+    def set_encryption(self, volume: ports.Volume,
+                       encryption: encryption_types.Recorded | None
+                       ) -> ports.Volume:
+        """Record how a volume that is being created is encrypted."""
+
     def lv_name(self, name_id: str) -> str:
         """The name of an LV of a volume."""
 
-    def replace_body(self, volume: ports.Volume, new: str, host: str
+    def replace_body(self, volume: ports.Volume, new: str, host: str,
+                     encryption: encryption_types.Recorded | None = None
                      ) -> ports.Volume:
         """A volume that is being reverted gets another LV, and home."""
 

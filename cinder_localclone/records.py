@@ -87,7 +87,7 @@ def _to_move(shadow: Row, volume: Row | None) -> state.Move:
         token=state.Token.parse(shadow.replication_driver_data),
         committed=committed, source=source, destination=destination,
         source_lv=source_lv, destination_lv=destination_lv,
-        size_gib=shadow.size,
+        size_gib=shadow.size, extra_bytes=rows.extra_of_move(shadow),
         location=shadow.provider_location, auth=shadow.provider_auth,
         initiator=shadow.display_description, volume_gib=volume_gib,
         asked_by=state.Asked.parse(shadow.replication_extended_status))
@@ -227,7 +227,7 @@ class Records:
                 display_description=initiator,
                 provider_location=locate(shadow_id), provider_auth=auth,
                 replication_driver_data=str(token),
-                shared_targets=False)
+                shared_targets=False, provider_id=row.provider_id)
             session.add(shadow)
             rows.hold(row, shadow, asked_by)
             return _to_move(shadow, row)

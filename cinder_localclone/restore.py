@@ -13,6 +13,7 @@ import dataclasses
 
 from oslo_log import log as logging
 
+from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
@@ -34,6 +35,7 @@ class Local:
     :param reason: why it is left to the volume service; '' if it is not
     :param passed: iSCSI name of what its home serves, if it is passed
         through here; there is no LV then
+    :param header: sectors of its header that are guarded; 0 if it has none
     """
 
     volume_id: str
@@ -42,6 +44,7 @@ class Local:
     move: state.Move | None = None
     reason: str = ''
     passed: str = ''
+    header: int = 0
 
 
 def plan(present: survey.Survey) -> list[Local]:
@@ -58,7 +61,8 @@ def plan(present: survey.Survey) -> list[Local]:
                 or names.AWAY in lv.tags
                 or _is_preparing_to_follow(present, lv)):
             continue
-        local = Local(volume_id, lv.name, lv.shown, reason=_reason(lv))
+        local = Local(volume_id, lv.name, _size(lv), reason=_reason(lv),
+                      header=names.guarded(lv.tags))
         # A destination LV is named after the shadow (see records.py). One
         # whose volume has a metadata LV is never given out by itself.
         arrival = arriving.get(lv.name[-36:]) or arriving.get(volume_id)
@@ -73,6 +77,16 @@ def _is_preparing_to_follow(present: survey.Survey,
     # A destination LV is named after the shadow (see records.py).
     metadata = present.metadata(lv.name[-36:])
     return metadata is not None and names.FOLLOWS in metadata.tags
+
+
+def _size(lv: reports.LogicalVolume) -> int:
+    """How long the handle of a volume at rest is, in bytes.
+
+    An LV is as long as whole extents are, of each stripe. What is above the
+    handle of an encrypted volume would show its user all of that.
+    """
+    gib = lv.shown - lv.extra >> 30
+    return state.body_bytes(gib, lv.extra) if gib > 0 else lv.shown
 
 
 def _reason(lv: reports.LogicalVolume) -> str:
@@ -104,7 +118,9 @@ def _of_move(local: Local, shadow_id: str,
     try:
         geometry = state.Geometry.parse(facts['geometry'])
         iqn = facts['source']
-        size_gib = int(facts.get('copied', local.size >> 30))
+        extra = metadata.extra
+        volume_gib = local.size - extra >> 30
+        size_gib = int(facts.get('copied', volume_gib))
     except (KeyError, ValueError):
         return dataclasses.replace(
             local, reason='the tags of its metadata LV are not complete')
@@ -113,7 +129,7 @@ def _of_move(local: Local, shadow_id: str,
         token=state.Token(state.Phase.MIGRATING, '', geometry),
         committed=True, source='', destination='', source_lv='',
         destination_lv=local.lv, size_gib=size_gib,
-        volume_gib=local.size >> 30,
+        volume_gib=volume_gib, extra_bytes=extra,
         location='local %s 0' % iqn))
 
 
@@ -128,8 +144,8 @@ def restore(stack_: stack.Stack, sessions_: sessions.Sessions
             ) -> list[tuple[Local, str]]:
     """Restore all that can be; one that fails does not stop the others.
 
-    A volume that has a handle is left alone: the volume service may be at
-    work on it.
+    A volume that has a handle is left alone, but for the guard that its LV's
+    tags ask for: the volume service may be at work on it.
 
     :returns: each volume with what is wrong with it, '' if nothing is
     """
@@ -139,9 +155,12 @@ def restore(stack_: stack.Stack, sessions_: sessions.Sessions
     outcome = []
     for local in here:
         problem = local.reason
-        if not problem and present.handle(local.volume_id) is None:
+        has_handle = present.handle(local.volume_id) is not None
+        if not problem and (local.header or not has_handle):
             try:
-                _restore(stack_, sessions_, local)
+                if not has_handle:
+                    _restore(stack_, sessions_, local)
+                _guard(stack_, local)
             except exceptions.LocalCloneError as exc:
                 problem = str(exc)
             except Exception as exc:
@@ -184,3 +203,21 @@ def _restore(stack_: stack.Stack, sessions_: sessions.Sessions,
     disk = sessions_.login_from_records(move)
     stack_.ensure_clone(move, disk)
     stack_.ensure_handle_on_clone(move)
+
+
+def _guard(stack_: stack.Stack, local: Local) -> None:
+    """What a guest gets of a volume that Nova encrypts.
+
+    Of what is passed through here only its own first sectors tell. What
+    turns out to be another kind of volume has another path; the volume
+    service's first look removes the guard.
+    """
+    header = local.header
+    if local.passed:
+        try:
+            header = stack_.header_sectors(local.volume_id)
+        except (encryption_errors.HeaderDamaged, FileNotFoundError):
+            return  # without cryptsetup nothing here was ever encrypted
+    if header:
+        stack_.ensure_guard(local.volume_id, header)
+        stack_.ensure_link(local.volume_id, names.guard(local.volume_id))

@@ -17,13 +17,17 @@ from cinder.volume import volume_utils
 from oslo_log import log as logging
 
 from cinder_localclone import births
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
-from cinder_localclone.moves import checks
+from cinder_localclone import images
 from cinder_localclone.moves import offering
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import reconcile
+from cinder_localclone import rows
 from cinder_localclone import snapshots
+from cinder_localclone import state
+from cinder_localclone import tops
 
 LOG = logging.getLogger(__name__)
 
@@ -51,6 +55,7 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
 
     :raises SourceBusy: if something has it open
     :raises MissingData: if there is no such snapshot
+    :raises ForeignImage: if only one of the two is encrypted
     :raises LocalCloneError: as :func:`.snapshots.at_home`, or if a step
         before the change of the row failed
     """
@@ -59,8 +64,9 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
         volume = snapshots.at_home(node, context, volume_id,
                                    reconciler.progress)
         _check_reverting(volume)
-        checks.check_closed(node, volume_id)
-        host = snapshots.node_of(node, snapshot_id)
+        tops.ensure_closed(node, volume_id)
+        snapshot = snapshots.located(node, snapshot_id)
+        host, encryption = snapshot.node, _encryption(volume, snapshot)
         new, old = str(uuid.uuid4()), volume.name
         if host == node.host:
             _make(node, volume, snapshot_id, new)
@@ -72,11 +78,11 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
         # An extension that failed may have left the handle longer than what
         # is new. It never gets shorter, so it is made anew.
         node.stack.remove_handle(volume_id)
-        reverted = _commit(node, volume, new, host)
+        reverted = _commit(node, volume, new, host, encryption)
         try:
             if host == node.host:
                 node.stack.ensure_handle_on_lv(volume_id, reverted.name,
-                                               volume.size << 30)
+                                               rows.body_bytes(reverted))
             births.remove(node, volume_id, old)
         except Exception:  # it is reverted; Cinder must not hear otherwise
             LOG.exception('Volume %s was reverted; the next periodic check '
@@ -85,10 +91,22 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
         node.peers.converge_soon(context, host, volume_id)
 
 
-def _commit(node: nodes.Node, volume: ports.Volume, new: str, host: str
-            ) -> ports.Volume:
+def _encryption(volume: ports.Volume, snapshot: images.Snapshot
+                ) -> encryption_types.Recorded | None:
+    """How a volume is encrypted once it is reverted.
+
+    As it was when the snapshot was taken: the header is of that time, too.
+    """
+    encryption = rows.recorded(snapshot)
+    births.check_alike('snapshot ' + snapshot.id, encryption,
+                       rows.recorded(volume))
+    return encryption
+
+
+def _commit(node: nodes.Node, volume: ports.Volume, new: str, host: str,
+            encryption: encryption_types.Recorded | None) -> ports.Volume:
     try:
-        return node.snapshots.replace_body(volume, new, host)
+        return node.snapshots.replace_body(volume, new, host, encryption)
     except Exception:
         recorded = node.records.volume(volume.id)
         if recorded is None or recorded.name_id != new:
@@ -110,7 +128,7 @@ def create_body(node: nodes.Node, volume_id: str, snapshot_id: str, new: str
         if volume is None:
             raise exceptions.TooLate(what='Volume ' + volume_id)
         _check_reverting(volume)
-        checks.check_closed(node, volume_id)
+        tops.ensure_closed(node, volume_id)
         _make(node, volume, snapshot_id, new)
 
 
@@ -124,6 +142,7 @@ def _make(node: nodes.Node, volume: ports.Volume, snapshot_id: str, new: str
     snapshots.check_pool(node)
     with node.lock(snapshot_id):
         image = snapshots.present(node, snapshot_id)
+        extra = rows.extra_bytes(image)
         node.stack.create_copy(
             node.snapshots.lv_name(new), image.lv, image.size_bytes,
-            volume.size << 30, volume.id)
+            state.body_bytes(volume.size, extra), volume.id, extra)

@@ -10,6 +10,8 @@ before. The shadow says what the volume gets back, in the same transactions.
 
 import typing
 
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
 from cinder_localclone import state
 
 #: A volume of Cinder, or its row.
@@ -21,6 +23,58 @@ HELD, FREE = 'maintenance', 'available'
 MIGRATED = (FREE, 'maintenance', 'retyping')
 #: Statuses that Cinder's manager ends, and nobody else if its service dies.
 MORTAL = ('extending', 'reverting', 'retyping')
+
+
+def recorded(row: Row) -> encryption_types.Recorded | None:
+    """How a volume is encrypted by this driver; None if it is not.
+
+    :raises NotPossible: if the row can't be understood: nothing may be done
+        with the volume
+    """
+    try:
+        return encryption_types.Recorded.parse(row.provider_id)
+    except ValueError as exc:
+        raise exceptions.NotPossible(volume=row.id, reason='%s.' % exc)
+
+
+def is_authenticated(row: Row) -> bool:
+    """Whether only one node may have a volume open at one time.
+
+    :raises NotPossible: as :func:`recorded`
+    """
+    encryption = recorded(row)
+    return bool(encryption and encryption.authenticated)
+
+
+def extra_bytes(row: Row) -> int:
+    """By how much the body of a volume is longer than the volume.
+
+    :raises NotPossible: as :func:`recorded`
+    """
+    encryption = recorded(row)
+    return encryption.header_bytes if encryption else 0
+
+
+def body_bytes(row: Row, size_gib: int | None = None) -> int:
+    """How long the body of a volume is.
+
+    :param size_gib: of the volume, if not as the row says
+    :raises NotPossible: as :func:`recorded`
+    """
+    return state.body_bytes(row.size if size_gib is None else size_gib,
+                            extra_bytes(row))
+
+
+def extra_of_move(shadow: Row) -> int:
+    """The same of the volume that a shadow is of, which may be gone.
+
+    :raises InvalidToken: if the shadow can't be understood
+    """
+    try:
+        return extra_bytes(shadow)
+    except exceptions.NotPossible:
+        raise exceptions.InvalidToken(
+            token=shadow.provider_id, reason='no encryption known here')
 
 
 def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
@@ -45,10 +99,18 @@ def why_it_stays(row: Row, asked_by: state.Asked, by_cinder: bool) -> str:
     if row.group_id:
         return 'it belongs to a group, whose volumes stay together.'
     if may_move(row, asked_by, by_cinder):
-        return ''
+        return _why_unknown(row)
     if by_cinder and asked_by is not state.Asked.MIGRATION:
         return 'Cinder is migrating it.'
     return 'its status is "%s".' % row.status
+
+
+def _why_unknown(row: Row) -> str:
+    try:
+        recorded(row)
+    except exceptions.NotPossible:
+        return 'it is not known how it is encrypted.'
+    return ''
 
 
 def hold(row: Row, shadow: Row, asked_by: state.Asked) -> None:
@@ -87,6 +149,7 @@ def after_death(row: Row, lv_bytes: int | None, by_cinder: bool
         has none
     :param by_cinder: whether Cinder's own migration or retype copies it
     :returns: its status; None if it can't be known
+    :raises NotPossible: as :func:`recorded`
     """
     usable = 'in-use' if row.attach_status == 'attached' else FREE
     if row.status == 'retyping' and not by_cinder:
@@ -94,10 +157,19 @@ def after_death(row: Row, lv_bytes: int | None, by_cinder: bool
     if row.status == 'reverting' and lv_bytes:
         return FREE  # by the change of its row or not: it names one body
     if row.status == 'extending' and lv_bytes:
-        if lv_bytes >> 30 > row.size:
+        size_gib = lv_bytes - extra_bytes(row) >> 30
+        if size_gib > row.size:
             return 'error_extending'  # what Cinder's manager would have said
-        return usable if lv_bytes >> 30 == row.size else None
+        return usable if size_gib == row.size else None
     return None
+
+
+def is_encrypted_by_nova(row: Row) -> bool:
+    """Whether Nova takes a volume for one that it has to encrypt.
+
+    It does if the volume has a key, whatever its type says by now.
+    """
+    return bool(row.encryption_key_id)
 
 
 def visible_id(row: Row) -> str | None:

@@ -11,8 +11,8 @@ from oslo_log import log as logging
 import tenacity
 
 from cinder_localclone import exceptions
+from cinder_localclone import iscsi_names
 from cinder_localclone import iscsi_target
-from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import iscsi
 from cinder_localclone import state
@@ -25,6 +25,8 @@ PORTAL_TIMEOUT = 4
 SCAN_TIMEOUT = 5
 #: Seconds for a disk to appear after a login.
 DISK_TIMEOUT = 10
+#: Seconds until one that appeared says which it is.
+IDENTITY_TIMEOUT = 3
 #: A login that is refused is tried once more.
 _RETRYING = tenacity.Retrying(
     retry=tenacity.retry_if_exception_type(exceptions.CommandFailed),
@@ -92,7 +94,8 @@ class Sessions:
         """
         return {volume_id: (paths or [''])[0]
                 for iqn, paths in json.loads(iscsi.disks()).items()
-                if (volume_id := names.volume_of_pass_iqn(iqn, self.host))}
+                if (volume_id := iscsi_names.volume_of_pass_iqn(
+                    iqn, self.host))}
 
     def attach_passed(self, volume_id: str, size_bytes: int,
                       properties: Mapping[str, Any], in_use: bool) -> str:
@@ -138,7 +141,7 @@ class Sessions:
         """The iSCSI names of all sessions and records for a volume."""
         return {iqn for iqn in [*json.loads(iscsi.disks()),
                                 *iscsi.recorded(self.command_timeout)]
-                if names.volume_of_pass_iqn(iqn, self.host) == volume_id}
+                if iscsi_names.volume_of_pass_iqn(iqn, self.host) == volume_id}
 
     def is_away(self, move: state.Move) -> bool:
         """Whether a source, or whoever passes it through, does not answer.
@@ -155,7 +158,7 @@ class Sessions:
         """
         return {volume_id: iqn for iqn in iscsi.recorded(
             self.command_timeout)
-            if (volume_id := names.volume_of_pass_iqn(iqn, self.host))}
+            if (volume_id := iscsi_names.volume_of_pass_iqn(iqn, self.host))}
 
     def pass_from_records(self, volume_id: str, iqn: str) -> str:
         """Log in to a volume's home with what the records know.
@@ -335,7 +338,13 @@ def _identify(volume_id: str, iqn: str, path: str) -> int:
     :raises WrongSource: if it says that it is another
     :raises LoginFailed: if it does not say
     """
-    size, serial = block.identity(path)
+    # A disk that has just appeared is asked for both by the kernel first.
+    size, serial = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda found: not all(found)),
+        stop=tenacity.stop_after_delay(IDENTITY_TIMEOUT),
+        wait=tenacity.wait_fixed(0.2),
+        retry_error_callback=lambda state: state.outcome.result())(
+            block.identity, path)
     if not (size and serial):
         raise exceptions.LoginFailed(
             iqn=iqn, portal=path, reason='it does not say its size and '

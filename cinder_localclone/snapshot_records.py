@@ -8,13 +8,16 @@ be is in its row before anything of it is made.
 
 from collections.abc import Iterable
 
+from cinder.volume import volume_types
 from cinder.volume import volume_utils
 from oslo_utils import timeutils
 
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import ports
 from cinder_localclone import records
+from cinder_localclone import rows as volume_rows
 
 
 class SnapshotRecords(records.Records):
@@ -42,17 +45,20 @@ class SnapshotRecords(records.Records):
                 volume_id=volume_id, deleted=False).all()
             return [_to_snapshot(row) for row in rows]
 
-    def locate(self, snapshot_id: str, host: str) -> None:
-        """Record which node is about to make a snapshot.
+    def locate(self, snapshot_id: str, host: str,
+               encryption: encryption_types.Recorded | None = None) -> None:
+        """Record which node is about to make a snapshot, and of what.
 
         :param host: its service host
+        :param encryption: of the volume at this moment
         :raises TooLate: if it is not being created (any more)
         """
         with records.main_context_manager.writer.using(
                 records._admin()) as session:
             changed = session.query(records.models.Snapshot).filter_by(
                 id=snapshot_id, deleted=False, status='creating').update(
-                    {'provider_location': images.location(host)})
+                    {'provider_location': images.location(host),
+                     'provider_id': _text(encryption)})
         if not changed:
             raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
 
@@ -92,18 +98,51 @@ class SnapshotRecords(records.Records):
                 row.availability_zone = service.availability_zone
 
     @staticmethod
+    def wanted_encryption(volume: ports.Volume
+                          ) -> encryption_types.Encryption | None:
+        """How a volume is to be encrypted by this driver, by its type.
+
+        :raises InvalidType: if it can't be
+        """
+        if not volume.volume_type_id:
+            return None
+        return encryption_types.parse(
+            volume_types.get_volume_type_extra_specs(volume.volume_type_id))
+
+    def set_encryption(self, volume: ports.Volume,
+                       encryption: encryption_types.Recorded | None
+                       ) -> ports.Volume:
+        """Record how a volume that is being created is encrypted.
+
+        :param volume: as it was read
+        :returns: the volume as it is then
+        :raises TooLate: if it is not being created (any more); or if another
+            node has recorded it meanwhile, which then makes it
+        """
+        with records.main_context_manager.writer.using(
+                records._admin()) as session:
+            row = self._row(session, volume.id, lock=True)
+            if (row is None or row.status != 'creating'
+                    or row.provider_id != volume.provider_id):
+                raise exceptions.TooLate(what='Volume ' + volume.id)
+            row.provider_id = _text(encryption)
+        return self.volume(volume.id)
+
+    @staticmethod
     def lv_name(name_id: str) -> str:
         """The name of an LV of a volume."""
         name: str = records.CONF.volume_name_template % name_id
         return name
 
-    def replace_body(self, volume: ports.Volume, new: str, host: str
+    def replace_body(self, volume: ports.Volume, new: str, host: str,
+                     encryption: encryption_types.Recorded | None = None
                      ) -> ports.Volume:
         """A volume that is being reverted gets another LV, and home.
 
         :param volume: as it is now
         :param new: the id in the LV's name
         :param host: service host of the node that has the LV
+        :param encryption: of what that has
         :returns: the volume as it is then
         :raises StaleMove: if the row is not as the volume says
         """
@@ -117,6 +156,8 @@ class SnapshotRecords(records.Records):
                     or self._is_moving(session, row)):
                 raise exceptions.StaleMove(volume=volume.id)
             row._name_id = new
+            if volume_rows.recorded(row) != encryption:
+                row.provider_id = _text(encryption)
             if records._service(row.host) != host:
                 service = self._service_row(session, host)
                 row.cluster_name = None
@@ -189,6 +230,10 @@ class SnapshotRecords(records.Records):
                     {'service_uuid': uuid}, synchronize_session=False)
 
 
+def _text(encryption: encryption_types.Recorded | None) -> str | None:
+    return str(encryption) if encryption else None
+
+
 def _was_changed(row: records.Row, volume: ports.Volume) -> bool:
     """Whether a row was written since it was read.
 
@@ -202,4 +247,5 @@ def _was_changed(row: records.Row, volume: ports.Volume) -> bool:
 def _to_snapshot(row: records.Row) -> images.Snapshot:
     return images.Snapshot(
         row.id, row.volume_id, row.volume_size, row.status,
-        images.node_of(row.provider_location), bool(row.deleted))
+        images.node_of(row.provider_location), bool(row.deleted),
+        row.provider_id)

@@ -14,6 +14,8 @@ from oslo_log import log as logging
 import tenacity
 
 from cinder_localclone import adoption
+from cinder_localclone import crypt_tops
+from cinder_localclone import decrypting
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import iscsi_target
@@ -21,7 +23,9 @@ from cinder_localclone.moves import checks
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import pausing
 from cinder_localclone import ports
+from cinder_localclone import rows
 from cinder_localclone.state import Phase
 from cinder_localclone import survey as surveys
 
@@ -104,7 +108,8 @@ def at_home(node: nodes.Node, context: ports.Context, volume_id: str,
         raise exceptions.MissingData(
             what='The move record', volume=volume_id, host=node.host)
     node.stack.ensure_handle_on_lv(volume_id, volume.name,
-                                   volume.size << 30)
+                                   rows.body_bytes(volume))
+    pausing.settle(node, volume)
     # What only this node's page cache has is not in the LV.
     node.stack.flush_handle(volume_id)
     return volume
@@ -152,7 +157,8 @@ def create_here(node: nodes.Node, context: ports.Context, snapshot_id: str,
         volume = at_home(node, context, snapshot.volume_id, progress)
         check_pool(node)
         with node.lock(snapshot_id):
-            node.snapshots.locate(snapshot_id, node.host)
+            node.snapshots.locate(
+                snapshot_id, node.host, rows.recorded(volume))
             node.stack.create_snapshot(snapshot_id, volume.name, volume.id)
 
 
@@ -202,14 +208,14 @@ def serve(node: nodes.Node, context: ports.Context, snapshot_id: str,
     :raises MissingData: if no node has it
     :raises LocalCloneError: if the node that has it does not serve it
     """
-    host = node_of(node, snapshot_id)
+    host = located(node, snapshot_id).node
     if host == node.host:
         return serve_here(node, snapshot_id, connector)
     return node.peers.serve_snapshot(context, host, snapshot_id, connector)
 
 
-def node_of(node: nodes.Node, snapshot_id: str) -> str:
-    """The service host of the node that has a snapshot.
+def located(node: nodes.Node, snapshot_id: str) -> images.Snapshot:
+    """A snapshot that a node has.
 
     :raises MissingData: if none has it
     """
@@ -218,7 +224,7 @@ def node_of(node: nodes.Node, snapshot_id: str) -> str:
         raise exceptions.MissingData(
             what='Snapshot ' + snapshot_id, host='any node',
             volume=snapshot.volume_id if snapshot else '?')
-    return snapshot.node
+    return snapshot
 
 
 def present(node: nodes.Node, snapshot_id: str) -> images.Snapshot:
@@ -250,17 +256,31 @@ def serve_here(node: nodes.Node, snapshot_id: str,
             raise exceptions.Refused(
                 volume=snapshot.volume_id, host=connector.get('host'),
                 reason='it named no iSCSI initiator.')
+        if rows.recorded(snapshot):
+            crypt_tops.check_readable(node, snapshot, connector, local)
         node.exports.note_offered(snapshot_id)
         node.stack.ensure_handle_on_snapshot(snapshot_id,
                                              snapshot.size_bytes)
         if local:
             return {'driver_volume_type': 'local',
-                    'data': {'device_path': names.handle_path(snapshot_id)}}
+                    'data': _open(node, snapshot)}
         properties = node.exports.offer_volume(
             snapshot_id, connector['initiator'],
             iscsi_target.new_credentials(), readonly=True)
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, access_mode='ro')}
+
+
+def _open(node: nodes.Node, snapshot: images.Snapshot) -> dict[str, Any]:
+    """What a reader on this node gets of a snapshot."""
+    recorded = rows.recorded(snapshot)
+    if recorded is None:
+        return {'device_path': names.handle_path(snapshot.id)}
+    if not node.stack.survey().crypt(snapshot.id):
+        decrypting.open_volume(
+            node.crypt, node.keys, snapshot.id, recorded.key,
+            keep_header=True, readonly=True)
+    return {'device_path': names.crypt_path(snapshot.id), 'encrypted': False}
 
 
 def unserve(node: nodes.Node, context: ports.Context, snapshot_id: str,
@@ -298,8 +318,8 @@ def unserve_here(node: nodes.Node, snapshot_id: str,
 
 def _put_away(node: nodes.Node, snapshot_id: str) -> None:
     """Nobody reads a snapshot: no handle, not active."""
-    handle = node.stack.survey().handle(snapshot_id)
-    if handle and not handle.opened:
+    found = node.stack.survey()
+    if found.handle(snapshot_id) and not found.users(snapshot_id):
         node.stack.remove_handle(snapshot_id)
         node.stack.deactivate(names.snapshot_lv(snapshot_id))
 

@@ -31,6 +31,7 @@ from cinder_localclone.privileged import block
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import lvm
 from cinder_localclone import state
+from cinder_localclone import survey
 from cinder_localclone import thin_map
 
 LOG = logging.getLogger(__name__)
@@ -54,6 +55,14 @@ class Stack(handles.Handles):
         """
         return tables.parse_clone_status(devicemapper.status(
             names.clone(shadow_id), self.timeout))
+
+    def clone_statuses(self) -> dict[str, tables.CloneStatus]:
+        """The same of all clones of this node, by their shadows' ids."""
+        found = tables.parse_clone_statuses(
+            devicemapper.clone_statuses(self.timeout))
+        ids = {name: names.shadow_of_clone(name) for name in found}
+        return {shadow_id: found[name] for name, shadow_id in ids.items()
+                if shadow_id}
 
     @staticmethod
     def completed_reads(disk: str) -> int:
@@ -83,21 +92,21 @@ class Stack(handles.Handles):
         :raises MetadataLost: if the metadata of a committed move are blank
         """
         name = names.clone(move.shadow_id)
-        devices = self.devices()
-        clone = devices.get(name)
+        present = survey.Survey({}, self.devices())
+        clone = present.clone(move.shadow_id)
         number = block.number(source)
         if not number:
             raise exceptions.WrongDevice(path=source, found='nothing')
-        if clone and self._may_stay(
-                move, clone, number, devices.get(
-                    names.handle(move.volume_id))):
+        if clone and self._may_stay(move, clone, number, present):
             # Whoever built it may not have come to this.
             self._disable_discards(move)
             return False
         self._check_metadata(move)
         table = self._clone_table(move, number)
         if clone:
-            devicemapper.replace_suspended(name, table, self.timeout)
+            devicemapper.replace_suspended(
+                name, table, self.timeout, clone.target == 'clone'
+                and bool(present.users(move.volume_id)))
         else:
             devicemapper.create(name, names.device_uuid(name), table,
                                 self.timeout)
@@ -135,18 +144,24 @@ class Stack(handles.Handles):
         return self.ensure_clone(move, '/dev/mapper/' + absent)
 
     def _may_stay(self, move: state.Move, clone: tables.Device, source: str,
-                  handle: tables.Device | None) -> bool:
+                  present: survey.Survey) -> bool:
         """Whether a clone is to be left as it is.
 
         :param source: number of the disk that it has to read from
+        :param present: all devices
         """
+        handle = present.handle(move.volume_id)
         if (clone.target != 'clone' or clone.suspended
-                or clone.uses()[2] != source
                 # Whatever was done beneath it is over once the clone was.
                 or handle and handle.suspended):
             return False
-        return bool(handle and handle.opened) or (
-            self.clone_status(move.shadow_id).mode == 'rw')
+        right = clone.uses()[2] == source
+        used = bool(present.users(move.volume_id))
+        if right == used:
+            return right
+        # One that has failed goes when nothing uses it, and only then.
+        works = self.clone_status(move.shadow_id).mode == 'rw'
+        return works == right
 
     def _discard(self, move: state.Move, holes: thin_map.Holes) -> None:
         """Have the kernel take holes for copied.
@@ -184,9 +199,9 @@ class Stack(handles.Handles):
         name = names.clone(move.shadow_id)
         if parts:
             devicemapper.discard_beneath(
-                names.handle(move.volume_id), name, self._clone_table(
-                    move, self.devices()[name].uses()[2]),
-                parts, self._discarded_at_once(move),
+                names.handle(move.volume_id), name,
+                self.devices()[name].table, parts,
+                self._discarded_at_once(move),
                 min(DISCARDING, self.timeout / 2), self.timeout)
 
     def is_unmapped(self, move: state.Move) -> bool:

@@ -18,6 +18,15 @@ TOKEN_VERSION = 'lc1'
 SECTOR = 512
 
 
+def body_bytes(size_gib: int, extra_bytes: int = 0) -> int:
+    """How long the body of a volume is: its LV, handle, clone and exports.
+
+    :param size_gib: what its user has of it
+    :param extra_bytes: what its encryption takes besides
+    """
+    return (size_gib << 30) + extra_bytes
+
+
 class Phase(str, enum.Enum):
     """How far a move is."""
 
@@ -68,6 +77,15 @@ class Asked(str, enum.Enum):
         word = (text or '').partition(';')[0]
         return cls(word) if word in [each.value for each in cls] else (
             cls.ATTACH)
+
+
+class Milestone(str, enum.Enum):
+    """What others are told of a move, as Cinder's notifications call it."""
+
+    BEGUN = 'begin'
+    COMMITTED = 'commit'
+    COMPLETED = 'complete'
+    ROLLED_BACK = 'roll_back'
 
 
 #: For each (phase, event, committed): the next phase. What is not here is
@@ -196,7 +214,7 @@ class Move:
     LV names are those of the volume's data on either side. Of a volume that
     was deleted only the shadow's end is known; the other host is ''.
     ``size_gib`` is what is copied; ``volume_gib`` is more if the volume was
-    extended meanwhile.
+    extended meanwhile. Both bodies are ``extra_bytes`` longer than that.
     ``location`` and ``auth`` are where and how the source is served, to
     ``initiator`` alone, in the form of Cinder's provider_location and
     provider_auth.
@@ -216,6 +234,7 @@ class Move:
     initiator: str = ''
     volume_gib: int = 0
     asked_by: Asked = Asked.ATTACH
+    extra_bytes: int = 0
 
     @property
     def follows(self) -> bool:
@@ -285,9 +304,10 @@ class Move:
     @property
     def size_bytes(self) -> int:
         """What is copied, in bytes."""
-        return self.size_gib << 30
+        return body_bytes(self.size_gib, self.extra_bytes)
 
     @property
     def volume_bytes(self) -> int:
-        """The volume's size at its destination, in bytes."""
-        return max(self.size_gib, self.volume_gib) << 30
+        """How long the volume's body at its destination is, in bytes."""
+        return body_bytes(max(self.size_gib, self.volume_gib),
+                          self.extra_bytes)

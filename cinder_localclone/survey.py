@@ -3,6 +3,7 @@
 
 import dataclasses
 
+from cinder_localclone.dm import guards
 from cinder_localclone.dm import tables
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
@@ -23,6 +24,60 @@ class Survey:
     def handle(self, volume_id: str) -> tables.Device | None:
         """A volume's handle, if it has one here."""
         return self.devices.get(names.handle(volume_id))
+
+    def guard(self, volume_id: str) -> tables.Device | None:
+        """What keeps a volume's header as it is, if that is here."""
+        return self.devices.get(names.guard(volume_id))
+
+    def crypt(self, volume_id: str) -> tables.Device | None:
+        """What decrypts a volume, if that is here."""
+        return self.devices.get(names.crypt(volume_id))
+
+    def integrity(self, volume_id: str) -> tables.Device | None:
+        """What has the tags of an authenticated volume, if it is open."""
+        return self.devices.get(names.integrity(volume_id))
+
+    def tops(self, volume_id: str) -> list[tables.Device]:
+        """What stands above a volume's handle, for others to open.
+
+        Or is left of it: of an authenticated volume that was not opened, or
+        not closed, to the end.
+        """
+        found = self.guard(volume_id), (
+            self.crypt(volume_id) or self.integrity(volume_id))
+        return [device for device in found if device]
+
+    def served(self, volume_id: str) -> tables.Device | None:
+        """What other nodes are served of a volume with a top."""
+        return self.devices.get(names.served(volume_id))
+
+    def users(self, volume_id: str) -> int:
+        """How many have a volume open, by its handle or what is above it.
+
+        A device of the driver's own is none of them: it has the handle open
+        for as long as it is there, whoever uses it.
+        """
+        handle = self.handle(volume_id)
+        if handle is None:
+            return 0
+        own = sum(handle.number in device.uses()
+                  for device in self.devices.values())
+        served = self.served(volume_id)
+        return handle.opened - own + sum(
+            above.opened for above in self.tops(volume_id)
+            + ([served] if served else []))
+
+    def header_guarded(self, volume_id: str) -> int:
+        """The sectors of the header that a volume's guard keeps as it is.
+
+        0 if there is no usable guard above all of its handle.
+        """
+        handle, device = self.handle(volume_id), self.guard(volume_id)
+        guard = guards.parse(device) if device else None
+        return guard.header if (
+            handle and device and guard and not device.suspended
+            and (guard.number, guard.sectors) == (
+                handle.number, handle.sectors)) else 0
 
     def has(self, volume_id: str, lv: str) -> bool:
         """Whether there is anything of a volume: its LV, or a handle."""

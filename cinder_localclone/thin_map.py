@@ -49,8 +49,8 @@ class Dump:
         self._regions = size // region
         self._region = region
         #: Bytes of a block; how many blocks the device is said to have
-        #: mapped. None: that was not said yet.
-        self._block: int | None = None
+        #: mapped. 0 and None: that was not said yet.
+        self._block = 0
         self._promised: int | None = None
         #: Where the last mapped block ended; how many there were.
         self._end = self._mapped = 0
@@ -87,7 +87,7 @@ class Dump:
             self._mapping(int(values['origin_block']), 1)
         elif name == 'range_mapping':
             self._mapping(int(values['origin_begin']), int(values['length']))
-        elif name == 'superblock' and self._block is None:
+        elif name == 'superblock' and not self._block:
             self._block = int(values['data_block_size']) * state.SECTOR
         elif name == 'device' and self._block and self._promised is None:
             if int(values['dev_id']) != self._device:
@@ -108,12 +108,11 @@ class Dump:
 
         A region that is mapped in part is no hole.
         """
-        block = self._block or 0
-        start = -(-self._end * block // self._region)
-        if end is None or end * block > self._regions * self._region:
+        start = -(-self._end * self._block // self._region)
+        if end is None or end * self._block > self._regions * self._region:
             count = self._regions - start
         else:
-            count = end * block // self._region - start
+            count = end * self._block // self._region - start
         if count > 0:
             keep = (heapq.heappush if len(self._largest) < MOST
                     else heapq.heappushpop)
@@ -135,7 +134,7 @@ def common(holes: Holes, others: Holes) -> Holes:
     found, rest = [], list(reversed(others))
     for start, count in holes:
         end = start + count
-        while rest and rest[-1][0] < end:
+        while rest:
             begin, length = rest[-1]
             first, last = max(start, begin), min(end, begin + length)
             if first < last:

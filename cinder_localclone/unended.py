@@ -11,6 +11,7 @@ from cinder.volume import rpcapi
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import node as nodes
 from cinder_localclone import rows as volume_rows
@@ -58,10 +59,13 @@ def end_dead(node: nodes.Node, rows: status_records.StatusRecords,
                     {name: lv.shown for name, lv in node.stack.lvs().items()})
         except exceptions.Busy:
             continue
+        except exceptions.NotPossible as exc:
+            LOG.error('What was begun with a volume can\'t be ended, will '
+                      'retry: %s', exc)
+            continue
         if status:
-            LOG.warning('The service of this node had died at work on volume '
-                        '%(volume)s, whose status is "%(status)s" now.',
-                        {'volume': volume_id, 'status': status})
+            events.say(events.ENDED_FOR_DEAD, volume=volume_id,
+                       status=status)
 
 
 def ask_again(node: nodes.Node, rows: status_records.StatusRecords) -> None:
@@ -71,8 +75,7 @@ def ask_again(node: nodes.Node, rows: status_records.StatusRecords) -> None:
     refuses it, and leaves it in status "deleting".
     """
     for volume in rows.lost_deletes(node.host, LOST):
-        LOG.warning('The request to delete volume %s has not come to this '
-                    'node, which is its home: it is sent again.', volume.id)
+        events.say(events.DELETE_SENT_AGAIN, volume=volume.id)
         try:
             rpcapi.VolumeAPI().delete_volume(
                 volume._context, volume, cascade=True)

@@ -28,12 +28,14 @@ def parser():
         if node:
             command.add_argument('node', choices=('node1', 'node2', 'node3'))
         return command
-    nova = argparse.ArgumentParser(add_help=False)
-    nova.add_argument('--nova', action='store_true', help='with Nova, '
-                      'libvirt and QEMU: servers that run on the nodes')
+    parts = argparse.ArgumentParser(add_help=False)
+    parts.add_argument('--nova', action='store_true', help='with Nova, '
+                       'libvirt and QEMU: servers that run on the nodes')
+    parts.add_argument('--keys', action='store_true', help='with Barbican: '
+                       'secrets, and keys of encrypted volumes')
     add('install', 'install what the lab needs (apt, PyPI), start nothing',
-        parents=[nova])
-    up = add('up', 'bring the lab up', parents=[nova])
+        parents=[parts])
+    up = add('up', 'bring the lab up', parents=[parts])
     up.add_argument('--disks', choices=('volatile', 'plain'),
                     default='volatile', help='volatile: a write cache that '
                     'a power cut loses; plain: none, faster')
@@ -146,13 +148,13 @@ def act(lab, options):
     """
     command = options.command
     if command == 'install':
-        lab.settings['nova'] = options.nova
+        lab.settings.update(nova=options.nova, keys=options.keys)
         lab.install()
     elif command == 'up':
         lab.up(progress=lambda text: print(text, flush=True),
                service=not options.no_service, disks=options.disks,
                disk_gib=options.disk_gib, debug=options.debug,
-               nova=options.nova, nodes=options.nodes,
+               nova=options.nova, keys=options.keys, nodes=options.nodes,
                options=dict(each.split('=', 1) for each in options.set))
     elif command == 'down':
         lab.down(keep_logs=options.keep_logs)

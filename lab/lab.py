@@ -20,12 +20,13 @@ from lab.core import kernel
 from lab.core import node
 from lab.core import process
 from lab.guest import image as guest_image
+from lab.keys import control_plane as keys_control
 from lab.nova import compute
 from lab.nova import control_plane as nova_control
 
 STATE = pathlib.Path('/var/tmp/localclone-lab')
 DEFAULTS = {'disks': 'volatile', 'disk_gib': 40, 'debug': False,
-            'options': {}, 'nova': False, 'nodes': 2}
+            'options': {}, 'nova': False, 'keys': False, 'nodes': 2}
 
 
 def used_by(pids) -> list:
@@ -73,8 +74,11 @@ class Lab:
     @property
     def control(self) -> control_plane.ControlPlane:
         """Its control plane."""
-        return (nova_control.NovaControlPlane if self.settings['nova']
-                else control_plane.ControlPlane)(self)
+        kind = (nova_control.NovaControlPlane if self.settings['nova']
+                else control_plane.ControlPlane)
+        if self.settings['keys']:
+            kind = keys_control.with_keys(kind)
+        return kind(self)
 
     @property
     def is_up(self) -> bool:
@@ -88,7 +92,8 @@ class Lab:
         nova = self.settings['nova']
         install.check()
         install.packages(progress, nova=nova)
-        self.settings['venv'] = str(install.venv(progress, nova))
+        self.settings['venv'] = str(install.venv(progress, [
+            name for name in install.ADDITIONS if self.settings[name]]))
         self.settings['kernel'] = kernel.choose(progress)
 
     def up(self, progress=print, service=True, **settings) -> None:
@@ -99,7 +104,8 @@ class Lab:
         :param settings: disks ('volatile' or 'plain'), disk_gib, debug,
             options (of the driver's backend section), control_options (of
             cinder-api and cinder-scheduler), nova (with Nova, libvirt and
-            QEMU: servers that run on the nodes), nodes (how many)
+            QEMU: servers that run on the nodes), keys (with Barbican, which
+            keeps secrets), nodes (how many)
         :raises LabError: if a part does not come up; nothing stays then
         """
         self.claim.take()
@@ -171,7 +177,7 @@ class Lab:
         path.write_text(config.cinder_volume(
             each.name, each.address, self.venv, path, backend,
             self.settings['options'] if backend == 'localclone' else None,
-            self.settings['debug']))
+            self.settings['debug'], self.settings['keys']))
 
     def _finish_control_plane(self, control, image):
         control.wait()
@@ -301,13 +307,15 @@ class Lab:
 
         Works from outside the namespace and without OpenStack installed.
 
-        :param user: 'admin', 'demo' (a plain tenant) or 'nova' (as Nova
-            does: the demo user's token and a service token)
+        :param user: 'admin', 'demo' (a plain tenant), 'cinder' (its own
+            user) or 'nova' (as Nova does: the demo user's token and a
+            service token)
         """
         return self.client('cinder', user)
 
     def client(self, service, user='admin'):
-        """A client of an API, as :meth:`cinder`: 'nova' or 'glance', too."""
+        """A client of an API, as :meth:`cinder`: 'nova', 'glance', 'barbican'.
+        """
         from lab.core import api
         return api.Client(self, user, service)
 

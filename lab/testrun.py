@@ -19,6 +19,8 @@ GRACE = 90  # seconds for its tests to take their labs down
 SLOWEST = 10  # tests that are shown
 #: Unit tests that try out everything there is, which takes minutes.
 EXHAUSTIVE = '_at_every_two'
+#: Functional tests that show the same at more length.
+LONG = '_at_length'
 #: What a lab may need, in MiB; it is little as long as its nodes rest.
 LAB_MEMORY = 6144
 
@@ -193,7 +195,8 @@ def main():
                         help='only the unit tests, without the exhaustive '
                         'ones, which take minutes')
     parser.add_argument('--all', action='store_true',
-                        help='with --unit: the exhaustive ones, too')
+                        help='with --unit: the exhaustive ones, too; else '
+                        'the longest functional ones')
     parser.add_argument('--workers', type=int, choices=(1, 2),
                         help='functional tests at a time, each in a lab of '
                         'its own (default: what this machine can bear)')
@@ -232,8 +235,13 @@ def run(lab, options):
             kernel['release'], 'seccomp' if kernel['seccomp'] else 'ptrace',
             at_once))
         print('\n' + told[-1])
+        short = not (options.all or options.tests)
+        if short:
+            told.append('without the longest functional tests: make test '
+                        'ALL=1')
         suites.append(suite(
             lab, 'functional', './tests/functional',
+            *(('--exclude-regex', LONG) if short else ()),
             *(('--serial',) if at_once == 1 else (
                 '--worker-file', 'tests/functional/workers.yaml')),
             *options.tests))

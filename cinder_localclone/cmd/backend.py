@@ -17,6 +17,8 @@ from cinder_localclone import exceptions
 from cinder_localclone import opts
 
 if typing.TYPE_CHECKING:
+    import cinder_localclone.cryptsetup
+    import cinder_localclone.keys
     import cinder_localclone.operator_records
     import cinder_localclone.peer
     import cinder_localclone.sessions
@@ -138,13 +140,15 @@ class Backend:
         pool = None if self.conf.lvm_type == 'default' else group + '-pool'
         return stack.Stack(
             group, pool, self.conf.localclone_metadata_group or group,
-            self.conf.localclone_command_timeout)
+            self.conf.localclone_command_timeout,
+            stripes=self.conf.localclone_thick_stripes)
 
     def sessions(self) -> 'cinder_localclone.sessions.Sessions':
         """The iSCSI sessions of this node."""
         from cinder_localclone import sessions
         return sessions.Sessions(self.conf.localclone_command_timeout,
-                                 self.conf.localclone_source_timeout)
+                                 self.conf.localclone_source_timeout,
+                                 self.host)
 
     # -- all nodes
 
@@ -197,6 +201,21 @@ class Backend:
         from cinder_localclone import operator_records
         return operator_records.OperatorRecords()
 
+    def crypt(self) -> 'cinder_localclone.cryptsetup.Cryptsetup':
+        """cryptsetup on this node."""
+        from cinder_localclone import cryptsetup
+        return cryptsetup.Cryptsetup(
+            self.conf.volume_group, self.conf.localclone_command_timeout,
+            self.conf.localclone_header_backup_dir or '',
+            opts.sealed_keys(self.conf), self.conf.localclone_key_cache_dir)
+
+    def keys(self) -> 'cinder_localclone.keys.Keys':
+        """The key manager, with the credentials of the service."""
+        self.load_cinder()
+        from cinder_localclone import keys
+        return keys.Keys(self.conf.localclone_key_auth,
+                         self.conf.localclone_key_timeout)
+
     def nodes(self) -> dict[str, bool]:
         """Service hosts of this backend and whether they are alive."""
         return {host: alive
@@ -211,6 +230,22 @@ class Backend:
                 self.context, host, *arguments), ''
         except exceptions.LocalCloneError as exc:
             return None, str(exc)
+
+    def find(self, name: str) -> str:
+        """The id of the volume of this backend that is called so.
+
+        :raises CommandError: if there is none, or more than one
+        """
+        found = self.records.ids_named(name, self.name)
+        if not found:
+            raise base.CommandError(
+                'There is no volume %s in the backend %s.' % (
+                    name, self.name))
+        if len(found) > 1:
+            raise base.CommandError(
+                'There are %d volumes called %s; name one by its id: %s.' % (
+                    len(found), name, ', '.join(found)))
+        return found[0]
 
     def volume(self, volume_id: str) -> tuple[
             typing.Any, 'cinder_localclone.state.Move | None']:
@@ -234,7 +269,9 @@ def act_as_root() -> None:
     if os.geteuid():
         raise base.CommandError('This needs root: run it with sudo.')
     from cinder_localclone import privileged
-    privileged.default.set_client_mode(False)
+    from cinder_localclone.privileged import secrets
+    for context in (privileged.default, secrets.context):
+        context.set_client_mode(False)
 
 
 def lv_of(volume: typing.Any) -> str | None:

@@ -13,6 +13,7 @@ import re
 import sys
 import typing
 
+from cinder_localclone.cmd import packages
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import opts
@@ -20,11 +21,9 @@ from cinder_localclone import state
 
 OK, WARN, FAIL = 'OK', 'WARN', 'FAIL'
 
-#: Commands that the driver runs, and Debian's packages that have them.
-COMMANDS = {'dmsetup': 'dmsetup', 'iscsiadm': 'open-iscsi', 'lvs': 'lvm2',
-            'modprobe': 'kmod', 'sync': 'coreutils',
-            'thin_check': 'thin-provisioning-tools',
-            'thin_dump': 'thin-provisioning-tools', 'udevadm': 'udev'}
+#: Commands that the driver runs.
+COMMANDS = ('dmsetup', 'iscsiadm', 'lvs', 'modprobe', 'sync', 'thin_check',
+            'thin_dump', 'udevadm')
 #: Kernel modules by what needs them, each with the kernel's option for it.
 MODULES = {
     'iSCSI initiator': {'iscsi_tcp': 'CONFIG_ISCSI_TCP'},
@@ -37,8 +36,10 @@ RULES = '11-localclone.rules'
 RULE_DIRECTORIES = (
     '/etc/udev/rules.d', '/run/udev/rules.d', '/usr/local/lib/udev/rules.d',
     '/usr/lib/udev/rules.d', '/lib/udev/rules.d')
-#: What the rules must know: the driver's own devices, and imported disks.
-RULES_KNOW = ('LOCALCLONE-*', 'LOCALCLONE_SOURCE', '*pass-')
+#: What the rules must know: the driver's own devices, imported disks, and what
+#: decrypts volumes.
+RULES_KNOW = ('LOCALCLONE-*', 'LOCALCLONE_SOURCE', '*pass-',
+              'localclone-crypt-')
 #: Settings that say which devices LVM looks at, and how lvmconfig calls them.
 FILTERS = ('use_devicesfile', 'global_filter', 'filter')
 #: What LVM must not look at: names that such devices have.
@@ -68,17 +69,18 @@ class Finding:
     fix: str = ''
 
 
-def commands(which: Callable[[str], str | None]) -> list[Finding]:
+def commands(which: Callable[[str], str | None], how: str = ''
+             ) -> list[Finding]:
     """Whether this node has the commands that the driver runs.
 
     :param which: as ``shutil.which``
+    :param how: see :func:`.packages.family`
     """
     missing = [name for name in COMMANDS if not which(name)]
     if not missing:
         return [Finding('commands', OK, ', '.join(COMMANDS))]
     return [Finding('commands', FAIL, 'missing: ' + ', '.join(missing),
-                    'apt install ' + ' '.join(sorted(
-                        {COMMANDS[name] for name in missing})))]
+                    packages.install(missing, how))]
 
 
 def targets(text: str) -> list[Finding]:
@@ -117,15 +119,15 @@ def modules(available: Callable[[str], bool]) -> list[Finding]:
     return findings
 
 
-def initiator(name: str) -> list[Finding]:
+def initiator(name: str, how: str = '') -> list[Finding]:
     """Whether this node can log in to a peer.
 
     :param name: its iSCSI initiator name
+    :param how: see :func:`.packages.family`
     """
     return [Finding('iSCSI initiator', OK, name) if name else Finding(
         'iSCSI initiator', FAIL, 'it has no name',
-        'iscsi-iname -p "InitiatorName=iqn.1993-08.org.debian:01" '
-        '> /etc/iscsi/initiatorname.iscsi; systemctl restart iscsid')]
+        packages.initiator_name(how))]
 
 
 def iscsi_target(mounted: bool, hanging: Callable[[], list[str]]
@@ -384,4 +386,4 @@ def clock(host: str, theirs: float, before: float, after: float
     return [Finding(
         'clock of ' + host, WARN if skew > SKEW else OK,
         'differs by %.1f s' % skew,
-        'run an NTP client on both' if skew > SKEW else '')]
+        'run an NTP client on both, such as chronyd' if skew > SKEW else '')]

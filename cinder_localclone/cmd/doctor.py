@@ -14,11 +14,15 @@ from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import checks
 from cinder_localclone.cmd.checks import Finding
+from cinder_localclone.cmd import encryption_checks
 from cinder_localclone.cmd import lasting
+from cinder_localclone.cmd import packages
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import opts
 from cinder_localclone import queue
+from cinder_localclone import secret_care
+from cinder_localclone import unlocking
 
 #: Seconds for a command where no configuration says otherwise.
 TIMEOUT = 30
@@ -60,18 +64,29 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
             return False
         return True
 
+    def cryptsetup():
+        with contextlib.suppress(FileNotFoundError):
+            return process.run('cryptsetup', '--version', timeout=timeout)
+        return ''
+
     def lvm_filter():
         return checks.lvm_filter(process.run(
             'lvmconfig', '--typeconfig', 'full',
             *['devices/' + name for name in checks.FILTERS],
             timeout=timeout))
 
-    findings = checks.commands(shutil.which)
+    how = packages.family(_os_release())
+    findings = checks.commands(shutil.which, how)
     findings += examine('kernel: device-mapper', lambda: checks.targets(
         devicemapper.targets(timeout)))
     findings += examine('kernel: iSCSI', checks.modules, available)
+    findings += examine(
+        'kernel: encryption', encryption_checks.modules, available,
+        bool(backend and backend.conf.localclone_authenticated))
+    findings += examine('cryptsetup', lambda: encryption_checks.version(
+        cryptsetup(), how))
     if backend:
-        findings += examine('iSCSI initiator', _initiator, backend)
+        findings += examine('iSCSI initiator', _initiator, backend, how)
     findings += examine(
         'iSCSI target', checks.iscsi_target,
         os.path.isdir('/sys/kernel/config'),
@@ -80,9 +95,15 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
     return findings + examine('LVM filter', lvm_filter)
 
 
-def _initiator(backend):
+def _os_release():
+    with contextlib.suppress(OSError), open('/etc/os-release') as file:
+        return file.read()
+    return ''
+
+
+def _initiator(backend, how):
     backend.load_cinder()
-    return checks.initiator(backend.sessions().initiator())
+    return checks.initiator(backend.sessions().initiator(), how)
 
 
 def storage_checks(backend: backends.Backend) -> list[Finding]:
@@ -102,11 +123,20 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
     if stack.pool in lvs:
         findings += examine('thin pool transactions', _transactions, stack,
                             stack.pool)
+    findings += examine('stripes', _stripes, backend, stack)
     findings += lasting.suspended(lvs)
     if stack.pool in (None, *lvs):
         findings += checks.metadata_space(
             stack.metadata_group, stack.free_space().metadata)
     return findings
+
+
+def _stripes(backend, stack):
+    from cinder_localclone.privileged import lvm
+    wanted = backend.conf.localclone_thick_stripes
+    return lasting.stripes(
+        stack.group, wanted, bool(stack.pool), lambda: len(lvm.free_of_disks(
+            stack.group, stack.timeout)))
 
 
 def _transactions(stack, pool):
@@ -124,8 +154,55 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
     findings += lasting.unended(backend.records.unended(
         backend.name, lasting.PATIENCE))
     findings += examine('copies', _copies, backend, nodes)
+    findings += examine('encryption', _encryption, backend)
     return findings + examine('volumes', lambda: checks.unknown_volumes(
         _unknown_lvs(backend)))
+
+
+def _encryption(backend):
+    """What encrypted volumes need; nothing if there are none."""
+    if not backend.records.secrets_in_use(host=backend.host):
+        return []
+    keys = backend.keys()
+    findings = encryption_checks.key_manager(keys.check)
+    if all(each.verdict == checks.OK for each in findings):
+        findings += examine('secrets without volume', lambda: (
+            encryption_checks.left(secret_care.find(backend.records, keys))))
+    return findings + encryption_checks.header_backups(
+        backend.conf.localclone_header_backup_dir, _group_disks(backend))
+
+
+def _group_disks(backend):
+    """The disks that volumes are on."""
+    from cinder_localclone.privileged import lvm
+    numbers = [os.stat(path).st_rdev for path in lvm.physical_volumes(
+        backend.conf.volume_group, backend.conf.localclone_command_timeout)
+        if os.path.exists(path)]
+    return {disk for number in numbers
+            for disk in encryption_checks.disks_below('%d:%d' % (
+                os.major(number), os.minor(number)))}
+
+
+def _key_cache(backend):
+    from cinder_localclone.privileged import process
+
+    def tpm():
+        try:
+            process.run('systemd-creds', 'has-tpm2', '--quiet',
+                        timeout=backend.conf.localclone_command_timeout)
+        except exceptions.CommandFailed:
+            return False
+        return True
+    return encryption_checks.key_cache(
+        opts.sealed_keys(backend.conf), shutil.which, tpm)
+
+
+def _locked(backend):
+    """What was in use here and is not open; nothing if there is none."""
+    crypt = backend.crypt()
+    passed = unlocking.noted_of(crypt, backend.sessions().recorded_passes())
+    return encryption_checks.locked(unlocking.locked(
+        backend.stack(), passed, crypt, backend.keys()))
 
 
 def _copies(backend, nodes):
@@ -218,6 +295,8 @@ class Doctor(base.Command):
                 'cinder.conf', FIXES['cinder.conf'])]
         findings += checks.limits(backend.conf, backend.settings.rpc_timeout)
         findings += examine('storage', storage_checks, backend)
+        findings += examine('locked volumes', _locked, backend)
+        findings += examine('key cache', _key_cache, backend)
         return findings + examine('database', shared_checks, backend)
 
     @staticmethod

@@ -10,6 +10,7 @@ from cinder_localclone.cmd import base
 from cinder_localclone.cmd import moves
 from cinder_localclone.lvm import reports
 from cinder_localclone import opts
+from cinder_localclone import rows
 from cinder_localclone import state
 
 if typing.TYPE_CHECKING:
@@ -76,7 +77,8 @@ class Draining:
                 self._backend.records, self._host):
             host = self._choose(volume, targets, coming)
             if host:
-                coming[host] = coming.get(host, 0) + (volume.size << 30)
+                coming[host] = (
+                    coming.get(host, 0) + rows.body_bytes(volume))
                 planned.append((volume.id, 'departs', 'to %s.' % host))
             else:
                 self.failed[volume.id] = self._no_room()

@@ -4,6 +4,7 @@
 As in :mod:`.checks`, each check judges what it is given.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 import typing
@@ -81,3 +82,27 @@ def transactions(group: str, pool: str, of_lvm: int, of_kernel: int | None
         'the next LVM command that changes the pool mends it, or names the '
         'device_id N that exists: then lvchange -an the LV that was being '
         'made, and dmsetup message %s 0 "delete N"' % device)]
+
+
+def stripes(group: str, wanted: int, thin: bool, disks: Callable[[], int]
+            ) -> list[Finding]:
+    """Whether a group has as many disks as new volumes have stripes.
+
+    :param disks: counts them
+    """
+    check = 'stripes'
+    if wanted < 2:
+        return []
+    if thin:
+        return [Finding(
+            check, WARN, 'localclone_thick_stripes is %d, and volumes are '
+            'thin: it means nothing' % wanted,
+            'stripe the thin pool, or remove the option')]
+    count = disks()
+    if count < wanted:
+        return [Finding(
+            check, FAIL, '%s is on %d disks, localclone_thick_stripes is %d: '
+            'no volume can be created, or move here' % (
+                group, count, wanted),
+            'vgextend %s, or correct the option' % group)]
+    return [Finding(check, OK, '%d of %d disks' % (wanted, count))]

@@ -11,6 +11,7 @@ from cliff import app
 from cliff import commandmanager
 from cliff import help as cliff_help
 
+from cinder_localclone import names
 from cinder_localclone import version
 
 if typing.TYPE_CHECKING:
@@ -23,13 +24,31 @@ COMMANDS = {
     'abort': 'settle:Abort',
     'doctor': 'doctor:Doctor',
     'drain': 'drain:Drain',
+    'encryption add-recovery-key': 'recovery:Add',
+    'encryption header-backup': 'encryption:HeaderBackup',
+    'encryption header-restore': 'recovery:HeaderRestore',
+    'encryption pause': 'reencryption:Pause',
+    'encryption reencrypt': 'reencryption:Reencrypt',
+    'encryption remove-recovery-key': 'recovery:Remove',
+    'encryption resume': 'reencryption:Resume',
+    'encryption rotate': 'recovery:Rotate',
+    'encryption shred': 'encryption_care:Shred',
+    'encryption status': 'encryption:Status',
+    'encryption unlock': 'unlock:OpenWanted',
+    'encryption verify': 'encryption:Verify',
     'forget': 'forget:Forget',
+    'metrics': 'metrics:Metrics',
     'moves': 'moves:Moves',
+    'nodes': 'nodes:Nodes',
     'repair': 'repair:Repair',
     'restore': 'restore:Restore',
     'resume': 'settle:Resume',
     'show': 'show:Show',
+    'unlock': 'unlock:Unlock',
+    'volumes': 'volumes:Volumes',
 }
+#: What only the volume service runs.
+HIDDEN = {'encryption run': 'reencryption:Run'}
 #: Libraries that log, and repeat, what then ends a command as its error.
 TALKATIVE = ('amqp', 'cinder', 'kombu', 'os_brick', 'oslo', 'oslo_db',
              'oslo_messaging', 'oslo_privsep', 'oslo_service', 'sqlalchemy',
@@ -44,7 +63,7 @@ class LocalClone(app.App):
 
     def __init__(self):
         manager = commandmanager.CommandManager(None)
-        for name, where in COMMANDS.items():
+        for name, where in {**COMMANDS, **HIDDEN}.items():
             manager.commands[name] = metadata.EntryPoint(
                 name, 'cinder_localclone.cmd.' + where, 'cinder_localclone')
         super().__init__(
@@ -108,6 +127,13 @@ class LocalClone(app.App):
         from cinder_localclone.cmd import backend
         return backend.Backend(
             backend.Settings(self.options.config_file), self.options.backend)
+
+    def volume_id(self, text: str) -> str:
+        """A volume's id, by that or by its name.
+
+        :raises CommandError: if no volume, or more than one, is called so
+        """
+        return text if names.is_id(text) else self.backend().find(text)
 
     def run_subcommand(self, argv: list[str]) -> int:
         """Run it; its exit code, or 1 if it raised an error."""

@@ -22,7 +22,7 @@ class Repair(base.Command):
         """The parser, with the volume's id and --dry-run."""
         parser = super().get_parser(prog_name)
         parser.add_argument('volume', metavar='VOLUME', nargs='?',
-                            help='its id; default: all volumes')
+                            help='its id or name; default: all volumes')
         parser.add_argument('--dry-run', action='store_true',
                             help='only say what differs from the records')
         parser.add_argument(

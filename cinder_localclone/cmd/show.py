@@ -3,13 +3,16 @@
 
 import argparse
 from collections.abc import Iterator
+import typing
 
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone import inspection
+from cinder_localclone import names
 from cinder_localclone import queue
 
-Pairs = Iterator[tuple[str, str]]
+#: What, in words, as values.
+Said = Iterator[tuple[str, str, typing.Any]]
 
 
 class Show(base.VolumeCommand):
@@ -24,67 +27,82 @@ class Show(base.VolumeCommand):
         volume, move = backend.volume(parsed_args.volume)
         remains = backend.records.remains_of(parsed_args.volume)
         snapshots = backend.records.snapshots_of(parsed_args.volume)
-        rows = [('record', *pair)
-                for pair in _records(volume, move, remains, snapshots)]
+        said = [('record', *each)
+                for each in _records(volume, move, remains, snapshots)]
         clean = True
         for host in backend.nodes():
             answer, problem = backend.ask(host, 'inspect', parsed_args.volume)
             wrong = [problem] if answer is None else inspection.differences(
                 answer, move, backends.home_of(volume),
                 backends.lv_of(volume), remains, snapshots)
-            rows += [(host, *pair) for pair in _on_node(answer)]
-            rows += [(host, 'DIFFERENCE', each) for each in wrong]
+            said += [(host, *each) for each in _on_node(answer)]
+            said += [(host, 'DIFFERENCE', each, None) for each in wrong]
             clean = clean and not wrong
         self.app.exit_code = int(not clean)
-        return ('Where', 'What', 'Value'), rows
+        return base.with_fields(
+            (('Where', 'What', 'Value'), [row[:3] for row in said]),
+            [row[3] for row in said], parsed_args.formatter == 'json')
 
 
-def _records(volume, move, remains, snapshots) -> Pairs:
+def _records(volume, move, remains, snapshots) -> Said:
     if volume is not None:
-        yield 'status', volume.status
-        yield 'home', volume.host
-        yield 'LV', volume.name
-        yield 'migration status', volume.migration_status
+        yield 'status', volume.status, None
+        yield 'home', volume.host, None
+        yield 'LV', volume.name, None
+        yield 'migration status', volume.migration_status, None
         for each in volume.volume_attachment:
+            host = (each.connector or {}).get('host')
             yield 'attachment', '%s: instance %s on %s' % (
-                each.attach_status, each.instance_uuid,
-                (each.connector or {}).get('host'))
+                each.attach_status, each.instance_uuid, host), {
+                    'status': each.attach_status, 'host': host,
+                    'instance': each.instance_uuid}
     if move is not None:
         yield 'move', '%s, %s' % (
             move.display_phase,
-            'committed' if move.committed else 'not committed')
-        yield 'from', '%s, LV %s' % (move.source, move.source_lv)
-        yield 'to', '%s, LV %s' % (move.destination, move.destination_lv)
-        yield 'shadow', move.shadow_id
+            'committed' if move.committed else 'not committed'), {
+                'phase': move.display_phase, 'committed': move.committed}
+        for what, host, lv in (
+                ('from', move.source, move.source_lv),
+                ('to', move.destination, move.destination_lv)):
+            yield what, '%s, LV %s' % (host, lv), {'host': host, 'lv': lv}
+        yield 'shadow', move.shadow_id, None
     for each in snapshots:
         yield 'snapshot', '%s: %s, on %s' % (
-            each.id, each.status, each.node or 'no node')
+            each.id, each.status, each.node or 'no node'), {
+                'id': each.id, 'status': each.status, 'node': each.node}
     for each in remains:
         yield each.display_phase, 'cleaning up on %s, LV %s' % (
-            each.cleanup_node, each.cleanup_lv)
+            each.cleanup_node, each.cleanup_lv), {
+                'host': each.cleanup_node, 'lv': each.cleanup_lv}
 
 
-def _on_node(answer) -> Pairs:
+def _on_node(answer) -> Said:
     for lv in (answer or {}).get('lvs', ()):
         gib, mib = divmod(lv['size'] >> 20, 1024)
         yield 'LV', '%s, %s%s' % (
             lv['name'], '%d GiB' % gib if gib else '%d MiB' % mib,
-            '' if lv['active'] else ', not active')
+            '' if lv['active'] else ', not active'), lv
     if answer and answer['handle']:
         yield 'handle', 'on %s%s, open count %d' % (
             ', '.join(answer['handle']['on']),
             ', passed through' if answer.get('passed') else '',
-            answer['handle']['opened'])
+            answer['handle']['opened']), answer['handle']
+    for top in (answer or {}).get('tops', ()):  # an older peer has none
+        yield ('guard' if names.volume_of_guard(top['name']) else
+               'decrypted'), '%s, open count %d' % (
+            top['name'], top['opened']), top
     if answer and answer['clone']:
         yield 'clone', '%(hydrated)d of %(regions)d regions, mode ' \
-            '%(mode)s' % answer['clone']
+            '%(mode)s' % answer['clone'], answer['clone']
     if answer and inspection.place(answer):
-        yield 'copy', queue.in_words(inspection.place(answer))
+        yield 'copy', queue.in_words(
+            inspection.place(answer)), answer['progress']
     if answer and answer['session']:
-        yield 'source disk', answer['session']
+        yield 'source disk', answer['session'], None
     if answer and answer['source']:
         yield 'source device', 'open count %d, %s' % (
             answer['source']['opened'], 'exported to its destination'
-            if answer['source']['exported'] else 'not exported')
+            if answer['source']['exported'] else 'not exported'), (
+                answer['source'])
     if answer and answer['served']:
-        yield 'exported', 'to hosts without the backend'
+        yield 'exported', 'to hosts without the backend', None

@@ -11,6 +11,8 @@ import dataclasses
 import functools
 import struct
 
+from cinder_localclone.dm import helpers
+from cinder_localclone import names
 from cinder_localclone import state
 
 #: Columns asked of ``dmsetup info -c``; :func:`parse_info` reads them.
@@ -20,6 +22,9 @@ INFO_COLUMNS = 'name,uuid,major,minor,open,attr'
 _IOCTL = struct.Struct('=3I7IQ128s129s7x')
 #: DM_TARGET_MSG, _IOWR(0xfd, 14, struct dm_ioctl).
 MESSAGE_IOCTL = 3 << 30 | _IOCTL.size << 16 | 0xfd << 8 | 14
+#: Which arguments of a target are devices below it.
+_BELOW = {'linear': (0, 1), 'flakey': (0, 1), 'clone': (0, 3),
+          'crypt': (3, 4), 'integrity': (0, 1)}
 
 
 def linear(sectors: int, device: str) -> str:
@@ -111,6 +116,16 @@ def parse_clone_status(line: str) -> CloneStatus:
         enabled='no_hydration' not in features, mode=words[-1])
 
 
+def parse_clone_statuses(text: str) -> dict[str, CloneStatus]:
+    """Read ``dmsetup status --target clone``: by the names of the devices."""
+    found = {}
+    for line in text.splitlines():
+        name, colon, status = line.partition(': ')
+        if colon:
+            found[name] = parse_clone_status(status)
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class Segment:
     """One line of a table.
@@ -128,7 +143,8 @@ class Segment:
 
     def uses(self) -> tuple[str, ...]:
         """The device numbers below it."""
-        return self.arguments[:{'linear': 1, 'clone': 3}.get(self.target, 0)]
+        first, end = _BELOW.get(self.target, (0, 0))
+        return self.arguments[first:end]
 
 
 def _parse_segments(table: str) -> Iterable[Segment]:
@@ -240,9 +256,13 @@ def parse_devices(info: str, table: str, prefix: str) -> dict[str, Device]:
 
     :param info: see :func:`parse_info`
     :param table: see :func:`parse_tables`
-    :param prefix: of the UUIDs of those that are wanted
+    :param prefix: of the UUIDs of those that are wanted; so is what decrypts
+        a volume, or re-encrypts it, whose UUID cryptsetup makes
     """
     live = parse_tables(table)
     return {name: dataclasses.replace(device, table=live.get(name, ''))
             for name, device in parse_info(info).items()
-            if device.uuid.startswith(prefix)}
+            if device.uuid.startswith(prefix)
+            or names.volume_of_crypt(name, device.uuid)
+            or names.volume_of_integrity(name, device.uuid)
+            or helpers.volume_of_helper(name, device.uuid)}

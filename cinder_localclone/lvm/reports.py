@@ -6,12 +6,14 @@ Formats: lvs(8), vgs(8) and lvmreport(7) with ``--reportformat json --units b
 bytes.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import json
 import typing
 
 from cinder_localclone import names
+from cinder_localclone import state
 
 #: Percent of a thin pool's data, and of metadata however large they are, from
 #: which on it takes no more.
@@ -54,6 +56,11 @@ class LogicalVolume:
     opened: bool = False
     metadata_size: int = 0
     metadata_used: int = 0
+
+    @property
+    def extra(self) -> int:
+        """By how much the body of its volume is longer than the volume."""
+        return int(names.facts(self.tags).get('extra', 0))
 
     @property
     def shown(self) -> int:
@@ -124,7 +131,8 @@ def unfilled(lvs: Mapping[str, LogicalVolume]) -> int:
     """Bytes that volumes on their way into a thin pool may yet fill.
 
     The LV of a volume that arrives is what reserves its room. In a thin pool
-    that is taken only as the copy comes, up to all that is copied.
+    that is taken only as the copy comes, up to all that is copied. So does
+    a re-encryption, up to all of the LV.
     """
     arriving = {names.shadow_of_metadata(lv.name): lv for lv in lvs.values()}
     found = 0
@@ -133,8 +141,11 @@ def unfilled(lvs: Mapping[str, LogicalVolume]) -> int:
         if lv.thin and metadata:
             # What it was extended by meanwhile is not copied.
             copied = names.facts(metadata.tags).get('copied')
-            size = min(lv.size, int(copied) << 30) if copied else lv.size
+            size = min(lv.size, state.body_bytes(
+                int(copied), metadata.extra)) if copied else lv.size
             found += max(0, size - lv.allocated)
+        elif lv.thin and names.REENCRYPTED in lv.tags:
+            found += max(0, lv.size - lv.allocated)  # all of it is written
     return found
 
 
@@ -143,6 +154,17 @@ def free_in_pool(lvs: Mapping[str, LogicalVolume], pool: str) -> int:
     if pool_usage(lvs, pool).is_full:
         return 0
     return lvs[pool].size - lvs[pool].allocated - unfilled(lvs)
+
+
+def free_for_stripes(free: Iterable[int], stripes: int) -> int:
+    """Bytes that LVs may take in that have each stripe on another disk.
+
+    :param free: of each disk, in bytes
+    """
+    disks = sorted(free, reverse=True)
+    # The largest ones can't give more than the others have beside them.
+    return stripes * min(sum(disks[largest:]) // (stripes - largest)
+                         for largest in range(stripes))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,12 +2,12 @@
 """What must be true on a node before a move goes on."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from cinder.volume import volume_utils
 
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
-from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import records
@@ -32,17 +32,40 @@ def volume_at_home(node: nodes.Node, volume_id: str) -> ports.Volume:
     return volume
 
 
-def check_free_space(host: str, free: reports.FreeSpace, size_gib: int,
+def check_free_space(host: str, free: reports.FreeSpace, size_bytes: int,
                      geometry: state.Geometry) -> None:
     """A volume and its move metadata fit.
 
     :param host: whose free space it is
+    :param size_bytes: of the volume's body
     :raises NoFreeSpace: if they do not
     """
-    size = size_gib << 30
-    lack = free.lacks(size, geometry.metadata_bytes(size))
+    lack = free.lacks(size_bytes, geometry.metadata_bytes(size_bytes))
     if lack:
-        raise exceptions.NoFreeSpace(host=host, size=size_gib, reason=lack)
+        raise exceptions.NoFreeSpace(
+            host=host, size=size_bytes >> 30, reason=lack)
+
+
+def check_version(host: str, description: Mapping[str, Any],
+                  volume: ports.Volume) -> None:
+    """A node knows how long the body of a volume is.
+
+    One of an earlier version would take it for one of whole GiB, and what
+    is encrypted for what its user has; or it would let Nova format it.
+
+    :param description: of that node, by itself
+    :raises NotReady: if it does not
+    """
+    if ((rows.recorded(volume) or rows.is_encrypted_by_nova(volume))
+            and not description.get('encryption')):
+        raise exceptions.NotReady(
+            host=host, reason='the driver there is of a version that does '
+            'not know encrypted volumes yet')
+    if rows.is_authenticated(volume) and not description.get(
+            'authenticated'):
+        raise exceptions.NotReady(
+            host=host, reason='the driver there is of a version that does '
+            'not know authenticated volumes yet')
 
 
 def why_pinned(volume: ports.Volume) -> str | None:
@@ -67,7 +90,7 @@ def check_room(node: nodes.Node, move: state.Move,
     if usage.is_full:
         raise exceptions.NoFreeSpace(
             host=node.host, size=move.size_gib, reason=str(usage))
-    check_free_space(node.host, node.stack.free_space(lvs), move.size_gib,
+    check_free_space(node.host, node.stack.free_space(lvs), move.size_bytes,
                      move.geometry)
 
 
@@ -80,26 +103,3 @@ def unnamed_exports(node: nodes.Node, volume: ports.Volume,
     return served.unnamed(
         volume, move, node.host, node.exports.portal,
         node.exports.remote().get(rows.handle_id(volume), set()))
-
-
-def users(node: nodes.Node, volume_id: str) -> int:
-    """How many on this node use a volume's handle.
-
-    All iSCSI initiators that it is served to count as one. The destination
-    of a move is none of them: it reads the source device.
-    """
-    handle = node.stack.devices().get(names.handle(volume_id))
-    opened = handle.opened if handle else 0
-    return opened - bool(opened and node.exports.opens_in_vain(volume_id))
-
-
-def check_closed(node: nodes.Node, volume_id: str) -> None:
-    """Nothing uses a volume on this node.
-
-    :raises SourceBusy: if anything has the handle open
-    """
-    count = users(node, volume_id)
-    if count:
-        raise exceptions.SourceBusy(
-            volume=volume_id, host=node.host, count=count,
-            device=names.handle(volume_id))

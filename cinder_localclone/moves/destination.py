@@ -3,6 +3,7 @@
 
 from taskflow.patterns import linear_flow
 
+from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import flow
@@ -11,8 +12,10 @@ from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import passing
 from cinder_localclone import ports
+from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone import thin_map
+from cinder_localclone import tops
 
 
 class Allocate(flow.Step):
@@ -42,7 +45,8 @@ class Allocate(flow.Step):
             self._node.stack.create_metadata(move)
             return self._node.stack.create_lv(
                 move.destination_lv, move.size_bytes, move.volume_id,
-                covered=True)  # by the clone
+                covered=True,  # by the clone
+                extra_bytes=move.extra_bytes)
 
     def _activate(self, move: state.Move) -> None:
         lvs = self._node.stack.lvs()
@@ -147,8 +151,7 @@ def _can_do_without_home(node: nodes.Node, move: state.Move) -> bool:
     It serves the volume no more once that is detached; then nothing is in
     flight.
     """
-    handle = node.stack.devices().get(names.handle(move.volume_id))
-    if handle and handle.opened:
+    if tops.users(node, move.volume_id):
         return False
     node.sessions.end_passed(move.volume_id)
     return not node.sessions.is_away(move)
@@ -217,6 +220,20 @@ def prepare(node: nodes.Node, shadow_id: str, nonce: str,
         remains.take_down(node, earlier)
     _check_handle(node, move)
     build(node, move, create=True, holes=holes)
+    _open_top(node, move)
+
+
+def _open_top(node: nodes.Node, move: state.Move) -> None:
+    """What Nova is about to open is there before the move is committed.
+
+    A volume that follows its instance is in use here, by its top. Any other
+    that nobody attaches needs none.
+    """
+    volume = node.records.volume(move.volume_id)
+    if (move.asked_by is state.Asked.ATTACH and volume is not None
+            and (volume.status in decision.NOVA_STATUSES
+                 or rows.recorded(volume))):
+        tops.open(node, volume, move.destination_lv)
 
 
 def _check_handle(node: nodes.Node, move: state.Move) -> None:
@@ -242,7 +259,7 @@ def _check_handle(node: nodes.Node, move: state.Move) -> None:
         return
     if handle and handle.opened and not (
             clone and handle.uses()[:1] == (clone.number,)):
-        checks.check_closed(node, move.volume_id)
+        tops.ensure_closed(node, move.volume_id)
 
 
 def roll_back_live(node: nodes.Node, context: ports.Context,
@@ -256,12 +273,14 @@ def roll_back_live(node: nodes.Node, context: ports.Context,
     :raises DestinationWritten: if anything was written here
     :raises CloneFailed: if that is unknown
     """
-    checks.check_closed(node, move.volume_id)
+    tops.ensure_closed(node, move.volume_id)
     written = written_regions(node, move)
     if written:
         raise exceptions.DestinationWritten(
             volume=move.volume_id, host=node.host, regions=written)
-    remains.take_down(node, node.records.roll_back(move))
+    rolled_back = node.records.roll_back(move)
+    node.tell(state.Milestone.ROLLED_BACK, rolled_back)
+    remains.take_down(node, rolled_back)
     node.peers.converge_soon(context, move.source, move.volume_id)
 
 

@@ -9,10 +9,10 @@ wrong moment to stop at.
 
 from collections.abc import Callable
 
-from oslo_log import log as logging
 from oslo_utils import timeutils
 from taskflow.patterns import linear_flow
 
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import flow
@@ -22,8 +22,8 @@ from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import served
 from cinder_localclone import state
-
-LOG = logging.getLogger(__name__)
+from cinder_localclone import survey
+from cinder_localclone import tops
 
 #: Seconds before what has failed is tried again.
 PAUSE = 60
@@ -37,12 +37,13 @@ class CheckPassedOnly(flow.Step):
         recorded = self._node.records.volume(volume.id)
         if recorded is None or destination_of(self._node, recorded) != peer:
             raise exceptions.StaleMove(volume=volume.id)
-        handle = self._node.stack.devices().get(names.handle(volume.id))
+        tops.close_if_idle(self._node, volume.id)
+        opened = survey.Survey({}, self._node.stack.devices()).users(
+            volume.id)
         exports = self._node.exports.remote().get(volume.id, set())
         named = {each.iqn for each in served.connections(volume)}
         # The export, if it is there, has it open once.
-        count = (handle.opened if handle else 0) - bool(
-            exports & named) + len(exports - named)
+        count = opened - bool(exports & named) + len(exports - named)
         if count:
             raise exceptions.SourceBusy(
                 volume=volume.id, host=self._node.host, count=count,
@@ -98,8 +99,7 @@ class Followers:
         peer = destination_of(self._node, volume)
         if peer is None or not self._may_try(volume):
             return
-        LOG.info('Volume %(volume)s follows its instance to %(host)s.',
-                 {'volume': volume.id, 'host': peer})
+        events.say(events.FOLLOWS, volume=volume.id, host=peer)
         try:
             source.run(
                 self._node, context, volume, peer, linear_flow.Flow(
@@ -116,8 +116,5 @@ class Followers:
             self._again.pop(volume.id, None)
         except exceptions.LocalCloneError as exc:
             self._again[volume.id] = timeutils.now() + PAUSE
-            LOG.warning('Volume %(volume)s could not follow its instance to '
-                        '%(host)s, which uses it over the network meanwhile; '
-                        'the next try is in %(seconds)d s: %(error)s',
-                        {'volume': volume.id, 'host': peer,
-                         'seconds': PAUSE, 'error': exc})
+            events.say(events.NOT_FOLLOWED, volume=volume.id, host=peer,
+                       seconds=PAUSE, error=exc)

@@ -7,6 +7,9 @@ left, by the destination, right before the copy begins; see
 :class:`.source.MapHoles` for other moves.
 """
 
+from collections.abc import Iterator
+import contextlib
+
 from oslo_log import log as logging
 
 from cinder_localclone import exceptions
@@ -29,10 +32,24 @@ def leave_out(node: nodes.Node, context: ports.Context, move: state.Move
     """
     if not node.stack.is_unmapped(move):
         return
-    node.stack.note_mapped(move)
+    holes: thin_map.Holes = ()
+    with _unless_it_fails(move):
+        node.stack.note_mapped(move)
+        holes = _in_both(node, context, move)
+    with _unless_it_fails(move, exceptions.CommandTimeout):
+        node.stack.leave_out(move, holes)
+
+
+@contextlib.contextmanager
+def _unless_it_fails(move: state.Move, *fatal: type[Exception]
+                     ) -> Iterator[None]:
+    """Without it all is copied.
+
+    :param fatal: errors with which that may not begin, either
+    """
     try:
-        node.stack.leave_out(move, _in_both(node, context, move))
-    except exceptions.CommandTimeout:
+        yield
+    except fatal:
         raise
     except (exceptions.LocalCloneError, OSError, ValueError) as exc:
         LOG.warning('What was never written of volume %(volume)s is copied, '

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removing what a move, or a volume, has on a node."""
 
-from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import state
+from cinder_localclone import tops
 
 
 def stop_serving(node: nodes.Node, volume_id: str, initiator: str | None
@@ -19,10 +19,11 @@ def stop_serving(node: nodes.Node, volume_id: str, initiator: str | None
     try:
         if (move and move.destination == node.host
                 and node.exports.is_last(volume_id, initiator)
-                and checks.users(node, volume_id) == 1):
+                and tops.users(node, volume_id) == 1):
             node.sessions.end_if_down(move)
     finally:
         node.exports.withdraw_volume(volume_id, initiator)
+        node.stack.remove_served(volume_id)
 
 
 def tear_down(node: nodes.Node, move: state.Move) -> None:
@@ -37,6 +38,8 @@ def tear_down(node: nodes.Node, move: state.Move) -> None:
     # The metadata LV goes last: without it the LV would count as complete.
     remove_volume_lv(node, move.destination_lv)
     node.stack.remove_lv(names.metadata_lv(move.shadow_id))
+    if move.extra_bytes:  # it is encrypted
+        node.crypt.forget_sealed(move.volume_id)
 
 
 def remove_handle(node: nodes.Node, move: state.Move, lv: str) -> None:

@@ -7,6 +7,8 @@ import typing
 from oslo_log import log as logging
 from taskflow.patterns import linear_flow
 
+from cinder_localclone import crypt_tops
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
@@ -14,10 +16,13 @@ from cinder_localclone.moves import flow
 from cinder_localclone.moves import offering
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import pausing
 from cinder_localclone import ports
+from cinder_localclone import rows
 from cinder_localclone import sparse_errors
 from cinder_localclone import state
 from cinder_localclone import thin_map
+from cinder_localclone import tops
 
 LOG = logging.getLogger(__name__)
 
@@ -33,9 +38,10 @@ class CheckFreeSpace(flow.Step):
         if description['problems']:
             raise exceptions.NotReady(
                 host=peer, reason='; '.join(description['problems']))
+        checks.check_version(peer, description, volume)
         checks.check_free_space(
-            peer, reports.FreeSpace(**description['room']), volume.size,
-            self._node.geometry)
+            peer, reports.FreeSpace(**description['room']),
+            rows.body_bytes(volume), self._node.geometry)
         return description
 
 
@@ -44,14 +50,25 @@ class EnsureHandle(flow.Step):
 
     def execute(self, volume: ports.Volume) -> None:
         self._node.stack.ensure_handle_on_lv(
-            volume.id, volume.name, volume.size << 30)
+            volume.id, volume.name, rows.body_bytes(volume))
+
+
+class PauseReencryption(flow.Step):
+    """Nobody writes the header from here on until all is at rest."""
+
+    def execute(self, volume: ports.Volume) -> None:
+        pausing.settle(self._node, volume)
 
 
 class CheckClosed(flow.Step):
     """Nothing at the source has the handle open: the fence of a move."""
 
     def execute(self, volume: ports.Volume) -> None:
-        checks.check_closed(self._node, volume.id)
+        tops.ensure_closed(self._node, volume.id)
+        if rows.is_authenticated(volume):
+            # A boot that opened it again would write to what is copied.
+            crypt_tops.forget(
+                self._node, self._node.stack.survey(), volume.id)
 
 
 class Flush(flow.Step):
@@ -80,7 +97,7 @@ class MapHoles(flow.Step):
         stack = self._node.stack
         try:
             written = stack.written(volume.id)
-            return stack.holes(volume.name, volume.size << 30,
+            return stack.holes(volume.name, rows.body_bytes(volume),
                                self._node.geometry), written
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
             LOG.warning('What was never written of volume %(volume)s is '
@@ -115,10 +132,12 @@ class Record(flow.Step):
         self._new_credentials = new_credentials
 
     def execute(self, volume: ports.Volume, destination: dict) -> state.Move:
-        return self._node.records.begin(
+        move = self._node.records.begin(
             volume, destination['host'], self._event, self._node.geometry,
             self._node.exports.source_location, self._new_credentials(),
             destination['initiator'], self._asked_by)
+        self._node.tell(state.Milestone.BEGUN, move)
+        return move
 
     def revert(self, context: ports.Context, result: typing.Any,
                **_kwargs: typing.Any) -> None:
@@ -126,10 +145,8 @@ class Record(flow.Step):
             try:
                 abandon(self._node, context, result)
             except Exception:  # must not hide why the move has failed
-                LOG.exception(
-                    'The failed move of volume %s could not be rolled back '
-                    'now; the next periodic check does it.',
-                    result.volume_id)
+                events.say(events.NOT_ROLLED_BACK, exc_info=True,
+                           volume=result.volume_id)
 
 
 class Offer(flow.Step):
@@ -159,12 +176,14 @@ class Commit(flow.Step):
 
     def execute(self, move: state.Move) -> state.Move:
         try:
-            return self._node.records.commit(move)
+            committed = self._node.records.commit(move)
         except Exception:
-            committed = self._committed(move)
-            if committed is None:
+            found = self._committed(move)
+            if found is None:
                 raise
-            return committed
+            committed = found
+        self._node.tell(state.Milestone.COMMITTED, committed)
+        return committed
 
     def _committed(self, move: state.Move) -> state.Move | None:
         """The move if only the answer to the commit was lost."""
@@ -197,7 +216,7 @@ def move_volume(node: nodes.Node, context: ports.Context,
     event = (state.Event.LIVE_MOVE_BEGUN if live
              else state.Event.MOVE_BEGUN)
     steps = linear_flow.Flow('move').add(
-        CheckFreeSpace(node), EnsureHandle(node))
+        CheckFreeSpace(node), EnsureHandle(node), PauseReencryption(node))
     if not live:
         steps.add(CheckClosed(node), Flush(node), MapHoles(node))
     steps.add(Record(node, event, asked_by, new_credentials), Offer(node),
@@ -240,13 +259,16 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
         body = present.lvs.get(move.source_lv)
         if not (handle and body and {body.number}.issuperset(handle.uses())):
             return
-        if handle.opened:
+        if present.users(move.volume_id):
             LOG.warning('%(device)s stays on this node, though its volume is '
                         'on %(host)s: something has it open. What it shows '
                         'is not the volume any more.',
                         {'device': name, 'host': move.destination})
         else:
             node.stack.remove_handle(move.volume_id)
+            if names.OPENED in body.tags:
+                node.crypt.unmark(body.name, names.OPENED)
+                node.crypt.forget_sealed(move.volume_id)
     except exceptions.LocalCloneError as exc:
         LOG.warning('%(device)s could not be removed; the next periodic '
                     'check tries again: %(error)s',
@@ -263,15 +285,14 @@ def abandon(node: nodes.Node, context: ports.Context,
     is gone would wait for minutes, and all other logins of its node with it.
     """
     failed = node.records.advance(move, state.Event.FAILED)
+    node.tell(state.Milestone.ROLLED_BACK, failed)
     try:
         node.peers.converge(context, failed.destination, failed.volume_id)
         if not node.records.is_move(failed.shadow_id):
             offering.withdraw(node, failed.shadow_id)
     except exceptions.LocalCloneError as exc:
-        LOG.warning('The move of volume %(volume)s has failed; the '
-                    'destination %(host)s will remove its part of it later: '
-                    '%(error)s', {'host': failed.destination,
-                                  'volume': failed.volume_id, 'error': exc})
+        events.say(events.DESTINATION_LEFT, volume=failed.volume_id,
+                   host=failed.destination, error=exc)
 
 
 def abandon_interrupted(node: nodes.Node, context: ports.Context,
@@ -295,7 +316,7 @@ def source_released(node: nodes.Node, context: ports.Context,
     :raises SourceBusy: if something still uses the volume here: it might
         write what the destination has already copied
     """
-    checks.check_closed(node, move.volume_id)
+    tops.ensure_closed(node, move.volume_id)
     # A reboot may have taken the handle that what was written is flushed by.
     node.stack.ensure_handle_on_lv(
         move.volume_id, move.source_lv, move.size_bytes)

@@ -98,7 +98,12 @@ def written_sectors(path: str) -> int:
     """Sectors that were written to a device since it appeared.
 
     The seventh field of Documentation/block/stat.rst. Flushes write none.
+
+    :raises ValueError: if the kernel was told not to count
     """
+    with open(sysfs.of_disk(path, 'queue', 'iostats')) as counts:
+        if counts.read().strip() != '1':
+            raise ValueError('what is written to %s is not counted' % path)
     with open(sysfs.of_disk(path, 'stat')) as counters:
         return int(counters.read().split()[6])
 
@@ -111,8 +116,10 @@ def discard(path: str, parts: list[tuple[int, int]], at_once: int,
     :param parts: first byte, bytes
     :param at_once: most bytes of one call
     :param seconds: after which no more are begun
+    :raises WrongDevice: if the path leads elsewhere
     """
     privileged.require(names.shadow_of_clone(os.path.basename(path)), path)
+    sysfs.check_mapped(path)
     process.run(
         sys.executable, '-I', '-S', discarder.__file__, path, str(at_once),
         str(seconds), timeout=timeout, stdin=''.join(

@@ -19,9 +19,9 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
-from cinder_localclone.privileged import hole_discarder
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
+from cinder_localclone.privileged import while_suspended
 
 #: Seconds for which a device in use is suspended at most.
 SUSPENDED = 5
@@ -116,7 +116,7 @@ def _resume(name: str, timeout: float) -> None:
 
 @privileged.entrypoint
 def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
-    """Give a device another table; what was written before is flushed.
+    """Give a handle in use another table; what was written before is flushed.
 
     A disk on which that is stable then is flushed once while the device is
     used, so that little is left when it is flushed again, with the device
@@ -124,19 +124,19 @@ def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
 
     :param disk: its path; '' if nothing can be flushed
     """
-    privileged.require(names.is_device(name), name)
+    privileged.require(names.volume_of_handle(name), name)
     if disk:
         process.run('sync', disk, timeout=timeout)
     try:
-        # Nothing above it is frozen: a guest has no part in this.
-        process.run('dmsetup', 'suspend', '--nolockfs', name,
-                    timeout=timeout)
-        if disk:
-            process.run('sync', disk, timeout=min(timeout, SUSPENDED))
-        # Last: a table that is loaded is what a resume takes.
-        _load('load', name, table=table, timeout=min(timeout, SUSPENDED))
-    finally:
-        _resume(name, timeout)
+        process.run(
+            sys.executable, '-I', '-S', while_suspended.__file__, 'swap',
+            name, disk, str(SUSPENDED), stdin=table.encode(),
+            timeout=min(timeout, 2 * SUSPENDED))
+    except exceptions.LocalCloneError:
+        if _is_suspended(name, timeout):  # it was killed
+            process.run('dmsetup', 'clear', name, timeout=timeout)
+            _resume(name, timeout)
+        raise
 
 
 @privileged.entrypoint
@@ -190,24 +190,40 @@ def status(name: str, timeout: float) -> str:
 
 
 @privileged.entrypoint
+@tenacity.retry(retry=tenacity.retry_if_exception(_device_vanished),
+                stop=tenacity.stop_after_attempt(10), reraise=True)
+def clone_statuses(timeout: float) -> str:
+    """The status lines of all clones, each after its name and a colon."""
+    return process.run('dmsetup', 'status', '--noflush', '--target', 'clone',
+                       timeout=timeout)
+
+
+@privileged.entrypoint
 def targets(timeout: float) -> str:
     """The target types the kernel knows, after loading those needed."""
-    for module in ('dm-clone', 'dm-thin-pool'):
+    for module in ('dm-clone', 'dm-thin-pool', 'dm-crypt', 'dm-flakey'):
         process.run('modprobe', '-q', module, timeout=timeout, ok=(0, 1))
     return process.run('dmsetup', 'targets', timeout=timeout)
 
 
 @privileged.entrypoint
-def replace_suspended(name: str, table: str, timeout: float) -> None:
+def replace_suspended(name: str, table: str, timeout: float,
+                      in_use: bool = False) -> None:
     """Replace a clone's table: suspended while the new one is loaded.
 
     Whatever fails, the device is resumed: on its old table then.
+
+    :param in_use: whether a guest would have to be told of what the clone
+        could not record: then it keeps its table
     """
     privileged.require(names.is_device(name), name)
     process.run('dmsetup', 'suspend', name, timeout=timeout)
     try:
-        process.run('dmsetup', 'load', name, '--table', table,
-                    timeout=timeout)
+        # It has recorded all that is local, or failed, by now.
+        if not in_use or tables.parse_clone_status(
+                status(name, timeout)).mode == 'rw':
+            process.run('dmsetup', 'load', name, '--table', table,
+                        timeout=timeout)
     finally:
         _resume(name, timeout)
 
@@ -219,29 +235,34 @@ def discard_beneath(handle: str, clone: str, table: str,
     """Discard parts of a clone while its handle is in use.
 
     The handle is suspended for a moment, again and again; see
-    :mod:`.hole_discarder`. Hydration has to be off.
+    :mod:`.while_suspended`. Hydration has to be off.
 
     :param table: what the clone is loaded with; afterwards it refuses
         discards, as before
     :param parts: first byte, bytes
     :param at_once: most bytes of one call
     :param seconds: after which none is begun any more
+    :raises WrongDevice: if the clone's path leads elsewhere
     """
     privileged.require(names.volume_of_handle(handle), handle)
     privileged.require(names.shadow_of_clone(clone), clone)
     path = '/dev/mapper/' + clone
+    sysfs.check_mapped(path)
     queue = sysfs.of_disk(path, 'queue', 'discard_max_bytes')
     try:
         process.run(
-            sys.executable, '-I', '-S', hole_discarder.__file__, handle,
-            clone, table, path, queue, str(at_once), str(seconds),
+            sys.executable, '-I', '-S', while_suspended.__file__, 'discard',
+            handle, clone, table, path, queue, str(at_once), str(seconds),
             timeout=timeout, grace=SUSPENDED, stdin=''.join(
                 '%d %d\n' % tuple(part) for part in parts).encode())
     except exceptions.LocalCloneError:
-        if _is_suspended(handle, timeout):  # it was killed
+        # It was killed, or the kernel has refused the new table.
+        if any(_is_suspended(name, timeout) for name in (handle, clone)):
             # A clone that was suspended has nothing on its way any more:
-            # only then the guest may go on.
+            # only then the guest may go on. On its old table: one that
+            # comes to be loaded later would not know what is local by then.
             process.run('dmsetup', 'suspend', clone, timeout=timeout)
+            process.run('dmsetup', 'clear', clone, timeout=timeout)
             _resume(clone, timeout)
             with open(queue, 'w') as limit:
                 limit.write('0')

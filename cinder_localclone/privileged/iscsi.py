@@ -15,7 +15,7 @@ import re
 import tenacity
 
 from cinder_localclone import exceptions
-from cinder_localclone import names
+from cinder_localclone import iscsi_names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
@@ -142,7 +142,7 @@ def end_session(iqn: str, timeout: float) -> None:
     second. What iscsiadm finds neither a record nor a session of may have
     one nevertheless, in sysfs; else it is done already.
     """
-    privileged.require(names.is_iqn(iqn), iqn)
+    privileged.require(iscsi_names.is_iqn(iqn), iqn)
     _iscsiadm('-m', 'node', '-T', iqn, '--logout',
               timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
     for target, device in _sessions():
@@ -210,7 +210,7 @@ def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
     :param auth: what it is logged in to with, in the form of Cinder's
         provider_auth
     """
-    privileged.require(names.is_iqn(iqn), iqn)
+    privileged.require(iscsi_names.is_iqn(iqn), iqn)
     method, user, secret = auth.split(' ')
     record = ('-m', 'node', '-T', iqn, '-p', portal)
     # A record that is made anew loses its secret.
@@ -232,7 +232,7 @@ def login(iqn: str, timeout: float) -> None:
 
     Targets of the driver have one disk each.
     """
-    privileged.require(names.is_iqn(iqn), iqn)
+    privileged.require(iscsi_names.is_iqn(iqn), iqn)
     _iscsiadm('-m', 'node', '-T', iqn, '--login',
               timeout=timeout, ok=(_OK, _SESSION_EXISTS))
     for target, device in _sessions():

@@ -26,6 +26,7 @@ import typing
 import tenacity
 
 from cinder_localclone import exceptions
+from cinder_localclone import iscsi_names
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import configfs
@@ -188,7 +189,7 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     :raises WrongDevice: if the path leads to another device
     """
     import rtslib_fb
-    privileged.require(names.is_iqn(iqn), iqn)
+    privileged.require(iscsi_names.is_iqn(iqn), iqn)
     privileged.require(names.is_backstore(name), name)
     found = sysfs.mapped_name(device)
     if found != os.path.basename(device):
@@ -259,7 +260,7 @@ def _remove_with_targets(store: typing.Any) -> None:
     """
     targets = [lun.parent_tpg.parent_target for lun in store.attached_luns]
     for target in {each.wwn: each for each in targets}.values():
-        if names.is_iqn(target.wwn):
+        if iscsi_names.is_iqn(target.wwn):
             _remove(target, None)
     store.delete()
 
@@ -289,7 +290,7 @@ def unexport(iqn: str, name: str) -> bool:
         is none
     """
     import rtslib_fb
-    privileged.require(not iqn or names.is_iqn(iqn), iqn)
+    privileged.require(not iqn or iscsi_names.is_iqn(iqn), iqn)
     privileged.require(not name or names.is_backstore(name), name)
     _changes.refuse_too_many()
     return _remove(_target(rtslib_fb, iqn), _storage_object(rtslib_fb, name))

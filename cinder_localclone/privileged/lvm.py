@@ -22,6 +22,8 @@ _RETRY = 'activation { retry_deactivation = 1 }'
 _JSON = ('--reportformat', 'json', '--units', 'b', '--nosuffix')
 #: Seconds more for what was asked to end.
 GRACE = 60
+#: How much of a striped LV is on one disk before the next one follows.
+_STRIPE = '64k'
 #: What LVM says of an LV that is to be created and is there.
 _EXISTS = 'already exists in volume group'
 
@@ -110,16 +112,19 @@ def create_thin(group: str, pool: str, name: str, size: int,
 
 @privileged.entrypoint
 def create_thick(group: str, name: str, size: int, tags: list[str],
-                 timeout: float) -> bool:
-    """Create a linear LV, with whatever its extents had before.
+                 timeout: float, stripes: int = 1) -> bool:
+    """Create a linear or striped LV, with whatever its extents had before.
 
-    :param size: bytes; LVM rounds up to whole extents
+    :param size: bytes; LVM rounds up to whole extents, of each stripe
+    :param stripes: over how many disks
     :returns: False if there is such an LV
     """
+    striped = ('--type', 'striped', '--stripes', str(stripes),
+               '--stripesize', _STRIPE) if stripes > 1 else ()
     return _change_unless(
         _EXISTS, group, 'lvcreate', '--yes', '--wipesignatures', 'n',
-        '--zero', 'n', '-L', '%db' % size, '-n', name, *_tagged(tags), group,
-        timeout=timeout)
+        '--zero', 'n', *striped, '-L', '%db' % size, '-n', name,
+        *_tagged(tags), group, timeout=timeout)
 
 
 @privileged.entrypoint
@@ -147,7 +152,9 @@ def create_snapshot(group: str, origin: str, name: str, writable: bool,
 def extend(group: str, name: str, size: int, timeout: float) -> None:
     """Make an LV larger; what a thin one gets reads as zeros.
 
-    :param size: bytes; LVM rounds up to whole extents
+    A striped one gets as many stripes as it ends with.
+
+    :param size: bytes; LVM rounds up to whole extents, of each stripe
     """
     _change(group, 'lvextend', '-L', '%db' % size, '%s/%s' % (group, name),
             timeout=timeout)
@@ -193,6 +200,39 @@ def retag(group: str, name: str, added: list[str], removed: list[str],
 
 
 @privileged.entrypoint
+def physical_volumes(group: str, timeout: float) -> list[str]:
+    """The paths of the disks that a group is on."""
+    return process.run('vgs', '--noheadings', '-o', 'pv_name', group,
+                       timeout=timeout).split()
+
+
+@privileged.entrypoint
+def free_of_disks(group: str, timeout: float) -> list[int]:
+    """What is free of each disk that a group is on, in bytes."""
+    rows = process.run(
+        'vgs', '--noheadings', '--units', 'b', '--nosuffix', '-o',
+        'pv_name,pv_free', group, timeout=timeout).splitlines()
+    return [int(row.split()[-1]) for row in rows
+            if row.strip().startswith('/')]  # not "[unknown]"
+
+
+@privileged.entrypoint
+def group_tags(group: str, timeout: float) -> list[str]:
+    """The tags of a group itself."""
+    return process.run('vgs', '--noheadings', '-o', 'vg_tags', group,
+                       timeout=timeout).strip().split(',')
+
+
+@privileged.entrypoint
+def retag_group(group: str, added: list[str], removed: list[str],
+                timeout: float) -> None:
+    """Change the tags of a group, all at once."""
+    _change(group, 'vgchange', *_tagged(added), *[
+        word for tag in removed for word in ('--deltag', tag)], group,
+        timeout=timeout)
+
+
+@privileged.entrypoint
 def rename(group: str, old: str, new: str, timeout: float) -> None:
     """Give an LV another name, also while it is in use."""
     _change(group, 'lvrename', group, old, new, timeout=timeout)
@@ -227,6 +267,29 @@ def zero(group: str, name: str, start: int, length: int, timeout: float
     # --force: the handle may be on it; else it is opened exclusively.
     process.run('blkdiscard', '--force', '--zeroout', '--offset', str(start),
                 '--length', str(length), path, timeout=timeout)
+
+
+@privileged.entrypoint
+def zero_decrypted(group: str, name: str, crypt: str, start: int, length: int,
+                   timeout: float) -> None:
+    """Zero a part of an encrypted volume that nobody was given yet.
+
+    The tag of its LV says that.
+
+    :param crypt: the device that decrypts it
+    :param start: bytes, a multiple of the sector size, as ``length``
+    """
+    tags = process.run('lvs', '--noheadings', '-o', 'lv_tags',
+                       '%s/%s' % (group, name), timeout=timeout)
+    found = tags.strip().split(',')
+    privileged.require(
+        names.FRESH in found and crypt == names.crypt(
+            names.facts(found).get('volume', '')), crypt)
+    # Without a look at what is there: of what is authenticated no sector can
+    # be read before it is written.
+    process.run('blkdiscard', '--force', '--zeroout', '--offset', str(start),
+                '--length', str(length), '/dev/mapper/' + crypt,
+                timeout=timeout)
 
 
 @privileged.entrypoint

@@ -16,7 +16,7 @@ from cinder_localclone import exceptions
 
 def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
         stdin: bytes | None = None, grace: float = 0,
-        secret: str = '') -> str:
+        secret: str = '', pass_fds: tuple[int, ...] = ()) -> str:
     """Run a command and return what it printed.
 
     A command that hangs in the kernel cannot be killed; it is then left
@@ -28,13 +28,14 @@ def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
         that is left behind. 0: it is killed at the limit
     :param ok: exit codes that are no failure
     :param secret: what no error may have
+    :param pass_fds: file descriptors that it inherits
     :returns: standard output
     :raises CommandFailed: on another exit code, with the end of stderr
     :raises CommandTimeout: when the limit is reached
     """
     process = _start(
         *argv, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-        stderr=subprocess.PIPE)
+        stderr=subprocess.PIPE, pass_fds=pass_fds)
     try:
         out, err = process.communicate(stdin, timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -51,12 +52,12 @@ def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
     return out.decode(errors='replace')
 
 
-def _start(*argv: str, stdin: int, stderr: typing.Any
-           ) -> 'subprocess.Popen[bytes]':
+def _start(*argv: str, stdin: int, stderr: typing.Any,
+           pass_fds: tuple[int, ...] = ()) -> 'subprocess.Popen[bytes]':
     return subprocess.Popen(
         argv, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr,
         env=dict(os.environ, LC_ALL='C', LVM_SUPPRESS_FD_WARNINGS='1'),
-        start_new_session=True)
+        start_new_session=True, pass_fds=pass_fds)
 
 
 def _failed(argv: tuple[str, ...], code: int, err: bytes, secret: str = ''

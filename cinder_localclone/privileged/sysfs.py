@@ -4,6 +4,8 @@
 import os
 import stat
 
+from cinder_localclone import exceptions
+
 ROOT = '/sys'
 
 
@@ -36,6 +38,16 @@ def number(path: str) -> str:
 def mapped_name(path: str) -> str:
     """The name of the device-mapper device that a path leads to, or ''."""
     return name_of(number(path))
+
+
+def check_mapped(path: str) -> None:
+    """Whoever opens a path in /dev/mapper gets the device of that name.
+
+    :raises WrongDevice: if it leads elsewhere
+    """
+    found = mapped_name(path)
+    if found != os.path.basename(path):
+        raise exceptions.WrongDevice(path=path, found=found or 'nothing')
 
 
 def name_of(number: str) -> str:

@@ -41,16 +41,20 @@ def holes(group: str, lv: str, size: int, region: int, timeout: float
     :param region: bytes of a region
     :returns: none for an LV that is not thin, or not active
     :raises OddMap: if the pool does not say it clearly
+    :raises WrongDevice: if a path does not lead to the device that it names
     """
     limit = min(timeout, LIMIT)
-    number = sysfs.number(names.lv_path(group, lv))
-    thin = tables.parse_thin(_table(number, limit)) if number else None
+    path = names.lv_path(group, lv)
+    number = sysfs.number(path)
+    if not number:
+        return []
+    if sysfs.name_of(number) != names.mapped(group, lv):
+        raise exceptions.WrongDevice(path=path, found=number)
+    thin = tables.parse_thin(_table(number, limit))
     if thin is None:
         return []
     number, device = thin
-    pool = sysfs.name_of(number)
-    metadata = '/dev/mapper/' + sysfs.name_of(
-        tables.parse_pool_metadata(_table(number, limit)))
+    pool, metadata = sysfs.name_of(number), _metadata(number, limit)
     dump = thin_map.Dump(device, size, region)
     with _alone(metadata, limit), _snapshot(pool, limit):
         held = _held(pool, limit)
@@ -72,8 +76,7 @@ def release(group: str, pool: str, timeout: float) -> bool:
     if not number:
         return False  # nothing of the pool is active
     limit = min(timeout, LIMIT)
-    metadata = '/dev/mapper/' + sysfs.name_of(
-        tables.parse_pool_metadata(_table(number, limit)))
+    metadata = _metadata(number, limit)
     with _alone(metadata, limit):
         return _release_left(device, limit)
 
@@ -82,6 +85,14 @@ def _table(number: str, timeout: float) -> str:
     major, minor = number.split(':')
     return process.run('dmsetup', 'table', '-j', major, '-m', minor,
                        timeout=timeout)
+
+
+def _metadata(number: str, timeout: float) -> str:
+    """The device of a pool's metadata."""
+    path = '/dev/mapper/' + sysfs.name_of(
+        tables.parse_pool_metadata(_table(number, timeout)))
+    sysfs.check_mapped(path)
+    return path
 
 
 def _held(pool: str, timeout: float) -> str:

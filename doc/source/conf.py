@@ -9,7 +9,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), '_ext'))
 # Without graphviz installed, move_states leaves its drawing out.
 extensions = ['openstackdocstheme', 'oslo_config.sphinxext',
               'sphinx.ext.graphviz', 'move_states', 'command_output',
-              'driver_options', 'fault_matrix', 'what_works']
+              'driver_options', 'fault_matrix', 'monitoring', 'peer_methods',
+              'what_works']
 graphviz_output_format = 'svg'
 project = 'cinder-localclone'
 html_theme = 'openstackdocs'
@@ -17,3 +18,8 @@ openstackdocs_auto_name = False
 openstackdocs_auto_version = False
 version = release = ''
 root_doc = 'index'
+# Made by "sphinx-build -b man"; see "To package it" in the install page.
+man_pages = [('cli/index', 'cinder-localclone', 'node-local Cinder volumes '
+              'that follow their instances', 'cinder-localclone developers',
+              8)]
+man_make_section_directory = False

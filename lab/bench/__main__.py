@@ -9,15 +9,15 @@ import time
 
 import lab as labs
 from lab import bench as package
-from lab.bench import at_rest
 from lab.bench import attach
 from lab.bench import births
 from lab.bench import copies
+from lab.bench import encrypted
 from lab.bench import follows
 from lab.core import process
 
 
-class Bench(at_rest.AtRest, copies.Copies, attach.Attach, births.Births,
+class Bench(encrypted.Encrypted, copies.Copies, attach.Attach, births.Births,
             follows.Follows):
     """All figures."""
 
@@ -29,14 +29,16 @@ def main():
     parser.add_argument('--json', metavar='FILE',
                         help='also write the figures as JSON')
     parser.add_argument('--name', default='bench', help='name of the lab')
+    parser.add_argument('--only-encrypted', action='store_true',
+                        help='only what encryption costs')
     options = parser.parse_args()
     lab = labs.Lab(options.name)
     try:
         if lab.directory.exists():
             lab.down()
-        lab.up(disks='plain', disk_gib=40)
+        lab.up(disks='plain', disk_gib=40, keys=True)
         try:
-            rows = run(lab)
+            rows = run(lab, options.only_encrypted)
         finally:
             lab.down(keep_logs=True)
     except process.LabError as exc:
@@ -55,8 +57,12 @@ def main():
     return 0
 
 
-def run(lab):
+def run(lab, only_encrypted=False):
     """All figures of a lab that is up."""
+    if only_encrypted:
+        bench = Bench(lab)
+        bench.encrypted()
+        return bench.rows
     for node in lab.nodes.values():
         lab.write_service_config(node, 'stock')
         node.service('start', 'stock')
@@ -76,6 +82,7 @@ def run(lab):
     time.sleep(20)
     bench.attach((1, 4, 16))
     bench.births(1, 16)
+    bench.encrypted()
     return bench.rows
 
 

@@ -7,6 +7,10 @@ import statistics
 from lab.bench import base
 from lab.core import instance as instances
 
+#: Of fio, by name.
+PATTERNS = {'randread_4k': '--rw=randread',
+            'syncwrite_4k': '--rw=randwrite --sync=1'}
+
 
 class AtRest(base.Base):
     """A complete volume; the service."""
@@ -18,23 +22,25 @@ class AtRest(base.Base):
         self.n1.run('dd if=/dev/zero of=%s bs=1M oflag=direct status=none'
                     % attached.path, timeout=120, check=False)
         plain = '/dev/cinder-volumes/volume-' + volume
-        for name, how in (('randread_4k', '--rw=randread'),
-                          ('syncwrite_4k', '--rw=randwrite --sync=1')):
-            figures = {attached.path: [], plain: []}
-            for _round in range(3):
-                for path, iops in figures.items():
-                    out = self.n1.run(
-                        'fio --name=x --filename=%s --direct=1 --bs=4k '
-                        '--ioengine=psync %s --runtime=4 --time_based '
-                        '--output-format=json' % (path, how), timeout=60)
-                    job = json.loads(out.stdout[out.stdout.index('{'):])[
-                        'jobs'][0]
-                    iops.append(job['read']['iops'] or job['write']['iops'])
-            self.add(name + '_handle', statistics.median(
-                figures[attached.path]), 'IOPS', statistics.median(
-                    figures[plain]))
+        for name, how in PATTERNS.items():
+            handle, bare = self.iops(how, attached.path, plain)
+            self.add(name + '_handle', handle, 'IOPS', bare)
         attached.detach()
         self.delete(volume)
+
+    def iops(self, how, *paths, rounds=base.ROUNDS):
+        """What a guest alone gets of each path, by turns; medians."""
+        figures = {path: [] for path in paths}
+        for _round in range(rounds):
+            for path, found in figures.items():
+                out = self.n1.run(
+                    'fio --name=x --filename=%s --direct=1 --bs=4k '
+                    '--ioengine=psync %s --runtime=4 --time_based '
+                    '--output-format=json' % (path, how), timeout=60)
+                job = json.loads(out.stdout[out.stdout.index('{'):])[
+                    'jobs'][0]
+                found.append(job['read']['iops'] or job['write']['iops'])
+        return [statistics.median(each) for each in figures.values()]
 
     def memory(self):
         """The service's memory, beside that of a stock driver."""

@@ -9,12 +9,12 @@ from lab.bench import base
 from lab.core import look
 
 #: Synchronous writes, 25 a second for 10 s.
-_GUEST = ('fio --name=x --filename=%s --direct=1 --bs=4k --ioengine=psync '
-          '--rw=randwrite --sync=1 --rate_iops=25 --runtime=10 --time_based '
-          '--output-format=json')
+GUEST = ('fio --name=x --filename=%s --direct=1 --bs=4k --ioengine=psync '
+         '--rw=randwrite --sync=1 --rate_iops=25 --runtime=10 --time_based '
+         '--output-format=json')
 
 
-def _p99(out):
+def p99(out):
     """Milliseconds that all but one of 100 writes took at most."""
     job = json.loads(out[out.index('{'):])['jobs'][0]
     return job['write']['clat_ns']['percentile']['99.000000'] / 1e6
@@ -65,10 +65,10 @@ class Copies(base.Base):
             volume = self.prepared(size, mib=size << 10)
             attached = self.instance.attach(volume, self.n2)
             # No longer than the copy: what follows is another matter.
-            guest = self.n2.popen(_GUEST % attached.path)
+            guest = self.n2.popen(GUEST % attached.path)
             rates.append(self.rate(seconds=10))
             guest.wait(60)
-            waits.append(_p99(guest.stdout.decode()))
+            waits.append(p99(guest.stdout.decode()))
             attached.detach()
             self.delete(volume)
         self.add('hydration_beside_guest', rates[0], 'MiB/s', rates[1])

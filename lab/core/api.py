@@ -8,8 +8,12 @@ import urllib.parse
 from lab.core import config
 from lab.core import process
 
-MICROVERSIONS = {'cinder': 'volume 3.70', 'nova': 'compute 2.93'}
-PATHS = {'cinder': '/v3/%s', 'nova': '/v2.1', 'glance': '/v2'}
+MICROVERSIONS = {'cinder': 'volume 3.70', 'nova': 'compute 2.93',
+                 'placement': 'placement 1.28'}
+PATHS = {'cinder': '/v3/%s', 'nova': '/v2.1', 'glance': '/v2',
+         'barbican': '/v1', 'placement': ''}
+#: Users whose project is not called as they are.
+PROJECTS = {'cinder': 'service', 'nova': 'service'}
 
 
 class Response:
@@ -35,7 +39,7 @@ class Client:
     """A client of one service.
 
     :param user: see :meth:`lab.lab.Lab.cinder`
-    :param service: 'cinder', 'nova' or 'glance'
+    :param service: 'cinder', 'nova', 'glance', 'placement' or 'barbican'
     """
 
     _tokens: dict = {}
@@ -48,13 +52,12 @@ class Client:
         self.headers['X-Auth-Token'], self.project = self._token(
             'demo' if user == 'nova' else user)
         if user == 'nova':
-            self.headers['X-Service-Token'] = self._token(
-                'nova', 'service')[0]
+            self.headers['X-Service-Token'] = self._token('nova')[0]
         path = PATHS[service]
         self.url = config.url(service) + (
             path % self.project if '%' in path else path)
 
-    def _token(self, user, project=None):
+    def _token(self, user):
         key = (self.lab.name, user)
         if key not in self._tokens:
             status, headers, body = self._request(
@@ -65,7 +68,7 @@ class Client:
                                 'id': 'default'},
                                 'password': config.PASSWORD}}},
                         'scope': {'project': {
-                            'name': project or user,
+                            'name': PROJECTS.get(user, user),
                             'domain': {'id': 'default'}}}}})
             if status != 201:
                 raise process.LabError('Keystone gave no token: %s' % body)
@@ -98,10 +101,14 @@ class Client:
 
     def request(self, method, path, body=None, headers=None) -> Response:
         """:param body: to be sent as JSON; bytes are sent as they are"""
+        return Response(*self.request_bytes(method, path, headers, body))
+
+    def request_bytes(self, method, path, headers=None, body=None):
+        """Likewise; the status, and the bytes of the answer."""
         status, _headers, answer = self._request(
             method, self.url + path, dict(self.headers, **(headers or {})),
             body)
-        return Response(status, answer)
+        return status, answer
 
     def get(self, path):
         """GET.

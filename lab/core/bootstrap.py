@@ -19,7 +19,8 @@ SERVICES = (
 MORE = (
     ('nova', 'compute', 'http://192.0.2.1:8774/v2.1'),
     ('placement', 'placement', 'http://192.0.2.1:8778'),
-    ('neutron', 'network', 'http://192.0.2.1:9696'))
+    ('neutron', 'network', 'http://192.0.2.1:9696'),
+    ('barbican', 'key-manager', 'http://192.0.2.1:9311'))
 
 
 def main():

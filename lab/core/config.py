@@ -8,7 +8,7 @@ nothing else reaches; its passwords are therefore no secret.
 CONTROL = '192.0.2.1'
 PASSWORD = 'lab'
 PORTS = {'keystone': 5000, 'cinder': 8776, 'glance': 9292, 'nova': 8774,
-         'placement': 8778, 'neutron': 9696}
+         'placement': 8778, 'neutron': 9696, 'barbican': 9311}
 BUS = 'rabbit://guest:guest@%s:5672/' % CONTROL
 
 
@@ -45,6 +45,25 @@ def authtoken(user):
     return dict(service_auth(user), www_authenticate_uri=url('keystone'),
                 service_token_roles='service',
                 service_token_roles_required='true')
+
+
+def key_manager() -> dict:
+    """The sections by which a service reads its users' secrets."""
+    return {
+        'key_manager': {'backend': 'barbican'},
+        'barbican': {'auth_endpoint': url('keystone') + '/v3',
+                     'barbican_endpoint': url('barbican') + '/',
+                     'barbican_api_version': 'v1'}}
+
+
+def _own_secrets(user):
+    """Likewise, and by which it has secrets of its own."""
+    sections = key_manager()
+    sections['key_manager'].update({
+        'auth_type': 'keystone_password', 'auth_url': url('keystone') + '/v3',
+        'username': user, 'password': PASSWORD, 'project_name': 'service',
+        'user_domain_name': 'Default', 'project_domain_name': 'Default'})
+    return sections
 
 
 def keystone(directory) -> str:
@@ -103,10 +122,11 @@ def _cinder(venv, state, debug):
     }
 
 
-def cinder_control(venv, state, debug=False, extra=None) -> str:
+def cinder_control(venv, state, debug=False, extra=None, keys=False) -> str:
     """For cinder-api and cinder-scheduler.
 
     :param extra: more options of the section DEFAULT
+    :param keys: whether the lab has a key manager
     """
     sections = _cinder(venv, state, debug)
     sections['DEFAULT'].update({
@@ -115,21 +135,23 @@ def cinder_control(venv, state, debug=False, extra=None) -> str:
             'cinder.api.contrib.standard_extensions',
             'cinder_localclone.messages.load']})
     sections['DEFAULT'].update(extra or {})
-    # For volumes of encrypted types, which nothing has to decrypt.
-    sections['key_manager'] = {
+    # Without one, for volumes of encrypted types that nothing decrypts.
+    sections.update(key_manager() if keys else {'key_manager': {
         'backend': 'cinder.keymgr.conf_key_mgr.ConfKeyManager',
-        'fixed_key': '0' * 64}
+        'fixed_key': '0' * 64}})
     return ini(sections)
 
 
 def cinder_volume(node, address, venv, path, backend, extra=None,
-                  debug=False) -> str:
+                  debug=False, keys=False) -> str:
     """For the volume service of one backend on one node.
 
     :param backend: 'localclone', or 'stock' for Cinder's own LVM driver
     :param extra: more options of the backend section
+    :param keys: whether the lab has a key manager
     """
     sections = _cinder(venv, '/run/cinder/' + backend, debug)
+    sections.update(_own_secrets('cinder') if keys else {})
     sections['DEFAULT'].update({
         'host': node, 'my_ip': address, 'enabled_backends': backend})
     section = {
@@ -149,7 +171,7 @@ def cinder_volume(node, address, venv, path, backend, extra=None,
     helper = '%s/bin/python -m lab.core.quick_start --config-file %s' % (
         venv, path)
     for name in ('cinder_sys_admin', 'privsep_osbrick',
-                 'localclone_privileged'):
+                 'localclone_privileged', 'localclone_secrets'):
         sections[name] = {'helper_command': helper}
     return ini(sections)
 

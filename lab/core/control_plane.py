@@ -64,7 +64,8 @@ class ControlPlane:
             config.glance(directory, directory))
         (directory / 'cinder.conf').write_text(config.cinder_control(
             venv, directory / 'cinder', self.lab.settings['debug'],
-            self.lab.settings.get('control_options')))
+            self.lab.settings.get('control_options'),
+            self.lab.settings['keys']))
         (directory / 'rabbitmq.conf').write_text(config.rabbitmq())
 
     def _make(self, target):
@@ -140,6 +141,11 @@ class ControlPlane:
         for name in self.apis:
             self._wait_for_api(name)
 
+    def restart(self, name) -> None:
+        """Start an API that has ended; returns when it answers."""
+        self._start_api(name)
+        self._wait_for_api(name)
+
     def _guard(self, start):
         try:
             start()
@@ -194,15 +200,18 @@ class ControlPlane:
     def _config_files(self, name):
         return str(self.directory / self.apis[name][0])
 
-    def _start_api(self, name):
-        conf, module = self.apis[name]
-        if name == 'cinder' and self.lab.settings.get('stepping'):
-            module = 'lab.faults.api'
-        environment = {
+    def _environment(self, name):
+        """Variables of the process that serves an API."""
+        return {
             'PYTHONPATH': str(self.lab.repo),
             'LOCALCLONE_STEPS': str(self.lab.directory / 'steps'),
             'OS_%s_CONFIG_FILES' % name.upper(): self._config_files(name),
             'OS_%s_CONFIG_DIR' % name.upper(): str(self.directory)}
+
+    def _start_api(self, name):
+        conf, module = self.apis[name]
+        if name == 'cinder' and self.lab.settings.get('stepping'):
+            module = 'lab.faults.api'
         self.lab.processes.start(name, [
             self.lab.venv / 'bin/uwsgi', '--http-socket', '%s:%d' % (
                 config.CONTROL, config.PORTS[name]),
@@ -218,7 +227,7 @@ class ControlPlane:
             '--chunked-input-timeout', '60',
             '--add-header', 'Connection: close', '--disable-logging',
             '--pyargv', '--config-file %s' % (self.directory / conf),
-        ], self.lab.logs / ('%s.log' % name), env=environment)
+        ], self.lab.logs / ('%s.log' % name), env=self._environment(name))
 
     def _wait_for_api(self, name):
         log = self.lab.logs / ('%s.log' % name)

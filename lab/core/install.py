@@ -17,8 +17,10 @@ PACKAGES = {  # Debian package: something it brings
     'qemu-system-common': '/usr/bin/qemu-storage-daemon',
     'mariadb-server': '/usr/sbin/mariadbd',
     'rabbitmq-server': '/usr/lib/rabbitmq/bin/rabbitmq-server',
+    'cryptsetup-bin': '/usr/sbin/cryptsetup',
     'lvm2': '/usr/sbin/lvm', 'dmsetup': '/usr/sbin/dmsetup',
     'thin-provisioning-tools': '/usr/sbin/thin_check',
+    'cryptsetup-bin': '/usr/sbin/cryptsetup',
     'open-iscsi': '/usr/sbin/iscsiadm', 'kmod': '/usr/sbin/modprobe',
     'udev': '/lib/systemd/systemd-udevd', 'iproute2': '/usr/sbin/ip',
     'e2fsprogs': '/usr/sbin/mkfs.ext4', 'xfsprogs': '/usr/sbin/mkfs.xfs',
@@ -47,7 +49,9 @@ REQUIREMENTS = (
     'openstacksdk', 'os-brick', 'PyMySQL', 'uWSGI', 'python-memcached',
     'rtslib-fb', 'rich', 'stestr', 'ddt', 'taskflow', 'fixtures',
     'testtools', 'oslotest', 'setuptools<81')
-NOVA_REQUIREMENTS = ('nova', 'openstack-placement', 'libvirt-python')
+#: What some labs have besides.
+ADDITIONS = {'nova': ('nova', 'openstack-placement', 'libvirt-python'),
+             'keys': ('barbican',)}
 
 
 def cache_directory() -> pathlib.Path:
@@ -116,11 +120,13 @@ def take_apart(directory, *names, options=()) -> None:
         process.run('dpkg-deb', '-x', str(package), str(directory))
 
 
-def venv(progress, nova=False) -> pathlib.Path:
+def venv(progress, additions=()) -> pathlib.Path:
     """The venv with OpenStack, built once for each set of requirements.
 
-    Nova is added to it when first asked for: what is there already stays
+    Additions come into it when first asked for: what is there already stays
     as it is, so labs that run from it do not notice.
+
+    :param additions: of :data:`ADDITIONS`
     """
     constraints = HERE / 'constraints.txt'
     digest = hashlib.sha256(
@@ -138,20 +144,20 @@ def venv(progress, nova=False) -> pathlib.Path:
             process.run(*pip, 'wheel', 'setuptools<81', timeout=300)
             process.run(*pip, *REQUIREMENTS, timeout=2400)
             (path / 'complete').touch()
-        if nova:
-            _add_nova(path, pip, progress)
+        for name in additions:
+            _add(name, path, pip, progress)
         return path
 
 
-def _add_nova(path, pip, progress):
-    constraints = HERE / 'constraints_nova.txt'
-    done = path / ('complete-nova-' + hashlib.sha256(
-        constraints.read_bytes() + ' '.join(NOVA_REQUIREMENTS).encode()
-    ).hexdigest()[:12])
+def _add(name, path, pip, progress):
+    constraints = HERE / ('constraints_%s.txt' % name)
+    wanted = ADDITIONS[name]
+    done = path / ('complete-%s-%s' % (name, hashlib.sha256(
+        constraints.read_bytes() + ' '.join(wanted).encode()
+    ).hexdigest()[:12]))
     if not done.exists():
-        progress('Nova and Placement from PyPI (minutes, once)')
-        process.run(*pip, '-c', str(constraints), *NOVA_REQUIREMENTS,
-                    timeout=2400)
+        progress('%s from PyPI (minutes, once)' % ', '.join(wanted))
+        process.run(*pip, '-c', str(constraints), *wanted, timeout=2400)
         done.touch()
 
 

@@ -73,10 +73,26 @@ def home(lab, volume_id):
     return host.partition('@')[0]
 
 
+def reset(lab, volume_id):
+    """As its administrator does: it is detached and available again."""
+    lab.cinder().post('/volumes/%s/action' % volume_id, json={
+        'os-reset_status': {'status': 'available',
+                            'attach_status': 'detached'}})
+
+
+def as_nova(lab, user):
+    """A client with a user's rights and those of Nova, as it asks Cinder."""
+    client = lab.cinder(user)
+    client.headers['X-Service-Token'] = lab.cinder('nova').headers[
+        'X-Service-Token']
+    return client
+
+
 class Instance:
     """What Nova knows of a server: here, an id and its attachments.
 
     :param lab: the lab
+    :param user: whose volumes it has
     :param brick: os-brick connects local volumes on the node, too, as in
         Nova; otherwise their path is taken as the API gives it, which is
         what os-brick returns, seconds later
@@ -85,11 +101,11 @@ class Instance:
     #: What os-brick says of a node; asking costs seconds, the answer stays.
     _connectors: dict = {}
 
-    def __init__(self, lab, brick=False):
+    def __init__(self, lab, brick=False, user='demo'):
         self.lab = lab
         self.brick = brick
         self.uuid = str(uuid.uuid4())
-        self.nova = lab.cinder('nova')
+        self.nova = as_nova(lab, user)
 
     def connector(self, node):
         """What os-brick on a node says of that node."""
@@ -226,7 +242,9 @@ class Attached:
                              seconds, seed, rate)
 
     def stop_writing(self, writer):
-        """End this writer."""
+        """End this writer, once there is something to be proven."""
+        process.wait_for('a write to ' + self.path, lambda: (
+            writer.stdout.strip() or not writer.running), 60)
         stop_writing(self.node, self.path)
         writer.wait(20)
 

@@ -42,7 +42,8 @@ def leftovers(node, volume_id):
     for line in node.run('dmsetup ls 2>/dev/null', check=False
                          ).stdout.splitlines():
         name = line.split()[0] if line.strip() else ''
-        if name.startswith(('localclone-clone', 'localclone-source')) or (
+        if name.startswith(('localclone-clone', 'localclone-source',
+                            'localclone-served')) or (
                 volume_id and name == 'localclone-' + volume_id):
             left.append('device ' + name)
     for line in node.run('lvs --noheadings -o lv_name 2>/dev/null'
@@ -66,11 +67,11 @@ def volume_lvs(node):
     ).stdout.split() if name.startswith('volume-'))
 
 
-def sql(lab, statement):
-    """Rows of the lab's Cinder database, as lists of strings."""
+def sql(lab, statement, database='cinder'):
+    """Rows of a database of the lab, Cinder's by default: lists of strings."""
     out = process.run(
         'mariadb', '--socket=%s' % (lab.control.directory / 'mysql.sock'),
-        '-uroot', '-N', '-B', 'cinder', '-e', statement)
+        '-uroot', '-N', '-B', database, '-e', statement)
     return [line.split('\t') for line in out.splitlines()]
 
 
@@ -91,6 +92,14 @@ def wait_moved(lab, volume_id, timeout=300):
     return process.wait_for('the move of %s to end' % volume_id, ended,
                             timeout, lab.logs / 'node2.cinder-localclone.log',
                             every=1)
+
+
+def wait_no_move(lab, volume_id, timeout=300):
+    """Wait until nothing of a volume's move is left to be done."""
+    process.wait_for(
+        'the copy of %s to end' % volume_id, lambda: not any(
+            moving == volume_id for moving, _token in shadows(lab)),
+        timeout, every=1)
 
 
 def wait_deleted(lab, timeout=90):

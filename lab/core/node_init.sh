@@ -50,8 +50,8 @@ for disk in vda vdb; do
     echo "write back" >/sys/block/$disk/cache_type
 done
 modprobe -a dm-mod dm-clone dm-thin-pool dm-snapshot dm-flakey dm-delay \
-    dm-dust sd_mod iscsi_tcp configfs target_core_mod target_core_iblock \
-    iscsi_target_mod loop ext4 xfs
+    dm-dust dm-crypt algif_skcipher sd_mod iscsi_tcp configfs \
+    target_core_mod target_core_iblock iscsi_target_mod loop ext4 xfs
 mount -t configfs configfs /sys/kernel/config
 mkdir -p /etc/target /var/target
 echo "InitiatorName=iqn.2026-11.org.example:$lc_name" \

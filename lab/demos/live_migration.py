@@ -127,11 +127,12 @@ class LiveMigration:
         process.wait_for(
             'the volumes to follow', lambda: self.homes() == {here.name},
             300 + 120 * self.size, every=1)
-        rates = self.watch(here)
+        rates = self.report.watch_copies(here, 300 + 120 * self.size)
         for volume in self.volumes:
             look.wait_moved(self.lab, volume, timeout=600)
         self.report.step('copied and cut over, from the arrival on',
-                         time.monotonic() - self.arrived, rates)
+                         time.monotonic() - self.arrived,
+                         rates + ', both together, with the guest writing')
         self.report.check(
             'source gone on %s: LV, export, session, shadow' % there.name,
             *self.gone(there, here))
@@ -185,30 +186,6 @@ class LiveMigration:
                 blocks[0]['blocks'], blocks[1]['blocks'],
                 blocks[0]['reads'], blocks[1]['reads'],
                 time.monotonic() - began))
-
-    def watch(self, node):
-        """Progress until no clone is left; in words, how fast it was."""
-        began, copied = time.monotonic(), {}
-        with self.report.copying_to(node) as bar:
-            tasks = {}
-            while time.monotonic() - began < 300 + 120 * self.size:
-                clones = look.clones(node)
-                for name, (hydrated, regions, size) in clones.items():
-                    if name not in tasks:
-                        tasks[name] = bar.add_task(name)
-                        copied[name] = [hydrated * size, 0]
-                    copied[name][1] = hydrated * size
-                    bar.update(tasks[name], completed=hydrated * size,
-                               total=regions * size)
-                if not clones:
-                    break
-                last = time.monotonic()
-                time.sleep(1)
-        if not copied:
-            return 'copied before it could be watched'
-        moved = sum(end - start for start, end in copied.values())
-        return '%.0f MiB/s, both together, with the guest writing' % (
-            moved / 2**20 / max(1, last - began))
 
 
 def main():

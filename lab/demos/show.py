@@ -8,6 +8,7 @@ import sys
 import time
 
 import lab as labs
+from lab.core import look
 from lab.core import process
 
 
@@ -38,6 +39,32 @@ class Report:
             bars.BarColumn(), bars.TaskProgressColumn(),
             bars.TransferSpeedColumn(), bars.TimeRemainingColumn(),
             console=self.console)
+
+    def watch_copies(self, node, seconds):
+        """Progress until nothing is copied to a node any more.
+
+        :returns: how fast that was, in words
+        """
+        began, copied = time.monotonic(), {}
+        with self.copying_to(node) as bar:
+            tasks = {}
+            while time.monotonic() - began < seconds:
+                clones = look.clones(node)
+                for name, (hydrated, regions, size) in clones.items():
+                    if name not in tasks:
+                        tasks[name] = bar.add_task(name)
+                        copied[name] = [hydrated * size, 0]
+                    copied[name][1] = hydrated * size
+                    bar.update(tasks[name], completed=hydrated * size,
+                               total=regions * size)
+                if not clones:
+                    break
+                last = time.monotonic()
+                time.sleep(1)
+        if not copied:
+            return 'copied before it could be watched'
+        moved = sum(end - start for start, end in copied.values())
+        return '%.0f MiB/s' % (moved / 2**20 / max(1, last - began))
 
     @property
     def failed(self):
@@ -70,15 +97,17 @@ class Show:
     :param module: that is run as it
     :param title: of the table
     :param lab_name: what the lab is called unless asked otherwise
-    :param nova: whether the lab has Nova, too
+    :param report: what the steps and checks go to
+    :param parts: what the lab has besides (nova, keys), and its options
     """
 
     def __init__(self, name, module, title, description, lab_name,
-                 nova=False):
+                 report=Report, **parts):
         self.name = name
         self.module = module
         self.title = title
-        self.nova = nova
+        self.report = report
+        self.parts = parts
         self.parser = argparse.ArgumentParser(prog='python3 -m ' + module,
                                               description=description)
         self.parser.add_argument('--name', default=lab_name,
@@ -104,7 +133,7 @@ class Show:
         options = self.parser.parse_args()
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         lab = labs.Lab(options.name)
-        lab.settings['nova'] = self.nova
+        lab.settings.update(self.parts)
         try:
             lab.install(progress=lambda text: print(text, flush=True))
             if sys.prefix != str(lab.venv):  # rich and the like are there
@@ -120,17 +149,18 @@ class Show:
 
     def _run(self, lab, options, act):
         from rich.console import Console
-        report = Report(Console(width=120), self.title)
+        report = self.report(Console(width=120), self.title)
         began = time.monotonic()
         if options.use:
             lab.claim.take()
         else:
             lab.down()
             lab.up(progress=lambda text: print(text, flush=True),
-                   nova=self.nova)
+                   **self.parts)
             report.step('lab up', time.monotonic() - began,
                         'two nodes, OpenStack'
-                        + ' with Nova' * self.nova)
+                        + ' with Nova' * bool(self.parts.get('nova'))
+                        + ' and Barbican' * bool(self.parts.get('keys')))
         try:
             act(lab, options, report)
         except Exception as exc:

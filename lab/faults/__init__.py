@@ -11,7 +11,8 @@ Arrows point down this list::
     plan             which cells there are, and which run together
     whole_operation  one cell with a fault across the whole operation
     network_faults, target_faults, initiator_faults, service_faults,
-    disk_faults, boot_faults, migration_faults, lone_home, data_loss
+    disk_faults, boot_faults, migration_faults, lone_home, data_loss,
+    encryption_faults, key_faults
                      such faults
     scenario         one volume under such a fault
     discovery        which steps an operation has
@@ -21,11 +22,12 @@ Arrows point down this list::
     reach            an operation on its way to its step
     third_party      operations with a host that does not run the backend
     operations       what a user asks for, and asks for again: moves, images,
-                     extending, leaving, following
+                     extending, leaving, following, encrypted volumes
     snapshot         a snapshot with what it must have, volumes of images
     checks           the promises of the design, verified on the nodes
     environment      the lab: brought up, broken, repaired
-    disk             a volume with known data and a guest
+    disk             a volume with known data and a guest; encrypted_disk,
+                     one that the driver encrypts
     injectors        what can be broken in a node, and how that is undone
 
 In a node run ``stepping`` (a volume service that can be stopped at each step;

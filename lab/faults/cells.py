@@ -16,6 +16,7 @@ import traceback
 from lab.core import process
 from lab.faults import checks
 from lab.faults import disk as disks
+from lab.faults import encrypted_disk
 from lab.faults.environment import in_parallel
 from lab.faults.operations import move_once
 from lab.faults.operations import OPERATIONS
@@ -40,7 +41,8 @@ BEFORE_ANSWER = ALONE | frozenset((
     'destination set_recovery_timeout disk', 'destination attach',
     'destination create clone', 'destination discard clone',
     'destination disable_discards clone', 'destination create handle',
-    'destination read_head handle', 'source commit',
+    'destination read_head handle', 'source close crypt',
+    'destination open_device handle', 'source commit',
     'source remove handle'))
 
 #: What each look does again, whether there is need or not.
@@ -199,8 +201,8 @@ class Batch:
         for node in self.environment.nodes.values():
             indices = [index for index in lacking if node is self._begin(
                 index, index in to_move)]
-            full = [self.kinds[index].full for index in indices]
-            for index, disk in zip(indices, self._fresh(node, full)):
+            for index, disk in zip(indices, self._fresh(
+                    node, [self.kinds[index] for index in indices])):
                 chosen[index] = disk
         in_parallel([lambda i=index: move_once(
             self.environment, chosen[i], *reversed(self.ways[i]))
@@ -213,12 +215,11 @@ class Batch:
         return destination if (
             to_move or self.kinds[index].begins == 'destination') else source
 
-    def _fresh(self, node, full):
-        """:param full: of each, whether most of it is to be written"""
-        made = [disks.Disk(self.environment.lab, volume) for volume in
-                (self.environment.create(node, len(full)) if full else ())]
-        in_parallel([lambda d=disk, f=each: d.fill(node, full=f)
-                     for disk, each in zip(made, full)])
+    def _fresh(self, node, kinds):
+        made = encrypted_disk.create(self.environment, node, [
+            kind.encrypted for kind in kinds])
+        in_parallel([lambda d=disk, k=kind: d.fill(node, full=k.full)
+                     for disk, kind in zip(made, kinds)])
         return made
 
     # -- a batch, part by part
@@ -356,6 +357,9 @@ class Batch:
                     if whose.intersection(operation.ids)]
             self._blame(mine or range(len(self.cells)), problem)
         checks.bystanders(self.environment)
+        for leak in checks.leaks(self.environment, {
+                key for each in self.operations for key in each.keys}):
+            self._blame(range(len(self.cells)), leak)
 
     # -- afterwards
 
@@ -378,7 +382,8 @@ class Batch:
                     disk.detach(node)
             kept = self.pool[disk.home()]
             if len(disk._areas) < disks.AREAS and len(kept) < SPARE and (
-                    issubclass(self.kinds[index], OPERATIONS['move'])):
+                    issubclass(self.kinds[index], OPERATIONS['move'])
+                    and not self.kinds[index].encrypted):
                 kept.append(disk)
             else:
                 disk.remove()

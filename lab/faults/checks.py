@@ -14,6 +14,7 @@ from lab.core import process
 from lab.faults import disk as disks
 from lab.faults import environment as environments
 from lab.faults import owners
+from lab.keys import leaks as leaking
 
 #: Seconds for strays to go: reconciliation runs a few times.
 SETTLING = 75
@@ -54,11 +55,19 @@ def _sections(text):
 
 
 def _rows(lab):
-    names = ('id', 'backing', 'host', 'status', 'migration', 'size')
+    names = ('id', 'backing', 'host', 'status', 'migration', 'size',
+             'recorded', 'attached')
     return [dict(zip(names, row)) for row in look.sql(
         lab, "SELECT id, COALESCE(_name_id, id), SUBSTRING_INDEX(host, '@', "
-        "1), status, COALESCE(migration_status, ''), size FROM volumes WHERE "
+        "1), status, COALESCE(migration_status, ''), size, "
+        "COALESCE(provider_id, ''), attach_status FROM volumes WHERE "
         "deleted = 0 AND host LIKE '%@localclone%'")]
+
+
+def _header_sectors(row):
+    """By which the driver takes a volume's LV for longer: encrypted ones."""
+    words = row['recorded'].split(':')
+    return int(words[2]) // 512 if words[:2] == ['lc1', 'luks2'] else 0
 
 
 def _snapshots(lab):
@@ -89,8 +98,14 @@ def node_problems(node, rows):
     devices = dict(line.split('|') for line in shown['devices']
                    if '|' in line)
     handles = {'localclone-' + volume: lv for volume, lv in here.items()}
+    tops = {'localclone-crypt-' + row['id'] for row in rows
+            if row['id'] in here and _header_sectors(row)
+            and row['attached'] == 'attached'}
+    for name in sorted(tops - set(devices)):
+        yield 'device %s is missing' % name
     for name, suspended in sorted(devices.items()):
-        if name.startswith('localclone-') and name not in handles:
+        if name.startswith('localclone-') and (
+                name not in handles and name not in tops):
             yield 'device %s is left' % name
         if suspended != 'Active':
             yield 'device %s is suspended (%s)' % (name, suspended)
@@ -105,7 +120,8 @@ def node_problems(node, rows):
     for row in rows:
         name, lv = 'localclone-' + row['id'], here.get(row['id'])
         wanted = '0 %d linear %s 0' % (
-            (int(row['size']) << 21) // scale, lvs.get(lv))
+            ((int(row['size']) << 21) + _header_sectors(row)) // scale,
+            lvs.get(lv))
         if lv and tables[name] != [wanted]:
             yield 'handle %s is not on %s: %s' % (
                 name, lv, '; '.join(tables[name]) or 'no device')
@@ -181,6 +197,14 @@ def settled_with(environment, attachments, seconds=SETTLING):
         if not wrong or time.monotonic() > deadline:
             return wrong
         time.sleep(2)
+
+
+def leaks(environment, keys):
+    """Where keys of encrypted volumes are that should not, in words."""
+    return [] if not keys else [
+        'a key is in ' + place for place in (
+            *leaking.in_logs(environment.lab.logs, keys),
+            *leaking.in_databases(environment.lab, keys))]
 
 
 def clean(environment):

@@ -65,6 +65,9 @@ class Disk:
     :param user: of its project: 'demo' or 'admin'
     """
 
+    #: What opens it, if it is encrypted.
+    key = b''
+
     def __init__(self, lab, volume, user='demo', size=1):
         self.lab = lab
         self.volume = volume
@@ -309,11 +312,7 @@ class Disk:
             if volume['status'] != 'deleting':
                 if volume['attachments'] or (
                         volume['status'] not in ('available', 'error')):
-                    self.lab.cinder().post(
-                        '/volumes/%s/action' % self.volume,
-                        json={'os-reset_status': {
-                            'status': 'available',
-                            'attach_status': 'detached'}})
+                    instances.reset(self.lab, self.volume)
                 self._free_snapshots()
                 self.cinder.delete('/volumes/%s?cascade=true' % self.volume)
             raise process.LabError('still ' + volume['status'])

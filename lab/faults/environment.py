@@ -13,7 +13,9 @@ from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
 from lab.faults import disk as disks
+from lab.faults import encrypted_disk
 from lab.faults import injectors
+from lab.keys import volumes
 
 #: Reconciliation runs often, so that a cell need not wait for it; but each
 #: look costs the more the more volumes a node has. No cell waits for the
@@ -78,7 +80,8 @@ class Environment:
         if not self.lab.is_up:
             self.lab.up(progress=lambda text: self.say('lab: ' + text),
                         stepping=SCALE, api_threads=16, options=OPTIONS,
-                        disk_gib=DISK)
+                        disk_gib=DISK, keys=True)
+            encrypted_disk.make_type(self.lab)
         if not self.lab.settings.get('stepping'):
             raise process.LabError('lab "%s" was not brought up for faults: '
                                    'take it down first' % self.lab.name)
@@ -133,7 +136,8 @@ class Environment:
                     'volumes']:
                 disks.Disk(self.lab, volume['id'], user).remove()
 
-    def create(self, node, count, user='demo', size=1):
+    def create(self, node, count, user='demo', size=1,
+               volume_type='localclone'):
         """Volumes on a node: the other one takes none for the moment."""
         cinder = self.lab.cinder(user)
         look.take_volumes(self.lab, node.name)
@@ -141,7 +145,7 @@ class Environment:
 
         def one():
             volume = cinder.post('/volumes', {'volume': {
-                'size': size, 'volume_type': 'localclone'}})
+                'size': size, 'volume_type': volume_type}})
             made.append(volume.raise_for_status().json()['volume']['id'])
             instances.wait_status(cinder, made[-1], 'available', 120)
         try:
@@ -243,6 +247,8 @@ class Environment:
         """Undo whatever a fault has done; everything runs afterwards."""
         self.release()
         self.let_copy()
+        if self.lab.settings['keys']:
+            volumes.key_manager(self.lab, True)
         for name in ('mariadb', 'rabbitmq'):
             self.lab.processes.signal(name, signal.SIGCONT)
 

@@ -4,7 +4,7 @@
 That of a volume is its own, and so is that of its moves, of its snapshots,
 and of what is made of these or of it: what a user asks of one volume can then
 be held at any of its steps, also before anybody has been told the id of a new
-one.
+one. The same is true of one that is called "beside" another.
 """
 
 import importlib
@@ -15,6 +15,9 @@ LOG = logging.getLogger(__name__)
 
 UUID = re.compile(
     '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}')
+
+#: Of the name of a volume: it belongs to the one whose id follows.
+BESIDE = 'beside'
 
 
 class Owners:
@@ -67,8 +70,15 @@ def in_database(key):
         return next(filter(None, (
             moving_volume(row) if row.project_id == records.PROJECT
             else row.id if row.id != key
-            else row.snapshot_id or row.source_volid or row.id
+            else row.snapshot_id or row.source_volid
+            or beside(row.display_name) or row.id
             for row in rows if row)), None)
+
+
+def beside(name):
+    """The volume that another was named after; None if it was not."""
+    word, _space, volume = (name or '').partition(' ')
+    return volume if word == BESIDE else None
 
 
 def moving_volume(shadow):

@@ -7,7 +7,8 @@ from lab.faults import whole_operation
 
 #: What ends as a move does, with the very same steps: these are run once.
 AS_A_MOVE = (operations.OPERATIONS['migrate'].name,
-             operations.OPERATIONS['drain'].name)
+             operations.OPERATIONS['drain'].name,
+             operations.OPERATIONS['move encrypted'].name)
 #: So many at once have an answer within the limits of their requests.
 ASKING = 5
 

@@ -3,7 +3,9 @@
 
 Cinder knows whole GiBs, and copying them is what takes long. So a volume's
 GiB is divided where it goes to LVM and device-mapper, and multiplied where it
-comes back: the driver finds there what it has asked for.
+comes back: the driver finds there what it has asked for. Headers of encrypted
+volumes are as long as elsewhere, so the driver takes them for that much
+longer.
 """
 
 import importlib
@@ -65,6 +67,7 @@ def shrink(scale):
     _devices(smaller, larger)
     _lvs(smaller, larger)
     _disks(smaller, larger)
+    _headers(smaller, larger)
 
 
 def _module(name):
@@ -117,3 +120,21 @@ def _disks(smaller, larger):
     _wrap(block, 'identity', identity)
     _wrap(block, 'size', lambda real, path: larger(real(path)) if (
         path.startswith(DISKS)) else real(path))
+
+
+def _headers(smaller, larger):
+    types = _module('encryption_types')
+    types.HEADER_BYTES = larger(types.HEADER_BYTES)
+    _wrap(_module('privileged.crypt'), 'payload_sectors',
+          lambda real, *args: larger(real(*args)))
+    _wrap(_module('privileged.secrets'), 'format_luks2',
+          lambda real, path, options, *args: real(
+              path, _offset(options, smaller), *args))
+
+
+def _offset(options, change):
+    """cryptsetup's options, with the data at another place."""
+    words = list(options)
+    place = words.index('--offset') + 1
+    words[place] = str(change(int(words[place])))
+    return words

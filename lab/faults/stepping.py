@@ -49,15 +49,17 @@ TIMES = re.compile(r'(.*?)(?: \((\d+)\))?')
 #: What an effect is done to, by the name of it.
 KINDS = (('localclone-clone-', 'clone'), ('localclone-meta-', 'metadata'),
          ('localclone-source-', 'source'), ('pass-', 'pass'),
-         ('iqn.', 'export'), ('localclone-', 'handle'),
+         ('iqn.', 'export'), ('localclone-crypt-', 'crypt'),
+         ('localclone-', 'handle'),
          ('_snapshot-', 'snapshot'), ('volume-', 'volume'),
          ('/dev/sd', 'disk'))
 #: By module and name: all that changes something on the node.
 EFFECTS = {
     'privileged.lvm': ('create_thin', 'create_thick', 'create_snapshot',
+                       'zero_decrypted',
                        'extend', 'zero', 'activate', 'deactivate', 'add_tag',
-                       'remove_tag', 'retag', 'rename', 'protect',
-                       'skip_activation', 'remove', 'resume'),
+                       'remove_tag', 'retag', 'retag_group', 'rename',
+                       'protect', 'skip_activation', 'remove', 'resume'),
     'privileged.block': ('read_head', 'zero_head', 'flush',
                          'discard', 'disable_discards'),
     'privileged.thin_pool': ('holes', 'release'),
@@ -67,15 +69,27 @@ EFFECTS = {
                                 'remove', 'message', 'replace_suspended',
                                 'discard_beneath', 'mend_path'),
     'privileged.lio': ('export', 'unexport'),
+    'privileged.links': ('ensure', 'remove'),
+    'privileged.crypt': ('close', 'remove_integrity', 'erase',
+                         'import_token', 'remove_token', 'set_uuid',
+                         'header_backup', 'header_restore', 'drop_backups',
+                         'renew_backup', 'save_beginning'),
+    'privileged.sealed': ('seal', 'open_device', 'resize', 'forget'),
+    'privileged.secrets': ('format_luks1', 'format_luks2', 'open_device',
+                           'resize', 'refresh', 'add_key', 'kill_slot',
+                           'begin_reencryption'),
+    'privileged.runner': ('start', 'stop'),
 }
 METHODS = {
     'records.Records': ('begin', 'advance', 'commit', 'roll_back', 'finish',
                         'drop_live_attachment'),
     'snapshot_records.SnapshotRecords': ('locate', 'place', 'replace_body',
-                                         'keep'),
+                                         'set_encryption', 'keep'),
+    'secret_records.SecretRecords': ('record',),
     'queue_records.QueueRecords': ('note_stalled',),
     'status_records.StatusRecords': ('end_dead',),
     'attachment_records.AttachmentRecords': ('end_passing',),
+    'keys.Keys': ('create',),
     'sessions.Sessions': ('attach', 'attach_passed'),
 }
 #: By module and name: what looks at sysfs, and an odd answer of it.

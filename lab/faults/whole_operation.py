@@ -6,6 +6,7 @@ already prepared. ``Environment.heal`` repairs what it leaves broken; what it
 raises is the verdict.
 """
 
+import contextlib
 import time
 
 from lab.core import process
@@ -13,16 +14,20 @@ from lab.faults import boot_faults  # noqa: F401
 from lab.faults import cells
 from lab.faults import checks
 from lab.faults import data_loss  # noqa: F401
-from lab.faults import disk as disks
 from lab.faults import disk_faults  # noqa: F401  (registers its faults)
+from lab.faults import encrypted_disk
+from lab.faults import encryption_faults  # noqa: F401
 from lab.faults.environment import in_parallel
 from lab.faults import initiator_faults  # noqa: F401
+from lab.faults import key_faults  # noqa: F401
 from lab.faults import lone_home  # noqa: F401
 from lab.faults import migration_faults  # noqa: F401
 from lab.faults import network_faults  # noqa: F401
+from lab.faults.operations import OPERATIONS
 from lab.faults import scenario as scenarios
 from lab.faults import service_faults  # noqa: F401
 from lab.faults import target_faults  # noqa: F401
+from lab.keys import leaks
 
 WHOLE = 'whole'
 
@@ -47,15 +52,19 @@ class WholeOperation:
         source, destination = self.environment.nodes.values()
         reason = ''
         try:
-            disk = self.fresh(source)
-            scenario = scenarios.Scenario(
-                self.environment, self.cell.operation, source, destination,
-                disk, self.fresh)
-            scenarios.FAULTS[(self.cell.fault, self.cell.operation)](scenario)
-            self.environment.heal()
-            scenario.operation.settle(scenario.lost_power)
-            reason = '; '.join(checks.settled(
-                self.environment, self.disks + self.environment.bystanders))
+            with self._listening() as listener:
+                disk = self.fresh(source)
+                scenario = scenarios.Scenario(
+                    self.environment, self.cell.operation, source,
+                    destination, disk, self.fresh)
+                scenarios.FAULTS[(self.cell.fault, self.cell.operation)](
+                    scenario)
+                self.environment.heal()
+                scenario.operation.settle(scenario.lost_power)
+                reason = '; '.join(checks.settled(
+                    self.environment,
+                    self.disks + self.environment.bystanders)
+                    + self._leaks(listener))
             checks.bystanders(self.environment)
         except Exception as exc:
             reason = ('' if isinstance(exc, process.LabError) else
@@ -65,10 +74,24 @@ class WholeOperation:
         return [cells.Verdict(self.cell, not reason, reason, log,
                               time.monotonic() - began)]
 
+    @property
+    def _encrypted(self):
+        return OPERATIONS[self.cell.operation].encrypted
+
+    def _listening(self):
+        """Where keys must not go is listened to."""
+        return leaks.Listener(self.environment.lab) if (
+            self._encrypted) else contextlib.nullcontext()
+
+    def _leaks(self, listener):
+        keys = {disk.key for disk in self.disks}
+        return ['a key is in ' + place for place in listener.leaks(keys)
+                ] if listener else []
+
     def fresh(self, node):
         """A new volume with known data on a node."""
-        disk = disks.Disk(self.environment.lab,
-                          self.environment.create(node, 1)[0])
+        disk, = encrypted_disk.create(self.environment, node, [
+            self._encrypted])
         self.disks.append(disk)
         disk.fill(node)
         return disk

@@ -17,11 +17,13 @@ class Console:
 
     def __init__(self, text):
         self.disks, self.gone, self.found, self.bad = {}, {}, {}, []
+        self.copies = {}
         for line in text.splitlines():
             words = line.split()
             facts = dict(_PAIR.findall(line))
             if line.startswith('guest is up'):
                 self.disks, self.gone, self.found = {}, {}, {}
+                self.copies = {}
             if line.startswith('BAD '):
                 self.bad.append(line)
             if len(words) < 3 or 'serial' not in facts:
@@ -33,6 +35,8 @@ class Console:
                 self.disks[serial] = facts
             elif kind == 'found':
                 self.found[serial] = facts
+            elif kind == 'copy':
+                self.copies[serial] = facts
             elif kind == 'gone':
                 self.gone[serial] = facts
                 self.disks.pop(serial, None)

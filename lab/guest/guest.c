@@ -7,6 +7,7 @@
  *
  *   found vdb serial=S blocks=.. sum=.. seq=.. torn=0 stray=0
  *   guest vdb serial=S up=12.3 seq=.. reads=.. sweeps=.. bad=0 errors=0 ...
+ *   copy vdb serial=S blocks=.. sum=.. seq=.. torn=0 stray=0
  *   BAD vdb stale place=.. wanted=.. found=..
  *   gone vdb serial=S blocks=.. sum=..
  *
@@ -207,10 +208,14 @@ static void write_place(unsigned place)
         disk.worst = took;
 }
 
-/* Blocks of an earlier run on this disk: take them up. */
-static void adopt(void)
+/* The blocks that are this disk's by their identity are what it has. */
+struct there { uint64_t torn, stray, total, whose; };
+
+static struct there take_up(void)
 {
-    uint64_t torn = 0, stray = 0, total = 0, blocks, sum;
+    struct there there = {0};
+    disk.seq = 0;
+    memset(disk.wanted, 0, sizeof disk.wanted);
     for (unsigned i = 0; i < PLACES; i++) {
         const char *what;
         if (!read_place(i))
@@ -219,25 +224,49 @@ static void adopt(void)
         if (!what || !strcmp(what, "early")) {
             disk.wanted[i] = buffer[W_SEQ];
             if (disk.seq < buffer[W_SEQ])
-                disk.seq = buffer[W_SEQ], total = buffer[W_TOTAL];
+                disk.seq = buffer[W_SEQ], there.total = buffer[W_TOTAL];
         } else if (!strcmp(what, "torn")) {
-            torn++;
+            there.torn++;
         } else if (!strcmp(what, "stray")) {
-            stray++;
+            there.stray++;
+            there.whose = buffer[W_DISK];
         }
     }
-    disk.bad = torn;
-    blocks = known(&sum);
-    SAY("found %s serial=%s blocks=%llu sum=%llu seq=%llu torn=%llu "
-        "stray=%llu\n", disk.name, disk.serial, (unsigned long long)blocks,
-        (unsigned long long)sum, (unsigned long long)disk.seq,
-        (unsigned long long)torn, (unsigned long long)stray);
-    if (sum != total) {
+    return there;
+}
+
+static void tell(const char *kind, const struct there *there)
+{
+    uint64_t sum, blocks = known(&sum);
+    SAY("%s %s serial=%s blocks=%llu sum=%llu seq=%llu torn=%llu "
+        "stray=%llu\n", kind, disk.name, disk.serial,
+        (unsigned long long)blocks, (unsigned long long)sum,
+        (unsigned long long)disk.seq, (unsigned long long)there->torn,
+        (unsigned long long)there->stray);
+    if (sum != there->total) {
         disk.bad++;
         SAY("BAD %s lost: the newest block knows of a sum of %llu, found "
-            "%llu\n", disk.name, (unsigned long long)total,
+            "%llu\n", disk.name, (unsigned long long)there->total,
             (unsigned long long)sum);
     }
+}
+
+/* Blocks of an earlier run on this disk: take them up. Those of another disk
+ * alone: this one is its copy. Say what that has, and begin anew. */
+static void adopt(void)
+{
+    struct there there = take_up();
+    disk.bad = there.torn;
+    if (!disk.seq && there.stray) {
+        uint64_t own = disk.id;
+        disk.id = there.whose;
+        struct there copied = take_up();
+        tell("copy", &copied);
+        disk.id = own;
+        disk.seq = 0;
+        memset(disk.wanted, 0, sizeof disk.wanted);
+    }
+    tell("found", &there);
 }
 
 static void open_disk(const char *name)

@@ -41,7 +41,7 @@ def _write_configs(node, conf):
         directory.mkdir(parents=True, exist_ok=True)
     conf.write_text(nova_config.compute(
         node.name, node.address, lab.venv, state, conf,
-        lab.settings['debug']))
+        lab.settings['debug'], lab.settings['keys']))
     identity = uuid.uuid5(uuid.NAMESPACE_DNS, node.name)
     (libvirt / 'libvirtd.conf').write_text(
         nova_config.libvirtd(node.address, identity))
@@ -55,14 +55,19 @@ def reported(node):
                 if each['binary'] == NAME and each['host'] == node.name)
 
 
+def is_running(node) -> bool:
+    """Whether nova-compute of a node has not ended."""
+    return not node.run('kill -0 $(cat /run/%s.pid)' % NAME,
+                        check=False).returncode
+
+
 def wait(lab, timeout=180) -> None:
     """Wait until Nova can place servers on all nodes."""
     nova = lab.client('nova')
 
     def ready():
         for node in lab.nodes.values():
-            if node.run('kill -0 $(cat /run/%s.pid)' % NAME,
-                        check=False).returncode:
+            if not is_running(node):
                 raise process.LabError('%s ended on %s; see %s' % (
                     NAME, node.name, lab.logs))
         hypervisors = nova.get('/os-hypervisors/detail').json()['hypervisors']

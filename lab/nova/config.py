@@ -4,6 +4,7 @@
 from lab.core import config
 
 DATABASES = ('nova_api', 'nova', 'nova_cell0', 'placement')
+_PLACEMENT = 'cinder_localclone.nova.scheduler.LocalClone'
 
 
 def placement() -> str:
@@ -17,9 +18,9 @@ def placement() -> str:
     })
 
 
-def _nova(state, locks, debug):
+def _nova(state, locks, debug, keys):
     service = dict(config.service_auth('nova'), region_name='lab')
-    return {
+    return (config.key_manager() if keys else {}) | {
         'DEFAULT': {
             'transport_url': config.BUS, 'state_path': state,
             'debug': debug, 'use_stderr': 'true', 'report_interval': 5,
@@ -38,8 +39,9 @@ def _nova(state, locks, debug):
         'placement': service,
         'neutron': dict(service, endpoint_override=config.url('neutron')),
         'glance': {'api_servers': config.url('glance')},
-        'cinder': {'os_region_name': 'lab',
-                   'catalog_info': 'block-storage::publicURL'},
+        # As itself, when nobody has asked: as a node starts.
+        'cinder': dict(config.service_auth('nova'), os_region_name='lab',
+                       catalog_info='block-storage::publicURL'),
         'oslo_concurrency': {'lock_path': locks},
         'vnc': {'enabled': 'false'},
         'conductor': {'workers': 1},
@@ -47,25 +49,41 @@ def _nova(state, locks, debug):
     }
 
 
-def control(state, debug=False) -> str:
-    """For nova-api, nova-conductor and nova-scheduler."""
-    sections = _nova(state, '%s/locks' % state, debug)
+def control(state, debug=False, keys=False) -> str:
+    """For nova-api, nova-conductor and nova-scheduler.
+
+    :param keys: whether the lab has a key manager
+    """
+    sections = _nova(state, '%s/locks' % state, debug, keys)
     sections['DEFAULT']['host'] = 'control'
     sections['database'] = {'connection': config.database('nova'),
                             'max_pool_size': 5}
     sections['api_database'] = {'connection': config.database('nova_api'),
                                 'max_pool_size': 5}
+    # Nova's own, and those of the driver.
+    sections['filter_scheduler'] = {
+        'available_filters': ['nova.scheduler.filters.all_filters',
+                              _PLACEMENT + 'Filter'],
+        'enabled_filters':
+            'ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,'
+            'ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,'
+            'LocalCloneFilter',
+        'weight_classes': 'nova.scheduler.weights.all_weighers,'
+                          + _PLACEMENT + 'Weigher'}
+    sections['localclone_placement'] = {'cache_time': 1}
     return config.ini(sections)
 
 
-def compute(node, address, venv, state, path, debug=False) -> str:
+def compute(node, address, venv, state, path, debug=False, keys=False
+            ) -> str:
     """For nova-compute on one node.
 
     :param state: kept across power cuts, as on a real host. Not so what
         Nova keeps of each instance: a hard reboot makes it anew, and logs
         that grow are not seen through hostfs.
+    :param keys: whether the lab has a key manager
     """
-    sections = _nova(state, '/run/nova/locks', debug)
+    sections = _nova(state, '/run/nova/locks', debug, keys)
     sections['DEFAULT'].update({
         'host': node, 'my_ip': address, 'my_block_storage_ip': address,
         'compute_driver': 'libvirt.LibvirtDriver',

@@ -35,7 +35,8 @@ class NovaControlPlane(control_plane.ControlPlane):
         for name in ('nova', 'nova/locks'):
             (directory / name).mkdir(exist_ok=True)
         (directory / 'nova.conf').write_text(nova_config.control(
-            directory / 'nova', self.lab.settings['debug']))
+            directory / 'nova', self.lab.settings['debug'],
+            self.lab.settings['keys']))
         (directory / 'placement.conf').write_text(nova_config.placement())
 
         shutil.copy(self.lab.venv / 'etc/nova/api-paste.ini', directory)

@@ -11,6 +11,8 @@ mkdir -p $state/domains /run/nova/instances /etc/libvirt/qemu /run/dbus
 # files are below /run and /var/lib/libvirt.
 mount --bind $state/domains /etc/libvirt/qemu
 mkdir -p /var/lib/libvirt /var/log/libvirt/qemu
+# Room for the disks of instances that have any, which are sparse.
+mount -t tmpfs -o size=16g,mode=755 tmpfs /run/nova/instances
 mount -t tmpfs tmpfs /var/lib/libvirt
 mount -t tmpfs tmpfs /var/cache/libvirt
 cp $state/libvirtd.conf $state/qemu.conf /etc/libvirt/

@@ -4,6 +4,7 @@
 Plain REST: an openstack command costs seconds each.
 """
 
+import json
 import re
 import time
 
@@ -49,17 +50,26 @@ class Server:
 
     @classmethod
     def boot(cls, lab, volume_id, node='node1', name='guest'):
-        """Boot a server from a volume; returns when it is ACTIVE."""
-        nova = lab.client('nova')
-        server = cls(lab, nova.post('/servers', json={'server': {
-            'name': name, 'networks': 'none',
-            'flavorRef': flavor_id(nova, guest_image.NAME),
-            'host': node, 'block_device_mapping_v2': [{
-                'uuid': volume_id, 'source_type': 'volume',
-                'destination_type': 'volume', 'boot_index': 0}],
-        }}).raise_for_status().json()['server']['id'])
+        """Boot a server from a volume; returns when it is ACTIVE.
+
+        :param node: None: where Nova's scheduler likes
+        """
+        server = cls.create(lab, volume_id, node, name)
         server.wait_status('ACTIVE', BOOT_TIMEOUT)
         return server
+
+    @classmethod
+    def create(cls, lab, volume_id, node, name='guest'):
+        """Likewise; returns at once."""
+        nova = lab.client('nova')
+        return cls(lab, nova.post('/servers', json={'server': {
+            'name': name, 'networks': 'none',
+            'flavorRef': flavor_id(nova, guest_image.NAME),
+            'block_device_mapping_v2': [{
+                'uuid': volume_id, 'source_type': 'volume',
+                'destination_type': 'volume', 'boot_index': 0}],
+            **({'host': node} if node else {}),
+        }}).raise_for_status().json()['server']['id'])
 
     def show(self):
         """Nova's record of it."""
@@ -124,6 +134,14 @@ class Server:
         return {each['volumeId']: each['attachment_id']
                 for each in answer.json()['volumeAttachments']}
 
+    def disk_bytes(self, volume_id):
+        """The size of a volume, as QEMU gives it to the guest."""
+        answer = json.loads(self.node.run([
+            'virsh', 'qemu-monitor-command', self.domain,
+            '{"execute": "query-block"}']).stdout)['return']
+        return next(each['inserted']['image']['virtual-size']
+                    for each in answer if volume_id in json.dumps(each))
+
     # -- what stops and starts it
 
     def operate(self, action, arguments=None, status='ACTIVE',
@@ -154,9 +172,9 @@ class Server:
         """Shelve; a server on volumes is offloaded from its node at once."""
         return self.operate('shelve', status='SHELVED_OFFLOADED')
 
-    def unshelve(self, node):
-        """Unshelve on a node; the seconds it took."""
-        return self.operate('unshelve', {'host': node.name})
+    def unshelve(self, node=None):
+        """Unshelve on a node, or wherever; the seconds it took."""
+        return self.operate('unshelve', node and {'host': node.name})
 
     def cold_migrate(self, node):
         """Migrate it, off; :meth:`confirm` or :meth:`revert` follows."""
@@ -318,6 +336,18 @@ class Server:
                        for serial, seq in written.items())
         return self.wait_guest('find what it had written: %s' % written,
                                check, timeout)
+
+    def wait_copied(self, volume_id, seq, timeout=BOOT_TIMEOUT):
+        """Wait until the guest has read all of a copy of another disk.
+
+        :param seq: what it must have of that disk at least, as by
+            :meth:`written`
+        """
+        def check(console):
+            copy = console.copies.get(volume_id[:20])
+            return copy and copy['seq'] >= seq and not copy['torn']
+        return self.wait_guest('find number %d on copy %s' % (
+            seq, volume_id), check, timeout)
 
     def delete(self, timeout=120) -> None:
         """Delete it and wait until it is gone."""

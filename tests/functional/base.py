@@ -49,22 +49,25 @@ _failures = []
 _labs = {}
 
 
-def shared_lab(name='test', options=QUICK, nodes=2):
+def shared_lab(name='test', options=QUICK, nodes=2, **parts):
     """A lab of this process; $LOCALCLONE_TEST_LAB names one that is up.
 
     :param options: of its backends, besides the lab's own; others than usual
         need a lab by another name
     :param nodes: how many it has; the same is true of these
+    :param parts: of a lab (nova, keys) that it has; and of these
     """
     if name not in _labs:
         given = os.environ.get('LOCALCLONE_TEST_LAB') if (
             options == QUICK and nodes == 2) else None
+        if given and not parts.items() <= Lab(given).settings.items():
+            given = None
         lab = Lab(given or '%s%d' % (name, os.getpid()))
         _labs[name] = lab
         if not given:
             atexit.register(take_down, lab)
             try:
-                lab.up(progress=_say, options=options, nodes=nodes)
+                lab.up(progress=_say, options=options, nodes=nodes, **parts)
             except process.LabError as exc:
                 _labs[name] = exc
     if isinstance(_labs[name], process.LabError):
@@ -101,11 +104,22 @@ class LabTest(testtools.TestCase):
     lab_name = 'test'
     options = QUICK
     nodes = 2
+    #: Parts of a lab that not every lab has.
+    parts: dict = {}
+    #: Whether nobody else uses that lab: it is taken down with the class.
+    ends_lab = False
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        if cls.ends_lab:
+            end_lab(cls.lab_name)
 
     def setUp(self):
         super().setUp()
         self.addOnException(note_failure)
-        self.lab = shared_lab(self.lab_name, self.options, self.nodes)
+        self.lab = shared_lab(self.lab_name, self.options, self.nodes,
+                              **self.parts)
         self.n1 = self.lab.nodes['node1']
         self.n2 = self.lab.nodes['node2']
         self.demo = self.lab.cinder('demo')
@@ -135,10 +149,7 @@ class LabTest(testtools.TestCase):
             nova.delete('/attachments/' + found['id'])
         for volume in self.demo.get('/volumes/detail').json()['volumes']:
             if volume['status'] not in ('available', 'deleting'):
-                self.lab.cinder().post(
-                    '/volumes/%s/action' % volume['id'],
-                    json={'os-reset_status': {'status': 'available',
-                                              'attach_status': 'detached'}})
+                instances.reset(self.lab, volume['id'])
             self.demo.delete('/volumes/' + volume['id'])
         look.wait_deleted(self.lab, 150)
 
@@ -163,10 +174,8 @@ class LabTest(testtools.TestCase):
 
         Cinder refuses it to whoever is no service.
         """
-        client = self.lab.cinder()
-        client.headers['X-Service-Token'] = self.instance.nova.headers[
-            'X-Service-Token']
-        self.act(attached.volume_id, 'os-force_detach', client,
+        self.act(attached.volume_id, 'os-force_detach',
+                 instances.as_nova(self.lab, 'admin'),
                  attachment_id=attached.id).raise_for_status()
 
     def fill(self, attached, mib=96):

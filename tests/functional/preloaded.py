@@ -34,7 +34,9 @@ def load(module):
         package = importlib.import_module(module.partition('.')[0])
         for each in pkgutil.walk_packages(
                 package.__path__, package.__name__ + '.'):
-            importlib.import_module(each.name)
+            # Nova's scheduler runs it, with options of Nova's own.
+            if not each.name.startswith(package.__name__ + '.nova'):
+                importlib.import_module(each.name)
         for name in LATER:
             importlib.import_module(name)
     return importlib.import_module(module)

@@ -114,15 +114,16 @@ class RefusalTest(base.LabTest):
         ).raise_for_status().json()['volume_type']['id']
         self.addCleanup(admin.delete, '/types/' + kind)
         admin.post('/types/%s/encryption' % kind, json={'encryption': {
-            'provider': 'luks', 'cipher': 'aes-xts-plain64', 'key_size': 256,
-            'control_location': 'front-end'}}).raise_for_status()
+            'provider': 'luks2', 'cipher': 'aes-xts-plain64',
+            'key_size': 256, 'control_location': 'front-end'}},
+        ).raise_for_status()
         volume = self.demo.post('/volumes', json={'volume': {
             'size': 1, 'volume_type': kind}},
         ).raise_for_status().json()['volume']['id']
         instances.wait_status(self.demo, volume, 'error')
         # Cinder itself adds that its create has failed.
         self.assertTrue([text for _, text in base.messages(self.lab, volume)
-                         if 'does not offer encrypted volumes' in text])
+                         if 'cannot encrypt volumes as' in text])
         for node in (self.n1, self.n2):
             self.assertEqual([], look.volume_lvs(node))
             self.assertEqual([], look.leftovers(node, volume))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes that have all of their space from the beginning."""
 
+from lab.core import instance as instances
 from lab.core import look
 from tests.functional import base
 
@@ -13,12 +14,8 @@ class ThickTest(base.LabTest):
     """
 
     lab_name = 'thick'
+    ends_lab = True
     options = {'lvm_type': 'default'}
-
-    @classmethod
-    def tearDownClass(cls):
-        base.end_lab(cls.lab_name)
-        super().tearDownClass()
 
     def placed(self, node):
         """Each LV of a node's group: its type and where on the disk it is."""
@@ -80,3 +77,50 @@ class ThickTest(base.LabTest):
         look.wait_deleted(self.lab, 150)
         self.assertEqual([], self.placed(self.n2))
         self.assertEqual(self.zeros(), self.raw(self.n2, place))
+
+
+class StripedTest(base.LabTest):
+    """Each node's group has the disk of another group, too.
+
+    No volume moves here: under the many requests of a copy that disk stands
+    still, as qemu-storage-daemon ends no more of what the node has in flight.
+    """
+
+    lab_name = 'striped'
+    ends_lab = True
+    options = dict(base.QUICK, lvm_type='default', localclone_thick_stripes=2)
+
+    def add_disk(self, node):
+        node.run('vgremove -q --force --yes stock-volumes && '
+                 'vgextend -q cinder-volumes /dev/vdb')
+
+    def segments(self, node):
+        """Type and stripes of each LV of a volume."""
+        return {tuple(row.split()) for row in node.run(
+            'lvs --noheadings -o segtype,stripes -S \'lv_name=~"^volume-"\' '
+            'cinder-volumes').stdout.splitlines()}
+
+    def test_striped_at_length(self):
+        done = self.n1.operator('doctor')
+        self.assertEqual(1, done.returncode)
+        self.assertIn('localclone_thick_stripes is 2', done.stdout)
+        for node in (self.n1, self.n2):
+            self.add_disk(node)
+        self.assertIn('2 of 2 disks', self.n1.operator('doctor').stdout)
+        for node in (self.n1, self.n2):
+            self.restart(node)
+        self.lab.wait_for_services()
+        volume = self.volume(node='node1')
+        self.assertEqual({('striped', '2')}, self.segments(self.n1))
+        attached = self.instance.attach(volume, self.n1)
+        expected = self.fill(attached, 64)
+        self.act(volume, 'os-extend', self.demo,
+                 new_size=2).raise_for_status()
+        instances.wait_status(self.demo, volume, 'in-use')
+        self.assertEqual({('striped', '2')}, self.segments(self.n1))
+        attached.detach()
+        attached = self.instance.attach(volume, self.n1)
+        self.assertEqual(expected, self.checksum(attached, 64))
+        self.assertEqual(2 << 30, int(self.n1.run(
+            'blockdev --getsize64 ' + attached.path).stdout))
+        attached.detach()

@@ -24,7 +24,8 @@ PACKAGE = 'cinder_localclone'
 
 #: What is mutated: whatever changes a volume, or decides that it is changed.
 DATA_PATH = (
-    'moves/*.py', 'reconcile.py', 'copying.py', 'queue.py', 'records.py',
+    'moves/*.py', 'reconcile.py', 'copying.py', 'hydration.py', 'thin_map.py',
+    'queue.py', 'records.py',
     'queue_records.py', 'operator_records.py', 'stack.py', 'handles.py',
     'logical_volumes.py', 'export.py', 'sessions.py', 'state.py',
     'decision.py', 'served.py', 'connections.py', 'handlers.py', 'deletion.py',

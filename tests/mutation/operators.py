@@ -77,7 +77,7 @@ def is_log(node):
     return (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
             and isinstance(node.value.func, ast.Attribute)
             and isinstance(node.value.func.value, ast.Name)
-            and node.value.func.value.id == 'LOG')
+            and node.value.func.value.id in ('LOG', 'events'))
 
 
 # -- statements

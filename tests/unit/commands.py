@@ -9,6 +9,7 @@ import testtools
 from cinder_localclone import exceptions
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
+from cinder_localclone.privileged import secrets
 
 
 class Commands(fixtures.Fixture):
@@ -23,8 +24,9 @@ class Commands(fixtures.Fixture):
         self.ran, self.limits, self.inputs, self.graces = [], [], [], []
         self.secrets = []
         self._answers = []
-        self.useFixture(fixtures.MockPatchObject(
-            privileged.default, 'client_mode', False))
+        for context in (privileged.default, secrets.context):
+            self.useFixture(fixtures.MockPatchObject(
+                context, 'client_mode', False))
         self.useFixture(fixtures.MockPatchObject(process, 'run', self._run))
 
     def answer(self, begin, out='', code=0, err='', times=None):
@@ -39,7 +41,7 @@ class Commands(fixtures.Fixture):
         self._answers.append([begin, '', None, '', None])
 
     def _run(self, *argv, timeout, ok=(0,), stdin=None, grace=0,
-             secret=''):
+             secret='', pass_fds=()):
         line = shlex.join(argv)
         self.ran.append(line)
         self.limits.append(timeout)

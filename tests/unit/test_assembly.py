@@ -14,6 +14,7 @@ import testtools
 from tooz import coordination
 
 from cinder_localclone import assembly
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import opts
@@ -109,6 +110,18 @@ class AssembleTest(Base):
         self.assertIs(service.stack, service.node.stack)
         self.assertIs(service.node, service.reconciler.node)
 
+    def test_stripes(self):
+        free = self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.privileged.lvm.free_of_disks',
+            return_value=[1, 1])).mock
+        service = self.assemble(None, volume_group='g',
+                                localclone_thick_stripes=3)
+        self.assertEqual(3, service.stack.stripes)
+        problem, = service._pool_problems({})
+        self.assertIn('has 2 disks', problem)
+        free.return_value = [1, 1, 1]
+        self.assertEqual([], service._pool_problems({}))
+
     def test_metadata_is_beside_the_volumes_by_default(self):
         self.assertEqual('g', self.assemble(
             volume_group='g').stack.metadata_group)
@@ -134,14 +147,14 @@ class AssembleTest(Base):
         self.look(service, zeroes='zeroes' not in lacking)
         service.node.sessions.initiator = (
             lambda: '' if 'initiator' in lacking else 'iqn.x')
-        with mock.patch.object(assembly, 'LOG') as log:
+        with mock.patch.object(events, 'LOG') as log:
             service.check()
         _free, problems = service.readiness()
         self.assertEqual(len(words), len(problems))
         for word, problem in zip(words, problems):
             self.assertIn(word, problem)
         self.assertEqual(problems, [
-            call.args[1] for call in log.error.call_args_list])
+            call.args[1]['problem'] for call in log.error.call_args_list])
 
     def test_what_is_left_of_a_map_is_released(self):
         service = self.assemble(volume_group='g')
@@ -179,7 +192,8 @@ class AssembleTest(Base):
         free, problems = service.readiness()
         self.assertEqual(('free', []), (free, problems))
         self.assertEqual([
-            mock.call.devices(), mock.call.lvs(), mock.call.space(lvs)],
+            mock.call.devices(), mock.call.lvs(), mock.call.space(lvs),
+            mock.call.check_disks()],  # asks LVM of striped ones only
             service.stack.method_calls)
 
     def test_a_full_pool_is_told(self):
@@ -324,15 +338,16 @@ class LoopsTest(Base):
     def test_loops_survive_an_error(self):
         for error in (exceptions.LocalCloneError(reason='x'), KeyError('x')):
             self.reconciler.converge_moves.side_effect = error
-            with mock.patch.object(assembly, 'LOG') as log:
+            with mock.patch.object(events, 'LOG') as log:
                 self.assertEqual(3, self.start(
                     localclone_move_interval=3)[0]())
-            log.exception.assert_called_once()
+            log.error.assert_called_once()
+            self.assertTrue(log.error.call_args.kwargs['exc_info'])
             self.looping.reset_mock()
 
     def test_what_nobody_ends_does_not_wait_for_a_look_that_fails(self):
         self.reconciler.converge_node.side_effect = KeyError('x')
-        with mock.patch.object(assembly, 'LOG'):
+        with mock.patch.object(events, 'LOG'):
             self.start(localclone_node_interval=60)[1]()
         self.unended.assert_called_once()
 

@@ -18,6 +18,7 @@ from cinder_localclone.privileged import sysfs
 from tests.unit import commands
 
 VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
+CLONE_PATH = '/dev/mapper/localclone-clone-' + VOLUME
 
 
 class CommandsTest(commands.Case):
@@ -72,12 +73,24 @@ class CommandsTest(commands.Case):
         block.flush('/dev/x', 30)
         self.assertRan('sync /dev/x')
 
+    def discard(self, found):
+        """:param found: the device that the clone's path leads to"""
+        with mock.patch.object(sysfs, 'mapped_name', return_value=found):
+            block.discard(CLONE_PATH, [(0, 4096), (65536, 8192)], 1 << 20,
+                          10, 30)
+
     def test_discard(self):
-        path = '/dev/mapper/localclone-clone-' + VOLUME
-        block.discard(path, [(0, 4096), (65536, 8192)], 1 << 20, 10, 30)
+        self.discard(os.path.basename(CLONE_PATH))
         self.assertRan('%s -I -S %s %s 1048576 10' % (
-            sys.executable, discarder.__file__, path))
+            sys.executable, discarder.__file__, CLONE_PATH))
         self.assertEqual([b'0 4096\n65536 8192\n'], self.commands.inputs)
+
+    def test_path_of_a_clone_that_leads_elsewhere(self):
+        for found in ('localclone-' + VOLUME, ''):
+            error = self.assertRaises(
+                exceptions.WrongDevice, self.discard, found)
+            self.assertIn(found or 'nothing', str(error))
+        self.assertRan()
 
     def test_only_a_clone_is_discarded(self):
         for name in ('volume-' + VOLUME, 'localclone-' + VOLUME, 'root'):
@@ -166,7 +179,14 @@ class SysfsTest(testtools.TestCase):
 
     def test_written_sectors(self):
         (self.disk / 'stat').write_text('  4711   3  99 1 2 3 4 5 0 6 7\n')
+        (self.disk / 'queue' / 'iostats').write_text('1\n')
         self.assertEqual(4, block.written_sectors(self.path))
+
+    def test_written_sectors_that_are_not_counted(self):
+        """Whatever is written, they stay the same."""
+        (self.disk / 'stat').write_text('  4711   3  99 1 2 3 4 5 0 6 7\n')
+        (self.disk / 'queue' / 'iostats').write_text('0\n')
+        self.assertRaises(ValueError, block.written_sectors, self.path)
 
     def test_names_of_devices(self):
         for number in ('253:4', ''):

@@ -73,12 +73,14 @@ class Base(test.TestCase):
         node = nodes.Node(
             host=host, records=self.records, snapshots=mock.MagicMock(),
             attachments=mock.MagicMock(),
-            stack=mock.MagicMock(),
+            stack=mock.MagicMock(), secrets=mock.MagicMock(),
+            crypt=mock.MagicMock(), runner=None, keys=mock.MagicMock(),
             exports=mock.MagicMock(), sessions=mock.MagicMock(),
             peers=mock.MagicMock(), geometry=GEOMETRY,
             lock=lambda name: contextlib.nullcontext(),
             is_at=lambda connector, at: at.startswith(connector['host']),
             clear=lambda lv, size: None)
+        node.snapshots.wanted_encryption.return_value = None
         node.stack.survey.return_value = survey.Survey({}, {})
         reconciler = reconcile.Reconciler(node, self.context)
         directory = mock.MagicMock()
@@ -234,7 +236,8 @@ class SwappedByNovaTest(Base):
             mock.call.remove_lv(self.deleted.name),
             mock.call.remove_lv(names.metadata_lv(self.moving.shadow_id))], [
                 call for call in stack.mock_calls
-                if call[0].startswith('remove')])
+                if call[0].startswith('remove')
+                and call[0] != 'remove_served'])
         home.service.node.sessions.detach.assert_called_once_with(mock.ANY)
         home.service.node.peers.converge_soon.assert_called_once_with(
             mock.ANY, A, self.row.id)

@@ -2,6 +2,7 @@
 """When a clone is built, left as it is, loaded anew, or refused."""
 
 import dataclasses
+import itertools
 from unittest import mock
 
 import ddt
@@ -27,8 +28,11 @@ HOLES = [[0, 3], [8, 16376]]
 LEFT_OUT = mock.call.block.discard(
     '/dev/mapper/' + CLONE, [(0, 3 << 16), (8 << 16, 16376 << 16)], 1 << 36,
     10, 30)
-REPLACED = [mock.call.devicemapper.replace_suspended(CLONE, TABLE, 30),
-            DISCARDS]
+
+
+def replaced(in_use=False):
+    return [mock.call.devicemapper.replace_suspended(
+        CLONE, TABLE, 30, in_use), DISCARDS]
 
 
 @ddt.ddt
@@ -113,7 +117,7 @@ class CloneTest(test_stack.Case):
     def test_disk_under_another_number(self, opened):
         self.clone(source='8:16', opened=opened)
         self.assertTrue(self.ensure())
-        self.assertEqual(REPLACED, self.changes())
+        self.assertEqual(replaced(bool(opened)), self.changes())
 
     def test_whose_handle_was_left_suspended(self):
         """What was done beneath it is over once the clone was suspended."""
@@ -121,17 +125,24 @@ class CloneTest(test_stack.Case):
             device(names.handle(V1), '253:7', '0 1 linear 253:6 0', 1, True),
             device(CLONE, '253:6', '0 1 clone 253:4 253:5 8:0'))
         self.assertTrue(self.ensure())
-        self.assertEqual(REPLACED, self.changes())
+        self.assertEqual(replaced(True), self.changes())
 
     def leave_out(self, holes):
         self.clone(opened=1)
         self.stack.leave_out(MOVE, holes)
 
     def test_holes_under_a_guest(self):
+        """Loaded anew is what the kernel has: no path leads elsewhere."""
         self.leave_out(HOLES)
         self.assertRan(mock.call.devicemapper.discard_beneath(
-            names.handle(V1), CLONE, TABLE,
+            names.handle(V1), CLONE, '0 1 clone 253:4 253:5 8:0',
             [(0, 3 << 16), (8 << 16, 16376 << 16)], 1 << 36, 10, 30))
+
+    def test_holes_under_a_guest_where_time_limits_are_short(self):
+        self.stack.timeout = 5
+        self.leave_out(HOLES)
+        self.assertEqual((2.5, 5), self.ran.devicemapper.discard_beneath
+                         .call_args.args[5:])
 
     def test_no_holes_under_a_guest(self):
         self.leave_out([])
@@ -168,33 +179,39 @@ class CloneTest(test_stack.Case):
         handle, clone = self.stack.devices().values()
         self.devices(handle, dataclasses.replace(clone, suspended=True))
         self.assertTrue(self.ensure())
-        self.assertEqual(REPLACED, self.changes())
+        self.assertEqual(replaced(bool(opened)), self.changes())
 
     @ddt.data('', '0 1 error ')
     def test_one_without_its_table(self, table):
-        self.devices(device(CLONE, '253:6', table))
+        self.devices(
+            device(names.handle(V1), '253:7', '0 1 linear 253:6 0', 1),
+            device(CLONE, '253:6', table))
         self.assertTrue(self.ensure())
-        self.assertEqual(REPLACED, self.changes())
+        self.assertEqual(replaced(), self.changes())
 
-    def test_failed_one_that_a_guest_uses_is_left(self):
+    @ddt.data('8:0', '8:16')
+    def test_failed_one_that_a_guest_uses_is_left(self, source):
         # What it wrote, but could not record, would vanish under it.
         self.ran.devicemapper.status.return_value = self.FAILED
-        self.clone(opened=1)
+        self.clone(source, opened=1)
         self.assertFalse(self.ensure())
         self.assertEqual([DISCARDS], self.changes())
 
-    @ddt.data(FAILED, RW.replace(' rw', ' ro'))
-    def test_failed_one_that_nothing_uses_is_loaded_anew(self, status):
+    @ddt.data(*itertools.product((FAILED, RW.replace(' rw', ' ro')),
+                                 ('8:0', '8:16')))
+    @ddt.unpack
+    def test_failed_one_that_nothing_uses_is_loaded_anew(self, status,
+                                                         source):
         self.ran.devicemapper.status.return_value = status
-        self.clone()
+        self.clone(source)
         self.assertTrue(self.ensure())
-        self.assertEqual(REPLACED, self.changes())
+        self.assertEqual(replaced(), self.changes())
 
     def test_failed_one_without_a_handle(self):
         self.ran.devicemapper.status.return_value = self.FAILED
         self.devices(device(CLONE, '253:6', '0 1 clone a b 8:0'))
         self.assertTrue(self.ensure())
-        self.assertEqual(REPLACED, self.changes())
+        self.assertEqual(replaced(), self.changes())
 
     ABSENT = 'localclone-absent-' + SHADOW
 
@@ -256,6 +273,14 @@ class CloneTest(test_stack.Case):
         self.assertEqual((0, 16384, 'rw'), (
             status.hydrated, status.regions, status.mode))
         self.ran.devicemapper.status.assert_called_once_with(CLONE, 30)
+
+    def test_status_of_all(self):
+        self.ran.devicemapper.clone_statuses.return_value = (
+            '%s: %s\nof-somebody-else: %s\n' % (
+                CLONE, self.RW, self.RW))
+        self.assertEqual({SHADOW: self.stack.clone_status(SHADOW)},
+                         self.stack.clone_statuses())
+        self.ran.devicemapper.clone_statuses.assert_called_once_with(30)
 
     @ddt.data((RW, True, None), (RW, False, 'disable_hydration'),
               (RW.replace('0 0 0 rw', '0 1 no_hydration 0 rw'), True,

@@ -138,6 +138,19 @@ class ProcessTest(testtools.TestCase):
         for row in rows:
             self.assertNotIn('Error', row['Details'])
 
+    def test_metrics_of_a_node_on_which_nothing_works(self):
+        """Neither a database, nor a bus, nor LVM."""
+        conf = self.useFixture(ConfigurationFixture())
+        done = self.run_command(
+            '--config-file', conf.path, 'metrics', '--json', '--seconds',
+            '60', path='/nonexistent')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(
+            {'storage': 0, 'database': 0, 'service': 0, 'doctor': 1}, {
+                each['Labels']['collector']: each['Value']
+                for each in json.loads(done.stdout)
+                if each['Name'] == 'localclone_collector_success'})
+
     def test_restore_imports_neither_database_nor_bus(self):
         conf = self.useFixture(ConfigurationFixture())
         code = '''
@@ -196,8 +209,8 @@ class Application(main.LocalClone):
         return self.made
 
 
-@ddt.ddt
-class ExitCodeTest(testtools.TestCase):
+class CommandCase(testtools.TestCase):
+    """Base of tests that run the command on a made backend."""
 
     def setUp(self):
         super().setUp()
@@ -206,6 +219,7 @@ class ExitCodeTest(testtools.TestCase):
             self.useFixture(fixtures.FakeLogger(name))
         self.backend = Application.made = mock.MagicMock()
         self.backend.records.moves.return_value = []
+        self.backend.find.side_effect = str  # as if each had its id's name
         self.useFixture(fixtures.MockPatchObject(
             main, 'LocalClone', Application))
 
@@ -218,6 +232,10 @@ class ExitCodeTest(testtools.TestCase):
             except SystemExit as exc:
                 code = exc.code
         return code, out.getvalue(), err.getvalue()
+
+
+@ddt.ddt
+class ExitCodeTest(CommandCase):
 
     def test_done(self):
         self.assertEqual(0, self.run_command('moves')[0])

@@ -7,6 +7,7 @@ from unittest import mock
 
 import ddt
 import fixtures
+from oslo_utils import uuidutils
 import testtools
 
 from cinder_localclone import connections
@@ -26,7 +27,8 @@ ELSEWHERE = {'host': 'x', 'initiator': 'iqn.x'}
 
 def attachment(host, instance='vm'):
     return types.SimpleNamespace(
-        instance_uuid=instance, connection_info=None, mountpoint=None,
+        id=uuidutils.generate_uuid(), instance_uuid=instance,
+        connection_info=None, mountpoint=None,
         attach_status='attached' if host else 'reserved',
         connector={'host': host} if host else None)
 
@@ -358,7 +360,8 @@ class HandlersTest(Base):
             'host': 'b@l#p', 'addresses': ['192.0.2.2'],
             'initiator': 'iqn.b', 'problems': ['none'],
             'room': {'volumes': 4, 'metadata': 2, 'shared': True},
-            'sparse': False}, described)
+            'sparse': False, 'encryption': True,
+            'authenticated': True}, described)
         self.world.pool = 'pool'
         self.assertTrue(self.handlers.describe(None)['sparse'])
 

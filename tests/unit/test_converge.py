@@ -8,6 +8,7 @@ import ddt
 import fixtures
 
 from cinder_localclone import copying
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import lost_detach
 from cinder_localclone.moves import completion
@@ -192,7 +193,7 @@ class DestinationTest(Base):
     def test_an_operator_reads_of_a_clone_that_failed(self):
         self.a.move(self.volume, B)
         for self.b.clones, told in (('rw', 0), ('ro', 1), ('Fail', 1)):
-            with mock.patch.object(copying, 'LOG') as log:
+            with mock.patch.object(events, 'LOG') as log:
                 self.converge(self.b)
             self.assertEqual(told, log.error.call_count)
             self.assertEqual(
@@ -206,7 +207,7 @@ class DestinationTest(Base):
             copying.timeutils, 'now', return_value=0)).mock
         said = []
         for now.return_value in (0, 5, 10, 12, 15, 20):
-            with mock.patch.object(copying, 'LOG') as log:
+            with mock.patch.object(events, 'LOG') as log:
                 self.converge(self.b)
             self.b.hydrate()
             said += [(now.return_value, each.args[1]['seconds'])
@@ -242,7 +243,7 @@ class SourceTest(Base):
     def test_served_though_nobody_knows_whether_the_guest_has_left(self):
         self.live()
         self.a.exports.clear()
-        with mock.patch.object(lost_detach.checks, 'users',
+        with mock.patch.object(lost_detach.tops, 'users',
                                side_effect=FAILED):
             self.assertRaises(exceptions.CommandFailed, self.converge,
                               self.a)

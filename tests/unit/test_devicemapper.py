@@ -2,6 +2,7 @@
 """What is asked of device-mapper, and in which order."""
 
 import errno
+import sys
 from unittest import mock
 
 import ddt
@@ -11,6 +12,7 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone.privileged import devicemapper
+from cinder_localclone.privileged import while_suspended
 from tests.unit import commands
 
 TABLE = '0 8 linear 253:4 0'
@@ -105,6 +107,19 @@ class ReplaceSuspendedTest(commands.Case):
         self.replace()
         self.assertRan(*self.LINES)
 
+    def test_in_use(self):
+        """What it could not record would vanish under a guest, unsaid."""
+        look = 'dmsetup status --noflush ' + C
+        for status, lines in (
+                ('0 8 clone 8 1/9 128 0/9 0 0 0 rw', self.LINES[1:]),
+                ('0 8 clone 8 1/9 128 0/9 0 0 0 ro', self.LINES[2:]),
+                ('0 8 clone Fail', self.LINES[2:])):
+            del self.commands.ran[:]
+            self.commands.answer(look, status + '\n', times=1)
+            devicemapper.replace_suspended(C, TABLE, 30, True)
+            self.assertEqual([self.LINES[0], look, *lines],
+                             self.commands.ran)
+
     def test_resumed_whatever_fails(self):
         self.commands.answer('dmsetup load', code=1, err='why')
         error = self.assertRaises(exceptions.CommandFailed, self.replace)
@@ -196,51 +211,51 @@ class CommandsTest(commands.Case):
         self.commands.answer('dmsetup targets', 'clone v1.0.0')
         self.assertEqual('clone v1.0.0', devicemapper.targets(30))
         self.assertRan('modprobe -q dm-clone', 'modprobe -q dm-thin-pool',
+                       'modprobe -q dm-crypt', 'modprobe -q dm-flakey',
                        'dmsetup targets')
 
 
 class SwapFlushedTest(commands.Case):
     """What a guest has flushed stays so when its body is another."""
 
-    ALL = ('sync /dev/sdb', 'dmsetup suspend --nolockfs ' + H,
-           'sync /dev/sdb', "dmsetup load %s --table '%s'" % (H, TABLE),
-           'dmsetup resume ' + H)
+    SWAP = '%s -I -S %s swap %s /dev/sdb 5' % (
+        sys.executable, while_suspended.__file__, H)
+    LOOK = 'dmsetup info -c --noheadings -o attr ' + H
 
     def swap(self, disk='/dev/sdb'):
         devicemapper.swap_flushed(H, TABLE, disk, 30)
 
-    def test_flushed_while_nothing_can_be_written(self):
+    def test_one_process_while_a_guest_waits(self):
         self.swap()
-        self.assertEqual(list(self.ALL), self.commands.ran)
-        # A guest waits meanwhile.
-        self.assertEqual([30, 30, 5, 5, 30], self.commands.limits)
+        self.assertEqual(['sync /dev/sdb', self.SWAP], self.commands.ran)
+        self.assertEqual([30, 10], self.commands.limits)
+        self.assertEqual([None, TABLE.encode()], self.commands.inputs)
 
     def test_without_a_disk_to_flush(self):
         self.swap('')
-        self.assertEqual([each for each in self.ALL if 'sync' not in each],
+        self.assertEqual([self.SWAP.replace('/dev/sdb', "''")],
                          self.commands.ran)
 
     def test_a_disk_that_does_not_answer_suspends_nothing(self):
         self.commands.answer('sync', code=1, err='I/O error')
         self.assertRaises(exceptions.CommandFailed, self.swap)
-        self.assertRan('sync /dev/sdb')
+        self.assertEqual(['sync /dev/sdb'], self.commands.ran)
 
-    def test_a_suspension_that_fails_is_ended(self):
-        self.commands.answer('dmsetup suspend', code=1, err='new', times=1)
+    def test_what_has_ended_has_resumed_it(self):
+        self.commands.answer(sys.executable, code=1, err='OSError')
+        self.commands.answer('dmsetup info', 'L--w\n')
         self.assertRaises(exceptions.CommandFailed, self.swap)
-        self.assertRan(*self.ALL[:2], 'dmsetup resume ' + H)
+        self.assertEqual(['sync /dev/sdb', self.SWAP, self.LOOK],
+                         self.commands.ran)
 
-    def test_a_table_that_is_refused_changes_nothing(self):
-        self.commands.answer('dmsetup load', code=1, err='too small')
-        self.assertRaises(exceptions.CommandFailed, self.swap)
-        self.assertEqual(list(self.ALL), self.commands.ran)
-
-    def test_back_on_the_old_table(self):
-        """The second flush fails: all that was written goes on to it."""
-        self.commands.answer('sync', times=1)
-        self.commands.answer('sync', code=1, err='I/O error', times=1)
-        self.assertRaises(exceptions.CommandFailed, self.swap)
-        self.assertEqual([*self.ALL[:3], self.ALL[-1]], self.commands.ran)
+    def test_what_was_killed_has_not(self):
+        """Its table was loaded or not: the old one is as right."""
+        self.commands.hang(sys.executable)
+        self.commands.answer('dmsetup info', 'L-sw\n')
+        self.assertRaises(exceptions.CommandTimeout, self.swap)
+        self.assertEqual(
+            ['sync /dev/sdb', self.SWAP, self.LOOK, 'dmsetup clear ' + H,
+             'dmsetup resume ' + H], self.commands.ran)
 
 
 class ForeignTest(commands.Case):

@@ -1,16 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages that code makes: the command, the states."""
+"""The pages that code makes: the command, the states, monitoring."""
 
 import pathlib
 import re
 import sys
+from unittest import mock
 
 import testtools
 
+from cinder_localclone.cmd import figures
 from cinder_localclone.cmd import main
+from cinder_localclone.cmd import sources
+from cinder_localclone import events
+from cinder_localclone import notices
+from cinder_localclone import peer
+from cinder_localclone import state
 
 DOC = pathlib.Path(__file__).parents[2] / 'doc/source'
 sys.path.insert(0, str(DOC / '_ext'))
+import monitoring_tables  # noqa: E402
+import peer_table  # noqa: E402
 import sample_backend  # noqa: E402
 import state_table  # noqa: E402
 
@@ -22,8 +31,9 @@ class CommandPageTest(testtools.TestCase):
     def test_every_command_has_an_example_that_runs(self):
         examples = re.findall(r'^\.\. command-output:: (.*)$', self.page,
                               re.MULTILINE)
-        self.assertEqual(set(main.COMMANDS),
-                         {words.split()[0] for words in examples})
+        self.assertEqual(set(main.COMMANDS), {
+            name for words in examples for name in main.COMMANDS
+            if (words + ' ').startswith(name + ' ')})
         for words in examples:
             printed, code = sample_backend.run(words.split())
             self.assertIn(code, (0, 1), printed)
@@ -43,6 +53,74 @@ class CommandPageTest(testtools.TestCase):
     def test_every_command_has_a_section(self):
         for name in main.COMMANDS:
             self.assertIn('\n%s\n%s\n' % (name, '=' * len(name)), self.page)
+
+
+class UpgradePageTest(testtools.TestCase):
+
+    def test_calls_by_version(self):
+        lines = peer_table.rst(peer.METHODS, peer.VERSION)
+        rows = dict(zip(lines[6:-1:2], lines[7:-1:2]))
+        self.assertIn('``prepare``', rows['   * - 1.0'])
+        self.assertIn('   * - ' + peer.VERSION, rows)
+        self.assertEqual(
+            {each.name for each in peer.METHODS.values()},
+            {name for row in rows.values()
+             for name in re.findall('``(.*?)``', row)})
+
+
+class CompletionTest(testtools.TestCase):
+
+    def test_every_command_is_completed(self):
+        printed, code = sample_backend.run(['complete'])
+        self.assertFalse(code)
+        for name in main.COMMANDS:
+            self.assertIn('cmds_%s=' % re.sub('[ -]', '_', name), printed)
+        self.assertIn('--textfile', printed)
+
+
+class MonitoringPageTest(testtools.TestCase):
+
+    page = (DOC / 'admin/monitoring.rst').read_text()
+
+    def test_all_that_there_is_is_listed(self):
+        for lines, wanted in (
+                (monitoring_tables.metrics(), [
+                    '``%s``' % name for name in figures.METRICS]),
+                (monitoring_tables.log_lines(), [
+                    '``%s``' % each.id for each in events.all_events()])):
+            for each in wanted:
+                self.assertEqual(1, '\n'.join(lines).count(each), each)
+        self.assertIn('PoolFull', '\n'.join(monitoring_tables.alerts()))
+
+    def test_every_collector_is_explained(self):
+        for source in sources.Watch(None, 1, 1)._sources:
+            self.assertIn('* - ``%s``' % source.name, self.page)
+
+    def test_every_notification_is_listed(self):
+        for milestone in state.Milestone:
+            self.assertIn('* - ``%s``' % notices.event_type(milestone),
+                          self.page)
+
+    def test_what_a_notification_says_is_listed(self):
+        token = state.Token(state.Phase.MIGRATING, 'n',
+                            state.Geometry(128, 32, 8))
+        for key in notices.payload(state.Move(
+                'v', 's', token, True, 'a@l', 'b@l', 'x', 'y', 1),
+                mock.Mock()):
+            self.assertIn('``%s``' % key, self.page)
+
+
+class ManualTest(testtools.TestCase):
+
+    def test_it_is_the_page_of_the_command(self):
+        found = {}
+        exec(compile((DOC / 'conf.py').read_text(), str(DOC / 'conf.py'),
+                     'exec'), {'__file__': str(DOC / 'conf.py')}, found)
+        (page, name, _about, _authors, section), = found['man_pages']
+        self.assertTrue((DOC / (page + '.rst')).exists())
+        self.assertEqual((main.LocalClone.NAME, 8), (name, section))
+        self.assertIn('man8/%s.8' % name, (
+            DOC / 'install/index.rst').read_text())
 
 
 class StatesPageTest(testtools.TestCase):

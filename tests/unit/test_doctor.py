@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The doctor makes all its checks, whatever is missing."""
 
+import os
 import time
 import types
 from unittest import mock
@@ -13,16 +14,22 @@ from cinder_localclone.cmd import backend
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import checks
 from cinder_localclone.cmd import doctor
+from cinder_localclone.cmd import encryption_checks
 from cinder_localclone.cmd import lasting
+from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import queue
+from cinder_localclone import secret_care
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone import status_records
+from cinder_localclone import survey
+from cinder_localclone import unlocking
 
 A, B = 'a@l', 'b@l'
+_isdir = os.path.isdir
 GIB = 1 << 30
 
 
@@ -34,7 +41,8 @@ class DoctorTest(testtools.TestCase):
             'privileged.devicemapper.targets',
             return_value='clone v1\nthin-pool v1\n')
         self.run = self.patch(
-            'privileged.process.run', return_value='use_devicesfile=1\n')
+            'privileged.process.run',
+            return_value='use_devicesfile=1\ncryptsetup 2.6.1 flags: UDEV')
         self.free = self.patch('privileged.lvm.free')
         self.hanging = self.patch('privileged.configfs.hanging',
                                   return_value=[])
@@ -50,6 +58,7 @@ class DoctorTest(testtools.TestCase):
             check=mock.Mock(), **{each.dest: each.default
                                   for each in backend.SECTION_OPTS}))
         self.backend.name = 'l'
+        self.backend.conf.localclone_thick_stripes = 1
         self.backend.settings.rpc_timeout = 60
         self.backend.nodes.return_value = {A: True, B: True}
         self.backend.sessions().initiator.return_value = 'iqn.x:y'
@@ -68,7 +77,10 @@ class DoctorTest(testtools.TestCase):
         self.stack.lvs.return_value = {'g-pool': reports.LogicalVolume(
             'g', 'g-pool', GIB, '', frozenset(), zeroes=True)}
         self.stack.pool_transactions.return_value = 7, 7
+        self.stack.survey.return_value = survey.Survey({}, {})
+        self.patch('privileged.lvm.physical_volumes', return_value=[])
         self.backend.records.unended.return_value = []
+        self.backend.records.secrets_in_use.return_value = set()
         self.stack.free_space.return_value = reports.FreeSpace(
             GIB, GIB, False)
         self.app = mock.Mock(exit_code=0)
@@ -96,6 +108,125 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual('cinder.conf', self.names[0])
         self.root.assert_called_once_with()
         self.backend.nodes.assert_called_once_with()
+
+    def test_encrypted_volumes(self):
+        self.backend.records.secrets_in_use.return_value = {'k'}
+        self.assertEqual({'header backups'}, set(self.rows()))
+        self.assertIn('key manager', self.names)
+        self.backend.keys().check.side_effect = (
+            encryption_errors.KeyUnavailable(reason='no route'))
+        self.backend.conf.localclone_header_backup_dir = '/'
+        wrong = self.rows()
+        self.assertEqual({'key manager'}, set(wrong))
+        self.assertIn('no route', wrong['key manager'][2])
+
+    def test_directory_of_header_backups(self):
+        for path, verdict in (('/', checks.OK), ('/nowhere', checks.WARN),
+                              (None, checks.WARN)):
+            with mock.patch.object(os.path, 'isdir', '/'.__eq__):
+                found, = encryption_checks.header_backups(path)
+            self.assertEqual(verdict, found.verdict)
+
+    def test_header_backups_on_the_disk_of_the_volumes(self):
+        for disks, verdict in (({'sda'}, checks.WARN), ({'sdb'}, checks.OK),
+                               (set(), checks.OK)):
+            with mock.patch.object(os.path, 'isdir', '/'.__eq__):
+                found, = encryption_checks.header_backups(
+                    '/', disks, lambda number: {'sda', 'sdc'})
+            self.assertEqual((verdict, verdict == checks.WARN), (
+                found.verdict, 'sda' in found.details))
+
+    def test_disks_below(self):
+        """A partition is on its disk, an LV on those of its group."""
+        root = self.useFixture(fixtures.TempDir()).path
+        devices = os.path.join(root, 'devices')
+        os.makedirs(os.path.join(root, 'dev/block'))
+        for number, path in (('8:0', 'sda'), ('8:1', 'sda/sda1'),
+                             ('9:0', 'md0'), ('253:0', 'dm-0')):
+            where = os.path.join(devices, path)
+            os.makedirs(os.path.join(where, 'slaves'))
+            os.symlink(where, os.path.join(root, 'dev/block', number))
+            with open(os.path.join(where, 'dev'), 'w') as file:
+                file.write(number + '\n')
+        open(os.path.join(devices, 'sda/sda1/partition'), 'w').close()
+        for upper, lower in (('dm-0', 'md0'), ('md0', 'sda/sda1')):
+            os.symlink(os.path.join(devices, lower), os.path.join(
+                devices, upper, 'slaves', os.path.basename(lower)))
+        self.useFixture(fixtures.MockPatchObject(
+            os.path, 'isdir', _isdir))
+        for number in ('8:0', '8:1', '9:0', '253:0'):
+            self.assertEqual({'sda'}, encryption_checks.disks_below(
+                number, root), number)
+        self.assertEqual(set(), encryption_checks.disks_below('0:5', root))
+
+    def test_key_cache(self):
+        for which, tpm, verdict in ((True, True, checks.OK),
+                                    (True, False, checks.WARN),
+                                    (False, True, checks.WARN)):
+            found, = encryption_checks.key_cache(
+                '/keys', lambda name: which and '/bin/' + name, lambda: tpm)
+            self.assertEqual((verdict, verdict != checks.OK), (
+                found.verdict, bool(found.fix)))
+        self.assertEqual([], encryption_checks.key_cache('', None, None))
+        self.backend.conf.localclone_key_cache = 'systemd-creds'
+        self.rows()
+        self.assertIn('key cache', self.names)
+
+    def test_locked_volumes(self):
+        with mock.patch.object(unlocking, 'locked', return_value=[
+                unlocking.Outcome('v%d' % number, '', 'locked', 'no key')
+                for number in range(7)]):
+            row = self.rows()['locked volumes']
+        self.assertEqual(checks.FAIL, row[1])
+        self.assertIn('v0: no key', row[2])
+        self.assertIn('and 2 more', row[2])
+        self.assertNotIn('v5', row[2])
+
+    def test_secrets_without_volume(self):
+        self.backend.records.secrets_in_use.return_value = {'k'}
+        self.backend.keys().of_volumes.return_value = [('key', 'gone')]
+        self.backend.records.volumes_known.return_value = set(), {'gone'}
+        self.backend.records.secrets_of_all.return_value = set()
+        row = self.rows()['secrets without volume']
+        self.assertEqual(checks.WARN, row[1])
+        self.assertIn('key (volume gone)', row[2])
+        self.assertIn('shred', row[3])
+        self.backend.records.secrets_of_all.return_value = {'key'}
+        self.assertNotIn('secrets without volume', self.rows())
+        # Nobody is asked twice who did not answer.
+        self.backend.keys().check.side_effect = (
+            encryption_errors.KeyUnavailable(reason='no route'))
+        self.rows()
+        self.assertNotIn('secrets without volume', self.names)
+
+    def test_what_is_left_is_told_with_bounds(self):
+        found, = encryption_checks.left([secret_care.Left(
+            secret_care.SECRET, 'k%d' % number, 'v', True)
+            for number in range(200)])
+        self.assertIn('and 195 more', found.details)
+        self.assertLess(len(found.details), 300)
+
+    def test_version_of_cryptsetup(self):
+        for text, verdict in (
+                ('cryptsetup 2.6.1 flags: UDEV BLKID', checks.OK),
+                ('cryptsetup 2.4.0', checks.OK), ('3.0', checks.WARN),
+                ('cryptsetup 3.0.0', checks.OK), ('', checks.WARN),
+                ('cryptsetup 2.3.7', checks.WARN)):
+            found, = encryption_checks.version(text)
+            self.assertEqual((verdict, not found.fix), (
+                found.verdict, verdict == checks.OK), text)
+
+    def test_kernel_that_cannot_encrypt(self):
+        found, = encryption_checks.modules('dm_crypt'.__eq__)
+        self.assertEqual(checks.WARN, found.verdict)
+        self.assertIn('CONFIG_DM_FLAKEY', found.fix)
+        self.assertNotIn('dm_crypt', found.details)
+        for authenticates in (False, True):
+            found, = encryption_checks.modules(
+                lambda name: name != 'dm_integrity', authenticates)
+            self.assertEqual(
+                'CONFIG_DM_INTEGRITY' if authenticates else '',
+                found.fix.rpartition(' ')[2])
 
     def test_copies(self):
         def entry(number, **more):
@@ -149,7 +280,7 @@ class DoctorTest(testtools.TestCase):
         wrong = self.rows()
         self.assertEqual(
             {'kernel: device-mapper', 'iSCSI initiator', 'LVM filter',
-             'storage'}, set(wrong))
+             'cryptsetup', 'storage'}, set(wrong))
         self.assertEqual('lvmconfig is not installed', wrong['LVM filter'][2])
         for _check, _verdict, details, _fix in wrong.values():
             self.assertNotIn('\n', details)
@@ -158,14 +289,14 @@ class DoctorTest(testtools.TestCase):
         doctor.os.path.isdir.side_effect = lambda path: (
             path != '/sys/module/iscsi_tcp')
         self.run.side_effect = lambda program, *_words, timeout: (
-            'use_devicesfile=1')
+            self.run.return_value)
         self.assertEqual({}, self.rows())
 
         def run(program, *words, timeout):
             if program == 'modprobe':
                 raise exceptions.CommandFailed(
                     command='modprobe', code=1, stderr='')
-            return 'use_devicesfile=1'
+            return self.run.return_value
         self.run.side_effect = run
         self.assertEqual({'kernel: iSCSI initiator'}, set(self.rows()))
 
@@ -220,6 +351,20 @@ class DoctorTest(testtools.TestCase):
         self.stack.pool_transactions.side_effect = (
             exceptions.CommandTimeout(command='lvs', seconds=1))
         self.assertEqual([name], list(self.rows()))
+
+    def test_stripes(self):
+        free = self.patch('privileged.lvm.free_of_disks', return_value=[1])
+        self.assertNotIn('stripes', self.rows())
+        self.backend.conf.localclone_thick_stripes = 2
+        self.assertIn('means nothing', self.rows()['stripes'][2])
+        free.assert_not_called()
+        self.stack.pool = None
+        found = self.rows()['stripes']
+        self.assertEqual(checks.FAIL, found[1])
+        self.assertIn('g is on 1 disks', found[2])
+        free.return_value = [1, 0]
+        self.assertNotIn('stripes', self.rows())
+        self.assertIn('stripes', self.names)
 
     def test_suspended(self):
         self.stack.lvs.return_value['volume-x'] = reports.LogicalVolume(

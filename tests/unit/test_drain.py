@@ -451,7 +451,8 @@ class ChoiceTest(testtools.TestCase):
 
         def choose(size, **more):
             return draining.choose(
-                types.SimpleNamespace(size=size, availability_zone='nova'),
+                types.SimpleNamespace(size=size, availability_zone='nova',
+                                      provider_id=more.get('provider_id')),
                 worlds.GEOMETRY, targets, more.get('to'),
                 more.get('arriving', {}))
         self.assertEqual(B, choose(1))
@@ -459,3 +460,5 @@ class ChoiceTest(testtools.TestCase):
         self.assertEqual(B, choose(7, arriving={B: GIB, C: 2 * GIB}))
         self.assertEqual('', choose(9, to=C))
         self.assertEqual('', choose(10))
+        # One that is encrypted has a header besides.
+        self.assertEqual('', choose(9, provider_id='lc1:luks2:1:live:key'))

@@ -14,8 +14,11 @@ from oslo_config import cfg
 import testtools
 
 from cinder_localclone import assembly
+from cinder_localclone import capabilities
 from cinder_localclone import connections
 from cinder_localclone import driver
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import messages
@@ -32,7 +35,8 @@ def volume(**more):
                   host=HOST + '#p', status='reserved', group_id=None,
                   migration_status=None, replication_driver_data=None,
                   volume_attachment=[], _context='context',
-                  encryption_key_id=None, volume_type_id=None)
+                  encryption_key_id=None, volume_type_id=None,
+                  provider_id=None)
     values.update(more)
     return types.SimpleNamespace(**values)
 
@@ -48,7 +52,9 @@ class Case(testtools.TestCase):
         self.node = mock.MagicMock(host=HOST)
         self.node.records.move_of.return_value = None
         self.node.stack.pool = 'pool'
-        self.node.stack.lvs.return_value = {'pool': None}
+        self.node.snapshots.wanted_encryption.return_value = None
+        self.node.stack.lvs.return_value = {'pool': reports.LogicalVolume(
+            'g', 'pool', 1 << 30, '', frozenset(), zeroes=True)}
         self.node.stack.space.return_value = None, reports.Capacity(
             1 << 30, 1 << 30, 0, 0)
         self.directory = mock.MagicMock()
@@ -141,7 +147,7 @@ class DriverTest(Case):
         self.assertEqual(
             self.driver.configuration.max_over_subscription_ratio,
             pool['max_over_subscription_ratio'])
-        self.assertEqual(['devices', 'lvs', 'space'], [
+        self.assertEqual(['devices', 'lvs', 'space', 'check_disks'], [
             call[0] for call in self.node.stack.method_calls])
 
     def test_connector_without_a_name_is_invalid(self):
@@ -244,6 +250,31 @@ class DriverTest(Case):
         self.node.records.drop_live_attachment.assert_called_once_with(
             'v', 'n2')
 
+    def test_stats_tell_whether_volumes_can_move_here(self):
+        service = self.driver.service
+
+        def told():
+            pool, = self.driver.get_volume_stats(refresh=True)['pools']
+            return (pool['localclone_destination'],
+                    pool['localclone_problems'])
+        self.assertEqual((True, ''), told())
+        service.problems = ['its kernel has no dm-clone', 'no initiator']
+        self.assertEqual(
+            (False, 'its kernel has no dm-clone; no initiator'), told())
+        service.problems = []
+        self.node.stack.devices.side_effect = ValueError('no vgs')
+        self.assertEqual((False, 'no vgs'), told())
+
+    def test_an_operators_goodness_comes_first(self):
+        pool, = self.driver.get_volume_stats(refresh=True)['pools']
+        self.assertEqual(capabilities.GOODNESS, pool['goodness_function'])
+        self.assertIsNone(pool['filter_function'])
+        self.driver.configuration.goodness_function = '7'
+        self.addCleanup(setattr, self.driver.configuration,
+                        'goodness_function', None)
+        pool, = self.driver.get_volume_stats(refresh=True)['pools']
+        self.assertEqual('7', pool['goodness_function'])
+
     @ddt.data('devices', 'lvs', 'space')
     def test_stats_of_a_node_that_can_serve_nothing(self, lacking):
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
@@ -259,10 +290,38 @@ class DriverTest(Case):
         pool, = self.driver.get_volume_stats(refresh=True)['pools']
         self.assertEqual('up', pool['backend_state'])
 
+    def test_a_new_volume_that_the_driver_encrypts(self):
+        wanted = encryption_types.Encryption()
+        self.node.snapshots.wanted_encryption.return_value = wanted
+        with mock.patch.object(driver.encryption, 'create') as create:
+            self.driver.create_volume(volume())
+        create.assert_called_once_with(self.node, mock.ANY, wanted)
+        self.node.stack.create_lv.assert_not_called()
+
+    def test_types_of_which_no_volume_can_be(self):
+        self.node.snapshots.wanted_encryption.side_effect = (
+            encryption_types.InvalidType('no'))
+        with mock.patch.object(messages, 'api') as api:
+            self.assertRaises(encryption_errors.InvalidEncryptionType,
+                              self.driver.create_volume, volume())
+        self.assertEqual(messages.DETAILS['ENCRYPTION_TYPE'],
+                         api.API().create.call_args.kwargs['detail'])
+        self.node.stack.create_lv.assert_not_called()
+
+    def test_owner_is_told_why_a_type_cannot_be_changed(self):
+        with mock.patch.object(messages, 'api') as api, mock.patch.object(
+                driver.migration, 'retype', side_effect=(
+                    encryption_errors.EncryptionChange(volume='v'))):
+            self.assertRaises(
+                encryption_errors.EncryptionChange, self.driver.retype,
+                'context', volume(), mock.Mock(extra_specs={}), {}, {})
+        self.assertEqual(messages.DETAILS['ENCRYPTION_CHANGE'],
+                         api.API().create.call_args.kwargs['detail'])
+
     def test_a_new_volume(self):
         self.driver.create_volume(volume())
         self.assertEqual(
-            [mock.call.create_lv('volume-v', 1 << 30, 'v'),
+            [mock.call.create_lv('volume-v', 1 << 30, 'v', extra_bytes=0),
              mock.call.ensure_handle_on_lv('v', 'volume-v', 1 << 30)],
             self.node.stack.mock_calls)
 

@@ -12,6 +12,7 @@ import testtools
 
 from cinder_localclone import exceptions
 from cinder_localclone import export
+from cinder_localclone import iscsi_names
 from cinder_localclone import iscsi_target
 from cinder_localclone import names
 from cinder_localclone import reconcile
@@ -26,7 +27,7 @@ SHADOW = '51e30e7e-5c89-49f1-ab06-345647e00115'
 HANDLE = names.handle(VOLUME)
 DEVICE = names.source(SHADOW)
 SOURCE = 'iqn.x:localclone-' + SHADOW
-REMOTE = names.remote_iqn('iqn.x:', VOLUME, INITIATOR)
+REMOTE = iscsi_names.remote_iqn('iqn.x:', VOLUME, INITIATOR)
 MOVE = state.Move(
     VOLUME, SHADOW, state.Token(state.Phase.MIGRATING, 'n',
                                 state.Geometry(128, 32, 8)), False, 'a@l',
@@ -101,6 +102,7 @@ class ServedTest(testtools.TestCase):
         ([(REMOTE, ['/dev/mapper/' + HANDLE])], True, False),
         ([(SOURCE, ['/dev/mapper/' + DEVICE]),
           (REMOTE, ['/dev/mapper/' + HANDLE])], True, True),
+        ([(REMOTE, [names.served_path(VOLUME)])], True, False),
         ([('iqn.x:foreign', ['/dev/mapper/' + HANDLE])], True, False),
         ([(REMOTE, ['/dev/mapper/localclone-another'])], False, False),
         ([(SOURCE, [])], False, False))
@@ -111,6 +113,19 @@ class ServedTest(testtools.TestCase):
         self.assertIs(source, self.exports.serves_source(SHADOW))
         self.assertEqual([mock.call('iqn.x:')] * 2,
                          self.configfs.exports.mock_calls)
+
+    def test_volume_with_a_top(self):
+        """All that is served of a volume shares one backstore."""
+        path = names.served_path(VOLUME)
+        self.lio.export.return_value = True
+        found = self.exports.offer_volume(
+            VOLUME, INITIATOR, 'CHAP user secret', passed=True, device=path)
+        self.assertTrue(self.exports.offer_again(
+            VOLUME, INITIATOR, found, path))
+        call = mock.call(
+            found['target_iqn'], HANDLE, path, VOLUME, False, '192.0.2.12',
+            3260, INITIATOR, 'user', 'secret')
+        self.assertEqual([call, call], self.lio.export.mock_calls)
 
     def test_offered_and_to_whom(self):
         self.serve((SOURCE, []), (REMOTE, []), ('iqn.x:foreign', []))
@@ -130,8 +145,8 @@ class ServedTest(testtools.TestCase):
         self.lio.unexport.assert_called_once_with(REMOTE, HANDLE)
 
     def test_volume_is_withdrawn_from_all_but_destinations(self):
-        other = names.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
-        strange = names.remote_iqn('iqn.x:', SHADOW, INITIATOR)
+        other = iscsi_names.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
+        strange = iscsi_names.remote_iqn('iqn.x:', SHADOW, INITIATOR)
         self.serve((SOURCE, []), (REMOTE, []), (strange, []), (other, []))
         self.lio.unexport.side_effect = [False, True]
         self.assertTrue(self.exports.withdraw_volume(VOLUME, None))
@@ -207,8 +222,8 @@ class ServedTest(testtools.TestCase):
             'iqn.x:', export.PROBE_TIMEOUT)
 
     def test_the_last_that_is_served(self):
-        other = names.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
-        strange = names.remote_iqn('iqn.x:', SHADOW, INITIATOR)
+        other = iscsi_names.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
+        strange = iscsi_names.remote_iqn('iqn.x:', SHADOW, INITIATOR)
         for served, last in (
                 ([], ()), ([SOURCE, strange], ()),
                 ([SOURCE, REMOTE], (INITIATOR, None)),
@@ -323,6 +338,7 @@ class ServedAgainTest(testtools.TestCase):
         found = types.SimpleNamespace(
             id=VOLUME, name='volume-' + VOLUME, name_id=VOLUME, size=1,
             host=HOST + '#p', status='in-use', migration_status=None,
+            provider_id=None, encryption_key_id=None,
             volume_attachment=[
                 types.SimpleNamespace(connection_info=connection_info,
                                       connector=connector)])
@@ -336,7 +352,7 @@ class ServedAgainTest(testtools.TestCase):
         self.volume(properties, {'host': 'n1', 'initiator': INITIATOR})
         reconciler.converge_node()
         self.assertEqual(
-            names.remote_iqn('iqn.x:', VOLUME, INITIATOR),
+            iscsi_names.remote_iqn('iqn.x:', VOLUME, INITIATOR),
             self.lio.export.call_args.args[0])
         self.configfs.exports.return_value = json.dumps([
             {'iqn': properties['target_iqn'], 'devices': []}])

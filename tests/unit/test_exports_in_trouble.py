@@ -12,6 +12,7 @@ import testtools
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import export
+from cinder_localclone import iscsi_names
 from cinder_localclone.moves import removal
 from cinder_localclone import names
 from cinder_localclone.privileged import configfs
@@ -61,7 +62,7 @@ class StopServingTest(testtools.TestCase):
                 names.handle(V), '', '253:1', self.opened, False)}
         self.useFixture(fixtures.MockPatchObject(
             self.exports, '_targets', lambda: [
-                {'iqn': names.remote_iqn('iqn.x:', V, each),
+                {'iqn': iscsi_names.remote_iqn('iqn.x:', V, each),
                  'devices': [names.handle_path(V)]} for each in self.served]))
         self.useFixture(fixtures.MockPatchObject(
             export, '_unused', lambda: set()))
@@ -94,7 +95,7 @@ class StopServingTest(testtools.TestCase):
         except exceptions.CommandFailed:
             pass
         self.lio.unexport.assert_called_once_with(
-            names.remote_iqn('iqn.x:', V, 'iqn.D'), names.handle(V))
+            iscsi_names.remote_iqn('iqn.x:', V, 'iqn.D'), names.handle(V))
 
 
 class OldKernelTest(test_lio.Case):

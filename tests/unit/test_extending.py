@@ -172,7 +172,7 @@ class ExtendingTest(testtools.TestCase):
         self.assertIn('takes no more', str(error))
         self.assertEqual(4, len(self.a.lvs[self.volume.name]))
         # What was extended already only needs its handle.
-        self.a.disk.extend(self.volume.name, 8)
+        self.a.disk.extend(self.volume.name, 2 * GIB)
         self.extend()
         self.assertEqual(self.data + ['zero'] * 4, self.content())
 

@@ -14,6 +14,8 @@ from cinder.tests.unit import utils
 import ddt
 import testtools
 
+from cinder_localclone import encryption_types
+from cinder_localclone.luks import options
 from cinder_localclone.state import Event
 from lab.core import process
 from lab.faults import cells
@@ -35,11 +37,15 @@ READERS = {
     'block': {'head_is_zero', 'identity', 'size', 'completed_reads',
               'written_sectors', 'number'},
     'configfs': {'exports', 'unused_backstores', 'hanging'},
-    'devicemapper': {'survey', 'status', 'targets',
+    'devicemapper': {'survey', 'status', 'targets', 'clone_statuses',
                      'send'},  # a copy that goes on is none of the driver's
     'iscsi': {'disks', 'is_down', 'known_portal', 'recorded'},
-    'lvm': {'volumes', 'transactions', 'free'}, 'lio': set(),
-    'thin_pool': set()}
+    'lvm': {'volumes', 'transactions', 'free', 'group_tags',
+            'free_of_disks', 'physical_volumes'}, 'lio': set(),
+    'thin_pool': set(), 'links': {'targets'}, 'secrets': {'test'},
+    'runner': {'is_running', 'running', 'said'},
+    'crypt': {'backed_up_volumes', 'backups', 'damaged_copies', 'dump',
+              'is_luks', 'luks_uuid', 'payload_sectors'}}
 
 
 def privileged():
@@ -47,7 +53,7 @@ def privileged():
     for path in sorted((ROOT / 'cinder_localclone/privileged').glob('*.py')):
         for each in ast.parse(path.read_text()).body:
             if isinstance(each, ast.FunctionDef) and any(
-                    ast.unparse(decorator) == 'privileged.entrypoint'
+                    ast.unparse(decorator).endswith('entrypoint')
                     for decorator in each.decorator_list):
                 yield path.stem, each.name
 
@@ -162,9 +168,10 @@ class OwnersInDatabaseTest(test_records.Base):
         made = [utils.create_volume(
             self.context, volume_type_id=None, **image) for image in (
                 {'snapshot_id': snapshot.id}, {'source_volid': self.volume.id},
-                {})]
+                {'display_name': 'beside ' + self.volume.id},
+                {'display_name': 'besides'}, {})]
         self.assertEqual(
-            [self.volume.id] * 3 + [made[2].id],
+            [self.volume.id] * 4 + [made[3].id, made[4].id],
             [self.owner(each.id) for each in (snapshot, *made)])
         self.assertIsNone(self.owner(NEWBORN))
 
@@ -223,6 +230,10 @@ class ScalingTest(testtools.TestCase):
         self.real('lvm.reports', 'unfilled', 1600)
         self.real('privileged.block', 'identity', (100, 'serial'))
         self.real('privileged.block', 'size', 100)
+        self.real('privileged.crypt', 'payload_sectors', 4096)
+        self.real('privileged.secrets', 'format_luks2')
+        self.patch(encryption_types, 'HEADER_BYTES',
+                   encryption_types.HEADER_BYTES)
         before = self.functions()
         scaling.shrink(16)
         # What else it changes would stay for all that comes after.
@@ -295,6 +306,15 @@ class ScalingTest(testtools.TestCase):
         self.assertEqual((1600, 'serial'), self.identity('/dev/sda'))
         self.assertEqual(1600, self.size('/dev/sda'))
         self.assertEqual(100, self.size('/dev/g/localclone-meta-x'))
+
+    def test_headers_are_as_long_as_elsewhere(self):
+        self.assertEqual(256 << 20, encryption_types.HEADER_BYTES)
+        self.format_luks2('/dev/mapper/localclone-' + V, options.new_header(
+            encryption_types.Encryption(), V), b'key', 30)
+        words = self.out[0][1]
+        self.assertEqual(str((16 << 20) // 512),
+                         words[words.index('--offset') + 1])
+        self.assertEqual(4096 * 16, self.payload_sectors('/dev/x', 30))
 
 
 #: As undisturbed runs have them.
@@ -525,9 +545,10 @@ class ChecksTest(testtools.TestCase):
         '== pools\np: 0 100 thin-pool 5 1/9 2/9 - rw x\n'
         '== sessions\n== records\n== exports\n== backstores\n').format(v=V)
     row = {'id': V, 'backing': V, 'host': 'node1', 'status': 'available',
-           'migration': '', 'size': '1'}
+           'migration': '', 'size': '1', 'recorded': '',
+           'attached': 'detached'}
 
-    def problems(self, *changes):
+    def problems(self, *changes, **row):
         text = self.text
         for old, new in changes:
             self.assertIn(old, text)
@@ -536,7 +557,7 @@ class ChecksTest(testtools.TestCase):
         node.name = 'node1'
         node.lab.settings = {'stepping': 16}
         node.run.return_value.stdout = text
-        return list(checks.node_problems(node, [self.row]))
+        return list(checks.node_problems(node, [dict(self.row, **row)]))
 
     def test_nothing(self):
         self.assertEqual([], self.problems())
@@ -562,6 +583,22 @@ class ChecksTest(testtools.TestCase):
         found, = self.problems((
             name + ': 0 131072', name + ': 0 65536 linear 253:5 0\n'
             + name + ': 65536 65536'))
+        self.assertIn('is not on', found)
+
+    def test_encrypted(self):
+        longer = '131072', '163840'
+        crypt = '== tables', 'localclone-crypt-%s|Active\n== tables' % V
+        recorded = {'recorded': 'lc1:luks2:%d:live:key' % (256 << 20)}
+        self.assertEqual([], self.problems(longer, **recorded))
+        self.assertEqual([], self.problems(
+            longer, crypt, attached='attached', **recorded))
+        self.assertEqual(
+            ['device localclone-crypt-%s is left' % V],
+            self.problems(longer, crypt, **recorded))
+        self.assertEqual(
+            ['device localclone-crypt-%s is missing' % V],
+            self.problems(longer, attached='attached', **recorded))
+        found, = self.problems(**recorded)
         self.assertIn('is not on', found)
 
     def test_handle_of_another_length(self):

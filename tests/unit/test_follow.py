@@ -6,14 +6,19 @@ import types
 
 import ddt
 import fixtures
+from oslo_utils import uuidutils
 
 from cinder_localclone import connections
+from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone.moves import follow
 from cinder_localclone import names
+from cinder_localclone import rows
 from cinder_localclone.state import Phase
 from tests.unit import test_move
 from tests.unit import world as worlds
+from tests.unit.world import crypt
+from tests.unit.world import disks
 
 A, B, C = 'a@l', 'b@l', 'c@l'
 WAYS = ('third', 'live', 'returned', 'back', 'aborted', 'onward', 'detached')
@@ -26,16 +31,25 @@ class Guest:
 
     :param signal: whether Cinder's detach calls reach the driver
     :param holes: of a thin volume; regions
+    :param more: what the volume's row says besides
     """
 
-    def __init__(self, stop_at=(), faults=('cut',), signal=True, holes=()):
+    def __init__(self, stop_at=(), faults=('cut',), signal=True, holes=(),
+                 **more):
         self.world = worlds.World(faults=faults, hosts=(A, B, C))
         self.world.pool = 'pool' if holes else None
         self.nodes = self.world.nodes
         self.signal = signal
-        self.volume = self.world.create_volume(A, holes)
+        self.volume = self.world.create_volume(A, holes, **more)
         self.id = self.volume.id
         self.handle = names.handle(self.id)
+        self.encrypted = bool(self.volume.encryption_key_id)
+        self.decrypted = bool(self.volume.provider_id)
+        if self.decrypted:
+            crypt.encrypt(self.world, self.volume)
+        #: What QEMU opens.
+        self.top = names.guard(self.id) if self.encrypted else (
+            names.crypt(self.id) if self.decrypted else self.handle)
         self.expected = list(self.nodes[A].lvs[self.volume.name])
         self.volume.volume_attachment = []
         self.node = None
@@ -46,7 +60,8 @@ class Guest:
 
     def attachment(self, host=None):
         return types.SimpleNamespace(
-            instance_uuid='vm', connection_info=None, mountpoint=None,
+            id=uuidutils.generate_uuid(), instance_uuid='vm',
+            connection_info=None, mountpoint=None,
             attach_status='attached' if host else 'reserved', connector=None)
 
     def attach(self, host, runs=True):
@@ -79,8 +94,15 @@ class Guest:
             None, self.id, connector)
         assert properties['driver_volume_type'] == 'local'
         assert properties['data']['device_path'] == (
-            '/dev/mapper/' + self.handle)
+            '/dev/localclone/' + self.id if self.encrypted
+            else '/dev/mapper/' + self.top)
+        assert properties['data'].get('encrypted', True) != self.decrypted
+        # Before anybody looks at it.
+        assert self.top in self.nodes[host].devices
         self.nodes[host].check_alive()
+        if self.encrypted:
+            # Whatever it was that could not be read just then.
+            worlds.Nova(self.nodes[host], self.id).connect(unreadable=True)
         new.connector, new.attach_status = connector, 'attached'
         new.connection_info = dict(properties['data'],
                                    driver_volume_type='local')
@@ -88,7 +110,7 @@ class Guest:
     def _run_on(self, host):
         """The guest goes on there."""
         if self.node:
-            self.node.opened.discard(self.handle)
+            self.node.opened.discard(self.top)
         self.node = self.nodes[host]
         self.revive()
 
@@ -96,7 +118,7 @@ class Guest:
         leaving, = [each for each in self.volume.volume_attachment
                     if each.connector['host'] == host[0]]
         if self.node is self.nodes[host]:
-            self.node.opened.discard(self.handle)
+            self.node.opened.discard(self.top)
             self.node = None
         self.revive()
         if self.signal:
@@ -112,17 +134,19 @@ class Guest:
     def revive(self):
         if self.world.stopped():
             self.world.recover()
-        if self.node and self.handle not in self.node.devices:
+        if self.node and self.top not in self.node.devices:
             # What it is passed through to came back after this node's look.
             self.world.reconcile()
         if self.node:
-            self.node.opened.add(self.handle)
+            self.node.opened.add(self.top)
 
     def write(self):
         """The next region; what a node that stopped had open is back."""
         self.revive()
         self.count += 1
         region = self.count % worlds.REGIONS
+        if self.encrypted and region == 0:
+            return  # QEMU does not write the header
         value = 'written %d' % self.count
         self.node.write(self.id, region, value)
         self.expected[region] = value
@@ -157,20 +181,34 @@ class Guest:
         here = self.nodes[host]
         test.assertIs(here, self.world.home(self.volume))
         test.assertEqual(self.expected, here.lvs[self.volume.name])
-        test.assertEqual({self.handle: {'below': self.volume.name}},
-                         here.devices)
+        size = rows.body_bytes(self.volume)
+        devices = {self.handle: disks.sized(
+            {'below': self.volume.name}, size)}
+        links = {}
+        if self.encrypted and self.volume.volume_attachment:
+            devices[self.top] = disks.sized({'below': self.handle}, size)
+            links[self.id] = self.top
+        if self.decrypted and self.volume.volume_attachment:
+            devices[self.top] = disks.sized(
+                {'below': self.handle}, self.volume.size << 30)
+        test.assertEqual(devices, here.devices)
+        test.assertEqual(
+            bool(self.decrypted and self.volume.volume_attachment),
+            names.OPENED in here.disk.tags[self.volume.name])
+        test.assertEqual(links, here.links)
         test.assertEqual({}, self.world.shadows)
         for node in self.nodes.values():
             test.assertEqual([{}, {}, {}, set()], [
                 node.exports, node.sessions, node.passed, node.remote])
             if node is not here:
-                test.assertEqual([{}, {}], [node.lvs, node.devices])
+                test.assertEqual([{}, {}, {}], [
+                    node.lvs, node.devices, node.links])
         for each in self.volume.volume_attachment:
             test.assertNotIn('auth_password', each.connection_info)
 
 
-@ddt.ddt
-class FollowTest(test_move.Base):
+class Case(test_move.Base):
+    """The ways that a guest goes."""
 
     def setUp(self):
         super().setUp()
@@ -231,6 +269,10 @@ class FollowTest(test_move.Base):
         guest.world.settle()
         return guest.volume.host.partition('#')[0]
 
+
+@ddt.ddt
+class FollowTest(Case):
+
     def run_with(self, way, stops, faults, signal=True, holes=()):
         guest = Guest(stops, faults, signal, holes)
         host = getattr(self, way)(guest)
@@ -240,6 +282,49 @@ class FollowTest(test_move.Base):
     @ddt.data(*WAYS)
     def test_undisturbed(self, way):
         self.run_with(way, (), ('cut',))
+
+    def run_encrypted(self, way, stops, faults, signal=True):
+        """Nova formats what it attaches, each time."""
+        guest = Guest(stops, faults, signal, encryption_key_id='key')
+        host = getattr(self, way)(guest)
+        guest.check_at(host, self)
+        self.assertEqual(worlds.HEADER, guest.expected[0])
+        return guest.world
+
+    @ddt.data(*itertools.product(WAYS, (True, False)))
+    @ddt.unpack
+    def test_encrypted(self, way, signal):
+        self.run_encrypted(way, (), ('cut',), signal)
+
+    def deletion(self, stops, faults):
+        """Detached, perhaps without a word, and deleted while it moves."""
+        guest = Guest((), faults, False, encryption_key_id='key')
+        guest.world.moment, guest.world.stop_at = 0, stops
+        guest.detach(B)
+        guest.volume.status = 'deleting'
+        for _attempt in range(3):
+            try:
+                deletion.delete(guest.world.home(guest.volume).node, None,
+                                guest.volume)
+            except worlds.Stopped:
+                guest.world.recover()
+            else:
+                break
+        del guest.world.volumes[guest.id]
+        guest.world.settle()
+        for node in guest.nodes.values():
+            self.assertEqual([{}] * 3, [node.lvs, node.devices, node.links])
+        return guest.world
+
+    @ddt.data(*test_move.ONE)
+    def test_encrypted_is_deleted_with_a_stop_at_every_moment(self, faults):
+        self.stop_everywhere(lambda stops: self.deletion(stops, faults))
+
+    @ddt.data(*itertools.product(WAYS, test_move.ONE))
+    @ddt.unpack
+    def test_encrypted_with_a_stop_at_every_moment(self, way, faults):
+        self.stop_everywhere(
+            lambda stops: self.run_encrypted(way, stops, faults))
 
     @ddt.data(*itertools.product(
         WAYS, test_move.ONE, (True, False)))

@@ -14,16 +14,14 @@ import oslo_messaging as messaging
 from cinder_localclone import connections
 from cinder_localclone import exceptions
 from cinder_localclone import extending
+from cinder_localclone import iscsi_names
 from cinder_localclone.moves import follow
 from cinder_localclone import names
 from cinder_localclone import operations
 from cinder_localclone import passing
 from cinder_localclone import peer
-from cinder_localclone.privileged import devicemapper
 from cinder_localclone import restore
 from cinder_localclone import survey
-from tests.unit import commands
-from tests.unit import test_devicemapper
 from tests.unit import test_follow
 from tests.unit import test_move
 from tests.unit import test_passing
@@ -298,26 +296,11 @@ class LookTest(Case):
         self.there.reconciler.converge_node(moves=False)  # as at its start
 
 
-class SwapFlushedTest(commands.Case):
-
-    def test_never_resumed_on_the_new_table_when_it_was_not_flushed(self):
-        """The new table goes with a command that may fail as well."""
-        handle = test_devicemapper.H
-        self.commands.answer('dmsetup suspend', code=1, err='I/O')
-        self.commands.answer('dmsetup clear', code=2, err='I/O')
-        self.assertRaises(
-            exceptions.CommandFailed, devicemapper.swap_flushed, handle,
-            test_devicemapper.TABLE, '/dev/sdb', 30)
-        done = [each.split()[1] for each in self.commands.ran
-                if each.startswith('dmsetup')]
-        self.assertNotEqual(['load', 'suspend', 'clear', 'resume'], done)
-
-
 class SessionsTest(test_sessions.Case):
 
     def test_not_mixed_up_with_what_another_home_serves(self):
         """A session with the last one may still be there: its end was lost."""
-        other = names.pass_iqn('iqn.x:', test_passing.V1, 'iqn.b', 'c@l')
+        other = iscsi_names.pass_iqn('iqn.x:', test_passing.V1, 'iqn.b', 'c@l')
         for disks, records in (({other: ['/dev/sdb']}, []), ({}, [other])):
             self.called.iscsi.end_session.reset_mock()
             self.disks({test_passing.IQN: ['/dev/sda'], **disks})
@@ -357,7 +340,7 @@ class UdevTest(test_stack.Case):
         rules = pathlib.Path('etc/udev/rules.d/11-localclone.rules')
         patterns = '|'.join(re.findall(
             r'targetname}!="([^"]*)"', rules.read_text())).split('|')
-        for iqn in (names.move_iqn('iqn.x:', test_passing.V1),
+        for iqn in (iscsi_names.move_iqn('iqn.x:', test_passing.V1),
                     test_passing.IQN):
             self.assertTrue(any(fnmatch.fnmatch(iqn, pattern)
                                 for pattern in patterns), iqn)

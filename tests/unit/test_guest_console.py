@@ -26,6 +26,14 @@ class ConsoleTest(testtools.TestCase):
             9, found.found[guest_console.serial(VOLUME)]['seq'])
         self.assertTrue(found.clean)
 
+    def test_a_copy_of_another_disk(self):
+        copied = FOUND.replace('found', 'copy') % (7, 9)
+        found = console('guest is up', copied, FOUND % (0, 0))
+        serial = guest_console.serial(VOLUME)
+        self.assertEqual((9, 0), (found.copies[serial]['seq'],
+                                  found.found[serial]['seq']))
+        self.assertEqual({}, console(copied, 'guest is up').copies)
+
     def test_a_block_once_wrong_stays_known(self):
         for lines in ((LOST, 'guest is up', GUEST % (7, 0)),
                       ('guest is up', GUEST % (7, 1))):

@@ -10,6 +10,7 @@ import ddt
 import fixtures
 from taskflow.types import failure
 
+from cinder_localclone import driver
 from cinder_localclone import exceptions
 from cinder_localclone import messages
 from tests.unit import test_driver
@@ -141,7 +142,10 @@ class ImageDriverTest(test_driver.Case):
     @ddt.data('from_snapshot', 'clone')
     def test_encrypted_types(self, birth):
         with mock.patch('cinder_localclone.records.is_encrypted',
-                        return_value=True):
+                        return_value=True), mock.patch(
+                'cinder_localclone.front_end.db.'
+                'volume_encryption_metadata_get',
+                return_value={'provider': 'luks2'}):
             self.assertRaises(exceptions.BirthFailed, getattr(self, birth))
         self.assertEqual(messages.DETAILS['ENCRYPTED'],
                          self.told.call_args.kwargs['detail'])
@@ -159,3 +163,25 @@ class ImageDriverTest(test_driver.Case):
         self.node.stack.pool = None
         stats = self.driver.get_volume_stats(refresh=True)
         self.assertIs(False, stats['clone_across_pools'])
+
+
+@ddt.ddt
+class ImageToVolumeTest(test_driver.Case):
+
+    @ddt.data((None, False, False), (None, True, True),
+              ('lc1:luks2:16777216:live:k', False, True),
+              ('lc1:luks2:16777216:live:k', True, True))
+    @ddt.unpack
+    def test_zeros_are_written_where_they_are_none_yet(
+            self, provider_id, asked, disabled):
+        # Cinder's own object is older than the volume's row.
+        self.node.records.volume.return_value = test_driver.volume(
+            provider_id=provider_id)
+        with mock.patch.object(driver.driver.VolumeDriver,
+                               '_copy_image_data_to_volume') as copy:
+            self.driver.copy_image_to_volume(
+                'context', test_driver.volume(), 'service', 'image',
+                disable_sparse=asked)
+        copy.assert_called_once_with(
+            'context', mock.ANY, 'service', 'image', encrypted=False,
+            disable_sparse=disabled)

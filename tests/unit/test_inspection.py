@@ -7,6 +7,7 @@ from unittest import mock
 import ddt
 import testtools
 
+from cinder_localclone.cmd import show
 from cinder_localclone.dm import tables
 from cinder_localclone import hydration
 from cinder_localclone import inspection
@@ -38,11 +39,26 @@ def device(name, number, table, **more):
         {'opened': 1, 'suspended': False, 'table': table}, **more))
 
 
+class ShownTest(testtools.TestCase):
+
+    def test_what_is_above_a_handle(self):
+        answer = {'lvs': [], 'handle': None, 'clone': None, 'session': None,
+                  'progress': None, 'served': False, 'source': None}
+        tops = [{'name': names.crypt(V1), 'opened': 2},
+                {'name': names.guard(V1), 'opened': 0}]
+        self.assertEqual(
+            [('decrypted', names.crypt(V1) + ', open count 2', tops[0]),
+             ('guard', names.guard(V1) + ', open count 0', tops[1])],
+            list(show._on_node(dict(answer, tops=tops))))
+        self.assertEqual([], list(show._on_node(answer)))  # an older peer's
+
+
 class InspectTest(testtools.TestCase):
 
     def inspect(self, moving, lvs=(), devices=(), volume=True,
                 progress=PROGRESS, remains=()):
         self.node = mock.Mock(host=B)
+        self.node.crypt.backed_up_volumes.return_value = []
         self.node.records.move_of.return_value = moving
         self.node.records.remains_of.return_value = list(remains)
         self.node.records.volume.return_value = (
@@ -73,7 +89,8 @@ class InspectTest(testtools.TestCase):
                     '0 1 clone 253:4 253:5 8:0')])
         self.assertEqual({
             'host': B, 'served': False, 'session': '/dev/sda',
-            'source': None, 'passed': False,
+            'source': None, 'passed': False, 'tops': [],
+            'header_backup': False,
             'handle': {'number': '253:7', 'opened': 1, 'suspended': False,
                        'on': ['clone ' + names.clone(SHADOW)]},
             'lvs': [{'name': META, 'size': 1 << 30, 'active': True,
@@ -162,7 +179,8 @@ class RoleTest(testtools.TestCase):
         return inspection.differences({
             'host': host, 'handle': None, 'lvs': [], 'clone': None,
             'session': None, 'progress': None, 'served': False,
-            'source': None, 'passed': False},
+            'source': None, 'passed': False, 'tops': [],
+            'header_backup': False},
             None if over else moving, home, lv, over)
 
     COPYING = ['the handle is on nothing, not on the clone',

@@ -16,6 +16,7 @@ import fixtures
 import testtools
 import yaml
 
+from lab.core import capture
 from lab.core import claim
 from lab.core import process
 from lab.core import quick_start
@@ -25,6 +26,7 @@ from lab import testrun
 
 CLAIMS = '''
 import pathlib, signal, sys, time
+from lab.core import capture
 from lab.core import claim
 if sys.argv[2] == 'stubborn':
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -274,3 +276,26 @@ class RoomForLabsTest(testtools.TestCase):
         self.patch(os, 'sysconf', {
             'SC_PHYS_PAGES': gib << 18, 'SC_PAGE_SIZE': 4096}.__getitem__)
         self.assertEqual(labs_there, faults.room_for())
+
+
+@ddt.ddt
+class CaptureTest(testtools.TestCase):
+
+    def packet(self, sport, dport, kind=b'\x08\x00', protocol=6, words=5):
+        header = bytearray(4 * words)
+        header[0], header[9] = 0x40 | words, protocol
+        return (bytes(12) + kind + bytes(header)
+                + sport.to_bytes(2, 'big') + dport.to_bytes(2, 'big'))
+
+    @ddt.data({'sport': 3260, 'dport': 40000}, {'sport': 40000,
+                                                'dport': 3260},
+              {'sport': 3260, 'dport': 40000, 'words': 8})
+    def test_of_the_port(self, how):
+        self.assertTrue(capture.is_of_port(self.packet(**how), 3260))
+
+    @ddt.data({}, {'protocol': 17}, {'kind': b'\x08\x06'})
+    def test_of_another(self, how):
+        port = 3260 if how else 49152
+        self.assertFalse(capture.is_of_port(
+            self.packet(port, 40000, **how), 3260))
+        self.assertFalse(capture.is_of_port(b'short', 3260))

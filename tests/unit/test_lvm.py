@@ -16,6 +16,7 @@ CHANGES = (
     lambda: lvm.add_tag('g', 'v', 't', 30),
     lambda: lvm.remove_tag('g', 'v', 't', 30),
     lambda: lvm.retag('g', 'v', ['t'], [], 30),
+    lambda: lvm.retag_group('g', ['t'], ['u'], 30),
     lambda: lvm.rename('g', 'v', 'w', 30),
     lambda: lvm.protect('g', 'v', 30),
     lambda: lvm.skip_activation('g', 'v', 30),
@@ -69,6 +70,19 @@ class LvmTest(commands.Case):
             '--addtag a --addtag b=c',
             'lvcreate --yes --wipesignatures n --zero n -L 4194304b -n v '
             '--addtag a g')
+
+    def test_striped(self):
+        self.assertTrue(lvm.create_thick('g', 'v', 4 << 20, ['a'], 30, 3))
+        self.assertRan(
+            'lvcreate --yes --wipesignatures n --zero n --type striped '
+            '--stripes 3 --stripesize 64k -L 4194304b -n v --addtag a g')
+
+    def test_free_of_disks(self):
+        self.commands.answer('vgs', '  /dev/sda 4194304\n  [unknown] 8\n'
+                             '  /dev/sdb 0\n')
+        self.assertEqual([4 << 20, 0], lvm.free_of_disks('g', 30))
+        self.assertEqual(['vgs --noheadings --units b --nosuffix -o pv_name,'
+                          'pv_free g'], self.commands.ran)
 
     def test_what_exists_is_left(self):
         self.commands.answer('lvcreate', code=5, err=EXISTS)
@@ -142,13 +156,20 @@ class LvmTest(commands.Case):
     def test_adoption(self):
         lvm.retag('g', 'v', ['a=b', 'c'], [], 30)
         lvm.retag('g', 'v', [], ['a=b', 'c'], 30)
+        lvm.retag_group('g', ['a=b'], ['c'], 30)
         lvm.rename('g', 'v', 'w', 30)
         lvm.protect('g', 'v', 30)
         lvm.skip_activation('g', 'v', 30)
         self.assertRan('lvchange --addtag a=b --addtag c g/v',
                        'lvchange --deltag a=b --deltag c g/v',
+                       'vgchange --addtag a=b --deltag c g',
                        'lvrename g v w', 'lvchange --permission r g/v',
                        'lvchange --setactivationskip y g/v')
+
+    def test_tags_of_a_group(self):
+        self.commands.answer('vgs', '  a=b,c\n')
+        self.assertEqual(['a=b', 'c'], lvm.group_tags('g', 30))
+        self.assertRan('vgs --noheadings -o vg_tags g')
 
     def zero(self, start):
         lvm.zero('g', 'v', start, 4096, 30)
@@ -165,6 +186,22 @@ class LvmTest(commands.Case):
         for tags in ('localclone.shown=8193', 'localclone.volume=x', ''):
             self.commands.answer('lvs', '  %s\n' % tags)
             self.assertRaises(exceptions.Foreign, self.zero, 8192)
+
+    def test_what_is_decrypted_is_zeroed_before_anybody_has_it(self):
+        volume_id = '11111111-2222-4333-8444-555555555555'
+        crypt = 'localclone-crypt-' + volume_id
+        self.commands.answer('lvs', '  localclone.volume=%s,%s\n' % (
+            volume_id, 'localclone.fresh'), times=1)
+        lvm.zero_decrypted('g', 'v', crypt, 0, 4096, 30)
+        self.assertRan('lvs --noheadings -o lv_tags g/v',
+                       'blkdiscard --force --zeroout --offset 0 --length 4096 '
+                       '/dev/mapper/' + crypt)
+        for tags in ('', 'localclone.volume=%s' % volume_id,
+                     'localclone.fresh', 'localclone.fresh,'
+                     'localclone.volume=%s' % volume_id.replace('1', '2')):
+            self.commands.answer('lvs', '  %s\n' % tags, times=1)
+            self.assertRaises(exceptions.Foreign, lvm.zero_decrypted, 'g',
+                              'v', crypt, 0, 4096, 30)
 
     def test_remove(self):
         self.assertTrue(lvm.remove('g', 'v', 30))

@@ -7,6 +7,7 @@ from cinder import objects
 import ddt
 import fixtures
 
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
 from cinder_localclone import manage_errors
@@ -36,6 +37,8 @@ class ManageDriverTest(test_driver.Case):
         self.told = self.useFixture(fixtures.MockPatchObject(
             messages, 'api')).mock.API().create
         self.context = self.reconciler.context
+        self.node.records.volume.return_value = test_driver.volume(
+            provider_id=None)
 
     def assertTold(self, action, key):
         self.told.assert_called_once_with(
@@ -83,6 +86,24 @@ class ManageDriverTest(test_driver.Case):
         self.assertRaises(type(error), self.driver.unmanage,
                           test_driver.volume())
         self.assertTold(UNMANAGE, key)
+
+    def test_what_the_driver_encrypts_stays_managed(self):
+        recorded = encryption_types.Recorded(16 << 20, 'k')
+        self.node.records.volume.return_value.provider_id = str(recorded)
+        self.assertRaises(manage_errors.CannotUnmanage, self.driver.unmanage,
+                          test_driver.volume())
+        self.assertTold(UNMANAGE, 'NOT_UNMANAGED')
+        self.volumes.unmanage.assert_not_called()
+
+    def test_nothing_is_managed_that_would_have_to_be_encrypted(self):
+        self.node.snapshots.wanted_encryption.return_value = (
+            encryption_types.Encryption())
+        for call in (self.driver.manage_existing_get_size,
+                     self.driver.manage_existing):
+            self.assertRaises(manage_errors.CannotManage, call,
+                              test_driver.volume(), {'source-name': 'x'})
+            self.assertTold(CREATE, 'NOT_MANAGED')
+        self.volumes.manage.assert_not_called()
 
     def test_what_cinders_manager_makes_of_refusals(self):
         self.assertIsInstance(NOT, exception.ManageExistingInvalidReference)

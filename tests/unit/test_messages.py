@@ -7,9 +7,11 @@ import ddt
 import oslo_messaging
 import testtools
 
+from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone import messages
 from cinder_localclone import peer
+from cinder_localclone import reencryption_errors
 
 #: Ids are stored in Cinder's database, and so is their meaning: a text may
 #: be corrected (and its digest here), but never say something else.
@@ -31,7 +33,7 @@ FROZEN = {
     'LC14': ('METADATA_LOST', '26e096'),
     'LC15': ('CLONE_FAILED', '54f520'),
     'LC16': ('DESTINATION_WRITTEN', '950a5b'),
-    'LC17': ('ENCRYPTED', '75c3de'),
+    'LC17': ('ENCRYPTED', '556816'),
     'LC18': ('NO_SPACE_TO_EXTEND', '2f2529'),
     'LC19': ('NOT_EXTENDED', 'ab301f'),
     'LC20': ('CREATE_FAILED', 'fa207d'),
@@ -46,6 +48,17 @@ FROZEN = {
     'LC29': ('NOT_REVERTED', 'a1842c'),
     'LC30': ('NOT_MANAGED', 'a027ba'),
     'LC31': ('NOT_UNMANAGED', '9040da'),
+    'LC32': ('ENCRYPTION_TYPE', '2bf0f2'),
+    'LC33': ('KEY_UNREADABLE', '92488c'),
+    'LC34': ('ENCRYPTION_CHANGE', '64082f'),
+    'LC35': ('ENCRYPTED_REMOTE', '952979'),
+    'LC36': ('KEY_UNAVAILABLE', '232f17'),
+    'LC37': ('HEADER_DAMAGED', '16348c'),
+    'LC38': ('MOVES_COLD', '0ddca1'),
+    'LC39': ('NOT_AT_REST', 'c5db0e'),
+    'LC40': ('FRESH_ENCRYPTED', '6288dd'),
+    'LC41': ('REENCRYPTING', 'f984ff'),
+    'LC42': ('KEEPS_SIZE', '97c4a7'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
@@ -63,6 +76,17 @@ TOLD = {
     'NotReady': 'LC04', 'NotReverted': 'LC29', 'PeerUnreachable': 'LC02',
     'Refused': 'LC01', 'SourceBusy': 'LC05', 'SourceUnreachable': 'LC12',
     'StaleMove': 'LC07', 'VolumeIsMoving': 'LC07', 'WrongSource': 'LC06',
+}
+#: The same of what has to do with encryption.
+OF_ENCRYPTION = {
+    'InvalidEncryptionType': 'LC32', 'KeyUnreadable': 'LC33',
+    'EncryptionChange': 'LC34', 'NotThere': 'LC35', 'KeyUnavailable': 'LC36',
+    'HeaderDamaged': 'LC37', 'ForeignHeader': 'LC37', 'MovesCold': 'LC38',
+    'NotAtRest': 'LC39', 'KeepsSize': 'LC42',
+    'WouldReadNoise': 'LC40', 'NotBlank': 'LC20',
+    # Nothing that an owner could do anything about.
+    'KeyRefused': 'LC00', 'WrongKey': 'LC00', 'NotSealed': 'LC00',
+    'LastKey': 'LC00', 'KeyNotChanged': 'LC00', 'OddSize': 'LC00',
 }
 
 
@@ -83,6 +107,21 @@ class MessagesTest(testtools.TestCase):
                 self.assertEqual(
                     TOLD[name], messages.DETAILS[kind.user_message][0], name)
         self.assertTrue(set(TOLD) <= set(vars(exceptions)))
+
+    def test_what_each_error_of_encryption_tells_the_owner(self):
+        self.assertEqual(OF_ENCRYPTION, {
+            name: messages.DETAILS[kind.user_message][0]
+            for name, kind in vars(encryption_errors).items()
+            if isinstance(kind, type)})
+
+    def test_what_each_error_of_re_encryption_tells_the_owner(self):
+        self.assertEqual({
+            'CannotReencrypt': 'LC00', 'OtherKeys': 'LC00',
+            'NoRoomToReencrypt': 'LC00', 'Reencrypting': 'LC41',
+            'StillReencrypting': 'LC05', 'Interrupted': 'LC05'}, {
+                name: messages.DETAILS[kind.user_message][0]
+                for name, kind in vars(reencryption_errors).items()
+                if isinstance(kind, type)})
 
     def test_what_keeps_an_owner_from_being_told_hides_nothing(self):
         """A context that was built without a request has no project."""

@@ -23,6 +23,7 @@ from cinder_localclone import messages
 from cinder_localclone import migration_records
 from cinder_localclone import names
 from cinder_localclone import rows
+from cinder_localclone import snapshot_records
 from cinder_localclone.state import Asked
 from cinder_localclone.state import Event
 from cinder_localclone import survey
@@ -226,7 +227,8 @@ class RetypeTest(Base):
 
     def retype(self, host):
         return self.driver(host).retype(
-            self.context, self.volume(), None, {}, {'host': 'stale'})
+            self.context, self.volume(), mock.Mock(extra_specs={}), {},
+            {'host': 'stale'})
 
     def test_nothing_on_disk_changes(self):
         self.assertEqual((True, {'host': A + '#p'}), self.retype(A))
@@ -277,6 +279,18 @@ class IntoTest(Base):
                     if call[0] != 'survey'])
         self.assertEqual(names.handle_path(self.row.id),
                          self.there.local_path(self.copy))
+
+    @ddt.data('lc1:luks2:16777216:live:key', 'lc2:?', 'of another driver')
+    def test_what_it_has_from_the_volumes_row(self, text):
+        """Cinder copies the column; what it then writes is not encrypted."""
+        self.copy.provider_id = text
+        self.copy.save()
+        self.there.service.node.snapshots.set_encryption.side_effect = (
+            snapshot_records.SnapshotRecords().set_encryption)
+        self.create()
+        self.stack.create_lv.assert_called_once_with(
+            self.copy.name, GIB, self.row.id, covered=True)
+        self.assertIsNone(self.records.volume(self.copy.id).provider_id)
 
     def test_attached_elsewhere_nova_copies(self):
         self.attach('n3')

@@ -6,7 +6,6 @@ import contextlib
 import ddt
 
 from cinder_localclone import exceptions
-from cinder_localclone.moves import checks
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
@@ -14,6 +13,7 @@ from cinder_localclone import names
 from cinder_localclone import operations
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
+from cinder_localclone import tops
 from tests.unit import test_remains
 from tests.unit import world as worlds
 
@@ -279,7 +279,7 @@ class RefusedTest(Base):
         move = self.begun()
         del self.a.devices[self.handle]
         self.assertTrue(self.a.node.exports.serves_source(move.shadow_id))
-        self.assertEqual(0, checks.users(self.a.node, self.volume.id))
+        self.assertEqual(0, tops.users(self.a.node, self.volume.id))
 
     def test_take_down_of_what_is_not_over(self):
         move = self.a.move(self.volume, B)

@@ -15,6 +15,7 @@ import testtools
 from cinder_localclone.cmd import checks
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd import moves
+from cinder_localclone.cmd import packages
 from cinder_localclone.cmd import settle
 from cinder_localclone.cmd import show
 from cinder_localclone import exceptions
@@ -292,7 +293,8 @@ class ChecksTest(testtools.TestCase):
         self.assertEqual([], self.only(checks.commands(
             lambda name: '/x/' + name), checks.FAIL))
         found, = checks.commands(
-            lambda name: None if name in ('lvs', 'dmsetup') else 'x')
+            lambda name: None if name in ('lvs', 'dmsetup') else 'x',
+            packages.DEB)
         self.assertEqual('apt install dmsetup lvm2', found.fix)
 
     def test_targets(self):
@@ -474,11 +476,13 @@ class MovesTest(testtools.TestCase):
 
     def test_show_says_that_a_copy_waits(self):
         for place, shown in ((2, ['waiting for its turn (2nd)']), (0, [])):
-            found = dict(show._on_node(standing(
+            found = show._on_node(standing(
                 B, clone=dict(CLONE, hydrated=1, regions=4),
-                progress={'place': place})))
-            self.assertEqual(shown, [value for what, value in found.items()
-                                     if what == 'copy'])
+                progress={'place': place}))
+            self.assertEqual(
+                [(text, {'place': place}) for text in shown],
+                [(value, fields) for what, value, fields in found
+                 if what == 'copy'])
 
     def test_node_that_does_not_answer(self):
         row = self.row(MIGRATING, None, 'it did not answer')

@@ -9,6 +9,7 @@ import testtools
 
 from cinder_localclone.dm import tables
 from cinder_localclone import hydration
+from cinder_localclone import iscsi_names
 from cinder_localclone import iscsi_target
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
@@ -84,6 +85,15 @@ class TablesTest(testtools.TestCase):
              found.hydrating, found.enabled, found.finished))
         self.assertEqual((6, 1024),
                          (found.metadata_used, found.metadata_total))
+
+    def test_all_clones(self):
+        found = tables.parse_clone_statuses(
+            'localclone-clone-x: %s\nother: 0 8 clone Fail\n' % BUSY)
+        self.assertEqual(
+            {'localclone-clone-x': tables.parse_clone_status(BUSY),
+             'other': tables.parse_clone_status('0 8 clone Fail')}, found)
+        self.assertEqual({}, tables.parse_clone_statuses(
+            'No devices found\n'))
 
     def test_failed_clone_is_not_finished(self):
         found = tables.parse_clone_status('0 2097152 clone Fail')
@@ -214,6 +224,15 @@ class ReportTest(testtools.TestCase):
                 '{"report": [{"vg": [{"vg_name":"g", '
                 '"vg_size":"85895159808", "vg_free":"37559992320"}]}]}'))
 
+    def test_free_for_stripes(self):
+        for free, stripes, expected in (
+                ([], 2, 0), ([5], 2, 0), ([5], 1, 5), ([5, 3], 1, 8),
+                ([5, 5], 2, 10), ([9, 2], 2, 4), ([9, 2, 2], 2, 8),
+                ([9, 9, 2], 2, 20), ([9, 9, 2], 3, 6), ([3, 3, 3], 2, 8),
+                ([0, 7, 7], 3, 0), ([8, 8, 8, 8], 3, 30)):
+            self.assertEqual(expected, reports.free_for_stripes(
+                free, stripes), (free, stripes))
+
     def test_free_space(self):
         free = reports.FreeSpace(volumes=100, metadata=10, shared=False)
         self.assertEqual('', free.lacks(100, 10))
@@ -238,13 +257,13 @@ class NamesTest(testtools.TestCase):
         self.assertIsNone(names.volume_of_handle(source))
         self.assertEqual(SHADOW, names.shadow_of_metadata(
             names.metadata_lv(SHADOW)))
-        iqn = names.move_iqn('iqn.x:', SHADOW)
-        self.assertEqual(SHADOW, names.shadow_of_move_iqn('iqn.x:', iqn))
-        remote = names.remote_iqn('iqn.x:', VOLUME, 'iqn.host')
-        self.assertEqual(VOLUME, names.volume_of_remote_iqn(
+        iqn = iscsi_names.move_iqn('iqn.x:', SHADOW)
+        self.assertEqual(SHADOW, iscsi_names.shadow_of_move_iqn('iqn.x:', iqn))
+        remote = iscsi_names.remote_iqn('iqn.x:', VOLUME, 'iqn.host')
+        self.assertEqual(VOLUME, iscsi_names.volume_of_remote_iqn(
             'iqn.x:', remote))
-        self.assertIsNone(names.shadow_of_move_iqn('iqn.x:', remote))
-        self.assertNotEqual(remote, names.remote_iqn(
+        self.assertIsNone(iscsi_names.shadow_of_move_iqn('iqn.x:', remote))
+        self.assertNotEqual(remote, iscsi_names.remote_iqn(
             'iqn.x:', VOLUME, 'iqn.other'))
 
     def test_what_is_the_drivers_own(self):

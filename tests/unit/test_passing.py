@@ -12,6 +12,7 @@ from cinder.tests.unit import fake_constants as fake
 from cinder_localclone import attachment_records
 from cinder_localclone import exceptions
 from cinder_localclone import extending
+from cinder_localclone import iscsi_names
 from cinder_localclone import names
 from cinder_localclone import passing
 from cinder_localclone import served
@@ -25,7 +26,7 @@ from tests.unit import world as worlds
 
 A = 'a@l'
 V1, GIB = test_sessions.V1, test_sessions.GIB
-IQN = names.pass_iqn('iqn.x:', V1, 'iqn.b', A)
+IQN = iscsi_names.pass_iqn('iqn.x:', V1, 'iqn.b', A)
 #: As Cinder's database has them.
 PROPERTIES = {
     'driver_volume_type': 'local', 'device_path': names.handle_path(V1),
@@ -46,16 +47,16 @@ class SessionsTest(test_sessions.Case):
             V1, size, dict(PROPERTIES, **other), in_use)
 
     def test_names(self):
-        self.assertNotEqual(names.remote_iqn('iqn.x:', V1, 'iqn.b'), IQN)
-        self.assertTrue(names.is_iqn(IQN))
-        self.assertEqual(V1, names.volume_of_remote_iqn('iqn.x:', IQN))
-        self.assertEqual(V1, names.volume_of_pass_iqn(IQN, 'b@l'))
-        self.assertIsNone(names.volume_of_pass_iqn(IQN, 'a@m'))
-        for other in (names.remote_iqn('iqn.x:', V1, 'i'),
-                      names.move_iqn('iqn.x:', V1)):
-            self.assertIsNone(names.volume_of_pass_iqn(other, A))
+        self.assertNotEqual(iscsi_names.remote_iqn('iqn.x:', V1, 'iqn.b'), IQN)
+        self.assertTrue(iscsi_names.is_iqn(IQN))
+        self.assertEqual(V1, iscsi_names.volume_of_remote_iqn('iqn.x:', IQN))
+        self.assertEqual(V1, iscsi_names.volume_of_pass_iqn(IQN, 'b@l'))
+        self.assertIsNone(iscsi_names.volume_of_pass_iqn(IQN, 'a@m'))
+        for other in (iscsi_names.remote_iqn('iqn.x:', V1, 'i'),
+                      iscsi_names.move_iqn('iqn.x:', V1)):
+            self.assertIsNone(iscsi_names.volume_of_pass_iqn(other, A))
         self.assertNotEqual(
-            names.pass_iqn('iqn.x:', V1, 'iqn.b', 'c@l'), IQN)
+            iscsi_names.pass_iqn('iqn.x:', V1, 'iqn.b', 'c@l'), IQN)
 
     def test_logged_in_with_values_of_their_own_kinds(self):
         self.assertEqual('/dev/sda', self.attach())

@@ -149,6 +149,12 @@ class TableTest(testtools.TestCase):
             'describe': ('1.0', ()),
             'prepare': ('1.0', ('shadow_id', 'nonce')),
             'begin_passing': ('1.6', ('volume_id', 'properties')),
+            'encryption_pause': ('1.6', ('volume_id',)),
+            'encryption_progress': ('1.6', ('volume_id',)),
+            'encryption_reencrypt': ('1.6', (
+                'volume_id', 'cipher', 'key_bits', 'resilience',
+                'drops_keys')),
+            'encryption_resume': ('1.6', ('volume_id',)),
             'end_passing': ('1.6', ('volume_id',)),
             'prepare_sparse': ('1.6', ('shadow_id', 'nonce', 'holes')),
             'holes': ('1.6', ('shadow_id', 'nonce')),
@@ -172,10 +178,15 @@ class TableTest(testtools.TestCase):
             'troubles': ('1.3', ()),
             'depart': ('1.3', ('volume_id', 'destination')),
             'inspect': ('1.1', ('volume_id',)),
+            'figures': ('1.6', ()),
             'repair': ('1.1', ('volume_id',)),
             'abort': ('1.1', ('volume_id',)),
             'resume': ('1.1', ('volume_id',)),
             'open_without_source': ('1.2', ('volume_id',)),
+            'encryption_status': ('1.6', ('volume_id',)),
+            'encryption_rotate': ('1.6', ('volume_id',)),
+            'encryption_header_backup': ('1.6', ('volume_id',)),
+            'encryption_verify': ('1.6', ('volume_id',)),
         }, {method.name: (method.since, tuple(
             protocol()[name].parameters)[3:])
             for name, method in peer.METHODS.items()})
@@ -216,7 +227,9 @@ class BusTest(testtools.TestCase):
               'initialize_connection',
               'terminate_connection', 'delete', 'troubles', 'inspect',
               'repair', 'abort', 'unmanage', 'unmanage_snapshot',
-              'resume', 'open_without_source')
+              'resume', 'open_without_source', 'encryption_status',
+              'encryption_rotate', 'encryption_header_backup',
+              'encryption_verify')
     def test_a_call_arrives(self, name):
         arguments = {
             key: key + '!' for key in

@@ -9,6 +9,7 @@ import ddt
 import testtools
 
 from cinder_localclone import privileged
+from cinder_localclone.privileged import secrets
 
 #: Each is a door into a process with root's capabilities: there are these,
 #: and with another one comes the question who may ask what through it.
@@ -17,20 +18,36 @@ ENTRY_POINTS = {
               'head_is_zero', 'identity', 'number', 'read_head', 'size',
               'written_sectors', 'zero_head'},
     'configfs': {'exports', 'hanging', 'unused_backstores'},
-    'devicemapper': {'create', 'discard_beneath', 'mend_path', 'message',
-                     'remove', 'replace_suspended', 'send', 'status',
-                     'survey', 'swap_flushed', 'swap_table', 'targets'},
+    'crypt': {'backed_up_volumes', 'backups', 'close', 'damaged_copies',
+              'drop_backups', 'dump', 'erase', 'header_backup',
+              'header_restore', 'import_token', 'is_luks', 'luks_uuid',
+              'payload_sectors', 'remove_integrity', 'remove_token',
+              'renew_backup',
+              'save_beginning', 'set_uuid'},
+    'devicemapper': {'clone_statuses', 'create', 'discard_beneath',
+                     'mend_path', 'message', 'remove', 'replace_suspended',
+                     'send', 'status', 'survey', 'swap_flushed',
+                     'swap_table', 'targets'},
     'discarder': set(),
-    'hole_discarder': set(),
+    'while_suspended': set(),
     'iscsi': {'bring_back', 'disks', 'end_session', 'is_down',
               'known_portal', 'login',
               'record_target', 'recorded', 'rescan', 'set_recovery_timeout'},
+    'links': {'ensure', 'remove', 'targets'},
     'lio': {'export', 'unexport'},
     'lvm': {'activate', 'add_tag', 'create_snapshot', 'create_thick',
             'create_thin', 'deactivate', 'extend', 'free',
-            'protect', 'remove', 'remove_tag', 'rename', 'resume', 'retag',
-            'skip_activation', 'transactions', 'volumes', 'zero'},
+            'free_of_disks',
+            'group_tags', 'physical_volumes', 'protect', 'remove',
+            'remove_tag', 'rename', 'resume', 'retag', 'retag_group',
+            'skip_activation', 'transactions', 'volumes', 'zero',
+            'zero_decrypted'},
     'process': set(),
+    'runner': {'is_running', 'running', 'said', 'start', 'stop'},
+    'secrets': {'add_key', 'begin_reencryption', 'format_luks1',
+                'format_luks2', 'kill_slot', 'open_device', 'refresh',
+                'resize', 'test'},
+    'sealed': {'forget', 'open_device', 'resize', 'seal'},
     'sysfs': set(),
     'thin_pool': {'holes', 'release'},
 }
@@ -39,7 +56,8 @@ ENTRY_POINTS = {
 def entry_points(module):
     module = importlib.import_module('cinder_localclone.privileged.' + module)
     return {name: value.args[0] for name, value in vars(module).items()
-            if privileged.default.is_entrypoint(value)}
+            if privileged.default.is_entrypoint(value)
+            or secrets.context.is_entrypoint(value)}
 
 
 @ddt.ddt

@@ -157,6 +157,10 @@ class StreamTest(ProcessTest):
         self.assertLess(len(str(error)), 700)
         self.assertRaises(exceptions.CommandFailed, self.stream,
                           'kill -9 $$')
+        error = self.assertRaises(  # not what it was called with
+            exceptions.CommandFailed, self.stream,
+            'printf %c%c%c b a d >&2; exit 5')
+        self.assertIn('bad', str(error))
 
     def test_time_limit(self):
         for script in ('sleep 60', 'yes', 'echo x; exec >&-; sleep 60'):

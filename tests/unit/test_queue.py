@@ -11,6 +11,7 @@ import fixtures
 import testtools
 
 from cinder_localclone import copying
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone import names
@@ -433,13 +434,13 @@ class PriorityTest(Base):
         self.assertIs(Phase.RELEASING, move.phase)
 
     def test_places_are_logged_when_they_change(self):
-        with mock.patch.object(copying, 'LOG') as log:
+        with mock.patch.object(events, 'LOG') as log:
             self.look()
         self.assertEqual([self.one.id], [
             each.args[1]['volume'] for each in log.info.call_args_list])
         self.three.volume_attachment = [mock.Mock(
             connector={'host': B}, connection_info=None)]
-        with mock.patch.object(copying, 'LOG') as log:
+        with mock.patch.object(events, 'LOG') as log:
             self.b.reconciler.converge_node()
         self.assertEqual(3, log.info.call_count)
 
@@ -549,7 +550,7 @@ class FailingTest(Base):
             return attach(sessions, move)
         self.useFixture(fixtures.MockPatchObject(
             worlds.SimSessions, 'attach', attaching))
-        with mock.patch.object(copying, 'LOG') as log:
+        with mock.patch.object(events, 'LOG') as log:
             for self.now.return_value in (0, hydration.STALLED - 1):
                 self.look()
                 self.assertEqual([], list(self.world.stalled))
@@ -576,7 +577,7 @@ class FailingTest(Base):
 
     def test_an_operator_reads_of_it_once(self):
         self.moving(1, source=C)
-        with mock.patch.object(copying, 'LOG') as log:
+        with mock.patch.object(events, 'LOG') as log:
             for self.now.return_value in range(0, 9 * hydration.STALLED, 20):
                 self.look()
         log.warning.assert_called_once()

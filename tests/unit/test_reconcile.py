@@ -8,10 +8,10 @@ import ddt
 import fixtures
 import testtools
 
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import operations
-from cinder_localclone import reconcile
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import world as worlds
@@ -82,7 +82,7 @@ class AtRestTest(Base):
     def test_a_stray_handle_goes_unless_it_is_open(self):
         self.volume.host = B + '#p'
         self.a.opened.add(self.handle)
-        with mock.patch.object(reconcile, 'LOG') as log:
+        with mock.patch.object(events, 'LOG') as log:
             self.converge()
         self.assertEqual([], log.mock_calls)
         self.assertIn(self.handle, self.a.devices)
@@ -130,7 +130,7 @@ class AtRestTest(Base):
         other = self.world.create_volume(A)
         self.a.devices.clear()
         del self.a.lvs[self.volume.name]
-        with mock.patch.object(reconcile, 'LOG') as log:
+        with mock.patch.object(events, 'LOG') as log:
             self.converge()
         self.assertEqual([names.handle(other.id)], list(self.a.devices))
         told = log.error.call_args
@@ -139,7 +139,7 @@ class AtRestTest(Base):
 
     def test_what_nobody_expected_has_its_traceback(self):
         self.a.devices.clear()
-        with mock.patch.object(reconcile, 'LOG') as log, mock.patch.object(
+        with mock.patch.object(events, 'LOG') as log, mock.patch.object(
                 self.a.reconciler, 'converge', side_effect=KeyError('x')):
             self.converge()
         self.assertTrue(log.error.call_args.kwargs['exc_info'])
@@ -147,7 +147,7 @@ class AtRestTest(Base):
     def test_what_is_at_work_is_left_to_that(self):
         self.a.devices.clear()
         with self.a.lock(self.volume_id), mock.patch.object(
-                reconcile, 'LOG') as log:
+                events, 'LOG') as log:
             self.converge()
             self.assertRaises(exceptions.Busy, self.a.reconciler.converge,
                               self.volume_id)
@@ -210,7 +210,7 @@ class AtRestTest(Base):
         self.served('in-use')
         self.a.devices.clear()
         self.a.exports['a move that is over'] = 'another volume'
-        with mock.patch.object(reconcile, 'LOG') as log, mock.patch.object(
+        with mock.patch.object(events, 'LOG') as log, mock.patch.object(
                 worlds.SimExports, 'offer_again',
                 side_effect=exceptions.TargetTimeout(seconds=20)):
             self.a.reconciler.converge(self.volume_id)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the initiator's records have in vain is removed."""
 
-from cinder_localclone import names
+from cinder_localclone import iscsi_names
 from cinder_localclone import passing
 from tests.unit import test_sessions
 from tests.unit import world as worlds
@@ -33,7 +33,7 @@ class RecordLeftTest(test_sessions.Case):
         volume = world.create_volume('a@l')
         node = world.nodes['b@l'].node
         object.__setattr__(node, 'sessions', self.sessions)
-        iqn = names.pass_iqn('iqn.x:', volume.id, 'iqn.b', 'a@l')
+        iqn = iscsi_names.pass_iqn('iqn.x:', volume.id, 'iqn.b', 'a@l')
         self.called.iscsi.recorded.return_value = [iqn]
         self.called.iscsi.is_down.return_value = False
         self.assertTrue(passing.look(node))

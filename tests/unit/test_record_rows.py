@@ -145,6 +145,7 @@ class RowsTest(Base):
             'display_description': 'i', 'provider_auth': 'CHAP u s',
             'replication_extended_status': 'attach',
             'provider_location': 'portal,1 iqn:%s 0' % move.shadow_id,
+            'provider_id': 'id a',
             'replication_driver_data': 'lc1:starting:%s:128:32:8' %
             move.token.nonce})
         self.assertEqual({move.shadow_id: {
@@ -159,6 +160,39 @@ class RowsTest(Base):
         self.assertEqual([expected] * 3, [
             move, self.records.move_of(self.volume.id),
             self.records.get_move(move.shadow_id)])
+
+    def test_an_encrypted_volume(self):
+        """Its shadow says how much longer both bodies are."""
+        text = 'lc1:luks2:16777216:live:key'
+        store(self.volume.id, provider_id=text)
+        move = self.begin(Event.LIVE_MOVE_BEGUN)
+        for change in (self.records.get_move, self.records.commit,
+                       self.records.roll_back):
+            move = change(move.shadow_id if change == self.records.get_move
+                          else move)
+            self.assertEqual((3 << 30) + (16 << 20), move.size_bytes)
+            self.assertEqual(text, rows()[self.volume.id]['provider_id'])
+        self.volume.destroy()
+        self.assertEqual(16 << 20, self.records.get_move(
+            move.shadow_id).extra_bytes)
+
+    def test_encryption_that_is_not_known_here(self):
+        text = 'lc2:luks3:key'
+        store(self.volume.id, provider_id=text)
+        self.check_refused(exceptions.InvalidToken, self.begin)
+        store(self.volume.id, provider_id=None)
+        move = self.begin()
+        store(move.shadow_id, provider_id=text)
+        self.assertRaises(exceptions.InvalidToken, self.records.get_move,
+                          move.shadow_id)
+        self.assertNotIn(move.shadow_id, [
+            each.shadow_id for each in self.records.moves()])
+
+    def test_shadow_of_before_there_was_encryption(self):
+        move = self.begin()
+        store(move.shadow_id, provider_id=None)
+        self.assertEqual(3 << 30, self.records.get_move(
+            move.shadow_id).volume_bytes)
 
     def test_begin_towards_a_node_without_a_service(self):
         move = self.begin(host='c@l')

@@ -5,6 +5,7 @@ import contextlib
 import types
 
 import ddt
+from oslo_utils import uuidutils
 
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
@@ -21,8 +22,8 @@ A, B, C = test_move.A, test_move.B, 'c@l'
 
 def attachment(host):
     return types.SimpleNamespace(
-        instance_uuid='vm', connector={'host': host} if host else None,
-        connection_info=None)
+        id=uuidutils.generate_uuid(), instance_uuid='vm',
+        connector={'host': host} if host else None, connection_info=None)
 
 
 class Base(test_move.Base):

@@ -29,4 +29,6 @@ class RequirementsTest(testtools.TestCase):
             re.MULTILINE)}
         self.assertEqual(
             required - {'pbr'},  # builds the package
-            imported - sys.stdlib_module_names - {'cinder_localclone'})
+            imported - sys.stdlib_module_names - {
+                'cinder_localclone',
+                'nova'})  # what it loads runs where it is

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a restore at boot does, in which order; nothing is created."""
 
+import dataclasses
 from unittest import mock
 
 import ddt
 import testtools
 
+from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
@@ -40,6 +42,8 @@ class RestoreTest(testtools.TestCase):
         self.acted.sessions.login_from_records.return_value = '/dev/sda'
         self.acted.sessions.recorded_passes.return_value = self.passed
         self.acted.sessions.pass_from_records.return_value = '/dev/sdb'
+        self.acted.stack.header_sectors.side_effect = (
+            encryption_errors.HeaderDamaged(path='p', reason='none'))
         for name, error in errors.items():
             room = (self.acted.sessions if name == 'login_from_records'
                     else self.acted.stack)
@@ -55,6 +59,14 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V2, *names.tags(volume=V2))))
         self.assertEqual([mock.call.stack.ensure_handle_on_lv(
             V2, 'volume-' + V2, GIB)], self.done())
+
+    def test_striped(self):
+        """Its extents are more than whole GiB."""
+        self.restore(dataclasses.replace(
+            lv('volume-' + V2, *names.tags(volume=V2)),
+            size=2 * GIB + (8 << 20)))
+        self.assertEqual([mock.call.stack.ensure_handle_on_lv(
+            V2, 'volume-' + V2, 2 * GIB)], self.done())
 
     def test_what_was_not_zeroed_to_its_end(self):
         problems = self.restore(
@@ -117,8 +129,38 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual({V2: ''}, self.restore())
         self.assertEqual([
             mock.call.sessions.pass_from_records(V2, 'iqn.x:pass'),
-            mock.call.stack.ensure_handle_on_disk(V2, '/dev/sdb')],
-            self.done())
+            mock.call.stack.ensure_handle_on_disk(V2, '/dev/sdb'),
+            mock.call.stack.header_sectors(V2)], self.done())
+
+    def test_what_nova_encrypts_has_its_guard_before_nova_starts(self):
+        self.restore(lv('volume-' + V2, *names.tags(volume=V2, guarded=4096)))
+        self.assertEqual([
+            mock.call.stack.ensure_handle_on_lv(V2, 'volume-' + V2, GIB),
+            mock.call.stack.ensure_guard(V2, 4096),
+            mock.call.stack.ensure_link(V2, names.guard(V2))], self.done())
+
+    def test_arriving_with_its_guard(self):
+        self.restore(lv(NEW, *names.tags(volume=V1, guarded=8)), ARRIVING[1])
+        self.assertEqual([
+            mock.call.stack.ensure_guard(V1, 8),
+            mock.call.stack.ensure_link(V1, names.guard(V1))],
+            self.done()[-2:])
+
+    def test_what_is_passed_through_says_itself_whether_it_has_one(self):
+        self.passed = {V2: 'iqn.x:pass'}
+        self.assertEqual({V2: ''}, self.restore(header_sectors=[8]))
+        self.assertEqual([
+            mock.call.stack.ensure_guard(V2, 8),
+            mock.call.stack.ensure_link(V2, names.guard(V2))],
+            self.done()[-2:])
+
+    def test_without_its_header_it_has_no_path(self):
+        """Nobody who would format it gets to it."""
+        self.passed = {V2: 'iqn.x:pass'}
+        problems = self.restore(header_sectors=exceptions.CommandTimeout(
+            command='cryptsetup', seconds=1))
+        self.assertIn('cryptsetup', problems[V2])
+        self.acted.stack.ensure_link.assert_not_called()
 
     def test_passed_through_not_what_is_left_of_it_here(self):
         self.passed = {V2: 'iqn.x:pass'}
@@ -134,8 +176,8 @@ class RestoreTest(testtools.TestCase):
             ARRIVING[0], lv(META, names.FOLLOWS, *READY)))
         self.assertEqual([
             mock.call.sessions.pass_from_records(V1, 'iqn.x:pass'),
-            mock.call.stack.ensure_handle_on_disk(V1, '/dev/sdb')],
-            self.done())
+            mock.call.stack.ensure_handle_on_disk(V1, '/dev/sdb'),
+            mock.call.stack.header_sectors(V1)], self.done())
 
     def test_what_has_followed_is_not_passed_through_any_more(self):
         self.passed = {V1: 'iqn.x:pass'}

@@ -13,34 +13,51 @@ PACKAGE = 'cinder_localclone'
 #: own here is one room; what is in it may import each other.
 ORDER = (
     'cmd',
+    'nova.scheduler', 'nova.knowledge', 'nova.block_storage', 'nova.opts',
+    'nova.placement', 'nova',
     'driver', 'image_driver', 'manage_driver', 'group_driver', 'handlers',
     'assembly', 'connections',
     'operations', 'managing_snapshots', 'managing', 'extending', 'reverting',
-    'migration', 'deletion', 'unended', 'reconcile', 'lost_detach',
+    'migration', 'front_end', 'deletion', 'unended', 'header_backups',
+    'reconcile',
+    'lost_detach',
     'copying', 'copies',
-    'births', 'snapshots', 'adoption',
+    'reencryption', 'reencryption_plan',
+    'opening', 'recovery_keys', 'header_care', 'births', 'own_key',
+    'key_change', 'headers_at_rest',
+    'encryption', 'snapshots', 'adoption',
     'moves.follow', 'moves.holes', 'moves.source', 'moves.destination',
     'moves.completion', 'passing', 'moves.remains', 'moves.removal',
     'moves.offering', 'moves.checks', 'moves.flow', 'moves',
-    'restore', 'repair', 'forgetting', 'draining',
-    'inspection', 'wake', 'directory',
-    'sessions', 'export', 'stack', 'handles', 'logical_volumes', 'peer',
-    'operator_records', 'queue_records', 'snapshot_records',
-    'migration_records', 'attachment_records', 'status_records',
-    'backup_records', 'records',
-    'privileged', 'iscsi_target', 'opts', 'messages', 'version',
-    'manage_errors', 'sparse_errors',
-    'capabilities', 'node', 'served', 'record_ports', 'peer_ports', 'ports',
+    'secret_care', 'tops', 'pausing', 'crypt_tops', 'unlocking', 'restore',
+    'repair',
+    'forgetting', 'draining',
+    'comparison', 'inspection', 'wake', 'directory',
+    'decrypting', 'cryptsetup', 'runner',
+    'sessions', 'export', 'stack', 'handles', 'top_devices',
+    'logical_volumes', 'peer', 'notices',
+    'operator_records', 'metric_records', 'queue_records', 'snapshot_records',
+    'secret_records', 'keys', 'key_logins', 'migration_records',
+    'attachment_records', 'status_records', 'backup_records', 'records',
+    'privileged', 'iscsi_target', 'opts', 'messages', 'events',
+    'version',
+    'encryption_errors', 'lvm_errors', 'manage_errors',
+    'reencryption_errors',
+    'sparse_errors',
+    'capabilities', 'node', 'served', 'record_ports', 'peer_ports',
+    'crypt_ports', 'ports',
     'images', 'hydration', 'queue', 'decision', 'manageable', 'survey',
-    'thin_map', 'lvm', 'dm', 'names', 'rows', 'state', 'exceptions',
+    'thin_map', 'luks', 'lvm', 'dm', 'iscsi_names', 'host_names', 'names',
+    'rows', 'encryption_types', 'state', 'exceptions',
 )
 #: These are values and functions of values: they import each other, what is
 #: listed here of the standard library, and nothing else, so nothing that
 #: acts; except for exceptions, whose base is Cinder's.
-PURE = ('capabilities', 'node', 'served', 'record_ports', 'peer_ports',
-        'ports', 'images', 'hydration', 'queue', 'decision', 'manageable',
-        'survey', 'thin_map', 'lvm', 'dm', 'names', 'rows', 'state',
-        'exceptions')
+PURE = ('nova.placement', 'capabilities', 'node', 'served', 'record_ports',
+        'peer_ports', 'crypt_ports', 'ports',
+        'images', 'hydration', 'queue', 'decision', 'manageable',
+        'survey', 'thin_map', 'luks', 'encryption_types', 'lvm', 'dm',
+        'iscsi_names', 'host_names', 'names', 'rows', 'state', 'exceptions')
 HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'functools',
             'hashlib', 'heapq', 'json', 're', 'struct', 'types', 'typing',
             'xml'}
@@ -103,6 +120,20 @@ class RoomsTest(testtools.TestCase):
                     {'cinder'} if name == 'exceptions' else set(), foreign)
                 self.assertLessEqual(
                     {room(other) for other in own_imports(name)}, set(PURE))
+
+    def test_what_nova_loads_needs_no_cinder(self):
+        """Cinder is not installed where Nova's scheduler runs."""
+        todo = {name for name in MODULES if room(name).startswith('nova')}
+        seen = set()
+        while todo:
+            name = todo.pop()
+            seen.add(name)
+            self.assertEqual([], [
+                each for each in imports(MODULES[name])
+                if each.partition('.')[0] in ('cinder', 'os_brick')], name)
+            todo |= {other for other in MODULES if any(
+                (each + '.').startswith(other + '.')
+                for each in own_imports(name))} - seen
 
     def test_pure_rooms_are_typed_strictly(self):
         config = tomllib.loads((ROOT / 'pyproject.toml').read_text())

@@ -20,6 +20,7 @@ import testtools
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import export
+from cinder_localclone import iscsi_names
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import lio
@@ -52,7 +53,8 @@ def volume(*attachments, **more):
     return types.SimpleNamespace(**dict(dict(
         id=V, name='volume-' + V, name_id=V, size=1, host=B + '#p',
         status='in-use', migration_status=None, replication_driver_data=None,
-        group_id=None, volume_attachment=list(attachments)), **more))
+        group_id=None, provider_id=None, encryption_key_id=None,
+        volume_attachment=list(attachments)), **more))
 
 
 def moving(phase, committed, source=B, destination=E):
@@ -173,7 +175,7 @@ class LiveMoveOfServedTest(testtools.TestCase):
                 (lio.tenacity, 'wait_fixed',
                  lambda _seconds: tenacity.wait_none())):
             self.useFixture(fixtures.MockPatchObject(room, name, value))
-        self.iqn = names.remote_iqn('iqn.x:', V, 'iqn.d')
+        self.iqn = iscsi_names.remote_iqn('iqn.x:', V, 'iqn.d')
         self.b, self.e = Kernel('192.0.2.2'), Kernel('192.0.2.5')
         self.row = volume(
             attachment('d', '192.0.2.2:3260', self.iqn), attachment('e'),
@@ -207,7 +209,7 @@ class LiveMoveOfServedTest(testtools.TestCase):
         self.converge(self.b, B)
         self.assertEqual({
             self.iqn: [('iqn.d', False)],
-            names.move_iqn('iqn.x:', S): [('iqn.e', True)]},
+            iscsi_names.move_iqn('iqn.x:', S): [('iqn.e', True)]},
             self.b.clients())
 
     def test_what_a_destination_serves_wrongly_ends(self):
@@ -225,7 +227,7 @@ class LiveMoveOfServedTest(testtools.TestCase):
         self.converge(self.b, B)
         self.move = moving(Phase.MIGRATING, True)
         self.converge(self.b, B)
-        self.assertEqual([names.move_iqn('iqn.x:', S)], self.b.names())
+        self.assertEqual([iscsi_names.move_iqn('iqn.x:', S)], self.b.names())
 
     def test_it_stays_where_an_attachment_says_so(self):
         self.row.host, self.move = B + '#p', None
@@ -326,7 +328,7 @@ class WithdrawnTest(testtools.TestCase):
         super().setUp()
         self.lio = self.useFixture(
             fixtures.MockPatchObject(export, 'lio')).mock
-        self.iqn = names.remote_iqn('iqn.x:', V, 'iqn.d')
+        self.iqn = iscsi_names.remote_iqn('iqn.x:', V, 'iqn.d')
         configfs = self.useFixture(
             fixtures.MockPatchObject(export, 'configfs')).mock
         configfs.exports.return_value = json.dumps([

@@ -48,6 +48,8 @@ class Case(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             sessions._RETRYING, 'sleep', lambda _seconds: None))
         self.called.block.identity.return_value = GIB, V1
+        self.useFixture(fixtures.MockPatchObject(
+            sessions, 'IDENTITY_TIMEOUT', 0))
         self.disks()
         self.sessions = sessions.Sessions(30, 86400, 'b@l')
 
@@ -162,6 +164,13 @@ class AttachTest(Case):
         self.assertEqual(['identity'], self.names())
 
     @ddt.data(*Case.UNKNOWN)
+    def test_disk_that_has_just_appeared(self, identity):
+        self.useFixture(fixtures.MockPatchObject(
+            sessions, 'IDENTITY_TIMEOUT', 10))
+        self.called.block.identity.side_effect = [identity] * 3 + [(GIB, V1)]
+        self.assertEqual('/dev/sda', self.attach())
+
+    @ddt.data(*Case.UNKNOWN)
     def test_what_is_not_known_yet_is_not_wrong(self, identity):
         self.called.block.identity.return_value = identity
         for there in ({}, {IQN: ['/dev/sda']}):
@@ -206,7 +215,7 @@ class LoginFromRecordsTest(Case):
         self.called.iscsi.known_portal.assert_called_once_with(IQN, 30)
         self.called.iscsi.login.assert_called_once_with(IQN, 30)
         self.assertIn(SET_TIMEOUT, self.called.mock_calls)
-        self.wait.assert_called_once_with(0.2)
+        self.wait.assert_called_with(0.2)
 
     def test_disk_is_there_once_it_is_logged_in(self):
         self.useFixture(fixtures.MockPatchObject(

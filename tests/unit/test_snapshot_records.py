@@ -6,18 +6,22 @@ from unittest import mock
 
 from cinder import objects
 from cinder.tests.unit import utils
+from cinder.volume import volume_types
 import ddt
 import testtools
 
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import names
 from cinder_localclone import records
+from cinder_localclone import rows
 from cinder_localclone.state import Event
 from tests.unit import test_records
 
 A, B, C = 'a@l', 'b@l', 'c@l'
 NONE = '%08d-0000-4000-8000-000000000000' % 9
+ENCRYPTION = encryption_types.Recorded(16 << 20, 'key')
 
 
 class Case(test_records.Base):
@@ -64,6 +68,14 @@ class SnapshotTest(Case):
                                             self.found().status))
         self.assertEqual('lc1:' + B, objects.Snapshot.get_by_id(
             self.context, self.snapshot.id).provider_location)
+
+    def test_of_an_encrypted_volume(self):
+        self.records.locate(self.snapshot.id, A, ENCRYPTION)
+        self.assertEqual(str(ENCRYPTION), self.found().provider_id)
+        self.assertEqual((3 << 30) + (16 << 20), self.found().size_bytes)
+        # Asked again, for a volume that is not.
+        self.records.locate(self.snapshot.id, A)
+        self.assertEqual(3 << 30, self.found().size_bytes)
 
     @ddt.data('available', 'error', 'deleting')
     def test_late_request(self, status):
@@ -143,6 +155,39 @@ class NewbornTest(Case):
         self.volume.save()
         self.place(B, A)
         self.assertEqual(before, self.where())
+
+    def test_encrypted_as_its_image(self):
+        after = self.volume
+        for encryption in (ENCRYPTION, None):
+            after = self.records.set_encryption(after, encryption)
+            self.assertEqual(encryption, rows.recorded(after))
+        # What Cinder saves of its own object afterwards leaves it there.
+        after = self.records.set_encryption(after, ENCRYPTION)
+        self.volume.status = 'available'
+        self.volume.save()
+        self.assertEqual(str(ENCRYPTION), self.reload().provider_id)
+        gone = types.SimpleNamespace(id=NONE, provider_id=None)
+        for each in (after, gone):
+            self.assertRaises(exceptions.TooLate,
+                              self.records.set_encryption, each, None)
+
+    def test_encrypted_by_another_node_meanwhile(self):
+        other = encryption_types.Recorded(16 << 20, 'of the other')
+        self.records.set_encryption(self.volume, other)
+        self.assertRaises(exceptions.TooLate, self.records.set_encryption,
+                          self.volume, ENCRYPTION)
+        self.assertEqual(str(other), self.reload().provider_id)
+
+    def test_encrypted_as_its_type_says(self):
+        self.assertIsNone(self.records.wanted_encryption(self.volume))
+        for specs, wanted in (
+                ({'capabilities': 'x'}, None),
+                ({'localclone:encryption': 'luks2'},
+                 encryption_types.Encryption())):
+            self.volume.volume_type_id = volume_types.create(
+                self.context, 'type %s' % wanted, specs)['id']
+            self.assertEqual(
+                wanted, self.records.wanted_encryption(self.volume))
 
     @ddt.data({'status': 'error'}, {'status': 'available'},
               {'host': C + '#p'}, {'host': A + '#q'})
@@ -245,6 +290,21 @@ class RevertTest(Case):
             self.volume.id).status)
         self.assertRaises(exceptions.StaleMove, self.records.replace_body,
                           self.read, NONE, B)
+
+    def provider_id(self):
+        return self.records.volume(self.volume.id).provider_id
+
+    def test_encrypted_as_the_snapshot(self):
+        self.records.replace_body(self.read, NONE, B, ENCRYPTION)
+        self.assertEqual(str(ENCRYPTION), self.provider_id())
+
+    def test_what_another_driver_has_written_stays(self):
+        self.volume.refresh()
+        self.volume.provider_id = 'of another driver'
+        self.volume.save()
+        self.read = self.records.volume(self.volume.id)
+        self.records.replace_body(self.read, NONE, B)
+        self.assertEqual('of another driver', self.provider_id())
 
     def test_given_up(self):
         self.records.keep(self.volume.id, self.volume.id)

@@ -12,13 +12,13 @@ from cinder_localclone import deletion
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import managing
-from cinder_localclone.moves import checks
 from cinder_localclone.moves import offering
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import reverting
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
+from cinder_localclone import tops
 from tests.unit import test_move_steps
 from tests.unit import test_reconcile
 from tests.unit import world as worlds
@@ -141,7 +141,7 @@ class OfferedTest(test_move_steps.Base):
     def test_as_much_as_is_copied(self):
         """An extension that failed has left the LV and its handle longer."""
         with self.a.lock(self.volume.id):
-            self.a.disk.extend(self.volume.name, 2 * worlds.REGIONS)
+            self.a.disk.extend(self.volume.name, 2 * worlds.GIB)
             self.a.sim_stack.ensure_handle_on_lv(
                 self.volume.id, self.volume.name, 2 * worlds.GIB)
         move = self.a.move(self.volume, B)
@@ -217,12 +217,14 @@ class OfferedTest(test_move_steps.Base):
         self.left()
         self.volume.status = 'reverting'
         old = self.volume.name
-        with mock.patch.object(reverting.snapshots, 'node_of',
-                               return_value=A), mock.patch.object(
+        snapshot_id = self.world.snapshot_row(self.volume)
+        self.world.set_snapshot(snapshot_id, node=A)
+        with mock.patch.object(
                 reverting, '_make', lambda node, volume, image, new:
                 self.a.disk.create('volume-' + new, volume.id,
                                    ['old'] * worlds.REGIONS)):
-            reverting.revert_here(self.a.reconciler, self.volume.id, 's')
+            reverting.revert_here(self.a.reconciler, self.volume.id,
+                                  snapshot_id)
         self.assertNotIn(old, self.a.lvs)
         self.assert_withdrawn()
 
@@ -289,13 +291,13 @@ class UsersTest(testtools.TestCase):
         node.stack.devices.return_value = {} if opened is None else {
             handle: tables.Device(handle, '', '253:1', opened, False)}
         node.exports.opens_in_vain.side_effect = {'v': in_vain}.get
-        self.assertEqual(expected, checks.users(node, 'v'))
+        self.assertEqual(expected, tops.users(node, 'v'))
         if expected:
             error = self.assertRaises(exceptions.SourceBusy,
-                                      checks.check_closed, node, 'v')
+                                      tops.ensure_closed, node, 'v')
             self.assertIn(handle, str(error))
         else:
-            checks.check_closed(node, 'v')
+            tops.ensure_closed(node, 'v')
 
 
 @ddt.ddt

@@ -384,6 +384,34 @@ class UnderGuestTest(test_move_steps.Base):
         self.assertFalse(
             self.b.node.stack.clone_status(move.shadow_id).enabled)
 
+    @ddt.data('at the source', 'here', 'tag')
+    def test_all_is_copied_if_it_takes_too_long(self, what):
+        """Only a discard that hangs keeps a copy from its beginning."""
+        late = self.fails(exceptions.CommandTimeout(command='c', seconds=9))
+        if what == 'at the source':
+            self.b.node.peers.holes = late
+        else:
+            setattr(self.b.node.stack._inner,
+                    'holes' if what == 'here' else 'note_mapped', late)
+        self.released()
+        status = self.begun_to_copy()
+        self.assertEqual((0, True), (status.hydrated, status.enabled))
+        self.assertEqual(4, self.completed())
+
+    def test_a_clone_that_has_failed_is_left_alone(self):
+        """It is not loaded anew under a guest: see Stack.ensure_clone."""
+        self.released()
+        self.b.clones = 'ro'
+        with self.does(b=['activate volume', 'activate metadata', 'attach',
+                          'ensure_clone', 'ensure_handle_on_clone',
+                          'set_hydration']):
+            self.begun_to_copy()
+        self.b.clones = 'rw'
+        self.b.node.stack._inner.set_hydration(
+            self.recorded().shadow_id, False)
+        self.assertEqual(3, self.begun_to_copy().hydrated)
+        self.assertEqual(1, self.completed())
+
     @ddt.data('nonce', 'uncommitted', 'starting', 'destination', 'gone')
     def test_asked_for_what_is_not_left(self, wrong):
         if wrong == 'uncommitted':

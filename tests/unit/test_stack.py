@@ -13,9 +13,11 @@ from cinder_localclone import exceptions
 from cinder_localclone import handles
 from cinder_localclone import logical_volumes
 from cinder_localclone.lvm import reports
+from cinder_localclone import lvm_errors
 from cinder_localclone import names
 from cinder_localclone import stack
 from cinder_localclone import state
+from cinder_localclone import top_devices
 
 GIB = 1 << 30
 V1, SHADOW, SNAPSHOT = (
@@ -38,12 +40,16 @@ class Case(testtools.TestCase):
                              (logical_volumes, 'block'), (stack, 'block'),
                              (stack, 'lvm'), (handles, 'block'),
                              (handles, 'devicemapper'),
-                             (stack, 'devicemapper')):
+                             (stack, 'devicemapper'),
+                             *[(top_devices, room) for room in (
+                                 'block', 'crypt', 'devicemapper', 'links',
+                                 'lvm')]):
             patched = mock.patch.object(module, room, getattr(self.ran, room))
             patched.start()
             self.addCleanup(patched.stop)
         self.stack = stack.Stack('g', 'g-pool', 'fast', 30, host='b@l')
         self.ran.devicemapper.mend_path.return_value = False
+        self.ran.block.number.return_value = ''
 
     def lvs(self, *present):
         self.stack.lvs = lambda: {each.name: each for each in present}
@@ -86,13 +92,61 @@ class VolumeTest(Case):
         self.assertEqual(['localclone.volume=' + V1],
                          self.ran.lvm.create_thin.call_args.args[4])
 
+    @ddt.data('pool', None)
+    def test_lv_that_is_longer_than_its_volume(self, pool):
+        self.stack.pool = pool and 'g-pool'
+        self.stack.create_lv('v', GIB + 512, V1, True, 512)
+        create = (self.ran.lvm.create_thin if pool
+                  else self.ran.lvm.create_thick)
+        self.assertEqual(['localclone.volume=' + V1, 'localclone.extra=512'],
+                         create.call_args.args[-2])
+
     def test_thick_lv_that_is_written_before_it_is_read(self):
         self.stack.pool = None
         self.assertTrue(self.stack.create_lv('volume-x', GIB, V1, True))
         self.assertEqual([
             mock.call.lvm.create_thick(
-                'g', 'volume-x', GIB, ['localclone.volume=' + V1], 30)],
+                'g', 'volume-x', GIB, ['localclone.volume=' + V1], 30,
+                stripes=1)],
             self.ran.mock_calls)
+
+    def striped(self, *free, stripes=2):
+        """A stack of thick volumes, on disks with so much free."""
+        self.stack = stack.Stack('g', None, 'fast', 30, 'b@l', stripes)
+        self.ran.lvm.free_of_disks.return_value = list(free)
+
+    def test_thick_lv_is_striped(self):
+        self.striped(GIB, GIB)
+        self.assertTrue(self.stack.create_lv('v', GIB, V1, True))
+        self.assertEqual(
+            {'stripes': 2}, self.ran.lvm.create_thick.call_args.kwargs)
+        self.stack.create_metadata(MOVE)
+        self.assertEqual({}, self.ran.lvm.create_thick.call_args.kwargs)
+
+    def test_fewer_disks_than_stripes(self):
+        self.striped(9 * GIB)
+        error = self.assertRaises(
+            lvm_errors.TooFewDisks, self.stack.create_lv, 'v', GIB, V1)
+        self.assertIn('on 1 disks', str(error))
+        self.ran.lvm.create_thick.assert_not_called()
+
+    def test_thin_lvs_are_striped_by_their_pool(self):
+        self.stack = stack.Stack('g', 'g-pool', 'fast', 30, 'b@l', 2)
+        self.lvs(lv('g-pool', zeroes=True))
+        self.stack.create_lv('v', GIB, V1)
+        self.ran.lvm.free_of_disks.assert_not_called()
+        self.assertEqual({}, self.ran.lvm.create_thin.call_args.kwargs)
+
+    def test_room_for_striped_ones(self):
+        """What only one disk has is none."""
+        self.striped(9 * GIB, 2 * GIB)
+        self.ran.lvm.free.return_value = json.dumps({'report': [{'vg': [
+            {'vg_name': 'g', 'vg_size': str(20 * GIB),
+             'vg_free': str(11 * GIB)},
+            {'vg_name': 'fast', 'vg_size': str(GIB), 'vg_free': '7'}]}]})
+        found = self.stack.free_space()
+        self.assertEqual((4 * GIB, 7), (found.volumes, found.metadata))
+        self.assertEqual(4 * GIB, self.stack.space({})[1].free)
 
     def test_thick_lv_is_zeroed(self):
         """From its first moment on its tag says that nobody may see it."""
@@ -174,6 +228,12 @@ class VolumeTest(Case):
             'volume': V1, 'geometry': '128:32:8', 'copied': '1',
             'source': 'iqn.2026-11.org.example:x'}, names.facts(
                 self.ran.lvm.create_thick.call_args.args[3]))
+
+    def test_metadata_of_a_body_that_is_longer_than_its_volume(self):
+        self.stack.create_metadata(dataclasses.replace(
+            MOVE, extra_bytes=512))
+        facts = names.facts(self.ran.lvm.create_thick.call_args.args[3])
+        self.assertEqual(('1', '512'), (facts['copied'], facts['extra']))
 
     def test_size_and_place_of_metadata(self):
         self.stack.create_metadata(MOVE)
@@ -298,7 +358,8 @@ class SnapshotTest(Case):
             pool.release.assert_called_once()
 
     @ddt.data((True, 'g-pool', True, True), (False, '', True, False),
-              (True, 'g-pool', False, False), (True, 'other', True, False))
+              (True, 'g-pool', False, False), (True, 'other', True, False),
+              (False, 'g-pool', True, False))  # of VDO, say
     @ddt.unpack
     def test_new_lv_that_reads_as_zeros(self, thin, pool, zeroes, truth):
         self.lvs(reports.LogicalVolume('g', 'v', GIB, '', frozenset(),
@@ -311,8 +372,10 @@ class SnapshotTest(Case):
     def test_written(self):
         self.ran.block.written_sectors.return_value = 8
         self.assertEqual(8, self.stack.written(V1))
-        self.ran.block.written_sectors.assert_called_once_with(
-            names.handle_path(V1))
+        self.assertEqual([
+            mock.call.devicemapper.mend_path(names.handle(V1)),
+            mock.call.block.written_sectors(names.handle_path(V1))],
+            self.ran.mock_calls)
 
     def test_snapshot(self):
         self.stack.create_snapshot(SNAPSHOT, 'volume-x', V1)
@@ -335,6 +398,14 @@ class SnapshotTest(Case):
         if more:
             self.ran.lvm.extend.assert_called_once_with(
                 'g', 'volume-x', 2 * GIB, 30)
+
+    def test_copy_that_is_longer_than_its_volume(self):
+        self.stack.create_copy('volume-x', '_snapshot-y', GIB + 512,
+                               GIB + 512, V1, 512)
+        self.assertEqual(
+            ['localclone.volume=' + V1, 'localclone.extra=512',
+             names.NEWBORN],
+            self.ran.lvm.create_snapshot.call_args.args[4])
 
     @ddt.data((GIB, []), (2 * GIB, ['number', *['zero'] * 4, 'flush',
                                     'remove_tag']),
@@ -669,10 +740,13 @@ class HandleTest(Case):
 
     @ddt.data(True, False)
     def test_removed(self, there):
+        self.devices()
         self.ran.devicemapper.remove.return_value = there
         self.assertIs(there, self.stack.remove_handle(V1))
         self.assertIs(there, self.stack.remove_clone(SHADOW))
         self.assertEqual([
+            mock.call.links.remove(V1),
+            mock.call.block.number(names.served_path(V1)),
             mock.call.devicemapper.remove(names.handle(V1), 30),
             mock.call.devicemapper.remove(names.clone(SHADOW), 30),
             mock.call.devicemapper.remove(names.absent_source(SHADOW), 30)],
@@ -696,6 +770,7 @@ class HandleTest(Case):
 
     @ddt.data('read_head', 'flush_handle')
     def test_nothing_else_is_read_or_flushed(self, what):
+        self.devices()
         getattr(self.stack, what)(V1)
         self.assertEqual('devicemapper.mend_path',
                          self.ran.mock_calls[0][0])
@@ -716,6 +791,7 @@ class HandleTest(Case):
                          self.ran.mock_calls[-1][0])
 
     def test_data(self):
+        self.devices()
         self.stack.read_head(V1)
         self.stack.flush_handle(V1)
         self.stack.flush_lv('v')

@@ -151,6 +151,12 @@ class DeadTest(Base):
             what='v', host=A, seconds=1)))
         self.assertEqual('extending', self.status())
 
+    def test_one_whose_encryption_is_not_known_here(self):
+        """It stays; all others are ended."""
+        self.put(status='extending', provider_id='lc2:luks3:key')
+        self.end()
+        self.assertEqual('extending', self.status())
+
     def test_what_is_gone_or_has_left_meanwhile(self):
         self.put(status='extending', host=B + '#p')
         for volume_id in (self.volume.id, 'gone'):

@@ -109,6 +109,15 @@ class DumpTest(testtools.TestCase):
         ('two devices', text((0, 1)).replace(
             '</superblock>', '<device dev_id="7" mapped_blocks="0"/>'
             '</superblock>')),
+        ('two devices, the second of which fits', text((0, 1)).replace(
+            '</superblock>', '<device dev_id="7" mapped_blocks="1"/>'
+            '</superblock>')),
+        ('two superblocks', text((0, 1)).replace(
+            '  <device', '<superblock data_block_size="8"/>  <device')),
+        ('another kind of file', text((0, 1)).replace('superblock', 'map')),
+        ('another kind of device', text((0, 1)).replace('device', 'pool')),
+        ('a mapping of no device', text(mapped=1).replace(
+            '  <device', '<single_mapping origin_block="0"/>  <device')),
         ('a mapping is missing', text((0, 1), mapped=2)),
         ('one too many', text((0, 1), (1, 1), mapped=1)),
         ('descending', text((5, 1), (4, 1))),
@@ -130,6 +139,19 @@ class DumpTest(testtools.TestCase):
     @ddt.unpack
     def test_odd(self, _what, printed):
         self.assertRaises(thin_map.OddMap, read, printed)
+
+    def test_what_the_parser_tells_late(self):
+        """It may keep back some of what it was given (Expat 2.6)."""
+        dump = thin_map.Dump(7, GIB, 64 * KIB)
+        parser, late = dump._parser, []
+
+        def parse(piece, final):
+            late.append(piece)
+            if final:
+                parser.Parse(b''.join(late), True)
+        dump._parser = mock.Mock(Parse=parse)
+        dump.feed(text((0, 1)).encode())
+        self.assertEqual([[1, 16383]], dump.holes())
 
     @ddt.data(*range(0, 300, 7))
     def test_cut_anywhere(self, end):
@@ -178,10 +200,12 @@ class InBytesTest(testtools.TestCase):
                           self.GEOMETRY, GIB)
 
     def test_too_many(self):
+        most = [[2 * n, 1] for n in range(thin_map.MOST)]
+        self.assertEqual(thin_map.MOST, len(thin_map.in_bytes(
+            most, self.GEOMETRY, 1 << 40)))
         self.assertRaises(
             thin_map.OddMap, thin_map.in_bytes,
-            [[2 * n, 1] for n in range(thin_map.MOST + 1)],
-            self.GEOMETRY, 1 << 40)
+            [*most, [2 * thin_map.MOST, 1]], self.GEOMETRY, 1 << 40)
 
 
 @ddt.ddt

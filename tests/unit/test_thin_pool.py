@@ -37,17 +37,21 @@ class Base(commands.Case):
         self.root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
         self.useFixture(fixtures.MockPatchObject(
             sysfs, 'ROOT', str(self.root)))
-        for number, name in (('253:4', POOL), ('253:2', META)):
+        for number, name in (('253:4', POOL), ('253:2', META),
+                             ('253:5', 'g--v-volume--1')):
             directory = self.root / 'dev' / 'block' / number / 'dm'
             directory.mkdir(parents=True)
             (directory / 'name').write_text(name + '\n')
         self.numbers = {'/dev/g-v/volume-1': '253:5',
-                        '/dev/mapper/' + POOL: '253:4'}
+                        '/dev/mapper/' + POOL: '253:4',
+                        '/dev/mapper/' + META: '253:2'}
         self.useFixture(fixtures.MockPatchObject(
             sysfs, 'number', lambda path: self.numbers.get(path, '')))
         self.useFixture(fixtures.MockPatchObject(process, 'stream',
                                                  self.stream))
         self.useFixture(fixtures.MockPatchObject(thin_pool, 'LIMIT', 0.3))
+        self.sleep = self.useFixture(fixtures.MockPatchObject(
+            thin_pool.time, 'sleep')).mock
         self.opened = []
         opens = os.open
 
@@ -105,6 +109,7 @@ class HolesTest(Base):
         self.assertEqual([[16, 16368]], self.holes())
         self.ran(*WHOLE)
         self.assertEqual({0.3}, set(self.commands.limits))
+        self.sleep.assert_not_called()
         self.assertEqual(['/dev/mapper/' + META], self.opened)
         self.assertFalse(self.locked())
 
@@ -129,6 +134,18 @@ class HolesTest(Base):
     def test_lv_that_is_not_active(self):
         self.assertEqual([], self.holes('volume-2'))
         self.ran()
+
+    def test_paths_that_lead_elsewhere(self):
+        """The holes of another LV, or of one in another pool, are others."""
+        for path, number in (('/dev/g-v/volume-1', '253:4'),
+                             ('/dev/g-v/volume-1', '8:0'),
+                             ('/dev/mapper/' + META, '253:4'),
+                             ('/dev/mapper/' + META, '')):
+            right, self.numbers[path] = self.numbers[path], number
+            error = self.assertRaises(exceptions.WrongDevice, self.holes)
+            self.assertIn(path, str(error))
+            self.numbers[path] = right
+        self.assertNotIn(RESERVE, self.commands.ran)
 
     def test_what_a_killed_process_has_left(self):
         self.status('4000', '4711', '4711')
@@ -172,10 +189,11 @@ class HolesTest(Base):
         self.assertRaises(FileNotFoundError, self.holes)
         self.assertEqual(RELEASE, self.commands.ran[-1])
 
-    @ddt.data('-', '5000')
-    def test_released_by_another_program(self, after):
+    @ddt.data(('4711', '-'), ('4711', '5000'), ('-', '-'))
+    @ddt.unpack
+    def test_released_by_another_program(self, before, after):
         """What was read then may be of another moment, or of nothing."""
-        self.status('-', '4711', after)
+        self.status('-', before, after)
         self.dump()
         self.assertRaises(thin_map.OddMap, self.holes)
         self.assertEqual(RELEASE, self.commands.ran[-1])
@@ -204,6 +222,18 @@ class HolesTest(Base):
             self.stream(take, *argv, timeout=timeout))
         self.holes()
 
+    def test_it_waits_for_others(self):
+        thin_pool.LIMIT = 60
+        process.stream = lambda take, *argv, timeout: take(process.run(
+            *argv, timeout=timeout).encode())
+        self.status('-', '4711', '4711')
+        self.dump()
+        other = open(self.root / 'metadata')
+        fcntl.flock(other, fcntl.LOCK_EX)
+        self.sleep.side_effect = lambda seconds: other.close()
+        self.assertEqual([[16, 16368]], self.holes())
+        self.sleep.assert_called_once()
+
 
 class ReleaseTest(Base):
 
@@ -224,6 +254,11 @@ class ReleaseTest(Base):
         with open(self.root / 'metadata') as other:
             fcntl.flock(other, fcntl.LOCK_EX)
             self.assertRaises(exceptions.Busy, self.release)
+        self.ran(OF_POOL)
+
+    def test_metadata_of_another_pool(self):
+        self.numbers['/dev/mapper/' + META] = '253:5'
+        self.assertRaises(exceptions.WrongDevice, self.release)
         self.ran(OF_POOL)
 
     def test_pool_that_is_not_active(self):

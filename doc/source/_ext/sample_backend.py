@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A made-up backend of two nodes, for the operator's command to run on.
 
-MOVING and STARTING in its words stand for the ids of two volumes. A third
-node, node3, is gone; only ``forget`` is told of it.
+MOVING, STARTING and ENCRYPTED in its words stand for the ids of volumes. A
+third node, node3, is gone; only ``forget`` is told of it.
 """
 
 import contextlib
@@ -17,20 +17,35 @@ from cinder_localclone.cmd import backend
 from cinder_localclone.cmd import checks
 from cinder_localclone.cmd import doctor
 from cinder_localclone.cmd import main
+from cinder_localclone.cmd import recovery
+from cinder_localclone.cmd import sources
+from cinder_localclone.dm import tables
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
+from cinder_localclone import header_care
 from cinder_localclone import hydration
 from cinder_localclone.lvm import reports
+from cinder_localclone import metric_records
 from cinder_localclone import names
+from cinder_localclone import opening
 from cinder_localclone import operator_records
 from cinder_localclone.privileged import configfs
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import lvm
 from cinder_localclone.privileged import process
+from cinder_localclone import queue
+from cinder_localclone import recovery_keys
 from cinder_localclone import repair
 from cinder_localclone import restore
 from cinder_localclone import state
+from cinder_localclone import survey
+from cinder_localclone import unlocking
 
 GIB = 1 << 30
+#: A volume that is gone, and the reference of a secret that it had.
+GONE, KEY_LEFT = ('e1c94d07-62a8-4b3f-8d15-90f7ab3c26e8',
+                  '5d0b7c1e-93f4-4a68-b2d7-1f8e6c05a943')
 MOVING, STARTING, QUIET, SHADOW, OTHER_SHADOW, SERVER = (
     '%s-5b1e-4f0a-9c3d-71f2a86e04b5' % begin for begin in (
         '1c7e09a4', '6fd2b83e', 'a40b5c17', 'd93e6f02', 'e8a1c75b',
@@ -59,6 +74,7 @@ def _volume(volume, **more):
         'id': volume, 'status': 'available', 'host': NODE1 + '#localclone',
         'size': 20, 'volume_attachment': [], 'group_id': None,
         'migration_status': None, 'replication_driver_data': None,
+        'provider_id': None, 'encryption_key_id': None,
         'attach_status': 'detached', 'availability_zone': 'nova', **more})
 
 
@@ -76,6 +92,29 @@ VOLUMES_OF = {
     NODE3: [_volume(QUIET, host=NODE3 + '#localclone')],
     NODE1: [_volume(FREE), _volume(GROUPED, group_id='g'), _volume(
         QUIET, status='in-use', volume_attachment=[_attachment('node1')])]}
+
+
+#: Volumes that are encrypted: two by the driver, one by Nova.
+ENCRYPTED, REENCRYPTED, BY_NOVA = (
+    '%s-5b1e-4f0a-9c3d-71f2a86e04b5' % begin
+    for begin in ('3d80f6c2', '7be214a9', 'c05a97e1'))
+_RECORDED = str(encryption_types.Recorded(
+    encryption_types.HEADER_BYTES, '8f21c6d4-0d5b-4a7e-9b1c-d27e3f60a815'))
+ENCRYPTED_OF = {
+    NODE1: [_volume(ENCRYPTED, provider_id=_RECORDED),
+            _volume(BY_NOVA, encryption_key_id='k')],
+    NODE2: [_volume(REENCRYPTED, provider_id=_RECORDED,
+                    host=NODE2 + '#localclone')]}
+
+
+def _status(volume_id):
+    found = {'cipher': 'aes-xts-plain64', 'key_bits': 512,
+             'sector_size': 512, 'key_slots': ['0', '1'],
+             'recovery_keys': ['1'], 'unknown_keys': [], 'changing': False,
+             'open': True, 'reencryption': _reencryption('none')}
+    return found if volume_id == ENCRYPTED else dict(
+        found, key_slots=['0', '1'], recovery_keys=[], changing=True,
+        open=False, reencryption=_reencryption('paused'))
 
 
 def _lv(name, size=20 * GIB):
@@ -108,6 +147,14 @@ def _inspect(host, volume_id):
         if copies else None)
 
 
+def _reencryption(status, cipher='serpent-xts-plain64'):
+    running = status == 'running'
+    return {'status': status, 'done': 7 * GIB, 'total': 20 * GIB,
+            'cipher': cipher, 'key_bits': 512,
+            'rate': 210 << 20 if running else 0,
+            'seconds_left': 63.4 if running else None}
+
+
 class _Peers:
     """The answers of the two volume services."""
 
@@ -115,8 +162,18 @@ class _Peers:
         pass
 
     resume = abort
-    #: Whether both nodes are ready.
-    ready = False
+
+    def encryption_reencrypt(self, _context, host, volume_id, cipher, *_wish):
+        return _reencryption('running', cipher)
+
+    def encryption_pause(self, _context, host, volume_id):
+        return _reencryption('paused')
+
+    def encryption_resume(self, _context, host, volume_id):
+        return _reencryption('running')
+
+    #: Whether both nodes are ready; have encrypted volumes.
+    ready = encrypted = False
 
     def answer(self, host, method, *arguments):
         if method == 'inspect':
@@ -127,6 +184,17 @@ class _Peers:
                 repair.DESCRIPTIONS['offer_source'].format(moving)]
         if method == 'troubles':
             return []
+        if method == 'encryption_status':
+            return _status(*arguments)
+        if method == 'encryption_verify':
+            return [{'what': what, 'problem': problem} for what, problem in (
+                ('copies of the header', ''), ('key', ''), ('key slots', ''),
+                ('tags of the LV', ''), ('backup of the header',
+                                         'there is none'))]
+        if method == 'encryption_rotate':
+            return None
+        if method == 'encryption_header_backup':
+            return names.header_backup(arguments[0], '3')
         problems = [] if host == NODE1 or self.ready else [
             'its kernel has no dm-clone (CONFIG_DM_CLONE), or the module is '
             'missing']
@@ -146,9 +214,23 @@ class _Backend:
         services=lambda: {NODE1: True, NODE2: True},
         moves=lambda: list(MOVES.values()), remains_of=lambda volume_id: [],
         snapshots_of=lambda volume_id: [], snapshots=lambda ids: {},
+        secrets_in_use=lambda host='': set(), secrets_of_all=lambda: set(),
+        volumes_known=lambda ids: (set(), {GONE}),
         moves_of=lambda host: MOVES_OF.get(host, []),
-        volumes_of=lambda host: VOLUMES_OF.get(host, []) if (
-            host == NODE3 or _Peers.ready) else [],
+        volumes_of=lambda host: ENCRYPTED_OF.get(
+            host, []) if _Peers.encrypted else VOLUMES_OF.get(
+                host, []) if host == NODE3 or _Peers.ready else [],
+        all_volumes=lambda backend: [
+            _row(MOVING, NODE2, SHADOW, display_name='data', status='in-use',
+                 hosts=('node2',)),
+            _row(STARTING, NODE2, OTHER_SHADOW, status='in-use',
+                 hosts=('node1', 'node2')),
+            _row(QUIET, display_name='logs'),
+            _row(ENCRYPTED, provider_id=_RECORDED)],
+        all_moves=lambda backend: ([
+            metric_records.Under(each, 0.0) for each in MOVES.values()], 0),
+        copies=lambda host: [queue.Entry(SHADOW, MOVING, NODE1, NODE2)],
+        encrypted_by_nova=lambda volume_id: ('aes-xts-plain64', 256),
         service=lambda host: operator_records.Service(
             True, host == NODE1, 'nova'),
         snapshots_on=lambda host: {SNAPSHOT: QUIET})
@@ -160,6 +242,9 @@ class _Backend:
     def load_cinder(self):
         pass
 
+    def find(self, name):
+        return {'data': MOVING}[name]
+
     def nodes(self):
         return self.records.services()
 
@@ -167,20 +252,36 @@ class _Backend:
         return self.peers.answer(host, method, *arguments), ''
 
     def volume(self, volume_id):
+        for volume in sum(ENCRYPTED_OF.values(), []):
+            if volume.id == volume_id:
+                return volume, None
         moving = MOVES[volume_id]
         return types.SimpleNamespace(
-            status='in-use', host=NODE2 + '#localclone',
+            status='in-use', host=NODE2 + '#localclone', provider_id=None,
+            encryption_key_id=None,
             name=moving.destination_lv, migration_status=None,
             volume_attachment=[_attachment('node2')]), moving
 
     def sessions(self):
         return types.SimpleNamespace(
-            initiator=lambda: 'iqn.2026-11.org.example:node1')
+            initiator=lambda: 'iqn.2026-11.org.example:node1',
+            recorded_passes=lambda: {})
+
+    def crypt(self):
+        return types.SimpleNamespace(
+            passed=lambda: {}, backed_up_volumes=lambda: [GONE],
+            drop_backups=lambda volume_id: None)
+
+    def keys(self):
+        return types.SimpleNamespace(
+            of_volumes=lambda: [(KEY_LEFT, GONE)],
+            release=lambda *use: None, remove=lambda key: None)
 
     def stack(self):
         pool = 'cinder-volumes-pool'
         return types.SimpleNamespace(
             group='cinder-volumes', pool=pool,
+            survey=lambda: survey.Survey({}, {}),
             metadata_group='cinder-volumes',
             lvs=lambda: {pool: reports.LogicalVolume(
                 'cinder-volumes', pool, 900 * GIB, '', frozenset(),
@@ -197,6 +298,72 @@ def _restored(*_args):
         (STARTING, OTHER_SHADOW, MOVES[STARTING], str(
             exceptions.SourceUnreachable(portal='192.0.2.13:3260',
                                          reason='timed out'))))]
+
+
+def _unlocked(*_args):
+    return [unlocking.Outcome(QUIET, 'volume-' + QUIET, unlocking.OPENED),
+            unlocking.Outcome(
+                MOVING, 'volume-' + SHADOW, unlocking.LOCKED, str(
+                    encryption_errors.KeyUnavailable(
+                        reason='no answer within 15 s')))]
+
+
+def _opened(*_args):
+    return [unlocking.Outcome(ENCRYPTED, 'volume-' + ENCRYPTED,
+                              unlocking.OPENED)]
+
+
+def _added(*_args):
+    return recovery_keys.Added('1', '-'.join(
+        ['Q2JW', 'T7AK', 'N5LX', '4DVG', 'M3YB', 'ZR6C', 'HE2P', 'S7UF',
+         'KJ4O', 'X3WN', 'B6TA', 'V5QI', 'LG2D']))
+
+
+def _measured(*_args):
+    """What the sources say on the destination of the moves."""
+    def answer(value, seconds):
+        return sources.Answer(value, seconds=seconds)
+    lvs = [reports.LogicalVolume('cinder-volumes', *each) for each in (
+        ('volume-' + SHADOW, 20 * GIB, '253:8', frozenset(
+            names.tags(volume=MOVING))),
+        (names.metadata_lv(SHADOW), 4 << 20, '253:9', frozenset(
+            names.tags(volume=MOVING))))] + [reports.LogicalVolume(
+                'cinder-volumes', 'cinder-volumes-pool', 900 * GIB, '253:3',
+                frozenset(), allocated=310 * GIB, metadata_size=1 << 30,
+                metadata_used=110 << 20)]
+    entry = queue.Entry(SHADOW, MOVING, NODE1, NODE2)
+    return {
+        'storage': answer(sources.Storage(
+            survey.Survey({each.name: each for each in lvs}, {
+                each.name: each for each in (
+                    tables.Device(names.clone(SHADOW), '', '253:11', 1, False,
+                                  '0 41943040 clone 253:9 253:8 8:16 128'),
+                    tables.Device(names.handle(MOVING), '', '253:12', 1,
+                                  False, '0 41943040 linear 253:11 0'))}),
+            reports.FreeSpace(570 * GIB, 9 * GIB, False),
+            reports.Capacity(900 * GIB, 570 * GIB, 340 * GIB, 17),
+            'cinder-volumes', 'cinder-volumes-pool', {
+                SHADOW: tables.CloneStatus(
+                    128, 20, 1024, 134808, 327680, 32, True, 'rw')}), 0.31),
+        'database': answer(sources.Database(
+            {NODE1: True, NODE2: True},
+            [metric_records.Under(MOVES[MOVING], time.time() - 52)], 0,
+            [_row(MOVING, NODE2, SHADOW)],
+            {SHADOW: queue.Turn(entry, 0)}), 0.06),
+        'service': answer({
+            'events': {'move_completed': 4, 'copying': 61},
+            'refusals': {'source_busy': 0, 'no_free_space': 1},
+            'copies': {SHADOW: {'rate': 161.6 * (1 << 20)}}}, 0.02),
+        'doctor': answer([checks.Finding('commands', checks.OK)], 1.4)}
+
+
+def _row(volume, host=NODE1, lv=None, **more):
+    return metric_records.Row(**{
+        'id': volume, 'display_name': '', 'lv': 'volume-' + (lv or volume),
+        'name_id': lv or volume, 'host': host + '#localclone', 'size': 20,
+        'status': 'available', 'attach_status': 'detached',
+        'migration_status': None, 'provider_id': None,
+        'encryption_key_id': None, **more})
 
 
 class _Sample(main.LocalClone):
@@ -220,8 +387,8 @@ def _logging_kept():
 
 def run(words: list[str]) -> tuple[str, int]:
     """What a command prints and its exit code."""
-    argv = [{'MOVING': MOVING, 'STARTING': STARTING}.get(word, word)
-            for word in words]
+    argv = [{'MOVING': MOVING, 'STARTING': STARTING,
+             'ENCRYPTED': ENCRYPTED}.get(word, word) for word in words]
     with contextlib.ExitStack() as made_up:
         made_up.enter_context(_logging_kept())
         printed = made_up.enter_context(
@@ -229,8 +396,18 @@ def run(words: list[str]) -> tuple[str, int]:
         for where, what, instead in (
                 (main, 'LocalClone', _Sample),
                 (_Peers, 'ready', words[0] == 'drain'),
+                (_Peers, 'encrypted', words[0] == 'encryption'),
                 (backend, 'act_as_root', lambda: None),
+                (recovery, 'node', lambda _backend: None),
+                (recovery_keys, 'add', _added),
+                (recovery_keys, 'remove', lambda *args: '1'),
+                (header_care, 'restore',
+                 lambda *args: names.header_backup(ENCRYPTED, '3')),
                 (restore, 'restore', _restored),
+                (sources.Watch, 'read', _measured),
+                (_Backend, 'host', NODE2 if words[0] == 'metrics' else NODE1),
+                (unlocking, 'unlock', _unlocked),
+                (opening, 'open_wanted', _opened),
                 (doctor.os, 'geteuid', lambda: 0),
                 (doctor.shutil, 'which', lambda name: '/usr/sbin/' + name),
                 (doctor.os.path, 'isdir', lambda path: True),
@@ -238,7 +415,8 @@ def run(words: list[str]) -> tuple[str, int]:
                     'udev rules', checks.OK,
                     '/usr/lib/udev/rules.d/' + checks.RULES)]),
                 (process, 'run', lambda *argv, timeout:
-                 'global_filter=["a|^/dev/nvme0n1p3$|","r|.*|"]\n'),
+                 'global_filter=["a|^/dev/nvme0n1p3$|","r|.*|"]\n'
+                 'cryptsetup 2.6.1\n'),
                 (lvm, 'free', lambda groups, timeout: None),
                 (configfs, 'hanging', lambda prefix, timeout: []),
                 (devicemapper, 'targets',

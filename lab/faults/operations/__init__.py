@@ -7,6 +7,7 @@ would, until the goal is reached. Then every byte is proven.
 """
 
 from lab.faults.operations import base
+from lab.faults.operations import encrypted
 from lab.faults.operations import extending
 from lab.faults.operations import following
 from lab.faults.operations import images
@@ -23,7 +24,10 @@ OPERATIONS = {each.name: each for each in (
     moves.DeleteWhileMoving, moves.MoveBack, images.TakeSnapshot,
     images.DeleteSnapshot, images.FromSnapshot, images.Clone, images.Revert,
     extending.Extend, extending.CompletionOfExtended, leaving.Migrate,
-    leaving.Drain, following.Follow)}
+    leaving.Drain, following.Follow, encrypted.CreateEncrypted,
+    encrypted.MoveEncrypted, encrypted.LiveMoveEncrypted,
+    encrypted.DeleteEncrypted, encrypted.RotateEncrypted,
+    encrypted.Reencrypt)}
 
 
 def move_once(environment, disk, node, destination):

@@ -7,6 +7,7 @@ import time
 from lab.core import look
 from lab.core import process
 from lab.faults import disk as disks
+from lab.faults import snapshot as snapshots
 
 #: Seconds for a move to end; a batch of them shares two small nodes.
 MOVING = 420
@@ -43,6 +44,8 @@ class Operation:
     alike = ''
     #: Whether all volumes must go the same way at one time.
     one_way = False
+    #: Whether its volume is, by the driver.
+    encrypted = False
     #: Whether a node waits for the answer of the source at its steps.
     asks_source = False
 
@@ -75,6 +78,12 @@ class Operation:
         """Of all that a complaint about it may name."""
         return [self.disk.volume] + [
             newborn.volume for newborn in self.newborns]
+
+    @property
+    def keys(self):
+        """What opens its volumes, if they are encrypted."""
+        return {each.key for each in (self.disk, *self.newborns)
+                if each.key}
 
     def is_over(self):
         """Whether no step follows, once its volume does not move."""
@@ -183,3 +192,59 @@ class Operation:
         self._wait_path(node)
         self.disk.verify(node)
         self.disk.start(node)
+
+    # -- a volume that is deleted
+
+    def _ask_to_delete(self):
+        """Once more if need be: it may just have gone."""
+        answer = self.disk.cinder.delete('/volumes/' + self.disk.volume)
+        if answer.status_code != 404:
+            answer.raise_for_status()
+
+    def _wait_deleted(self):
+        """Ask until it goes."""
+        def gone():
+            answer = self.disk.cinder.request(
+                'GET', '/volumes/' + self.disk.volume)
+            if answer.status_code == 404:
+                return True
+            if answer.raise_for_status().json()['volume'][
+                    'status'] != 'deleting':
+                self._ask_to_delete()
+            return False
+        process.wait_for('volume %s to go' % self.disk.volume, gone, 150,
+                         every=2)
+
+
+class Newborn(Operation):
+    """It makes a volume, which it deletes in the end.
+
+    ``_ask`` adds that to ``newborns`` and waits for it.
+    """
+
+    def run(self):
+        self._ask()
+
+    def _ask(self):
+        raise NotImplementedError()
+
+    def _ensure(self):
+        """:raises LabError: if there is none yet"""
+        newborn = self.newborns[-1] if self.newborns else None
+        row = newborn and snapshots.row_of(
+            newborn.cinder, 'volume', newborn.volume)
+        if row and row['status'] == 'creating':
+            raise process.LabError('it is still being made')
+        if not (row and row['status'] == 'available'):
+            self.tidy()
+            self._ask()
+
+    def forget_failure(self):
+        self.join()
+        self.tidy()
+        self.error = None
+
+    def tidy(self):
+        while self.newborns:
+            self.newborns[-1].remove()
+            self.newborns.pop()

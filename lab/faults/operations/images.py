@@ -67,7 +67,7 @@ class TakeSnapshot(WithSnapshot, OfVolumeInUse):
         self.snapshot.delete()
 
 
-class Clone(OfVolumeInUse):
+class Clone(base.Newborn, OfVolumeInUse):
     """A volume that is made of one in use."""
 
     name = 'clone'
@@ -77,9 +77,6 @@ class Clone(OfVolumeInUse):
         super().__init__(*args)
         self._content = None
 
-    def run(self):
-        self._ask()
-
     def _ask(self):
         content = self.disk.content()
         newborn = snapshots.ask_for(
@@ -87,27 +84,6 @@ class Clone(OfVolumeInUse):
         newborn.become(content)
         self.newborns.append(newborn)
         snapshots.wait_available(self.disk.cinder, 'volume', newborn.volume)
-
-    def _ensure(self):
-        """:raises LabError: if there is none yet"""
-        newborn = self.newborns[-1] if self.newborns else None
-        row = newborn and snapshots.row_of(
-            newborn.cinder, 'volume', newborn.volume)
-        if row and row['status'] == 'creating':
-            raise process.LabError('it is still being made')
-        if not (row and row['status'] == 'available'):
-            self.tidy()
-            self._ask()
-
-    def forget_failure(self):
-        self.join()
-        self.tidy()
-        self.error = None
-
-    def tidy(self):
-        while self.newborns:
-            self.newborns[-1].remove()
-            self.newborns.pop()
 
     def settle(self, lost_power):
         self.join()

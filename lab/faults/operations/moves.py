@@ -142,27 +142,11 @@ class DeleteWhileMoving(Operation):
             raise process.LabError('the copy has ended before the delete')
 
     def run(self):
-        self._ask()
-
-    def _ask(self):
-        answer = self.disk.cinder.delete('/volumes/' + self.disk.volume)
-        if answer.status_code != 404:  # it may just have gone
-            answer.raise_for_status()
+        self._ask_to_delete()
 
     def settle(self, lost_power):
         self.join()
-
-        def gone():
-            answer = self.disk.cinder.request(
-                'GET', '/volumes/' + self.disk.volume)
-            if answer.status_code == 404:
-                return True
-            if answer.raise_for_status().json()['volume'][
-                    'status'] != 'deleting':
-                self._ask()
-            return False
-        process.wait_for('volume %s to go' % self.disk.volume, gone, 150,
-                         every=2)
+        self._wait_deleted()
         self.environment.brake(self.source)
         process.wait_for(
             'the move of the deleted volume to end',

@@ -27,7 +27,11 @@ from tests.unit.world.nodes import World
 from tests.unit.world.peers import SimPeers
 from tests.unit.world.records import SimRecords
 from tests.unit.world.stack import SimStack
+from tests.unit.world.tops import FORMATTED
+from tests.unit.world.tops import HEADER
+from tests.unit.world.tops import Nova
 
-__all__ = ('CLEARED', 'EMPTY', 'GEOMETRY', 'GIB', 'REGIONS', 'SimExports',
+__all__ = ('CLEARED', 'EMPTY', 'FORMATTED', 'GEOMETRY', 'GIB', 'HEADER',
+           'Nova', 'REGIONS', 'SimExports',
            'SimNode', 'SimPeers', 'SimRecords', 'SimSessions', 'SimStack',
            'Stopped', 'World', 'ZERO', 'plain_run', 'remembered')

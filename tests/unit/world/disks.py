@@ -11,8 +11,8 @@ EMPTY, CLEARED, ZERO = 'empty', 'cleared', 'zero'
 
 
 def regions(size_bytes):
-    """Of a volume or device of some size."""
-    return REGIONS * size_bytes // GIB
+    """Of a volume or device of some size; the last may be short."""
+    return -(-REGIONS * size_bytes // GIB)
 
 
 def length(device):
@@ -20,9 +20,18 @@ def length(device):
     return device.get('regions', REGIONS)
 
 
-def sized(device, count):
-    """A device with so many regions."""
-    return device if count == REGIONS else dict(device, regions=count)
+def size(device):
+    """The bytes of a device; those of whole regions do not say it."""
+    return device.get('bytes', length(device) * GIB // REGIONS)
+
+
+def sized(device, size_bytes):
+    """A device of some size."""
+    count = regions(size_bytes)
+    if count != REGIONS:
+        device = dict(device, regions=count)
+    whole = size_bytes * REGIONS % GIB == 0
+    return device if whole else dict(device, bytes=size_bytes)
 
 
 class Disk:
@@ -36,8 +45,14 @@ class Disk:
         #: By name. The LV of a volume: the values of its regions. The
         #: metadata LV of a move: {'local': the regions that are local}.
         self.lvs = {}
+        #: The bytes of an LV whose last region is short.
+        self.short = {}
         #: LVM's tags, by name of an LV.
         self.tags = {}
+        #: What those of the group say of what is passed through, by id.
+        self.passed = {}
+        #: Keys that are kept, by volume id: whose, and what; None: none are.
+        self.sealed = None
         #: LVs without a device: a boot may leave them so.
         self.inactive = set()
         #: LVs that nobody can write.
@@ -45,45 +60,63 @@ class Disk:
         #: What only the cache has: LV, region, what the LV itself has.
         self._cached = []
 
-    def create(self, name, volume_id, content):
+    def create(self, name, volume_id, content, extra=0):
         """An LV, unless it is there already; a new one is active."""
         if name in self.lvs:
             return False
         self.lvs[name] = content
-        self.tags[name] = frozenset(names.tags(volume=volume_id))
+        self.tags[name] = frozenset(names.volume_tags(volume_id, extra))
         return True
 
-    def extend(self, name, count):
-        """An LV with so many regions; what is new reads as zeros."""
+    def size(self, name):
+        """The bytes of an LV."""
+        return self.short.get(name, len(self.lvs[name]) * GIB // REGIONS)
+
+    def cut(self, name, size_bytes):
+        """So much of an LV's last region is there."""
+        self.short.pop(name, None)
+        if size_bytes != self.size(name):
+            self.short[name] = size_bytes
+
+    def extend(self, name, size_bytes):
+        """A longer LV; what is new reads as zeros."""
         shown = names.facts(self.tags.get(name, ())).get('shown')
         if shown:
             seen = regions(int(shown))
             self.lvs[name][seen:] = [ZERO] * (len(self.lvs[name]) - seen)
             self.tags[name] -= {names.shown(int(shown))}
-        missing = count - len(self.lvs[name])
-        self.lvs[name] += [ZERO] * missing
+        missing = size_bytes - self.size(name)
+        if missing > 0:
+            self.lvs[name] += [ZERO] * (
+                regions(size_bytes) - len(self.lvs[name]))
+            self.cut(name, size_bytes)
         return missing > 0
 
     def remove(self, name):
         self.flush(name)
         self.tags.pop(name, None)
+        self.short.pop(name, None)
         self.inactive.discard(name)
         self.readonly.discard(name)
         return self.lvs.pop(name, None) is not None
 
     def rename(self, old, new):
         self.flush(old)
-        for kept in (self.lvs, self.tags):
-            kept[new] = kept.pop(old)
+        for kept in (self.lvs, self.tags, self.short):
+            if old in kept:
+                kept[new] = kept.pop(old)
         for names_of in (self.inactive, self.readonly):
             if old in names_of:
                 names_of.remove(old)
                 names_of.add(new)
 
-    def holes(self, lv):
-        """What nothing was ever written to of a thin LV, as runs."""
+    def holes(self, lv, count):
+        """What nothing was ever written to of a thin LV, as runs.
+
+        :param count: of so many regions from its beginning
+        """
         runs: list[list[int]] = []
-        for region, value in enumerate(self.flushed(lv)):
+        for region, value in enumerate(self.flushed(lv)[:count]):
             if value in (ZERO, EMPTY):
                 if runs and sum(runs[-1]) == region:
                     runs[-1][1] += 1

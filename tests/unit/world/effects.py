@@ -17,8 +17,14 @@ UNNOTED = frozenset((
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
     'newborn', 'zone_of', 'correct_services', 'pool_usage', 'resume',
     'note_offered', 'was_offered', 'lv_name', 'passed', 'passed_to',
-    'recorded_passes',
-    'copies', 'is_away', 'reads_zeros', 'written', 'is_unmapped'))
+    'recorded_passes', 'wanted_encryption',
+    'copies', 'is_away', 'reads_zeros', 'written', 'is_unmapped',
+    'can_guard', 'header_sectors', 'links', 'remove_served',
+    'uuid', 'size', 'damaged_copies', 'backup_names', 'backed_up',
+    'test_backup',
+    'keeps_backups', 'backed_up_volumes',
+    'header', 'test', 'get', 'find', 'secrets_in_use', 'is_running',
+    'progress'))
 #: Only with the lock of the volume that the first argument is of. Begin,
 #: advance and offer_volume are not here: with these tests set a scene.
 LOCKED = frozenset((
@@ -34,7 +40,16 @@ LOCKED = frozenset((
     'protect', 'extend_lv', 'ensure_handle_on_disk', 'follow_onto_clone',
     'begin_swap', 'end_swap', 'attach_passed', 'end_passed', 'mark_away',
     'end_passed_if_down',
-    'end_passing', 'end_other_passes', 'leave_out', 'note_mapped'))
+    'end_passing', 'end_other_passes', 'leave_out', 'note_mapped',
+    'header_sectors', 'note_guarded', 'forget_guarded', 'ensure_guard',
+    'read_guarded', 'ensure_link', 'remove_link', 'close_top',
+    'ensure_served', 'remove_served',
+    'format', 'format_luks1', 'write_token', 'erase', 'open', 'close',
+    'resize', 'zero', 'note', 'mark', 'unmark', 'add_key', 'kill_slot',
+    'remove_token', 'renew_backup', 'record', 'set_uuid', 'save',
+    'restore', 'begin_reencryption', 'start', 'stop', 'note_passed',
+    'forget_passed', 'seal', 'open_sealed', 'resize_sealed', 'drop_half',
+    'forget_sealed'))
 #: Of a move that is over and gone nobody knows the volume.
 OF_A_MOVE = frozenset(('remove_source', 'withdraw_source'))
 #: Those whose first argument does not tell, and which does.

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots and newborn volumes in the simulated world."""
 
+import copy
 import dataclasses
 import types
 import typing
 import uuid
 
 from cinder_localclone import births
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone.lvm import reports
@@ -14,11 +16,15 @@ from cinder_localclone import managing
 from cinder_localclone import managing_snapshots
 from cinder_localclone import names
 from cinder_localclone import reverting
+from cinder_localclone import rows
 from cinder_localclone import snapshots
-from tests.unit.world import disks
 
 #: What a snapshot has that LVM has not taken yet: that of a later moment.
 LATE = 'late'
+
+
+def _text(encryption):
+    return str(encryption) if encryption else None
 
 
 class WorldImages:
@@ -38,7 +44,9 @@ class WorldImages:
             'replication_driver_data': None, 'volume_attachment': [],
             'name_id': volume_id, 'name': 'volume-' + volume_id,
             'availability_zone': self.zone_of(host), 'source_volid': None,
-            'use_quota': True, 'attach_status': 'detached'}, **more))
+            'use_quota': True, 'attach_status': 'detached',
+            'provider_id': None, 'extra_specs': {},
+            'encryption_key_id': None}, **more))
         self.volumes[volume_id] = volume
         return volume
 
@@ -87,11 +95,12 @@ class SimSnapshotRecords:
     def give_up_snapshot(self, snapshot_id, host):
         self.world.set_snapshot(snapshot_id, status='error')
 
-    def locate(self, snapshot_id, host):
+    def locate(self, snapshot_id, host, encryption=None):
         snapshot = self.snapshot(snapshot_id)
         if not snapshot or snapshot.deleted or snapshot.status != 'creating':
             raise exceptions.TooLate(what=snapshot_id)
-        self.world.set_snapshot(snapshot_id, node=host)
+        self.world.set_snapshot(snapshot_id, node=host,
+                                provider_id=_text(encryption))
 
     def is_being_read(self, snapshot_id):
         return snapshot_id in self.world.read
@@ -105,10 +114,22 @@ class SimSnapshotRecords:
         volume.availability_zone = self.zone_of(new)
 
     @staticmethod
+    def wanted_encryption(volume):
+        return encryption_types.parse(volume.extra_specs)
+
+    def set_encryption(self, volume, encryption):
+        row = self.world.volumes.get(volume.id)
+        if (row is None or row.status != 'creating'
+                or row.provider_id != volume.provider_id):
+            raise exceptions.TooLate(what=volume.id)
+        row.provider_id = _text(encryption)
+        return self.volume(volume.id)
+
+    @staticmethod
     def lv_name(name_id):
         return 'volume-' + name_id
 
-    def replace_body(self, volume, new, host):
+    def replace_body(self, volume, new, host, encryption=None):
         recorded = self.world.volumes.get(volume.id)
         if (recorded is None or recorded.status != 'reverting'
                 or (recorded.host, recorded.name_id) != (
@@ -116,7 +137,11 @@ class SimSnapshotRecords:
                 or self.move_of(volume.id)):
             raise exceptions.StaleMove(volume=volume.id)
         recorded.name_id, recorded.name = new, self.lv_name(new)
+        if new in self.world.headers:
+            self.world.headers[volume.id] = self.world.headers.pop(new)
         recorded.host = host + '#p'
+        if rows.recorded(recorded) != encryption:
+            recorded.provider_id = _text(encryption)
         return self.volume(volume.id)
 
     def keep(self, volume_id, name_id):
@@ -142,6 +167,7 @@ class SimSnapshotStack:
     """What the stack does for snapshots and newborn volumes."""
 
     node: typing.Any
+    _insist_body: typing.Any
     _insist_unused: typing.Any
     activate: typing.Any
     _handle: typing.Any
@@ -159,14 +185,16 @@ class SimSnapshotStack:
                                             of=volume_id))
         self.node.disk.inactive.add(name)
 
-    def create_copy(self, name, image, image_bytes, size_bytes, volume_id):
-        longer = len(self.node.lvs[image]) > disks.regions(image_bytes)
+    def create_copy(self, name, image, image_bytes, size_bytes, volume_id,
+                    extra_bytes=0):
+        self._insist_body(volume_id, size_bytes, extra_bytes)
+        longer = self.node.disk.size(image) > image_bytes
         self._take(image, name, [
-            *names.tags(volume=volume_id), names.NEWBORN,
+            *names.volume_tags(volume_id, extra_bytes), names.NEWBORN,
             *[names.shown(image_bytes)] * longer])
         self.node.world.tick(self.node, 'after lvcreate')
         if size_bytes > image_bytes:
-            self.node.disk.extend(name, disks.regions(size_bytes))
+            self.node.disk.extend(name, size_bytes)
 
     def _take(self, origin, name, tags):
         """LVM takes a snapshot in two steps: it may die in between."""
@@ -175,9 +203,20 @@ class SimSnapshotStack:
         disk.remove(name)
         content = disk.flushed(origin)
         disk.lvs[name] = [LATE] * len(content)
+        disk.cut(name, disk.size(origin))
         disk.tags[name] = frozenset(tags)
         self.node.world.tick(self.node, 'half of lvcreate')
         disk.lvs[name][:] = content
+        self._copy_header(origin, name)
+
+    def _copy_header(self, origin, name):
+        """It comes with the rest; of the volume, or of the LV it gets."""
+        facts = names.facts(self.node.disk.tags.get(origin, ()))
+        headers = self.node.world.headers
+        found = headers.get(facts.get('volume') or facts.get('snapshot'))
+        if found:
+            headers[name[-36:]] = copy.deepcopy(dataclasses.replace(
+                found, uuid=found.uuid or facts.get('volume', '')))
 
     def mark_newborn(self, name):
         tags = self.node.disk.tags

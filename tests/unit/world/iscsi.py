@@ -3,6 +3,7 @@
 
 from cinder_localclone import exceptions
 from cinder_localclone import names
+from tests.unit.world import disks
 from tests.unit.world import images
 
 
@@ -14,6 +15,15 @@ class SimExports(images.SimSnapshotExports):
     def _insist_device(self, name):
         self.node.world.insist(name in self.node.devices,
                                'nothing to export')
+
+    def _back(self, volume_id, device):
+        """The kernel gives a device to one alone."""
+        name = device.rpartition('/')[2] or names.handle(volume_id)
+        self._insist_device(name)
+        self.node.world.insist(not any(
+            each.get('below') == name for each in self.node.devices.values()),
+            'what is above has what is to be served')
+        self.node.backing[volume_id] = name
 
     def source_location(self, shadow_id):
         return shadow_id
@@ -61,16 +71,16 @@ class SimExports(images.SimSnapshotExports):
         return bool(gone)
 
     def offer_volume(self, volume_id, initiator, auth, readonly=False,
-                     passed=False):
-        self._insist_device(names.handle(volume_id))
+                     passed=False, device=''):
+        self._back(volume_id, device)
         self.node.remote.add((volume_id, initiator))
         self.node.offered.add((volume_id, initiator))
         return {'target_iqn': initiator, 'target_portal': self.portal,
                 **dict(zip(('auth_method', 'auth_username', 'auth_password'),
                            auth.split()))}
 
-    def offer_again(self, volume_id, initiator, properties):
-        self._insist_device(names.handle(volume_id))
+    def offer_again(self, volume_id, initiator, properties, device=''):
+        self._back(volume_id, device)
         self.node.remote.add((volume_id, initiator))
 
     def is_last(self, volume_id, initiator):
@@ -113,6 +123,9 @@ class SimSessions:
         other = self.node.world.nodes[move.source]
         if move.shadow_id not in other.exports:
             raise exceptions.SourceUnreachable(portal='p', reason='r')
+        self.node.world.insist(
+            disks.size(other.devices[names.source(move.shadow_id)])
+            == move.size_bytes, 'a source of another size')
         self.node.sessions[move.shadow_id] = move.source
         return move.shadow_id
 
@@ -128,6 +141,10 @@ class SimSessions:
         if home.dead or (volume_id, properties['target_iqn']
                          ) not in home.remote:
             raise exceptions.SourceUnreachable(portal='p', reason='r')
+        self.node.world.insist(
+            disks.size(home.devices[names.handle(volume_id)]) >= size_bytes,
+            'the home serves less')
+        self.node.asked[volume_id] = size_bytes
         self.node.passed[volume_id] = home.host
         return self.passed()[volume_id]
 
@@ -154,7 +171,12 @@ class SimSessions:
             move.source, self.node.passed.get(move.volume_id)) if host)
 
     def _opened(self):
-        return [self.node.devices.get(name) for name in self.node.opened]
+        """The handles that others have open, and those below what is."""
+        found = [self.node.devices.get(name) for name in self.node.opened]
+        return [self.node.devices.get(each['below'], each)
+                if each and str(each.get('below')).startswith('localclone-')
+                and names.volume_of_handle(each['below']) else each
+                for each in found]
 
     def end_if_down(self, move):
         down = (move.shadow_id in self.node.sessions and

@@ -13,15 +13,19 @@ from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import reconcile
 from cinder_localclone import restore
+from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone import survey
+from tests.unit.world import crypt
 from tests.unit.world import disks
 from tests.unit.world import effects
 from tests.unit.world import images
 from tests.unit.world import iscsi
 from tests.unit.world import peers
 from tests.unit.world import records
+from tests.unit.world import reencryption
 from tests.unit.world import stack
+from tests.unit.world import tops
 
 GEOMETRY = state.Geometry(128, 32, 8)
 
@@ -64,6 +68,16 @@ class World(images.WorldImages):
         #: progress, and since when.
         self.stalled = {}
         self.clock = itertools.count(1)
+        #: What the key manager has; headers, and how often each was backed
+        #: up, by volume; volumes that are about to go.
+        self.secrets = crypt.SimSecrets()
+        self.headers = {}
+        self.backups = {}
+        #: The headers in them, by volume and name; what was kept of volumes
+        #: whose headers were restored.
+        self.copies = {}
+        self.saved = []
+        self.going = set()
         self.nodes = {host: SimNode(self, host) for host in hosts}
 
     def tick(self, node, what):
@@ -72,6 +86,7 @@ class World(images.WorldImages):
         After one effect and before the next is one moment on one node.
         """
         node.check_alive()
+        reencryption.insist_on_fences(self)
         if what.startswith('before') and self.acting is node:
             return
         self.acting = node
@@ -99,16 +114,19 @@ class World(images.WorldImages):
             'remove_lv', 'clear', 'activate', 'flush_lv') else name
             for node, name, subject in self.done[start:] if node == host]
 
-    def create_volume(self, host, holes=()):
+    def create_volume(self, host, holes=(), **more):
         """:param holes: regions that nothing is written to"""
-        volume = self.row(host, status='available')
-        node = self.nodes[host]
+        volume = self.row(host, status='available', **more)
+        node, size = self.nodes[host], rows.body_bytes(volume)
         node.disk.create(volume.name, volume.id, [
             disks.ZERO if n in holes else '%s%d' % (volume.id[:4], n)
-            for n in range(disks.REGIONS)])
+            for n in range(disks.regions(size))], rows.extra_bytes(volume))
+        node.disk.cut(volume.name, size)
+        if volume.encryption_key_id:
+            node.lvs[volume.name][0] = tops.HEADER
         with node.lock(volume.id):
             node.sim_stack.ensure_handle_on_lv(
-                volume.id, volume.name, disks.GIB)
+                volume.id, volume.name, size)
         return volume
 
     def foreign(self, host, name='data'):
@@ -159,7 +177,7 @@ class World(images.WorldImages):
 
     def snapshot(self):
         return [(n.host, n.lvs, n.devices, n.exports, n.sessions, n.passed,
-                 sorted(n.remote))
+                 sorted(n.remote), n.links)
                 for n in self.nodes.values()] + [self.shadows]
 
 
@@ -174,20 +192,31 @@ class SimNode:
     exports: dict = dataclasses.field(default_factory=dict)
     #: Hosts without the backend that are served: (volume, initiator).
     remote: set = dataclasses.field(default_factory=set)
+    #: What volumes have their exports on, if that is not the handle.
+    backing: dict = dataclasses.field(default_factory=dict)
     #: Those of them that were offered a moment ago, as its service knows.
     offered: set = dataclasses.field(default_factory=set)
     sessions: dict = dataclasses.field(default_factory=dict)
     #: Volumes that are passed through here, and which node serves them.
     passed: dict = dataclasses.field(default_factory=dict)
+    #: How long these had to be, at least.
+    asked: dict = dataclasses.field(default_factory=dict)
+    #: The names of devices that others have open.
     opened: set = dataclasses.field(default_factory=set)
+    #: The paths of volumes that Nova encrypts: volume id, name of a device.
+    links: dict = dataclasses.field(default_factory=dict)
+    #: Volumes that a process here re-encrypts, which outlives its service.
+    reencrypting: set = dataclasses.field(default_factory=set)
     held: set = dataclasses.field(default_factory=set)
     problems: list = dataclasses.field(default_factory=list)
+    old: bool = False  # of a version without encryption
     #: Snapshots that were offered a moment ago, as its service knows.
     lent: set = dataclasses.field(default_factory=set)
     #: Percent of its pool's data and metadata in use.
     usage: tuple = (0.0, 0.0)
     free: int = 100 * disks.GIB
     reads: int = 0
+    headers_unreadable: bool = False
     broken: bool = False  # its disk refuses what the kernel copies
     unreadable: bool = False  # its disk gives errors to its peers
     clones: str = 'rw'  # the mode of its clones
@@ -205,6 +234,9 @@ class SimNode:
         rows = acting(self, records.SimRecords(self))
         self.node = nodes.Node(
             host=self.host, records=rows, snapshots=rows, attachments=rows,
+            secrets=rows, crypt=acting(self, crypt.SimCrypt(self)),
+            keys=acting(self, crypt.SimKeys(self)),
+            runner=acting(self, reencryption.SimRunner(self)),
             stack=self.sim_stack, exports=acting(self, iscsi.SimExports(self)),
             sessions=acting(self, iscsi.SimSessions(self)),
             peers=peers.SimPeers(self),
@@ -240,8 +272,10 @@ class SimNode:
         self.offered.clear()
         self.lent.clear()
         if power:
-            for kept in (self.devices, self.exports, self.remote,
-                         self.sessions, self.passed, self.opened):
+            reencryption.lose_power(self)
+            for kept in (self.devices, self.exports, self.remote, self.backing,
+                         self.sessions, self.passed, self.opened,
+                         self.links):
                 kept.clear()
             self.disk.lose_power()
             self._check_boot()
@@ -250,10 +284,17 @@ class SimNode:
         """A boot gives out by itself nothing that is not all there."""
         for local in restore.plan(survey.Survey(
                 stack.SimStack(self).lvs(), {})):
-            if local.move is None and not local.reason:
+            row = self.world.volumes.get(local.volume_id)
+            if local.move is None and not local.reason and not (
+                    row and row.status == 'creating'
+                    or names.FRESH in self.disk.tags[local.lv]):
                 self.world.insist(
                     disks.EMPTY not in self.lvs[local.lv],
                     'a boot gives out what is not copied')
+                self.world.insist(
+                    local.size % disks.GIB == int(names.facts(
+                        self.disk.tags[local.lv]).get('extra', 0)),
+                    'a boot gives out %d bytes', local.size)
             move = records.SimRecords(self).move_of(local.volume_id)
             self.world.insist(
                 local.reason or not (move and move.follows
@@ -314,6 +355,14 @@ class SimNode:
                 or handle not in home.devices):
             raise IOError('the home does not serve it')
         return home
+
+    def insist_unclaimed(self, volume_id):
+        """What is to be above a handle gets it: its exports are elsewhere."""
+        self.world.insist(
+            volume_id not in {each for each, _who in self.remote}
+            or volume_id in self.backing
+            and self.backing[volume_id] != names.handle(volume_id),
+            'the iSCSI target has the handle')
 
     def _through(self, name, region):
         volume_id = names.volume_of_handle(name)

@@ -35,6 +35,8 @@ class SimPeers(images.SimSnapshotPeers):
             'host': host + '#p', 'initiator': 'i',
             'problems': other.problems,
             'sparse': bool(other.world.pool),
+            'encryption': not other.old,
+            'authenticated': not other.old,
             'room': dataclasses.asdict(other.sim_stack.free_space())})
 
     def prepare(self, context, host, shadow_id, nonce):
@@ -84,6 +86,10 @@ class SimPeers(images.SimSnapshotPeers):
     def extend(self, context, host, volume_id, size_gib):
         self._call(host, lambda other: extending.extend(
             other.reconciler, volume_id, size_gib))
+
+    def inspect(self, context, host, volume_id):
+        return self._call(host, lambda other: {
+            'header_backup': volume_id in self.node.world.backups})
 
     def delete(self, context, host, volume_id):
         self._call(host, lambda other: deletion.delete_here(

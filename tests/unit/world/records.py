@@ -83,7 +83,7 @@ class SimRecords(images.SimSnapshotRecords):
             volume.id, shadow, token, False,
             volume.host.partition('#')[0], host.partition('#')[0],
             volume.name, 'volume-' + shadow, volume.size, locate(shadow),
-            auth, initiator, volume.size, asked_by)
+            auth, initiator, volume.size, asked_by, rows.extra_bytes(row))
         return self.world.shadows[shadow]
 
     def _check(self, move):
@@ -160,6 +160,19 @@ class SimRecords(images.SimSnapshotRecords):
         volume = self.world.volumes[volume_id]
         volume.volume_attachment = [
             each for each in volume.volume_attachment if each.connector]
+
+    def secrets_in_use(self, without=()):
+        found = [(each.id, each.provider_id) for kind in (
+            self.world.volumes, self.world.snapshots)
+            for each in kind.values() if not getattr(each, 'deleted', False)]
+        return {text.split(':', 4)[4] for key, text in found
+                if text and key not in without}
+
+    def record(self, volume_id, recorded, before=None):
+        volume = self.world.volumes.get(volume_id)
+        if volume is None or rows.recorded(volume) != before:
+            raise exceptions.TooLate(what='Volume ' + volume_id)
+        volume.provider_id = str(recorded)
 
     def passed_to(self, host):
         return [volume for volume in self.world.volumes.values()

@@ -5,14 +5,16 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone import survey
 from cinder_localclone import thin_map
 from tests.unit.world import disks
 from tests.unit.world import images
+from tests.unit.world import tops
 
 
-class SimStack(images.SimSnapshotStack):
+class SimStack(tops.SimTops, images.SimSnapshotStack):
     """:class:`cinder_localclone.stack.Stack` without a kernel."""
 
     group = metadata_group = 'g'
@@ -38,31 +40,50 @@ class SimStack(images.SimSnapshotStack):
         used = {device.get(key) for device in self.node.devices.values()
                 for key in ('below', 'lv', 'metadata')}
         return {name: reports.LogicalVolume(
-            'g', name, len(body) * disks.GIB // disks.REGIONS,
+            'g', name, disk.size(name),
             '' if name in disk.inactive else name,
             disk.tags.get(name, frozenset()), pool=self.pool or '',
             thin=bool(self.pool and not names.shadow_of_metadata(name)),
             plain=not self.pool, uuid='uuid ' + name,
             readonly=name in disk.readonly, opened=name in used)
-            for name, body in disk.lvs.items()}
+            for name in disk.lvs}
 
     def devices(self):
         devices = {}
         for name, device in self.node.devices.items():
             users = sum(d.get('below') == name
                         for d in self.node.devices.values())
-            volume_id = names.volume_of_handle(name)
             # All exports of a device share one backstore.
-            users += any(v == volume_id for v, _who in self.node.remote)
+            users += any(self.node.backing.get(v, names.handle(v)) == name
+                         for v, _who in self.node.remote)
             users += names.shadow_of_source(name) in self.node.exports
             users += name in self.node.opened
             devices[name] = tables.Device(
-                name, names.device_uuid(name), name, users, False,
-                self._table(device))
+                name, _uuid(name), name, users, False,
+                self._table_of(name, device))
         return devices
+
+    def _table_of(self, name, device):
+        if names.volume_of_guard(name):
+            return self.guard_table(device, _sectors(device))
+        if names.is_integrity(name):
+            return '0 %d integrity %s 32768 28 J 0' % (
+                _sectors(device), device['below'])
+        if names.volume_of_served(name):
+            return tables.linear(_sectors(device), device['below'])
+        return self._table(device)
 
     def _table(self, device):
         end = _sectors(device)
+        if names.is_integrity(device.get('below', '')):
+            return '0 %d crypt capi:gcm(aes)-random :64:logon:x 0 %s 0' % (
+                end, device['below'])
+        if str(device.get('below')).startswith('localclone-') and (
+                names.volume_of_handle(device['below'])):
+            if device.get('left'):  # cryptsetup was killed
+                return tables.linear(end, device['below'])
+            return '0 %d crypt aes-xts-plain64 :64:logon:x 0 %s 32768' % (
+                end, device['below'])
         if 'below' not in device:
             return '0 %d clone %s %s %s' % (
                 end, device['metadata'], device['lv'], device['shadow'])
@@ -89,10 +110,20 @@ class SimStack(images.SimSnapshotStack):
     def completed_reads(self, disk):
         return self.node.reads
 
-    def create_lv(self, name, size, volume_id, covered=False):
-        self._insist(size % disks.GIB == 0, 'an LV of %d bytes', size)
-        return self.node.disk.create(
-            name, volume_id, [disks.EMPTY] * disks.regions(size))
+    def create_lv(self, name, size, volume_id, covered=False,
+                  extra_bytes=0):
+        self._insist_body(volume_id, size, extra_bytes)
+        created = self.node.disk.create(
+            name, volume_id, [disks.EMPTY] * disks.regions(size), extra_bytes)
+        self.node.disk.cut(name, size)
+        return created
+
+    def _insist_body(self, volume_id, size, extra):
+        """Whole GiB, and what the encryption of the volume takes."""
+        volume = self.node.world.volumes[volume_id]
+        self._insist((size - extra) % disks.GIB == 0
+                     and extra == rows.extra_bytes(volume),
+                     'an LV of %d bytes, %d of them extra', size, extra)
 
     def holes(self, lv, size, geometry):
         self._insist_active(lv)
@@ -100,9 +131,8 @@ class SimStack(images.SimSnapshotStack):
             return []
         if self.node.odd_pool:
             raise thin_map.OddMap('<odd>')
-        self._insist(disks.regions(size) <= len(self.node.lvs[lv]),
-                     'holes beyond the end')
-        return self.node.disk.holes(lv)
+        self._insist(size <= self.node.disk.size(lv), 'holes beyond the end')
+        return self.node.disk.holes(lv, disks.regions(size))
 
     def reads_zeros(self, name):
         return bool(self.pool) and self.node.zeroes
@@ -111,7 +141,7 @@ class SimStack(images.SimSnapshotStack):
         return self.node.written.get(volume_id, 0)
 
     def extend_lv(self, name, size):
-        return self.node.disk.extend(name, disks.regions(size))
+        return self.node.disk.extend(name, size)
 
     def activate(self, name):
         self._insist(name in self.node.lvs, 'no such LV')
@@ -126,7 +156,7 @@ class SimStack(images.SimSnapshotStack):
         if self.pool:
             return
         body = self.node.lvs[name]
-        self._insist(disks.regions(size) == len(body), 'not all is cleared')
+        self._insist(size == self.node.disk.size(name), 'not all is cleared')
         body[:] = [disks.CLEARED] * len(body)
 
     def remove_lv(self, name):
@@ -137,18 +167,28 @@ class SimStack(images.SimSnapshotStack):
                 or self.node.world.home(volume) is not self.node
                 or volume.status == 'deleting' or (
                     volume.status == 'creating'
-                    and names.NEWBORN in self.node.disk.tags[name]),
+                    and not {names.NEWBORN, names.FRESH}.isdisjoint(
+                        self.node.disk.tags[name])),
                 'LV has the volume')
         self._insist(
             names.shadow_of_metadata(name) or name not in self.node.lvs
             or self.pool or set(self.node.lvs[name]) == {disks.CLEARED},
             'the next owner can read what is removed')
+        self._forget_header(name)
         return self.node.disk.remove(name)
+
+    def _forget_header(self, name):
+        """It goes with the LV that a volume has."""
+        for volume in self.node.world.volumes.values():
+            if volume.name == name and (
+                    self.node.world.home(volume) is self.node):
+                self.node.world.headers.pop(volume.id, None)
 
     def create_metadata(self, move):
         name = names.metadata_lv(move.shadow_id)
         if name not in self.node.lvs:
-            self.node.disk.create(name, move.volume_id, {'local': set()})
+            self.node.disk.create(name, move.volume_id, {'local': set()},
+                                  move.extra_bytes)
             self.node.disk.tags[name] |= {
                 names.FOLLOWS} if move.follows else frozenset()
             self.node.disk.tags[name] |= {
@@ -165,7 +205,9 @@ class SimStack(images.SimSnapshotStack):
         clone = self.node.devices[names.clone(move.shadow_id)] = disks.sized({
             'shadow': move.shadow_id, 'lv': move.destination_lv,
             'metadata': names.metadata_lv(move.shadow_id),
-            'hydrating': False}, disks.regions(move.size_bytes))
+            'hydrating': False}, move.size_bytes)
+        self._insist(move.size_bytes <= self.node.disk.size(
+            move.destination_lv), 'a clone longer than its LV')
         for start, count in holes:
             self.node.world.tick(self.node, 'half of ensure_clone')
             for region in range(start, start + count):
@@ -235,10 +277,10 @@ class SimStack(images.SimSnapshotStack):
                      and volume_id in self.node.passed, 'no such disk')
         before = self.node.devices.get(names.handle(volume_id))
         home = self.node.world.nodes[self.node.passed[volume_id]]
-        count = disks.length(home.devices[names.handle(volume_id)])
-        if before and names.handle(volume_id) in self.node.opened:
-            count = max(count, disks.length(before))
-        after = disks.sized({'below': disk}, count)
+        size = disks.size(home.devices[names.handle(volume_id)])
+        if before and self.devices()[names.handle(volume_id)].opened:
+            size = max(size, disks.size(before))
+        after = disks.sized({'below': disk}, size)
         self.node.devices[names.handle(volume_id)] = after
         return before != after
 
@@ -251,7 +293,7 @@ class SimStack(images.SimSnapshotStack):
                      'a clone that is not pristine')
         if source:
             self.flush_disk(source)
-        if names.handle(move.volume_id) not in self.node.opened:
+        if not self.devices()[names.handle(move.volume_id)].opened:
             del self.node.devices[names.handle(move.volume_id)]
         self.ensure_handle_on_clone(move)
 
@@ -275,12 +317,13 @@ class SimStack(images.SimSnapshotStack):
 
     def _handle(self, volume_id, below, lv, size):
         before = self.node.devices.get(names.handle(volume_id))
-        count = max(disks.regions(size), disks.length(before or {
-            'regions': 0}))
-        self._insist(disks.REGIONS <= count <= len(self.node.lvs[lv]),
-                     'a handle of %d regions', count)
-        after = disks.sized({'below': below}, count)
+        size = max(size, disks.size(before) if before else 0)
+        self._insist(disks.GIB <= size <= self.node.disk.size(lv),
+                     'a handle of %d bytes', size)
+        after = disks.sized({'below': below}, size)
         self.node.devices[names.handle(volume_id)] = after
+        if names.served(volume_id) in self.node.devices:
+            self.ensure_served(volume_id)
         return before != after
 
     def ensure_source(self, move):
@@ -290,8 +333,7 @@ class SimStack(images.SimSnapshotStack):
         self.activate(move.source_lv)
         name = names.source(move.shadow_id)
         before = self.node.devices.get(name)
-        after = disks.sized({'below': move.source_lv},
-                            disks.regions(move.size_bytes))
+        after = disks.sized({'below': move.source_lv}, move.size_bytes)
         self.node.devices[name] = after
         return before != after
 
@@ -299,6 +341,8 @@ class SimStack(images.SimSnapshotStack):
         return self._remove(names.source(shadow_id))
 
     def remove_handle(self, volume_id):
+        self.close_top(volume_id)
+        self.remove_served(volume_id)
         return self._remove(names.handle(volume_id))
 
     def _remove(self, name):
@@ -330,4 +374,11 @@ class SimStack(images.SimSnapshotStack):
 
 
 def _sectors(device):
-    return disks.length(device) * disks.GIB // disks.REGIONS // state.SECTOR
+    return disks.size(device) // state.SECTOR
+
+
+def _uuid(name):
+    kind = {names.is_crypt(name): 'LUKS2',
+            names.is_integrity(name): 'INTEGRITY'}.get(True)
+    return 'CRYPT-%s-%s-%s' % (kind, 32 * '0', name) if (
+        kind) else names.device_uuid(name)

@@ -110,8 +110,8 @@ class World(nodes.World):
         self.sent_to = None
         super().__init__(*args, **kwargs)
 
-    def create_volume(self, host, holes=()):
-        volume = super().create_volume(host, holes)
+    def create_volume(self, host, holes=(), **more):
+        volume = super().create_volume(host, holes, **more)
         volume.attach_status = 'detached'
         return volume
 
@@ -150,7 +150,8 @@ class World(nodes.World):
             volume.status = rows.FREE
         elif self.request == 'attach':
             volume.volume_attachment = [types.SimpleNamespace(
-                instance_uuid='vm', connector=None, connection_info=None)]
+                id='of ' + volume.id, instance_uuid='vm', connector=None,
+                connection_info=None)]
             home.connections.serve(
                 None, volume.id, {'host': 'b', 'initiator': 'i'})
             volume.status = 'in-use'

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``cinder-localclone nodes``: what each node of the backend has and takes."""
+
+import argparse
+import typing
+
+from cinder_localclone.cmd import backend as backends
+from cinder_localclone.cmd import base
+from cinder_localclone.cmd import figures
+from cinder_localclone import opts
+from cinder_localclone import queue
+
+COLUMNS = ('Node', 'Service', 'Zone', 'Volumes', 'GiB', 'Free GiB',
+           'Copies in', 'Copies out', 'Waiting', 'Moves', 'Remark')
+
+
+class Nodes(base.Command):
+    """List the nodes of the backend: their volumes, room, and moves.
+
+    Exits with 1 if one is down, does not answer or can't take volumes.
+    """
+
+    nothing = 'The backend has no nodes yet: start cinder-volume on one.'
+
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
+        """The rows of the table."""
+        backend = self.app.backend()
+        alive, records = backend.nodes(), backend.records
+        volumes = records.all_volumes(backend.name)
+        moves, _unreadable = records.all_moves(backend.name)
+        entries = records.copies(backend.host)
+        turns = queue.turns(entries, opts.limits(backend.conf), {
+            host for each in entries for host in each.ends
+            if not alive.get(host)}).values()
+        rows, fields = [], []
+        for host, up in alive.items():
+            own = [row for row in volumes if _home(row) == host]
+            free, remark, ready = self._ask(backend, host, up)
+            service = records.service(host)
+            into = [each for each in turns
+                    if each.entry.destination == host]
+            out_of = [each for each in turns if each.entry.source == host]
+            told = sum(figures.told_by(each.move) == host for each in moves)
+            if service and service.disabled:
+                remark = '; '.join(filter(None, (
+                    'disabled: gets no new volumes', remark)))
+            rows.append((
+                host, 'up' if up else 'down', service and service.zone,
+                len(own), sum(row.size for row in own),
+                free and free['volumes'] >> 30,
+                sum(each.runs for each in into),
+                sum(each.runs for each in out_of),
+                sum(not each.runs for each in into), told, remark))
+            fields.append({
+                'ready': ready, 'up': up,
+                'disabled': bool(service and service.disabled),
+                'free_bytes': free and free['volumes'],
+                'free_metadata_bytes': free and free['metadata']})
+            self.app.exit_code |= int(not ready)
+        return base.with_fields((COLUMNS, rows), fields,
+                                parsed_args.formatter == 'json')
+
+    @staticmethod
+    def _ask(backend: backends.Backend, host: str, up: bool
+             ) -> tuple[dict[str, typing.Any] | None, str, bool]:
+        """A node's room, what is to be said of it, whether it is ready."""
+        if not up:
+            return None, 'its service is down', False
+        answer, problem = backend.ask(host, 'describe')
+        if answer is None:
+            return None, problem, False
+        return (answer['room'], '; '.join(answer['problems']),
+                not answer['problems'])
+
+
+def _home(row: typing.Any) -> str:
+    home: str = row.host.partition('#')[0]
+    return home

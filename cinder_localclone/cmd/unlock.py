@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening encrypted volumes on this node: at a boot, and while it runs."""
+
+import argparse
+
+from cinder_localclone.cmd import backend as backends
+from cinder_localclone.cmd import base
+from cinder_localclone.cmd import recovery
+
+COLUMNS = ('Volume', 'LV', 'State', 'Problem')
+
+
+class Unlock(base.Command):
+    """Open the encrypted volumes that were in use when this node went down.
+
+    From LVM's tags, the volumes' headers and the key manager, without the
+    database: only by the secret that the tags name, and with the header that
+    they know. Run by root at boot, after "restore" and before nova-compute.
+    What can't be opened is left to the volume service; exits with 1 if
+    nothing of several volumes could be opened.
+    """
+
+    nothing = 'This node had no encrypted volumes open.'
+    takes_names = False  # it asks no database
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """What the command line may have."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('volume', nargs='?', metavar='VOLUME',
+                            help='the only volume to open; default: all')
+        parser.add_argument(
+            '--wait', type=int, metavar='SECONDS',
+            help='how long to wait for the key manager; default: '
+                 'localclone_unlock_timeout')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
+        """The rows of the table."""
+        from cinder_localclone import unlocking
+        backend = self.app.backend()
+        backends.act_as_root()
+        seconds = parsed_args.wait
+        if seconds is None:
+            seconds = backend.conf.localclone_unlock_timeout
+        crypt = backend.crypt()
+        passed = unlocking.noted_of(
+            crypt, backend.sessions().recorded_passes())
+        outcome = unlocking.unlock(
+            backend.stack(), passed, crypt, backend.keys(), seconds,
+            parsed_args.volume)
+        locked = [each for each in outcome if each.problem]
+        self.app.exit_code = int(
+            len(locked) == len(outcome) and bool(locked))
+        return _table(outcome)
+
+
+class OpenWanted(base.Command):
+    """Open the encrypted volumes that are in use on this node, and locked.
+
+    Those that the driver encrypts. What is in use, its attachments say. The
+    volume service does the same every localclone_node_interval; this does it
+    now, and says what keeps a volume locked. Run it as root on the node where
+    the volumes are used. Exits with 1 if one is not open in the end.
+    """
+
+    nothing = 'No encrypted volume is in use on this node.'
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """What the command line may have."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('volumes', nargs='*', metavar='VOLUME',
+                            help='id or name of a volume to open; default: '
+                                 'all')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
+        """The rows of the table."""
+        from cinder_localclone import opening
+        backend = self.app.backend()
+        backends.act_as_root()
+        outcome = opening.open_wanted(
+            recovery.node(backend), parsed_args.volumes)
+        self.app.exit_code = int(any(each.problem for each in outcome))
+        return _table(outcome)
+
+
+def _table(outcome) -> base.Table:
+    return COLUMNS, [(each.volume_id, each.lv, each.state, each.problem)
+                     for each in outcome]

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``cinder-localclone volumes``: which volumes are on which node."""
+
+import argparse
+import typing
+
+from cinder_localclone.cmd import base
+from cinder_localclone import encryption_types
+from cinder_localclone import state
+
+COLUMNS = ('Volume', 'Name', 'Node', 'Status', 'GiB', 'Attached on',
+           'Encrypted by', 'Move')
+
+
+class Volumes(base.Command):
+    """List the volumes of the backend, or of one node.
+
+    Those that are moving are their destination's from the commit on.
+    """
+
+    nothing = 'There are no volumes.'
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The parser, with the node."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--node', metavar='NODE',
+            help='only those whose home is this node, by its service '
+                 '(host@backend) or its host name')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
+        """The rows of the table."""
+        backend = self.app.backend()
+        only = node(list(backend.nodes()), parsed_args.node) if (
+            parsed_args.node) else None
+        moves, _unreadable = backend.records.all_moves(backend.name)
+        moving = {each.move.volume_id: each.move for each in moves
+                  if not each.move.is_over}
+        rows, fields = [], []
+        for row in sorted(backend.records.all_volumes(backend.name),
+                          key=lambda each: (each.host, each.id)):
+            home, move = row.host.partition('#')[0], moving.get(row.id)
+            if only in (None, home):
+                rows.append((
+                    row.id, row.display_name, home, row.status, row.size,
+                    ', '.join(each or '?' for each in row.hosts),
+                    encrypted_by(row), _in_words(move, home)))
+                fields.append({
+                    'lv': row.lv, 'attached_on': list(row.hosts),
+                    'size_bytes': row.size << 30, 'move': move and {
+                        'source': move.source,
+                        'destination': move.destination,
+                        'phase': move.display_phase,
+                        'committed': move.committed}})
+        return base.with_fields((COLUMNS, rows), fields,
+                                parsed_args.formatter == 'json')
+
+
+def node(hosts: list[str], text: str) -> str:
+    """A node, by its service host or its host's name.
+
+    :raises CommandError: if it is none
+    """
+    found = [host for host in hosts
+             if text in (host, host.partition('@')[0])]
+    if len(found) != 1:
+        raise base.CommandError(
+            '%s is no node of the backend; there are: %s.' % (
+                text, ', '.join(hosts) or 'none'))
+    return found[0]
+
+
+def encrypted_by(row: typing.Any) -> str:
+    """Who encrypts a volume, by its row; '' if nobody does."""
+    if row.encryption_key_id:
+        return 'Nova'
+    try:
+        return 'driver' if encryption_types.Recorded.parse(
+            row.provider_id) else ''
+    except ValueError:
+        return 'unknown'
+
+
+def _in_words(move: state.Move | None, home: str) -> str:
+    if move is None:
+        return ''
+    return '%s, %s' % (
+        move.display_phase, 'to ' + move.destination if home == move.source
+        else 'from ' + move.source)

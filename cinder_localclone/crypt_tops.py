@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tops of volumes that the driver encrypts: what decrypts them.
+
+See :mod:`.tops`, which these are a part of. The node that gives out the path
+has the volume decrypted; nobody else asks for its key.
+"""
+
+import contextlib
+
+from cinder.volume import volume_utils
+
+from cinder_localclone import decrypting
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
+from cinder_localclone import images
+from cinder_localclone.lvm import reports
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import rows
+from cinder_localclone import state
+from cinder_localclone import survey as surveys
+
+
+def ensure_open(node: nodes.Node, volume: ports.Volume, lv: str) -> None:
+    """A volume is decrypted here, all of it; its handle is here already.
+
+    :param volume: its row, as it is now
+    :param lv: the LV that the node has of it; '' if it passes it through
+    :raises KeyUnavailable: if the key manager does not answer
+    :raises LocalCloneError: if it can't be opened
+    """
+    volume_id = rows.handle_id(volume)
+    present = node.stack.survey()
+    recorded = rows.recorded(volume)
+    key = recorded.key if recorded else ''
+    if rows.is_authenticated(volume):
+        _check_alone(node, volume)
+    found = present.lvs.get(lv)
+    if not present.crypt(volume_id):
+        _note_used(node, present, lv)
+        decrypting.open_volume(
+            node.crypt, node.keys, volume_id, key,
+            keep_header=not _is_at_rest(node, volume),
+            discards=takes_discards(node, volume),
+            luks=names.facts(found.tags).get('luks', '') if found else '',
+            proven=lambda: _note_opened(node, found, volume_id, key))
+        return
+    if found:  # it may have followed to here
+        _note_opened(node, found, volume_id, key)
+    _note_used(node, present, lv)
+    if is_short(present, volume_id):
+        decrypting.grow(node.crypt, node.keys, volume_id, key)
+
+
+def _check_alone(node: nodes.Node, volume: ports.Volume) -> None:
+    """Nobody but this node may have an authenticated volume open now.
+
+    To open one writes to it: so it is at home here, or is about to be.
+
+    :raises MovesCold: if it is not
+    """
+    move = node.records.move_of(volume.id)
+    starting = move is not None and move.phase is state.Phase.STARTING
+    if starting or node.host not in (
+            volume_utils.extract_host(volume.host),
+            move.destination if move else None):
+        raise encryption_errors.MovesCold(
+            volume=volume.id, host=node.host, reason='it is authenticated, '
+            'and only its home may have it open.')
+
+
+def check_readable(node: nodes.Node, snapshot: images.Snapshot,
+                   connector: ports.Connector, local: bool) -> None:
+    """A snapshot that is encrypted can be given to whoever asks for it.
+
+    :param local: whether that is on this node
+    :raises Refused: if it can't
+    """
+    where = {'volume': snapshot.volume_id, 'host': connector.get('host')}
+    if rows.is_authenticated(snapshot):
+        raise exceptions.Refused(
+            **where, reason='a snapshot that is authenticated can\'t be '
+            'read: to open it writes to it. Make a volume of it.')
+    if not local:
+        raise encryption_errors.NotThere(
+            **where, reason='a snapshot that is encrypted can only be read '
+            'on its own node, %s.' % node.host)
+
+
+def _note_opened(node: nodes.Node, lv: reports.LogicalVolume | None,
+                 volume_id: str, key: str) -> None:
+    """A boot opens a volume again: by this secret, if it has this header.
+
+    :param lv: the LV that the node has of it; None if it passes it through
+    """
+    if lv is None:
+        node.crypt.note_passed(
+            volume_id, node.crypt.uuid(volume_id), key)
+        return
+    note_key(node, lv, volume_id, key)
+    if names.OPENED not in lv.tags:
+        node.crypt.mark(lv.name, names.OPENED)
+        node.crypt.forget_passed(volume_id)  # it may have followed to here
+
+
+def note_key(node: nodes.Node, lv: reports.LogicalVolume, volume_id: str,
+             key: str) -> None:
+    """Who has no row at hand knows by the LV which secret opens a volume."""
+    known = names.facts(lv.tags)
+    if known.get('key', key) != key:
+        node.crypt.unmark(lv.name, names.tags(key=known['key'])[0])
+    if known.get('key') != key or not known.get('luks'):
+        node.crypt.note(lv.name, key=key, luks=known.get(
+            'luks') or node.crypt.uuid(volume_id))
+
+
+def note_used(node: nodes.Node, volume: ports.Volume) -> None:
+    """Somebody may write to a volume that another node opens.
+
+    :param volume: its row; its home is here
+    """
+    if rows.recorded(volume):
+        _note_used(node, node.stack.survey(), volume.name)
+
+
+def _note_used(node: nodes.Node, present: surveys.Survey, lv: str) -> None:
+    found = present.lvs.get(lv)
+    if found and names.FRESH in found.tags:
+        node.crypt.unmark(lv, names.FRESH)
+
+
+def _is_at_rest(node: nodes.Node, volume: ports.Volume) -> bool:
+    """Whether nobody else may have the header open, and it is all here."""
+    return bool(volume_utils.extract_host(volume.host) == node.host
+                and node.records.move_of(volume.id) is None)
+
+
+def mend(node: nodes.Node, volume: ports.Volume) -> None:
+    """A header is whole before two nodes have it open: neither may mend it.
+
+    :raises HeaderDamaged: if it can't be read; nothing moves then
+    """
+    if rows.recorded(volume) and _is_at_rest(node, volume):
+        node.stack.ensure_handle_on_lv(
+            volume.id, volume.name, rows.body_bytes(volume))
+        node.crypt.header(rows.handle_id(volume), mend=True)
+
+
+def takes_discards(node: nodes.Node, volume: ports.Volume) -> bool:
+    """Whether the disk may know what the guest has deleted.
+
+    Not if the type can't be understood any more.
+    """
+    if rows.is_authenticated(volume):
+        return False
+    with contextlib.suppress(encryption_types.InvalidType):
+        encryption = node.snapshots.wanted_encryption(volume)
+        return bool(encryption and encryption.discards)
+    return False
+
+
+def is_short(present: surveys.Survey, volume_id: str) -> bool:
+    """Whether a volume is decrypted, but not all of it.
+
+    While it is re-encrypted, cryptsetup has other devices in between. An
+    authenticated one never grows.
+    """
+    handle, crypt = present.handle(volume_id), present.crypt(volume_id)
+    header = encryption_types.HEADER_BYTES // state.SECTOR
+    return bool(handle and crypt and crypt.target == 'crypt'
+                and not present.integrity(volume_id)
+                and crypt.sectors + header < handle.sectors)
+
+
+def forget(node: nodes.Node, present: surveys.Survey, volume_id: str
+           ) -> None:
+    """A boot does not open a volume again."""
+    for lv in present.lvs.values():
+        if (names.OPENED in lv.tags
+                and names.facts(lv.tags).get('volume') == volume_id):
+            node.crypt.unmark(lv.name, names.OPENED)
+    if present.is_handle_foreign(volume_id):
+        node.crypt.forget_passed(volume_id)
+    node.crypt.forget_sealed(volume_id)
+
+
+def differs(present: surveys.Survey, volume: ports.Volume,
+            wanted: bool | None) -> bool:
+    """Whether a volume is not open as it should be.
+
+    :param present: what there is on this node
+    :param wanted: whether it is to be open; None: as it is
+    """
+    volume_id = rows.handle_id(volume)
+    if wanted:
+        return not present.crypt(volume_id) or is_short(present, volume_id)
+    lv = present.lvs.get(volume.name)
+    return wanted is False and bool(
+        present.tops(volume_id) or lv and names.OPENED in lv.tags)

@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Headers of the volumes that the driver encrypts, and what decrypts them.
+
+What a header says, and what has its volume decrypted; whose key it is,
+:mod:`.decrypting` knows. Everything here may raise CommandFailed,
+CommandTimeout, and the errors of :mod:`.encryption_errors`.
+"""
+
+from collections.abc import Iterable
+import contextlib
+import os
+
+from oslo_log import log as logging
+
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
+from cinder_localclone.luks import headers
+from cinder_localclone.luks import notes
+from cinder_localclone import names
+from cinder_localclone.privileged import block
+from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import lvm
+from cinder_localclone.privileged import sealed
+from cinder_localclone.privileged import secrets
+
+LOG = logging.getLogger(__name__)
+
+#: Bytes that one command zeroes: each has the time limit.
+ZEROED_AT_ONCE = 1 << 28
+#: What cryptsetup says, with exit code 5, of a name that a device has.
+_EXISTS = 'already exists'
+
+
+class Cryptsetup:
+    """cryptsetup on this node.
+
+    :param group: volume group of the volumes
+    :param timeout: limit of each command, seconds
+    :param backups: directory of backups of headers; '' for none
+    :param sealed: directory of keys that are kept, sealed; '' for none
+    :param before: directory of those that may have been kept before
+    """
+
+    def __init__(self, group: str, timeout: float, backups: str = '',
+                 sealed: str = '', before: str = ''):
+        self.sealed = sealed
+        self.before = before
+        self.group = group
+        self.timeout = timeout
+        self.backups = backups
+
+    # -- headers
+
+    def header(self, volume_id: str, mend: bool = False) -> headers.Header:
+        """What the header of a volume says; its handle is here.
+
+        :param mend: whether one damaged copy is to be mended by the other:
+            only where nobody else may have it open
+        :raises HeaderDamaged: if it can't be read, or not be understood
+        """
+        path = names.handle_path(volume_id)
+        try:
+            return headers.parse(crypt.dump(path, self.timeout, mend))
+        except ValueError as exc:
+            raise encryption_errors.HeaderDamaged(path=path, reason=exc)
+
+    def uuid(self, volume_id: str) -> str:
+        """The LUKS UUID of a volume."""
+        return crypt.luks_uuid(names.handle_path(volume_id), self.timeout)
+
+    def set_uuid(self, volume_id: str, uuid: str) -> None:
+        """Give a volume another LUKS UUID."""
+        crypt.set_uuid(names.handle_path(volume_id), uuid, self.timeout)
+
+    def damaged_copies(self, volume_id: str) -> list[str]:
+        """What is wrong with the copies of a volume's header, in words."""
+        return crypt.damaged_copies(names.handle_path(volume_id),
+                                    self.timeout)
+
+    def format(self, volume_id: str, options: Iterable[str], key: bytes
+               ) -> None:
+        """Make the header of a volume whose LV was created just now.
+
+        :raises NotBlank: if it was not
+        """
+        secrets.format_luks2(names.handle_path(volume_id), list(options), key,
+                             self.timeout)
+
+    def format_luks1(self, volume_id: str, cipher: str, key_bits: int,
+                     key: bytes) -> None:
+        """Make the header of a volume that Nova encrypts, in the same way.
+
+        :raises NotBlank: if its LV was not created just now
+        """
+        secrets.format_luks1(names.handle_path(volume_id), cipher, key_bits,
+                             key, self.timeout)
+
+    def write_token(self, volume_id: str, number: str, token: str,
+                    replace: bool = False) -> None:
+        """Write a token into a header."""
+        crypt.import_token(names.handle_path(volume_id), token, number,
+                           replace, self.timeout)
+
+    def remove_token(self, volume_id: str, number: str) -> None:
+        """Remove a token from a header."""
+        crypt.remove_token(names.handle_path(volume_id), number, self.timeout)
+
+    def add_key(self, volume_id: str, key: bytes, new_key: bytes, slot: str,
+                options: Iterable[str]) -> None:
+        """Have another key open a volume.
+
+        :param key: one that opens it
+        :param slot: which is free
+        :param options: :func:`.luks.options.key_derivation`
+        :raises WrongKey: if the first one does not open it
+        """
+        secrets.add_key(names.handle_path(volume_id), key, new_key, slot,
+                        list(options), self.timeout)
+
+    def kill_slot(self, volume_id: str, slot: str, key: bytes) -> None:
+        """Drop a key slot.
+
+        :param key: of another slot, which stays
+        :raises LastKey: if no other slot of the driver's opens the volume
+        """
+        secrets.kill_slot(names.handle_path(volume_id), slot, key,
+                          self.timeout)
+
+    def test(self, volume_id: str, key: bytes, slot: str | None = None
+             ) -> None:
+        """Prove that a key opens a volume.
+
+        :raises WrongKey: if it does not
+        """
+        secrets.test(names.handle_path(volume_id), key, self.timeout, slot)
+
+    def erase(self, volume_id: str) -> None:
+        """No key opens a volume any more."""
+        crypt.erase(names.handle_path(volume_id), self.timeout)
+
+    def back_up(self, volume_id: str, what: str = '1') -> None:
+        """Copy a volume's header to where backups of headers are.
+
+        A volume without one works as well: what fails is only logged.
+
+        :param what: by which it is told from others of the same volume
+        """
+        if not self.backups:
+            return
+        file = self._backup(volume_id, names.header_backup(volume_id, what))
+        try:
+            crypt.header_backup(names.handle_path(volume_id), file,
+                                self.timeout)
+        except (exceptions.LocalCloneError, OSError) as exc:
+            LOG.error('There is no backup of the header of volume %(volume)s '
+                      'in %(directory)s: %(error)s', {
+                          'volume': volume_id, 'directory': self.backups,
+                          'error': exc})
+
+    def renew_backup(self, volume_id: str) -> None:
+        """The same; those that there were go, once it is there.
+
+        They would be opened by keys that open the volume no more, or show
+        what it was before it was re-encrypted as noise.
+
+        :raises LocalCloneError: if there is none then
+        """
+        if self.backups:
+            crypt.renew_backup(names.handle_path(volume_id), self.backups,
+                               self.timeout)
+
+    def backup_names(self, volume_id: str) -> list[str]:
+        """The backups of a volume's header, the oldest first."""
+        return crypt.backups(
+            self.backups, volume_id) if self.backups else []
+
+    def backed_up(self, volume_id: str, name: str
+                  ) -> tuple[headers.Header, str]:
+        """What a backup of a volume's header says, and its LUKS UUID.
+
+        :raises HeaderDamaged: if it can't be read, or not be understood
+        """
+        path = self._backup(volume_id, name)
+        try:
+            return (headers.parse(crypt.dump(path, self.timeout)),
+                    crypt.luks_uuid(path, self.timeout))
+        except ValueError as exc:
+            raise encryption_errors.HeaderDamaged(path=path, reason=exc)
+
+    def test_backup(self, volume_id: str, name: str, key: bytes) -> None:
+        """Prove that a key opens what a backup was made of.
+
+        :raises WrongKey: if it does not
+        """
+        secrets.test(self._backup(volume_id, name), key, self.timeout)
+
+    def save(self, volume_id: str, uuid: str) -> None:
+        """Copy what a volume has instead of its header into a file.
+
+        :param uuid: LUKS UUID that it should have
+        """
+        crypt.save_beginning(
+            names.handle_path(volume_id), self.backups, uuid,
+            encryption_types.HEADER_BYTES, self.timeout)
+
+    def restore(self, volume_id: str, name: str) -> None:
+        """Write a backup over a volume's header."""
+        crypt.header_restore(names.handle_path(volume_id), self._backup(
+            volume_id, name), self.timeout)
+
+    def _backup(self, volume_id: str, name: str) -> str:
+        return os.path.join(self.backups, volume_id, name)
+
+    def keeps_backups(self) -> bool:
+        """Whether this node keeps backups of headers at all."""
+        return bool(self.backups)
+
+    def backed_up_volumes(self) -> list[str]:
+        """The ids of the volumes of whose headers this node has backups."""
+        return crypt.backed_up_volumes(
+            self.backups) if self.backups else []
+
+    def drop_backups(self, volume_id: str) -> None:
+        """Remove all of them."""
+        if self.backups:
+            crypt.drop_backups(self.backups, volume_id)
+
+    def begin_reencryption(self, volume_id: str, slot: str,
+                           options: Iterable[str], key: bytes) -> None:
+        """Write into a header that its volume is to be encrypted anew.
+
+        The volume is open.
+
+        :param slot: which its key opens; all others are gone in the end
+        """
+        secrets.begin_reencryption(
+            names.handle_path(volume_id), names.crypt(volume_id), slot,
+            list(options), key, self.timeout)
+
+    # -- what decrypts a volume
+
+    def open(self, volume_id: str, key: bytes, keep_header: bool = False,
+             discards: bool = False, readonly: bool = False) -> None:
+        """Have a volume decrypted.
+
+        :param keep_header: write nothing to its header, not even to mend it
+        :param discards: whether the disk may know what was deleted
+        :raises WrongKey: if the key does not open it
+        :raises HeaderDamaged: if its header can't be read
+        """
+        try:
+            secrets.open_device(
+                names.handle_path(volume_id), names.crypt(volume_id), key,
+                self.timeout, readonly, keep_header, discards)
+        except exceptions.CommandFailed as exc:
+            # A boot and the volume service open it at the same time.
+            if not (exc.kwargs.get('code') == 5 and '%s %s' % (
+                    names.crypt(volume_id), _EXISTS) in str(exc)):
+                raise
+
+    def drop_half(self, volume_id: str) -> None:
+        """Remove what is left of an authenticated volume that is not open."""
+        with contextlib.suppress(exceptions.CommandFailed):  # it is in use
+            crypt.remove_integrity(names.integrity(volume_id), self.timeout)
+
+    def size(self, volume_id: str) -> int:
+        """The bytes that a volume has which is decrypted."""
+        return block.size(names.crypt_path(volume_id))
+
+    # -- keys that are kept on this node
+
+    def seal(self, volume_id: str, recorded: str, key: bytes) -> None:
+        """Keep the key of a volume, if this node keeps any.
+
+        What fails is only logged: the key manager has it.
+
+        :param recorded: reference of its secret
+        """
+        try:
+            if self.sealed:
+                sealed.seal(self.sealed, volume_id, recorded, key,
+                            self.timeout)
+            else:
+                self.forget_sealed(volume_id)
+        except (exceptions.LocalCloneError, OSError) as exc:
+            LOG.warning('The key of volume %(volume)s is not kept on this '
+                        'node: %(error)s', {
+                            'volume': volume_id, 'error': (
+                                'systemd-creds is not installed (systemd 250 '
+                                'or later has it)') if isinstance(
+                                    exc, FileNotFoundError) else exc})
+
+    def open_sealed(self, volume_id: str, recorded: str,
+                    keep_header: bool = False, discards: bool = False,
+                    readonly: bool = False) -> None:
+        """Have a volume decrypted with the key that is kept of it.
+
+        :param recorded: reference of its secret; the others as :meth:`open`
+        :raises NotSealed: if there is none that could be used
+        :raises WrongKey: if it does not open the volume
+        """
+        sealed.open_device(
+            names.handle_path(volume_id), names.crypt(volume_id),
+            self._kept(), recorded, self.timeout, readonly, keep_header,
+            discards)
+
+    def resize_sealed(self, volume_id: str, recorded: str) -> None:
+        """As :meth:`resize`, with the key that is kept of the volume.
+
+        :raises NotSealed: as :meth:`open_sealed`; WrongKey, too
+        """
+        sealed.resize(names.crypt(volume_id), self._kept(), recorded,
+                      self.timeout)
+
+    def _kept(self) -> str:
+        """Where keys are kept.
+
+        :raises NotSealed: if none are
+        """
+        if not self.sealed:
+            raise encryption_errors.NotSealed(
+                path='', reason='localclone_key_cache is none')
+        return self.sealed
+
+    def forget_sealed(self, volume_id: str) -> None:
+        """Keep it no more, nor what was kept before."""
+        if self.sealed or os.path.isdir(self.before):
+            sealed.forget(self.sealed or self.before, volume_id)
+
+    def close(self, volume_id: str) -> bool:
+        """Have it decrypted no more.
+
+        :returns: False if it was not
+        :raises CommandFailed: if something has it open
+        """
+        return crypt.close(names.crypt(volume_id), self.timeout)
+
+    def resize(self, volume_id: str, key: bytes) -> None:
+        """What decrypts a volume is as long as its handle lets it be."""
+        secrets.resize(names.crypt(volume_id), key, self.timeout)
+
+    def zero(self, lv: str, volume_id: str, slow: bool = False) -> None:
+        """Write zeros all over a volume that nobody was given yet.
+
+        :param slow: whether all is written twice, with a tag for each sector
+        """
+        size = self.size(volume_id)
+        part = ZEROED_AT_ONCE // 4 if slow else ZEROED_AT_ONCE
+        for start in range(0, size, part):
+            lvm.zero_decrypted(
+                self.group, lv, names.crypt(volume_id), start,
+                min(part, size - start), self.timeout)
+            if start % (4 * ZEROED_AT_ONCE) == 0:
+                LOG.info('Volume %(volume)s is being zeroed: %(done)d of '
+                         '%(all)d MiB.', {'volume': volume_id,
+                                          'done': start >> 20,
+                                          'all': size >> 20})
+
+    # -- what is noted on an LV
+
+    def note(self, lv: str, outdated: Iterable[str] = (), **facts: str
+             ) -> None:
+        """Tags that say what is true of a volume's header.
+
+        :param outdated: tags that say what is true no more
+        """
+        lvm.retag(self.group, lv, names.tags(**facts), list(outdated),
+                  self.timeout)
+
+    def passed(self) -> dict[str, tuple[str, str]]:
+        """What is noted of the headers of volumes passed through here.
+
+        :returns: their UUIDs, and references of the secrets, by volume id
+        """
+        return notes.known_of_passed(
+            lvm.group_tags(self.group, self.timeout))
+
+    def note_passed(self, volume_id: str, luks: str, key: str) -> None:
+        """Note it on the volume group: there is no LV of it."""
+        self._note_passed(volume_id, {notes.passed(volume_id, luks, key)})
+
+    def forget_passed(self, volume_id: str) -> None:
+        """Note it no more."""
+        self._note_passed(volume_id, set())
+
+    def _note_passed(self, volume_id: str, wanted: set[str]) -> None:
+        tags = {tag for tag in lvm.group_tags(self.group, self.timeout)
+                if volume_id in notes.known_of_passed([tag])}
+        if tags != wanted:
+            lvm.retag_group(self.group, sorted(wanted - tags),
+                            sorted(tags - wanted), self.timeout)
+
+    def mark(self, lv: str, tag: str) -> None:
+        """Tag an LV."""
+        lvm.add_tag(self.group, lv, tag, self.timeout)
+
+    def unmark(self, lv: str, tag: str) -> None:
+        """Take a tag off an LV."""
+        lvm.remove_tag(self.group, lv, tag, self.timeout)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Having a volume decrypted: its header and a record say whose key it takes.
+
+A header by itself could name any secret of the service: that of a volume
+which is not encrypted is whatever its guest has written there. So the key
+manager is asked for what is on record, or is in the place of that while the
+key is being changed; and for nothing if the header is not that of the volume.
+"""
+
+from collections.abc import Callable
+
+from oslo_log import log as logging
+
+from cinder_localclone import crypt_ports
+from cinder_localclone import encryption_errors
+from cinder_localclone.luks import headers
+from cinder_localclone.luks import tokens
+from cinder_localclone import names
+
+LOG = logging.getLogger(__name__)
+
+
+def key_of(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
+           header: headers.Header, recorded: str, luks: str = '') -> bytes:
+    """A key that opens a volume, proven.
+
+    While its key is being changed it has two, and either may be gone from
+    the key manager.
+
+    :param header: of the volume
+    :param recorded: reference of the secret that its row names, or that was
+        noted when it was open on this node
+    :param luks: the UUID that its header had then; '' if it is not known
+    :raises ForeignHeader: if the header is another one
+    :raises KeyUnavailable: if the key manager does not answer
+    :raises KeyRefused: if it gives none
+    :raises WrongKey: if what it gives opens nothing
+    :raises HeaderDamaged: if the header names no secret
+    """
+    error: Exception = encryption_errors.HeaderDamaged(
+        path=names.handle_path(volume_id), reason='it names no secret whose '
+        'key would open it')
+    for token in _of_volume(crypt, volume_id, header, recorded, luks):
+        try:
+            key = keys.get(token.key, token.key_format)
+            crypt.test(volume_id, key)
+            return key
+        except (encryption_errors.KeyRefused,
+                encryption_errors.WrongKey) as exc:
+            LOG.warning('Volume %(volume)s is not opened by secret %(key)s: '
+                        '%(error)s', {'volume': volume_id, 'key': token.key,
+                                      'error': exc})
+            error = exc
+    raise error
+
+
+def _of_volume(crypt: crypt_ports.Crypt, volume_id: str,
+               header: headers.Header, recorded: str, luks: str
+               ) -> list[tokens.Token]:
+    """The tokens that may be used, that of the secret on record first.
+
+    :raises ForeignHeader: if there can't be any
+    """
+    path = names.handle_path(volume_id)
+    found = crypt.uuid(volume_id) if luks else ''
+    if found != luks:
+        raise encryption_errors.ForeignHeader(
+            path=path, reason='its UUID is %s and not %s' % (found, luks))
+    own = [token for token in header.tokens if token.key == recorded]
+    if not (recorded and own):
+        raise encryption_errors.ForeignHeader(
+            path=path, reason='it names %s, and what is on record is %s' % (
+                ' and '.join(sorted(header.keys())) or 'no secret',
+                recorded or 'none'))
+    related = {recorded, *(token.replaces for token in own)}
+    return sorted(
+        (token for token in header.opened_by(tokens.Role.VOLUME)
+         if token.key in related or token.replaces == recorded),
+        key=lambda token: token.key != recorded)
+
+
+def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
+                volume_id: str, recorded: str, keep_header: bool = False,
+                discards: bool = False, readonly: bool = False,
+                recovers: bool = False, luks: str = '',
+                proven: Callable[[], None] = lambda: None) -> None:
+    """Have a volume decrypted whose handle is here; it is not yet.
+
+    :param recorded: as of :func:`key_of`; ``luks``, too
+    :param keep_header: nobody is to write its header: it is not at rest, or
+        not at home
+    :param readonly: neither is its data written, as a snapshot's
+    :param recovers: nevertheless, if its re-encryption was interrupted: then
+        it is at rest, and at home. To open it writes to it
+    :param proven: called when the header is known to be that of the volume,
+        and before that is open
+    :raises HeaderDamaged: if its re-encryption was interrupted, and nobody is
+        to write to it
+    :raises LocalCloneError: as :func:`key_of`
+    """
+    header = crypt.header(volume_id)
+    if header.foreign_requirements:
+        raise encryption_errors.HeaderDamaged(
+            path=names.handle_path(volume_id), reason='it asks for what this '
+            'version does not know: ' + ', '.join(
+                header.foreign_requirements))
+    keeps = readonly or keep_header
+    if header.reencryption and not header.reencryption.interrupted:
+        # cryptsetup's lock is one for all volumes made of one another, of
+        # which another may be at work.
+        keeps = True
+    elif header.reencryption and keeps:
+        if readonly or not recovers:
+            raise encryption_errors.HeaderDamaged(
+                path=names.handle_path(volume_id), reason='its re-encryption '
+                'was interrupted. Its home recovers it')
+        keeps = False
+    how = keeps, discards, readonly
+    if header.integrity:
+        crypt.drop_half(volume_id)
+    try:
+        key = key_of(crypt, keys, volume_id, header, recorded, luks)
+    except encryption_errors.KeyUnavailable:
+        # What it names was compared before anybody was asked.
+        if not _is_done_sealed(volume_id, 'opened', lambda: crypt.open_sealed(
+                volume_id, recorded, *how)):
+            raise
+        proven()
+        return
+    proven()
+    crypt.open(volume_id, key, *how)
+    if not readonly:
+        crypt.seal(volume_id, recorded, key)
+
+
+def _is_done_sealed(volume_id: str, what: str, act: Callable[[], None]
+                    ) -> bool:
+    """Whether the key that is kept of a volume was enough.
+
+    :param what: was to be done, such as "opened"
+    """
+    try:
+        act()
+    except (encryption_errors.NotSealed,
+            encryption_errors.WrongKey) as exc:
+        LOG.debug('Volume %(volume)s is not %(what)s without the key '
+                  'manager: %(error)s', {
+                      'volume': volume_id, 'what': what, 'error': exc})
+        return False
+    LOG.warning('The key manager did not answer: volume %(volume)s was '
+                '%(what)s with the key that this node keeps.',
+                {'volume': volume_id, 'what': what})
+    return True
+
+
+def grow(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
+         recorded: str) -> None:
+    """What decrypts a volume gets as long as its handle has become.
+
+    :raises LocalCloneError: as :func:`key_of`
+    """
+    header = crypt.header(volume_id)
+    try:
+        key = key_of(crypt, keys, volume_id, header, recorded)
+    except encryption_errors.KeyUnavailable:
+        if not _is_done_sealed(volume_id, 'extended', lambda: (
+                crypt.resize_sealed(volume_id, recorded))):
+            raise
+        return
+    crypt.resize(volume_id, key)

@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that the driver encrypts: how they begin, and how they end.
+
+A header is made once in a volume's life, of an LV that the same call has
+created. Nothing else here or anywhere formats anything: what looks as if it
+had no header may have one that can't be read at the moment.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+import contextlib
+import dataclasses
+
+from oslo_log import log as logging
+
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
+from cinder_localclone.luks import integrity
+from cinder_localclone.luks import options
+from cinder_localclone.luks import tokens
+from cinder_localclone import manage_errors
+from cinder_localclone.moves import checks
+from cinder_localclone.moves import removal
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import rows
+from cinder_localclone import state
+
+LOG = logging.getLogger(__name__)
+
+#: The only slot, and the only token, of a new header.
+FIRST = '0'
+#: How often its key slots are emptied, if that fails, when a volume goes.
+TRIES = 3
+
+
+def wanted(node: nodes.Node, volume: ports.Volume
+           ) -> encryption_types.Encryption | None:
+    """How a volume is to be encrypted by this driver, by its type.
+
+    :raises InvalidEncryptionType: if it can't be
+    """
+    try:
+        found = node.snapshots.wanted_encryption(volume)
+    except encryption_types.InvalidType as exc:
+        raise encryption_errors.InvalidEncryptionType(
+            volume=volume.id, reason=exc)
+    if found and found.authenticated and not node.authenticates:
+        raise encryption_errors.InvalidEncryptionType(
+            volume=volume.id, reason='%sintegrity is experimental, and '
+            'localclone_authenticated is not set on %s' % (
+                encryption_types.PREFIX, node.host))
+    return found
+
+
+# -- create
+
+def create(node: nodes.Node, volume: ports.Volume,
+           encryption: encryption_types.Encryption) -> None:
+    """Create an encrypted volume: secret, LV, handle, header.
+
+    What each step makes is on record before it is there, and a repeated call
+    uses it, but for the LV: one that is there already is made anew.
+
+    :raises TooLate: if it is not being created (any more)
+    :raises KeyUnavailable: if the key manager does not answer; there is no
+        LV then
+    :raises LocalCloneError: if something else fails; nothing that anybody
+        could take for the volume is left, but for its row and a secret
+    """
+    with node.lock(volume.id):
+        # Whoever asks may have an older row than an earlier call has left.
+        row = checks.volume_at_home(node, volume.id)
+        if row.status != 'creating':
+            raise exceptions.TooLate(what='Volume ' + volume.id)
+        volume = _with_secret(node, row, encryption)
+        recorded = _recorded(volume)
+        # As the key manager gives it back: that opens it again, then.
+        key = node.keys.get(recorded.key, encryption.key_format)
+        try:
+            if encryption.authenticated:
+                _check_room(node, volume)
+            _create_lv(node, volume, recorded)
+            _create_header(node, volume, encryption, key)
+            if encryption.zeroed:
+                _zero(node, volume, key)
+        except Exception:
+            _remove(node, volume)
+            raise
+
+
+def _recorded(volume: ports.Volume) -> encryption_types.Recorded:
+    found = rows.recorded(volume)
+    if found is None:
+        raise exceptions.TooLate(what='Volume ' + volume.id)
+    return found
+
+
+def _with_secret(node: nodes.Node, volume: ports.Volume,
+                 encryption: encryption_types.Encryption) -> ports.Volume:
+    """The row says how much longer the body is, and names the secret."""
+    recorded = encryption_types.Recorded(
+        _layout(volume, encryption).extra_bytes, encryption.shared_key,
+        not encryption.authenticated)
+    before = rows.recorded(volume)
+    if before and before.key and not encryption.shared_key:
+        if before.key in node.secrets.secrets_in_use([volume.id]):
+            # That of an image, which could not be cloned.
+            node.keys.release(before.key, 'volumes', volume.id)
+        else:  # of a call that was not answered, or on another node
+            recorded = dataclasses.replace(recorded, key=before.key)
+    volume = node.snapshots.set_encryption(volume, recorded)
+    if not recorded.key:
+        recorded = dataclasses.replace(recorded, key=node.keys.create(
+            volume.id, encryption.key_format))
+        volume = node.snapshots.set_encryption(volume, recorded)
+    node.keys.consume(recorded.key, 'volumes', volume.id)
+    return volume
+
+
+def _layout(volume: ports.Volume, encryption: encryption_types.Encryption
+            ) -> integrity.Layout:
+    return integrity.layout(encryption, state.body_bytes(volume.size))
+
+
+def _check_room(node: nodes.Node, volume: ports.Volume) -> None:
+    """All of an authenticated volume is written, also of a thin one.
+
+    :raises NoFreeSpace: if there is no room for that
+    """
+    lack = node.stack.free_space().lacks(rows.body_bytes(volume), 0)
+    if lack:
+        raise exceptions.NoFreeSpace(
+            host=node.host, size=volume.size, reason=lack)
+
+
+def _create_header(node: nodes.Node, volume: ports.Volume,
+                   encryption: encryption_types.Encryption, key: bytes
+                   ) -> None:
+    """The only place where one is made."""
+    node.stack.ensure_handle_on_lv(
+        volume.id, volume.name, rows.body_bytes(volume))
+    node.crypt.format(
+        volume.id, options.new_header(
+            encryption, volume.id,
+            _layout(volume, encryption).offset_bytes), key)
+    node.crypt.write_token(volume.id, FIRST, str(tokens.Token(
+        key=_recorded(volume).key, key_format=encryption.key_format,
+        shared=bool(encryption.shared_key), keyslots=(FIRST,))))
+    node.crypt.note(volume.name, luks=volume.id)
+    node.crypt.back_up(volume.id)
+    node.crypt.test(volume.id, key)
+
+
+def _create_lv(node: nodes.Node, volume: ports.Volume,
+               recorded: encryption_types.Recorded) -> None:
+    """The LV of a volume, which has nothing yet."""
+    if volume.name in node.stack.lvs():
+        # It may have a header, whole or half, with another key. Nobody was
+        # given it.
+        _remove_lv(node, volume)
+    with node.allocation_lock():
+        node.stack.create_lv(volume.name, rows.body_bytes(volume), volume.id,
+                             extra_bytes=recorded.header_bytes)
+    node.crypt.note(volume.name, key=recorded.key)
+    node.crypt.mark(volume.name, names.FRESH)
+
+
+def _zero(node: nodes.Node, volume: ports.Volume, key: bytes) -> None:
+    """All of a new volume reads as zeros, not as noise."""
+    node.crypt.open(volume.id, key)
+    try:
+        found, size = node.crypt.size(volume.id), state.body_bytes(
+            volume.size)
+        if found != size:
+            raise encryption_errors.OddSize(
+                volume=volume.id, found=found, wanted=size)
+        node.crypt.zero(volume.name, volume.id,
+                        slow=rows.is_authenticated(volume))
+    finally:
+        node.crypt.close(volume.id)
+    node.crypt.unmark(volume.name, names.FRESH)
+
+
+def _remove_lv(node: nodes.Node, volume: ports.Volume) -> None:
+    node.crypt.close(volume.id)
+    node.stack.remove_handle(volume.id)
+    removal.remove_volume_lv(node, volume.name)
+
+
+def _remove(node: nodes.Node, volume: ports.Volume) -> None:
+    """What was not created to its end goes; Cinder may try another node."""
+    try:
+        _remove_lv(node, volume)
+    except Exception as exc:  # must not hide why it was not created
+        LOG.error('LV %(lv)s of volume %(volume)s, which was not created to '
+                  'its end, could not be removed; deleting the volume does '
+                  'it: %(error)s', {
+                      'lv': volume.name, 'volume': volume.id, 'error': exc})
+
+
+# -- what is fresh reads as noise
+
+def check_not_fresh(node: nodes.Node, volume: ports.Volume,
+                    host: str | None) -> None:
+    """Who leaves out zeros, because a volume is new, would restore noise.
+
+    :raises WouldReadNoise: if it is
+    """
+    if volume.status != 'restoring-backup' or rows.recorded(volume) is None:
+        return
+    lv = node.stack.lvs().get(volume.name)
+    if lv and names.FRESH in lv.tags:
+        raise encryption_errors.WouldReadNoise(
+            volume=volume.id, host=host, reason='what was never written to '
+            'it reads as noise, and a restore leaves out zeros. Restore to a '
+            'volume of another type, or of one with %szeroed=true.'
+            % encryption_types.PREFIX)
+
+
+# -- retype
+
+def check_retype(node: nodes.Node, volume: ports.Volume,
+                 extra_specs: dict[str, str]) -> None:
+    """A retype changes nothing that is in a header.
+
+    :param extra_specs: of the new type
+    :raises EncryptionChange: if it would
+    :raises InvalidEncryptionType: if no volume can be of the new type
+    """
+    try:
+        after = encryption_types.parse(extra_specs)
+    except encryption_types.InvalidType as exc:
+        raise encryption_errors.InvalidEncryptionType(
+            volume=volume.id, reason=exc)
+    try:
+        before = node.snapshots.wanted_encryption(volume)
+    except encryption_types.InvalidType:
+        before = None  # its type was changed since
+    recorded = rows.recorded(volume)
+    if bool(recorded) is not bool(after) or bool(after) and (
+            before is None or _lasting(before) != _lasting(after)):
+        raise encryption_errors.EncryptionChange(volume=volume.id)
+
+
+def check_copy(node: nodes.Node, volume: ports.Volume, copy: ports.Volume
+               ) -> None:
+    """Cinder's own migration neither encrypts a volume nor decrypts it.
+
+    After a retype that was refused it tries that. What it copies is not
+    encrypted on its way.
+
+    :param copy: the row that is copied into
+    :raises EncryptionChange: if one of them is encrypted by this driver
+    """
+    recorded = names.same_backend(
+        volume.host, node.host) and rows.recorded(volume)
+    if recorded or wanted(node, copy):
+        raise encryption_errors.EncryptionChange(volume=volume.id)
+
+
+def _lasting(encryption: encryption_types.Encryption | None
+             ) -> encryption_types.Encryption | None:
+    """What of a type holds for the life of a volume."""
+    return encryption and dataclasses.replace(
+        encryption, discards=False, zeroed=False)
+
+
+# -- manage
+
+def check_managed(node: nodes.Node, volume: ports.Volume, lv: str) -> None:
+    """An LV of somebody else has no header that the driver knows.
+
+    :param lv: the one that is to be managed
+    :raises CannotManage: if the type of its volume asks for one
+    """
+    if wanted(node, volume):
+        raise manage_errors.CannotManage(
+            lv=lv, host=node.host, reason='volumes of its type are encrypted '
+            'by this driver')
+
+
+def check_unmanaged(volume: ports.Volume | None) -> None:
+    """Whoever was left an encrypted LV could not read it.
+
+    :raises CannotUnmanage: if it is
+    """
+    if volume is not None and rows.recorded(volume):
+        raise manage_errors.CannotUnmanage(
+            volume=volume.id, reason='it is encrypted by this driver')
+
+
+# -- delete
+
+def erase(node: nodes.Node, volume_id: str, tries: int = TRIES) -> None:
+    """No key opens a volume any more, wherever a copy of its LV may be.
+
+    What fails is only logged: its secret goes, too.
+
+    :param volume_id: whose handle it is; it is here
+    """
+    for left in reversed(range(tries)):
+        try:
+            node.crypt.erase(volume_id)
+            return
+        except encryption_errors.HeaderDamaged:
+            return  # it was not created to its end; or nobody opens it
+        except (exceptions.LocalCloneError, OSError) as exc:
+            if not left:
+                LOG.error('The key slots of volume %(volume)s could not be '
+                          'emptied: %(error)s', {
+                              'volume': volume_id, 'error': exc})
+
+
+def forget(node: nodes.Node, volume_ids: Iterable[str],
+           recorded: encryption_types.Recorded) -> None:
+    """A volume is gone, and so is its secret, unless something else has it.
+
+    Nothing of it stays on this node, either.
+
+    Each step is taken whatever becomes of the others: the key manager may
+    delete a secret and not list any.
+
+    :param volume_ids: whose it was: after Cinder's own migration it is
+        deleted by another row
+    :param recorded: what its row says
+    """
+    ids = sorted(volume_ids)
+    for volume_id in ids:
+        for what, act in (('backups of its header', _drop_backups),
+                          ('sealed key', _drop_sealed),
+                          ('use of its secret', _release)):
+            _attempt(volume_id, what, act, node, volume_id, recorded.key)
+    in_use = node.secrets.secrets_in_use(ids) | {''}
+    if recorded.key not in in_use:
+        _attempt(ids[0], 'secret', node.keys.remove, recorded.key)
+    for volume_id in ids:
+        _attempt(volume_id, 'secret', _drop_others, node, volume_id,
+                 in_use | {recorded.key})
+
+
+def _attempt(volume_id: str, what: str, act: Callable[..., None],
+             *args: object) -> None:
+    try:
+        act(*args)
+    except (exceptions.LocalCloneError, OSError) as exc:
+        LOG.error('Volume %(volume)s is gone, but the %(what)s could not be '
+                  'removed. In the key manager that is called "%(name)s": '
+                  '%(error)s', {
+                      'volume': volume_id, 'what': what,
+                      'name': names.secret(volume_id), 'error': exc})
+
+
+def _drop_backups(node: nodes.Node, volume_id: str, key: str) -> None:
+    node.crypt.drop_backups(volume_id)
+
+
+def _drop_sealed(node: nodes.Node, volume_id: str, key: str) -> None:
+    node.crypt.forget_sealed(volume_id)
+
+
+def _release(node: nodes.Node, volume_id: str, key: str) -> None:
+    if key:
+        node.keys.release(key, 'volumes', volume_id)
+
+
+def _drop_others(node: nodes.Node, volume_id: str, keep: set[str]) -> None:
+    """Those that a call has left which did not live to record them.
+
+    And that of a snapshot which has gone since the volume's was replaced.
+    """
+    for key in node.keys.find(volume_id):
+        if key not in keep:
+            with contextlib.suppress(encryption_errors.KeyRefused):
+                node.keys.release(key, 'volumes', volume_id)
+            node.keys.remove(key)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The errors of encrypted volumes; see :mod:`.exceptions`.
+
+None of them is a reason to format anything: what can't be read may be read
+again, when its disk, or its source, is back.
+"""
+
+from cinder.i18n import _
+
+from cinder_localclone import exceptions
+
+
+class InvalidEncryptionType(exceptions.LocalCloneError):
+    """A volume type that asks for an encryption there is none of."""
+
+    message = _('Volume %(volume)s can\'t be encrypted as its type says: '
+                '%(reason)s. Nothing was created. Correct the extra specs, '
+                'or the encryption, of the type.')
+    user_message = 'ENCRYPTION_TYPE'
+
+
+class KeyUnreadable(exceptions.LocalCloneError):
+    """An owner's secret that can't be read by what the owner has sent."""
+
+    message = _('Secret %(key)s could not be read with the token of this '
+                'request: %(reason)s. Nothing was changed.')
+    user_message = 'KEY_UNREADABLE'
+
+
+class EncryptionChange(exceptions.LocalCloneError):
+    """A retype that would have to encrypt a volume, or decrypt it."""
+
+    message = _('Volume %(volume)s can\'t get another encryption by a retype. '
+                'Nothing was changed. Make a volume of the new type, and '
+                'copy the data in an instance that has both.')
+    user_message = 'ENCRYPTION_CHANGE'
+
+
+class NotThere(exceptions.Refused):
+    """A host that could only be served what nobody there can read."""
+
+    user_message = 'ENCRYPTED_REMOTE'
+
+
+class KeyUnavailable(exceptions.LocalCloneError):
+    """The key manager does not answer. Trying again may help."""
+
+    message = _('The key manager did not answer: %(reason)s. Nothing was '
+                'changed; try again when it is back.')
+    user_message = 'KEY_UNAVAILABLE'
+
+
+class KeyRefused(exceptions.LocalCloneError):
+    """The key manager has no such secret, or none for this service."""
+
+    message = _('The key manager does not give secret %(key)s to this '
+                'service: %(reason)s. Nothing was changed. Check that it is '
+                'there, and that the user of localclone_key_auth may read '
+                'it.')
+
+
+class NotSealed(exceptions.LocalCloneError):
+    """A key that is not kept on this node, or can't be unsealed here."""
+
+    message = _('There is no sealed key in %(path)s that could be used: '
+                '%(reason)s.')
+
+
+class WrongKey(exceptions.LocalCloneError):
+    """A key that opens nothing."""
+
+    message = _('The key does not open %(path)s. Nothing was written to it.')
+
+
+class HeaderDamaged(exceptions.LocalCloneError):
+    """A header that can't be read, or not be understood."""
+
+    message = _('The encryption header of %(path)s can\'t be read: '
+                '%(reason)s. Nothing was written to it. If its disk and its '
+                'source can be read, restore a backup of the header.')
+    user_message = 'HEADER_DAMAGED'
+
+
+class ForeignHeader(HeaderDamaged):
+    """A header that is not the one that the volume is known to have."""
+
+    message = _('The encryption header of %(path)s is not the one that its '
+                'volume is known to have: %(reason)s. The key manager was '
+                'not asked, and nothing was written. Find out who has '
+                'written it before you restore a backup of the header.')
+
+
+class NotBlank(exceptions.LocalCloneError):
+    """A device that was to be formatted, and that has data already."""
+
+    message = _('%(path)s is not blank, so it was not formatted: %(reason)s. '
+                'Nothing was written to it.')
+    user_message = 'CREATE_FAILED'
+
+
+class LastKey(exceptions.LocalCloneError):
+    """A key that is not removed, because no other would be left."""
+
+    message = _('Key slot %(slot)s of %(path)s is the last one whose key the '
+                'key manager has. It was not removed.')
+
+
+class KeyNotChanged(exceptions.LocalCloneError):
+    """A key, or a header, that is not to be changed now, or not so."""
+
+    message = _('The encryption of volume %(volume)s was not changed: '
+                '%(reason)s.')
+
+
+class MovesCold(exceptions.Refused):
+    """A live migration of what two nodes can't have open at one time."""
+
+    user_message = 'MOVES_COLD'
+
+
+class KeepsSize(exceptions.LocalCloneError):
+    """An authenticated volume, whose tags are laid out for its size."""
+
+    message = _('Volume %(volume)s is authenticated: it keeps its size. '
+                'Nothing was changed. Make a larger volume, and copy the '
+                'data in an instance that has both.')
+    user_message = 'KEEPS_SIZE'
+
+
+class OddSize(exceptions.LocalCloneError):
+    """What was created is not as large as it is to be."""
+
+    message = _('Volume %(volume)s would have %(found)s bytes instead of '
+                '%(wanted)s: cryptsetup or the kernel lays out the tags of '
+                'authenticated volumes in another way than this version '
+                'knows. It was not created.')
+
+
+class NotAtRest(exceptions.LocalCloneError):
+    """A header that is not to be written before a move has ended."""
+
+    message = _('The encryption of volume %(volume)s can\'t be changed while '
+                'it moves, or is passed through to another node. Nothing was '
+                'changed; try again when that has ended.')
+    user_message = 'NOT_AT_REST'
+
+
+class WouldReadNoise(exceptions.Refused):
+    """A restore that would leave zeros out, which read as noise."""
+
+    user_message = 'FRESH_ENCRYPTED'
+
+
+#: What cryptsetup says of what has no header, or none that can be read, with
+#: the exit code that it has for everything it does not like.
+_NO_HEADER = 'is not a valid LUKS'
+#: Of one of LUKS1, where one of LUKS2 is looked for.
+_NOT_LUKS2 = 'Dump operation is not supported'
+#: Of a header whose slots are empty.
+_NO_SLOT = 'No usable keyslot'
+
+
+def of_cryptsetup(failed: exceptions.CommandFailed, path: str
+                  ) -> exceptions.LocalCloneError:
+    """What a failure of cryptsetup(8) means.
+
+    Its exit codes: 1 wrong parameters, 2 no permission (bad passphrase),
+    3 out of memory, 4 wrong device, 5 device already exists or is busy.
+
+    :param path: of what it was to work on
+    :returns: the same failure if it says nothing more precise
+    """
+    code, text = failed.kwargs.get('code'), str(failed)
+    if code == 2 or (code == 1 and _NO_SLOT in text):
+        return WrongKey(path=path)
+    if code == 1 and _NO_HEADER in text:
+        return HeaderDamaged(path=path, reason='cryptsetup finds none')
+    if code == 1 and _NOT_LUKS2 in text:
+        return HeaderDamaged(path=path, reason='it is none of LUKS2')
+    return failed

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of headers follow their volumes.
+
+One is made where a volume is created. A look sees to the rest: a volume that
+is at rest at its home has one there, of the header that it has, however both
+have come; and what a node has left of one goes when the new home says that it
+has its own.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+
+from oslo_log import log as logging
+
+from cinder_localclone import exceptions
+from cinder_localclone import header_care
+from cinder_localclone.luks import headers
+from cinder_localclone.luks import tokens
+from cinder_localclone.moves import checks
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import rows
+
+LOG = logging.getLogger(__name__)
+
+#: Statuses of a volume that has no header yet, or is about to have none.
+UNSETTLED = ('creating', 'downloading', 'deleting', 'error_deleting', 'error',
+             'managing', 'reverting')
+#: Of how many volumes a look asks their new homes; and of how many it compares
+#: the backup with the header.
+ASKED = COMPARED = 20
+
+
+class Look:
+    """Makes the backups that are missing here, and those that are not right.
+
+    One that is here may be of a header that the volume has no more: it was
+    somewhere else meanwhile, or was reverted. Then it has another LV than
+    before, so each LV is looked at once.
+    """
+
+    def __init__(self, node: nodes.Node) -> None:
+        self._node = node
+        #: Volumes, with their LVs, whose backups were right.
+        self._right: set[tuple[str, str]] = set()
+        #: The last one that was compared.
+        self._last = ''
+
+    def look(self, context: ports.Context) -> None:
+        """One volume that fails does not stop the others."""
+        node = self._node
+        if not node.crypt.keeps_backups():
+            return
+        there = set(node.crypt.backed_up_volumes())
+        home = {volume.id: volume
+                for volume in node.records.volumes_of(node.host)
+                if _is_encrypted(volume)}
+        for volume_id in sorted(home.keys() - there):
+            _attempt(node, volume_id, self._make)
+        for volume_id in self._next(
+                volume for volume_id, volume in home.items()
+                if volume_id in there):
+            _attempt(node, volume_id, self._compare)
+        for volume_id in sorted(there - home.keys())[:ASKED]:
+            _attempt(node, volume_id,
+                     lambda each: _drop(node, context, each))
+
+    def _next(self, volumes: Iterable[ports.Volume]) -> list[str]:
+        """Those that it is the turn of to be compared."""
+        left = sorted(volume.id for volume in volumes
+                      if (volume.id, volume.name) not in self._right
+                      and volume.status not in UNSETTLED)
+        turn = ([each for each in left if each > self._last]
+                + [each for each in left if each <= self._last])[:COMPARED]
+        self._last = turn[-1] if turn else ''
+        return turn
+
+    def _make(self, volume_id: str) -> None:
+        if _settled(self._node, volume_id):
+            self._node.crypt.back_up(volume_id)
+
+    def _compare(self, volume_id: str) -> None:
+        node = self._node
+        volume = _settled(node, volume_id)
+        recorded = rows.recorded(volume) if volume else None
+        if (volume is None or recorded is None
+                or node.exports.remote().get(volume_id)):
+            return
+        header = node.crypt.header(volume_id)
+        if header.reencryption:
+            return  # what comes after its end sees to it
+        if not _is_right(node, volume_id, header):
+            # Never by a header that is not the volume's own.
+            if recorded.key not in (each.key for each in header.opened_by(
+                    tokens.Role.VOLUME)):
+                return
+            node.crypt.renew_backup(volume_id)
+            LOG.info('The backup of the header of volume %s was of another '
+                     'one; it was made anew.', volume_id)
+        self._right.add((volume_id, volume.name))
+
+
+def _is_right(node: nodes.Node, volume_id: str, header: headers.Header
+              ) -> bool:
+    """Whether the backup of a volume's header is of this one."""
+    try:
+        return not any(header_care.wrong_with_backup(
+            node, volume_id, header))
+    except exceptions.LocalCloneError:  # it can't be read
+        return False
+
+
+def _is_encrypted(volume: ports.Volume) -> bool:
+    """Whether there may be a backup; not known of what is not understood."""
+    try:
+        return bool(rows.recorded(volume))
+    except exceptions.NotPossible:
+        return False
+
+
+def _attempt(node: nodes.Node, volume_id: str,
+             act: Callable[[str], None]) -> None:
+    try:
+        with node.lock(volume_id):
+            act(volume_id)
+    except exceptions.Busy:
+        pass
+    except (exceptions.LocalCloneError, OSError) as exc:
+        LOG.warning('The backup of the header of volume %(volume)s does not '
+                    'follow it yet, will retry: %(error)s',
+                    {'volume': volume_id, 'error': exc})
+
+
+def _settled(node: nodes.Node, volume_id: str) -> ports.Volume | None:
+    """A volume that is at home here, all of it, and has a header."""
+    volume = node.records.volume(volume_id)
+    if (volume is not None and checks.is_home(node, volume)
+            and volume.status not in UNSETTLED
+            and node.records.move_of(volume_id) is None
+            and not rows.visible_id(volume)
+            and node.stack.survey().handle(volume_id)):
+        return volume
+    return None
+
+
+def _drop(node: nodes.Node, context: ports.Context, volume_id: str) -> None:
+    """Of one that has no row, "encryption shred" sees to what is left."""
+    volume = node.records.volume(volume_id)
+    if (volume is None or checks.is_home(node, volume)
+            or node.records.move_of(volume_id) is not None):
+        return
+    home = volume.host.partition('#')[0]
+    # One of a version that does not say it keeps what is here.
+    if node.peers.inspect(context, home, volume_id).get('header_backup'):
+        node.crypt.drop_backups(volume_id)
+        LOG.info('The backup of the header of volume %(volume)s is on '
+                 '%(host)s by now; the one on this node was removed.',
+                 {'volume': volume_id, 'host': home})

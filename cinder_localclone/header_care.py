@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator sees of the headers of encrypted volumes, and keeps.
+
+A header that is lost is a volume that is lost, so there are backups; and one
+is only ever written over a header of the same data.
+"""
+
+from collections.abc import Iterator
+import dataclasses
+import typing
+
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
+from cinder_localclone import headers_at_rest
+from cinder_localclone import key_change
+from cinder_localclone.luks import headers
+from cinder_localclone.luks import tokens
+from cinder_localclone.moves import checks
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import rows
+from cinder_localclone import tops
+
+#: Statuses in which nobody has a volume.
+DETACHED = ('available', 'error', 'maintenance')
+
+
+class Status(typing.TypedDict):
+    """What the header of a volume says, on its home. No keys are in it.
+
+    :param recovery_keys: slots of them
+    :param unknown_keys: slots of keys of which nothing is known
+    :param changing: whether a change of its key is not complete
+    :param open: whether it is decrypted on its home
+    """
+
+    cipher: str
+    key_bits: int
+    sector_size: int
+    key_slots: list[str]
+    recovery_keys: list[str]
+    unknown_keys: list[str]
+    changing: bool
+    open: bool
+
+
+class Finding(typing.TypedDict):
+    """What was found of one thing that was looked at.
+
+    :param problem: '' if it is as it should be
+    """
+
+    what: str
+    problem: str
+
+
+# -- status
+
+def status(node: nodes.Node, volume_id: str) -> Status:
+    """What the header of a volume says whose home is this node.
+
+    :raises StaleMove: if it is not
+    :raises HeaderDamaged: if it can't be read
+    """
+    volume = _volume(node, volume_id)
+    header = node.crypt.header(volume_id)
+    recorded = rows.recorded(volume)
+    device = node.stack.survey().crypt(volume_id)
+    return {
+        'cipher': header.cipher, 'key_bits': header.key_bits,
+        'sector_size': header.sector_size,
+        'key_slots': list(header.keyslots),
+        'recovery_keys': [
+            slot for token in header.opened_by(tokens.Role.RECOVERY)
+            for slot in token.keyslots],
+        'unknown_keys': list(header.keyslots_without_token),
+        'changing': key_change.is_pending(
+            header, recorded.key if recorded else ''),
+        'open': device is not None}
+
+
+def _volume(node: nodes.Node, volume_id: str) -> ports.Volume:
+    volume = checks.volume_at_home(node, volume_id)
+    if rows.recorded(volume) is None:
+        raise encryption_errors.KeyNotChanged(
+            volume=volume_id, reason='this driver does not encrypt it')
+    return volume
+
+
+# -- verify
+
+def verify(node: nodes.Node, volume_id: str) -> list[Finding]:
+    """Prove that a volume here can be opened, and its header be restored.
+
+    Nothing is written.
+
+    :raises StaleMove: if its home is another node
+    """
+    volume = _volume(node, volume_id)
+    found: list[Finding] = []
+    header: headers.Header | None = None
+
+    def note(what: str, problems: Iterator[str]) -> None:
+        try:
+            found.append({'what': what, 'problem': '; '.join(problems)})
+        except (exceptions.LocalCloneError, OSError) as exc:
+            found.append({'what': what, 'problem': str(exc)})
+    try:
+        header = node.crypt.header(volume_id)
+    except exceptions.LocalCloneError as exc:
+        found.append({'what': 'header', 'problem': str(exc)})
+    note('copies of the header', _wrong_with_copies(node, volume_id))
+    if header:
+        note('key', _wrong_with_key(node, volume, header))
+        note('key slots', _wrong_with_slots(volume, header))
+    note('tags of the LV', _wrong_with_tags(node, volume))
+    note('backup of the header', wrong_with_backup(node, volume_id, header))
+    return found
+
+
+def _wrong_with_copies(node: nodes.Node, volume_id: str) -> Iterator[str]:
+    yield from node.crypt.damaged_copies(volume_id)
+
+
+def _wrong_with_key(node: nodes.Node, volume: ports.Volume,
+                    header: headers.Header) -> Iterator[str]:
+    """The secret that the row names opens the volume."""
+    key = _recorded(volume).key
+    token = next((each for each in header.opened_by(tokens.Role.VOLUME)
+                  if each.key == key), None)
+    if token is None:
+        yield ('its header has no key of the secret that its row names, %s'
+               % key)
+        return
+    opening = node.keys.get(key, token.key_format)
+    for slot in token.keyslots:
+        node.crypt.test(volume.id, opening, slot)
+
+
+def _wrong_with_slots(volume: ports.Volume, header: headers.Header
+                      ) -> Iterator[str]:
+    if header.foreign_requirements:
+        yield 'its header asks for what this version does not know: %s' % (
+            ', '.join(header.foreign_requirements))
+    if header.keyslots_without_token:
+        yield 'nothing is known of the key of slot %s' % (
+            ', '.join(header.keyslots_without_token))
+    if key_change.is_pending(header, _recorded(volume).key):
+        yield 'a change of its key is not complete; run "rotate" again'
+
+
+def _wrong_with_tags(node: nodes.Node, volume: ports.Volume
+                     ) -> Iterator[str]:
+    """Those that there are say what is true; after a move there are few."""
+    lv = node.stack.lvs().get(volume.name)
+    facts = names.facts(lv.tags) if lv else {}
+    if lv is None:
+        yield 'there is no LV %s' % volume.name
+    recorded = _recorded(volume)
+    for fact, true in (('key', recorded.key),
+                       ('luks', node.crypt.uuid(volume.id)),
+                       ('extra', str(recorded.header_bytes))):
+        if facts.get(fact, true) != true:
+            yield 'localclone.%s says %s, but it is %s' % (
+                fact, facts[fact], true)
+
+
+def wrong_with_backup(node: nodes.Node, volume_id: str,
+                      header: headers.Header | None) -> Iterator[str]:
+    """The last one is of the same data, and of the same keys.
+
+    :param header: what it is compared with; None: there is none
+    """
+    backups = node.crypt.backup_names(volume_id)
+    if not backups:
+        yield 'there is none'
+        return
+    saved, uuid = node.crypt.backed_up(volume_id, backups[-1])
+    if header and saved.digests != header.digests:
+        yield 'the last one, %s, is of other data' % backups[-1]
+    elif header and saved.all_keyslots != header.all_keyslots:
+        yield 'the last one, %s, has other key slots' % backups[-1]
+    elif header and saved.keys() != header.keys():
+        yield 'the last one, %s, names other secrets' % backups[-1]
+
+
+def _recorded(volume: ports.Volume) -> encryption_types.Recorded:
+    found = rows.recorded(volume)
+    if found is None:
+        raise encryption_errors.KeyNotChanged(
+            volume=volume.id, reason='this driver does not encrypt it')
+    return found
+
+
+# -- backup and restore
+
+def back_up(node: nodes.Node, volume_id: str) -> str:
+    """Copy the header of a volume here to where its backups are.
+
+    :returns: the name of the file
+    :raises NotAtRest: if somebody else may change it
+    :raises KeyNotChanged: if there is no place for it
+    """
+    with node.lock(volume_id):
+        headers_at_rest.volume(node, volume_id)
+        node.crypt.header(volume_id)
+        node.crypt.renew_backup(volume_id)
+        backups = node.crypt.backup_names(volume_id)
+        if not backups:
+            raise encryption_errors.KeyNotChanged(
+                volume=volume_id, reason='localclone_header_backup_dir is '
+                'not set on %s' % node.host)
+        return backups[-1]
+
+
+def restore(node: nodes.Node, volume_id: str, backup: str = '') -> str:
+    """Write a backup over the header of a volume that nobody uses.
+
+    A backup of a header with other keys of the data would make noise of
+    them: it is refused, and so is one that nothing opens. What was there is
+    kept beside the backups.
+
+    :param backup: its name; '': the last one
+    :returns: its name
+    :raises NotAtRest: if anybody else may have the header open
+    :raises SourceBusy: if something here has the volume open
+    :raises KeyNotChanged: if this backup is not to be restored
+    :raises LocalCloneError: if a step failed: to be repeated
+    """
+    with node.lock(volume_id):
+        volume = headers_at_rest.volume(node, volume_id)
+        if volume.volume_attachment or volume.status not in DETACHED:
+            _refuse(volume_id, 'it is attached, or its status is not '
+                    '"available"')
+        backups = node.crypt.backup_names(volume_id)
+        backup = backup or (backups[-1] if backups else '')
+        if backup not in backups:
+            _refuse(volume_id, 'there is no such backup on %s' % node.host)
+        saved, uuid = node.crypt.backed_up(volume_id, backup)
+        _check_same(node, volume, saved, uuid)
+        token, key = _opening(node, volume, backup, saved)
+        tops.ensure_closed(node, volume_id)
+        node.crypt.save(volume_id, uuid)
+        node.crypt.restore(volume_id, backup)
+        node.crypt.test(volume_id, key)
+        _record(node, volume, token.key)
+        return backup
+
+
+def _check_same(node: nodes.Node, volume: ports.Volume,
+                saved: headers.Header, uuid: str) -> None:
+    """A backup is of this volume, and of the data that it has now.
+
+    :raises KeyNotChanged: if it is not
+    """
+    if saved.reencryption:
+        _refuse(volume.id, 'the backup is of a header whose volume was being '
+                're-encrypted')
+    recorded = _recorded(volume)
+    # Of an authenticated volume tags and journal are behind that, too.
+    if not (recorded.authenticated and encryption_types.HEADER_BYTES
+            <= saved.data_offset < recorded.header_bytes
+            or saved.data_offset == recorded.header_bytes):
+        _refuse(volume.id, 'the backup is of a header of another length')
+    lv = node.stack.lvs().get(volume.name)
+    noted = names.facts(lv.tags).get('luks') if lv else None
+    if noted and noted != uuid:
+        _refuse(volume.id, 'the backup is of LUKS UUID %s, and its LV says '
+                '%s' % (uuid, noted))
+    try:
+        header = node.crypt.header(volume.id)
+        found = node.crypt.uuid(volume.id)
+    except encryption_errors.HeaderDamaged:
+        if not noted and uuid != volume.id:
+            _refuse(volume.id, 'the backup is of another LUKS UUID, %s'
+                    % uuid)
+        if lv and names.REENCRYPTED in lv.tags:
+            _refuse(volume.id, 'it was being re-encrypted: what is encrypted '
+                    'anew already can\'t be read by a header of before')
+        return
+    if found != uuid:
+        _refuse(volume.id, 'the backup is of LUKS UUID %s, and its header '
+                'says %s' % (uuid, found))
+    if header.reencryption:
+        _refuse(volume.id, 'it is being re-encrypted')
+    if header.digests != saved.digests:
+        _refuse(volume.id, 'its header is readable, and of other data than '
+                'the backup: what is encrypted by one can\'t be read by the '
+                'other')
+
+
+def _opening(node: nodes.Node, volume: ports.Volume, backup: str,
+             saved: headers.Header) -> tuple[tokens.Token, bytes]:
+    """The token of a backup whose secret opens it, proven; and the key.
+
+    :raises LocalCloneError: if none does
+    """
+    error: exceptions.LocalCloneError | None = None
+    for token in sorted(saved.opened_by(tokens.Role.VOLUME), key=lambda
+                        token: token.key != _recorded(volume).key):
+        try:
+            key = node.keys.get(token.key, token.key_format)
+            node.crypt.test_backup(volume.id, backup, key)
+            return token, key
+        except (encryption_errors.KeyRefused,
+                encryption_errors.WrongKey) as exc:
+            error = exc
+    raise error or encryption_errors.KeyNotChanged(
+        volume=volume.id, reason='the backup names no secret')
+
+
+def _record(node: nodes.Node, volume: ports.Volume, key: str) -> None:
+    """The row and the tags name the secret whose key opens the header."""
+    recorded = _recorded(volume)
+    if recorded.key != key:
+        node.keys.consume(key, 'volumes', volume.id)
+        node.secrets.record(volume.id, dataclasses.replace(
+            recorded, key=key), recorded)
+    key_change.note_key(node, volume, key)
+
+
+def _refuse(volume_id: str, reason: str) -> typing.NoReturn:
+    raise encryption_errors.KeyNotChanged(volume=volume_id, reason=reason)

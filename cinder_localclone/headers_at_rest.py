@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Headers that may be written: nobody else has the volume open."""
+
+from cinder_localclone import encryption_errors
+from cinder_localclone.luks import headers
+from cinder_localclone.moves import checks
+from cinder_localclone import node as nodes
+from cinder_localclone import passing
+from cinder_localclone import ports
+from cinder_localclone import records
+from cinder_localclone import rows
+
+#: Statuses in which a volume may get another header at any moment, or go.
+UNSETTLED = ('creating', 'downloading', 'reverting', 'restoring-backup',
+             'deleting', 'error_deleting', 'managing', 'unmanaging',
+             'error_managing')
+
+
+def volume(node: nodes.Node, volume_id: str) -> ports.Volume:
+    """A volume here whose header nobody else has open; its handle is there.
+
+    For a caller that holds its lock.
+
+    :raises StaleMove: if this node is not its home
+    :raises NotAtRest: if it is moving, or passed through to another node
+    :raises KeyNotChanged: if this driver does not encrypt it, or if it is
+        being made, or removed
+    """
+    found = checks.volume_at_home(node, volume_id)
+    if rows.recorded(found) is None:
+        raise encryption_errors.KeyNotChanged(
+            volume=volume_id, reason='this driver does not encrypt it')
+    if found.status in UNSETTLED:
+        raise encryption_errors.KeyNotChanged(
+            volume=volume_id, reason='its status is "%s"' % found.status)
+    if (node.records.move_of(volume_id)
+            or records.is_migrated_by_cinder(found)
+            or node.stack.survey().metadata(found.name_id)
+            or volume_id in node.exports.remote()
+            or any(passing.passed_from(node, found))):
+        raise encryption_errors.NotAtRest(volume=volume_id)
+    node.stack.ensure_handle_on_lv(volume_id, found.name,
+                                   rows.body_bytes(found))
+    return found
+
+
+def to_change(node: nodes.Node, volume_id: str) -> headers.Header:
+    """The header of a volume at rest, which may be written; both copies.
+
+    :raises KeyNotChanged: if it may not
+    :raises HeaderDamaged: if it can't be read
+    """
+    header = node.crypt.header(volume_id, mend=True)
+    reason = ''
+    if header.reencryption:
+        reason = 'it is being re-encrypted'
+    elif header.foreign_requirements:
+        reason = 'its header asks for what this version does not know: ' + (
+            ', '.join(header.foreign_requirements))
+    if reason:
+        raise encryption_errors.KeyNotChanged(volume=volume_id, reason=reason)
+    return header

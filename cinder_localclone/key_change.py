@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replacing the key of a volume that the driver encrypts.
+
+In the order of :mod:`.luks.rotation`: every step is found done, or not, in
+the header and in the volume's row, so a change that was cut off goes on when
+it is asked for again. At every moment a secret that the header names opens
+the volume, and so does the one that the row names.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+
+from oslo_log import log as logging
+
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
+from cinder_localclone import headers_at_rest
+from cinder_localclone.luks import headers
+from cinder_localclone.luks import options
+from cinder_localclone.luks import rotation
+from cinder_localclone.luks import tokens
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import rows
+
+LOG = logging.getLogger(__name__)
+
+Do = rotation.Do
+
+
+def rotate(node: nodes.Node, volume_id: str,
+           recovery: Callable[[headers.Header], bytes] | None = None) -> None:
+    """Give a volume another key; who has it open keeps it open.
+
+    What an earlier call has left undone comes first. If that has brought
+    another key already, it was this that was asked for.
+
+    :param recovery: which opens it by a recovery key, if its secret is lost
+    :raises NotAtRest: if anybody else may have its header open
+    :raises KeyNotChanged: if its key can't be replaced
+    :raises LocalCloneError: if a step failed: to be asked for again
+    """
+    with node.lock(volume_id):
+        change = Change(node, headers_at_rest.volume(node, volume_id))
+        if recovery:
+            change.recovery = recovery(change.header)
+        change.go_back()
+        before = change.recorded.key
+        change.go_on()
+        if change.recorded.key == before:
+            change.begin()
+            change.go_on()
+        change.drop_unknown_secrets()
+    LOG.info('Volume %s has another key.', volume_id)
+
+
+def is_pending(header: headers.Header, recorded: str) -> bool:
+    """Whether a change of a volume's key is not complete.
+
+    :param recorded: reference of the secret that the volume's row names
+    """
+    try:
+        return rotation.next_step(header, recorded) is not None
+    except rotation.CannotRotate:
+        return False
+
+
+@contextlib.contextmanager
+def in_words(volume_id: str) -> Iterator[None]:
+    """What the planner says comes as an error of the driver's.
+
+    :raises KeyNotChanged: if it says no
+    """
+    try:
+        yield
+    except rotation.CannotRotate as exc:
+        raise encryption_errors.KeyNotChanged(volume=volume_id, reason=exc)
+
+
+class Change:
+    """The change of one volume's key, of which there may be a part already.
+
+    The volume's lock is held, and nobody else has its header open.
+
+    :param volume: its row
+    :raises KeyNotChanged: if its header may not be written
+    """
+
+    def __init__(self, node: nodes.Node, volume: ports.Volume):
+        found = rows.recorded(volume)
+        if found is None:
+            raise encryption_errors.KeyNotChanged(
+                volume=volume.id, reason='this driver does not encrypt it')
+        self.node = node
+        self.volume = volume
+        self.recorded: encryption_types.Recorded = found
+        self.header = headers_at_rest.to_change(node, volume.id)
+        #: How long whoever guesses the new key has to work for each guess.
+        self.derivation: Iterable[str] = options.RANDOM_KEY
+        #: What opens it, as the key manager gives it, by reference.
+        self._keys: dict[str, bytes] = {}
+        #: What opens it, too, if that is lost; b'' for nothing.
+        self.recovery = b''
+
+    def begin(self) -> None:
+        """A new secret is stored, and announced.
+
+        :raises KeyNotChanged: if it can't be now
+        :raises LocalCloneError: if neither the old one nor a recovery key
+            opens the volume; nothing is written then
+        """
+        current = next((each for each in self.header.tokens
+                        if each.key == self.recorded.key), None)
+        key_format = (current.key_format if current
+                      else encryption_types.KeyFormat.HEX)
+        with in_words(self.volume.id):
+            token = rotation.announce(
+                self.header, self.recorded.key, '', key_format)
+        if current:
+            self.node.crypt.test(self.volume.id, self._opening(current))
+        self.announce(dataclasses.replace(
+            token, key=self.node.keys.create(self.volume.id, key_format)))
+
+    def announce(self, token: tokens.Token) -> None:
+        """Write down whose slot is about to be made."""
+        self.node.crypt.write_token(
+            self.volume.id, token.number or '', str(token))
+        self.look()
+
+    def drop_unknown_secrets(self) -> None:
+        """Those of the volume's name that neither header nor row names.
+
+        A call has left them that did not live to announce them, or a
+        snapshot that has gone since. Not every key manager lists secrets.
+        """
+        known = self._in_use() | self.header.keys() | {self.recorded.key}
+        try:
+            for key in self.node.keys.find(self.volume.id):
+                if key not in known:
+                    self._remove_secret(key)
+        except exceptions.LocalCloneError as exc:
+            LOG.warning('Secrets of volume %(volume)s that open nothing may '
+                        'be left: %(error)s', {'volume': self.volume.id,
+                                               'error': exc})
+
+    def go_back(self) -> None:
+        """What was recorded is lost, and what it replaces is not yet.
+
+        The former is recorded again then: it goes on opening the volume.
+        """
+        current = next((token for token in self.header.opened_by(
+            tokens.Role.VOLUME) if token.key == self.recorded.key), None)
+        former = next((token for token in self.header.opened_by(
+            tokens.Role.VOLUME) if current is not None
+            and token.key == current.replaces), None)
+        if current and former and not self._opens(current) and (
+                self._opens(former)):
+            LOG.error('Secret %(key)s of volume %(volume)s is lost: it goes '
+                      'back to the one of before.', {
+                          'key': current.key, 'volume': self.volume.id})
+            self._record(former, current)
+
+    def _opens(self, token: tokens.Token) -> bool:
+        try:
+            self.node.crypt.test(self.volume.id, self.key(token))
+        except (encryption_errors.KeyRefused, encryption_errors.WrongKey):
+            return False
+        return True
+
+    def go_on(self) -> None:
+        """Take all steps that are left.
+
+        If the new key turns out to be no good before it is recorded, the old
+        one stays.
+
+        :raises LocalCloneError: if a step failed, or there was no way but
+            back
+        """
+        failed: Exception | None = None
+        while True:
+            with in_words(self.volume.id):
+                step = rotation.next_step(
+                    self.header, self.recorded.key, failed is not None)
+            if step is None:
+                break
+            try:
+                self._take(step)
+            except (encryption_errors.KeyRefused,
+                    encryption_errors.WrongKey) as exc:
+                if step.do in (Do.DROP_SLOTS, Do.DROP_TOKEN):
+                    raise
+                LOG.error('The new key of volume %(volume)s is no good, it '
+                          'keeps the old one: %(error)s', {
+                              'volume': self.volume.id, 'error': exc})
+                failed = exc
+            self.look()
+        if failed:
+            raise failed
+
+    def key(self, token: tokens.Token) -> bytes:
+        """What a token's secret opens, from the key manager."""
+        if token.key not in self._keys:
+            self._keys[token.key] = self.node.keys.get(
+                token.key, token.key_format)
+        return self._keys[token.key]
+
+    def _opening(self, token: tokens.Token) -> bytes:
+        """What a token's secret opens; if that is lost, the recovery key."""
+        if self.recovery and not self._opens(token):
+            return self.recovery
+        return self.key(token)
+
+    # -- steps
+
+    def _take(self, step: rotation.Step) -> None:
+        act = {Do.ADD_SLOT: self._add_slot, Do.ASSIGN: self._assign,
+               Do.RECORD: self._record, Do.DROP_SLOTS: self._drop_slots,
+               Do.DROP_TOKEN: self._drop_token}[step.do]
+        act(step.token, step.by)
+
+    def _add_slot(self, token: tokens.Token, by: tokens.Token) -> None:
+        self.node.crypt.add_key(
+            self.volume.id, self._opening(by), self.key(token), token.slot,
+            self.derivation)
+
+    def _assign(self, token: tokens.Token, by: tokens.Token) -> None:
+        try:
+            self.node.crypt.test(self.volume.id, self.key(token), token.slot)
+            token = dataclasses.replace(
+                token, keyslots=(token.slot,), slot='')
+        except encryption_errors.WrongKey:
+            # It is somebody else's, since the moment of the announcement.
+            with in_words(self.volume.id):
+                token = rotation.announce_again(self.header, token)
+        self._rewrite(token)
+
+    def _record(self, token: tokens.Token, by: tokens.Token) -> None:
+        volume_id = self.volume.id
+        # Without a slot it opens nothing.
+        self.node.crypt.test(volume_id, self.key(token),
+                             next(iter(token.keyslots), None))
+        self.node.keys.consume(token.key, 'volumes', volume_id)
+        recorded = dataclasses.replace(self.recorded, key=token.key)
+        self.node.secrets.record(volume_id, recorded, self.recorded)
+        self.recorded = recorded
+
+    def _drop_slots(self, token: tokens.Token, by: tokens.Token) -> None:
+        for slot in rotation.slots_of(self.header, token):
+            self.node.crypt.kill_slot(
+                self.volume.id, slot, self._opening(by))
+
+    def _drop_token(self, token: tokens.Token, by: tokens.Token) -> None:
+        """The token is the trace of what is left to do until that is done."""
+        self.note_key()
+        self._keep(by)
+        renew_backup(self.node, self.volume.id)
+        self._let_go(token.key)
+        self.node.crypt.remove_token(self.volume.id, token.number or '')
+        try:
+            # Else whoever restores it would have that trace again.
+            self.node.crypt.renew_backup(self.volume.id)
+        except (exceptions.LocalCloneError, OSError) as exc:
+            LOG.warning('The last backup of the header of volume %(volume)s '
+                        'names a secret that is gone: %(error)s', {
+                            'volume': self.volume.id, 'error': exc})
+
+    # -- their parts
+
+    def _keep(self, token: tokens.Token) -> None:
+        """What a node keeps of a key is that of the volume's row."""
+        lv = self.node.stack.lvs().get(self.volume.name)
+        keeps = lv is not None and names.OPENED in lv.tags and not (
+            self.recovery and not self._opens(token))
+        # It may be all that there is of a key: first there is another.
+        key = self.key(token) if keeps else b''
+        self.node.crypt.forget_sealed(self.volume.id)
+        if keeps:
+            self.node.crypt.seal(self.volume.id, self.recorded.key, key)
+
+    def look(self) -> None:
+        """See what the header says by now."""
+        self.header = self.node.crypt.header(self.volume.id)
+
+    def _rewrite(self, token: tokens.Token) -> None:
+        self.node.crypt.write_token(
+            self.volume.id, token.number or '', str(token), replace=True)
+
+    def note_key(self) -> None:
+        """The LV's tags name the secret that the row names."""
+        note_key(self.node, self.volume, self.recorded.key)
+
+    def _in_use(self) -> set[str]:
+        return self.node.secrets.secrets_in_use()
+
+    def _let_go(self, key: str) -> None:
+        """The volume uses a secret no more; nor does anything else, perhaps.
+
+        A snapshot's header is of its own time, and nobody but its volume
+        keeps its secret from being deleted.
+        """
+        if any(recorded and recorded.key == key for recorded in map(
+                rows.recorded, self.node.snapshots.snapshots_of(
+                    self.volume.id))):
+            return
+        self._release(key)
+        if key not in self._in_use():
+            self._remove_secret(key)
+
+    def _release(self, key: str) -> None:
+        with contextlib.suppress(encryption_errors.KeyRefused):
+            self.node.keys.release(key, 'volumes', self.volume.id)
+
+    def _remove_secret(self, key: str) -> None:
+        self._release(key)
+        try:
+            self.node.keys.remove(key)
+        except encryption_errors.KeyRefused as exc:
+            LOG.warning('Secret %(key)s of volume %(volume)s, which opens it '
+                        'no more, could not be deleted: %(error)s', {
+                            'key': key, 'volume': self.volume.id,
+                            'error': exc})
+
+
+def renew_backup(node: nodes.Node, volume_id: str) -> None:
+    """No backup of a volume's header has keys that the header has not.
+
+    :raises LocalCloneError: if one may have. Where there is none, and none
+        can be made, that is only logged, as when a volume is created
+    """
+    try:
+        node.crypt.renew_backup(volume_id)
+    except (exceptions.LocalCloneError, OSError) as exc:
+        if node.crypt.backup_names(volume_id):
+            raise
+        LOG.error('There is no backup of the header of volume %(volume)s: '
+                  '%(error)s', {'volume': volume_id, 'error': exc})
+
+
+def note_key(node: nodes.Node, volume: ports.Volume, key: str) -> None:
+    """The tags of a volume's LV name a secret, and no other.
+
+    :param key: its reference
+    """
+    lv = node.stack.lvs().get(volume.name)
+    if lv is None:
+        return
+    wanted = set(names.tags(key=key))
+    outdated = sorted(tag for tag in lv.tags if tag.startswith(
+        'localclone.key=') and tag not in wanted)
+    if outdated or not wanted <= set(lv.tags):
+        node.crypt.note(volume.name, outdated, key=key)

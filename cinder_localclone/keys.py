@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Secrets of encrypted volumes, in the key manager that Cinder uses.
+
+What the driver encrypts has secrets of the service's own project: a node
+that starts reads them before anybody has asked it for anything. What Nova
+encrypts has secrets of its owner's, which only the owner's token reads.
+
+A key lives in the memory of whoever uses it, and shortly. It is in no
+message, no record and no log.
+"""
+
+from collections.abc import Callable
+import contextlib
+import logging as python_logging
+import os
+import threading
+import time
+import typing
+
+from castellan.common import exception as castellan_exception
+from castellan.common.objects import opaque_data
+from castellan.common.objects import passphrase
+from castellan.common.objects import symmetric_key
+from castellan.common import utils as castellan_utils
+from castellan import key_manager
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
+from cinder_localclone import key_logins
+from cinder_localclone.luks import keys as luks_keys
+from cinder_localclone import names
+from cinder_localclone import ports
+
+CONF = cfg.CONF
+LOG = logging.getLogger(__name__)
+
+#: Where the credentials are, by what localclone_key_auth says.
+KEY_MANAGER, AUTHTOKEN = 'key_manager', 'keystone_authtoken'
+#: What a key manager answers that says no, and would say it again.
+_NO = range(400, 500)
+#: The same, where it may say something else next time.
+_LATER = (408, 425, 429)
+#: Most secrets of one name that are looked for.
+_MOST = 100
+#: Most secrets that are looked at for those of volumes that are gone.
+_MOST_OF_ALL = 20 * _MOST
+#: Characters of a volume's id.
+_ID = 36
+#: At "debug" these log what is sent and received: secrets, too.
+_TALKATIVE = ('keystoneauth.session', 'barbicanclient.client',
+              'barbicanclient.v1.client', 'barbicanclient.v1.secrets')
+
+
+class _Silence(python_logging.Filter):
+    """Leaves out what is logged while this thread has a secret in hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._wanted = threading.local()
+
+    @contextlib.contextmanager
+    def __call__(self) -> typing.Iterator[None]:
+        self._wanted.silent = True
+        try:
+            yield
+        finally:
+            self._wanted.silent = False
+
+    def filter(self, record: python_logging.LogRecord) -> bool:
+        return (record.levelno > python_logging.DEBUG
+                or not getattr(self._wanted, 'silent', False))
+
+
+_silence = _Silence()
+for _name in _TALKATIVE:
+    python_logging.getLogger(_name).addFilter(_silence)
+
+
+class Keys:
+    """What this service has in the key manager.
+
+    :param auth: whose credentials it uses: those in the section of this name
+    :param timeout: seconds for each of its answers
+    """
+
+    def __init__(self, auth: str, timeout: float):
+        self._auth = auth
+        self._timeout = timeout
+        #: None: the next call logs in.
+        self._login: key_logins.Login | None = None
+        self._consumers = True
+        #: Until when it is not asked, since it did not answer.
+        self._silent = 0.0
+
+    # -- the driver's own secrets
+
+    def create(self, volume_id: str, key_format: encryption_types.KeyFormat =
+               encryption_types.KeyFormat.HEX) -> str:
+        """Store a new secret, named after a volume.
+
+        :returns: its reference
+        :raises KeyUnavailable: if there is no answer. It may be stored, or
+            will be: :meth:`find` has it then
+        :raises KeyRefused: if it is not to be stored
+        """
+        secret, name = os.urandom(luks_keys.NEW_BYTES), names.secret(volume_id)
+        kept: typing.Any = symmetric_key.SymmetricKey(
+            'AES', 8 * len(secret), secret, name=name)
+        if key_format is encryption_types.KeyFormat.PASSPHRASE:
+            kept = passphrase.Passphrase(secret.hex().encode(), name=name)
+        key = str(self._ask('', 'store', kept))
+        if not encryption_types.is_reference(key):
+            raise encryption_errors.KeyRefused(
+                key=key, reason='its reference can\'t be kept on record')
+        return key
+
+    def get(self, key: str, key_format: encryption_types.KeyFormat) -> bytes:
+        """What opens a volume.
+
+        :param key: reference of its secret
+        :raises KeyUnavailable: if there is no answer
+        :raises KeyRefused: if there is no such secret, or not for this
+            service
+        """
+        secret = self._ask(key, 'get', key)
+        try:
+            return luks_keys.opening(_bytes(secret), key_format)
+        except ValueError as exc:
+            raise encryption_errors.KeyRefused(key=key, reason=exc)
+
+    def remove(self, key: str) -> None:
+        """Delete a secret; one that is gone is.
+
+        Only who has seen that no row names it may: see
+        :mod:`.secret_records`. One that is not named after a volume is
+        somebody else's, whose volumes share it: that stays.
+
+        :raises KeyUnavailable: if there is no answer
+        :raises KeyRefused: if somebody still uses it
+        """
+        with contextlib.suppress(_Gone):
+            found = self._ask(key, 'get', key, True)
+            if names.is_secret(found.name or ''):
+                self._ask(key, 'delete', key)
+
+    def find(self, volume_id: str) -> list[str]:
+        """The secrets that are named after a volume, with or without use.
+
+        :raises KeyUnavailable: if there is no answer
+        """
+        name = names.secret(volume_id)
+        return sorted(
+            str(each.id) for each in self._call(
+                '', lambda login: _named(
+                    login.manager, login.credentials, name))
+            if each.name == name and each.id)
+
+    def of_volumes(self) -> list[tuple[str, str]]:
+        """All secrets that are named after volumes, as many as are listed.
+
+        :returns: their references, with the ids of the volumes
+        :raises KeyUnavailable: if there is no answer
+        """
+        found, first = [], 0
+        while first < _MOST_OF_ALL:
+            page = self._call('', lambda login: _page(
+                login.manager, login.credentials, first))
+            found += [(str(each.id), each.name[-_ID:]) for each in page
+                      if each.id and names.is_secret(each.name or '')]
+            if len(page) != _MOST:
+                break
+            first += _MOST
+        return found
+
+    # -- who uses a secret, where the key manager keeps that
+
+    def consume(self, key: str, kind: str, resource_id: str) -> None:
+        """Keep others from deleting a secret.
+
+        :param kind: 'volumes' or 'snapshots'
+        :param resource_id: of the one that uses it
+        """
+        self._note('add_consumer', key, kind, resource_id)
+
+    def release(self, key: str, kind: str, resource_id: str) -> None:
+        """Undo that."""
+        with contextlib.suppress(_Gone):
+            self._note('remove_consumer', key, kind, resource_id)
+
+    def _note(self, method: str, key: str, kind: str, resource_id: str
+              ) -> None:
+        if not self._consumers:
+            return
+        try:
+            self._ask(key, method, key, {
+                'service': 'volume', 'resource_type': kind,
+                'resource_id': resource_id})
+        except NotImplementedError:
+            self._consumers = False
+            LOG.info('The key manager does not keep who uses a secret: '
+                     'nothing but the database keeps one from being deleted.')
+
+    # -- an owner's secret
+
+    def owners_key(self, context: ports.Context, key: str) -> bytes:
+        """What opens a volume that Nova encrypts, as Nova reads it.
+
+        :param context: the owner's, with the token of the request
+        :param key: id of the secret
+        :raises KeyUnavailable: if there is no answer
+        :raises KeyUnreadable: if the owner may not read it
+        """
+        try:
+            secret = self._call(key, lambda login: login.manager.get(
+                context, key))
+            return luks_keys.opening(
+                _bytes(secret), encryption_types.KeyFormat.HEX)
+        except encryption_errors.KeyRefused as exc:
+            raise encryption_errors.KeyUnreadable(
+                key=key, reason=exc.kwargs['reason'])
+        except ValueError as exc:
+            raise encryption_errors.KeyUnreadable(key=key, reason=exc)
+
+    # -- calls
+
+    def check(self) -> None:
+        """Prove that the key manager answers; nothing is stored or read.
+
+        :raises KeyUnavailable: if it does not
+        :raises KeyRefused: if it does not know this service
+        """
+        self._ask('', 'list', None, True)
+
+    def _ask(self, key: str, method: str, *args: typing.Any) -> typing.Any:
+        return self._call(key, lambda login: getattr(login.manager, method)(
+            login.credentials, *args))
+
+    def _call(self, key: str, act: Callable[[key_logins.Login], typing.Any]
+              ) -> typing.Any:
+        """Ask, and wait for as long as is allowed.
+
+        What does not answer is left behind: it has time limits of its own.
+        For as long again nobody else waits for it: a look at many volumes
+        would take that long for each.
+
+        :param key: for errors
+        """
+        done: list[tuple[typing.Any, BaseException | None]] = []
+
+        def call() -> None:
+            try:
+                with _silence():
+                    done.append((act(self._open()), None))
+            except BaseException as exc:
+                done.append((None, exc))
+        if time.monotonic() < self._silent:
+            raise encryption_errors.KeyUnavailable(
+                reason='it gave no answer within %s s a moment ago' %
+                self._timeout)
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(self._timeout)
+        if not done:
+            self._login = None
+            self._silent = time.monotonic() + self._timeout
+            raise encryption_errors.KeyUnavailable(
+                reason='no answer within %s s' % self._timeout)
+        answer, error = done[0]
+        if error is not None:
+            meaning = _meaning(error, key)
+            if _status(error) == 401 or isinstance(
+                    meaning, encryption_errors.KeyUnavailable):
+                # It may be elsewhere by now, or know this service by another
+                # password.
+                self._login = None
+            raise meaning from None
+        return answer
+
+    def _open(self) -> key_logins.Login:
+        login = self._login
+        if login is None:
+            login = self._login = key_logins.Login(
+                key_manager.API(CONF), self._credentials)
+        return login
+
+    def _credentials(self) -> typing.Any:
+        if self._auth == KEY_MANAGER:
+            return castellan_utils.credential_factory(CONF)
+        return _of_authtoken()
+
+
+class _Gone(encryption_errors.KeyRefused):
+    """There is no such secret."""
+
+
+def _of_authtoken() -> typing.Any:
+    """Credentials as Cinder makes them to delete a secret."""
+    from castellan.common.credentials import keystone_password
+    from keystoneauth1 import loading
+    section = AUTHTOKEN
+    loading.register_auth_conf_options(CONF, section)
+    loading.load_auth_from_conf_options(CONF, section)  # registers the rest
+    conf = CONF[section]
+    return keystone_password.KeystonePassword(
+        password=conf.password, auth_url=conf.auth_url,
+        username=conf.username, user_domain_name=conf.user_domain_name,
+        project_name=conf.project_name,
+        project_domain_name=conf.project_domain_name)
+
+
+def _named(manager: typing.Any, whose: typing.Any, name: str
+           ) -> list[typing.Any]:
+    """The secrets of a name. castellan lists no more than Barbican's first."""
+    if hasattr(manager, '_get_barbican_client'):
+        return _listed(manager, whose, name=name)
+    return list(manager.list(whose, metadata_only=True))
+
+
+def _page(manager: typing.Any, whose: typing.Any, first: int
+          ) -> list[typing.Any]:
+    """Some of all secrets; other key managers list all of them at once.
+
+    :param first: how many were seen already
+    """
+    if hasattr(manager, '_get_barbican_client'):
+        return _listed(manager, whose, offset=first)
+    return [] if first else list(manager.list(whose, metadata_only=True))
+
+
+def _listed(manager: typing.Any, whose: typing.Any, **which: typing.Any
+            ) -> list[typing.Any]:
+    return [opaque_data.OpaqueData(
+        None, name=each.name, id=each.secret_ref.rpartition('/')[2])
+        for each in manager._get_barbican_client(whose).secrets.list(
+            limit=_MOST, **which)]
+
+
+def _bytes(secret: typing.Any) -> bytes:
+    """:raises ValueError: if it has none"""
+    found = secret.get_encoded()
+    return found.encode() if isinstance(found, str) else found or b''
+
+
+def _meaning(error: BaseException, key: str) -> BaseException:
+    """What an error of the key manager says to whoever has to go on.
+
+    castellan's own errors leave out the answer's number; what they are
+    raised for has it.
+    """
+    if isinstance(error, (exceptions.LocalCloneError, NotImplementedError)):
+        return error
+    reason = '%s: %s' % (type(error).__name__, error)
+    if isinstance(error, castellan_exception.ManagedObjectNotFoundError):
+        return _Gone(key=key, reason='there is none')
+    status = _status(error)
+    refused = status in _NO and status not in _LATER or isinstance(
+        error, (castellan_exception.Forbidden, KeyError,
+                castellan_exception.AuthTypeInvalidError,
+                castellan_exception.InsufficientCredentialDataError))
+    if refused:
+        return encryption_errors.KeyRefused(key=key, reason=reason)
+    return encryption_errors.KeyUnavailable(reason=reason)
+
+
+def _status(error: BaseException | None) -> int:
+    while error is not None:
+        for attribute in ('status_code', 'http_status'):
+            found = getattr(error, attribute, None)
+            if isinstance(found, int):
+                return found
+        error = error.__cause__ or error.__context__
+    return 0

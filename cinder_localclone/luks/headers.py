@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a LUKS2 header says, by ``cryptsetup luksDump --dump-json-metadata``.
+
+The header is the truth: about the cipher, about keys, and about a
+re-encryption, which leaves two ciphers in it until it is complete.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import json
+import typing
+
+from cinder_localclone.luks import tokens as values
+
+#: A part of the header, as JSON has it.
+Part: typing.TypeAlias = Mapping[str, typing.Any]
+
+_RUNNING = 'in-reencryption'
+_OLD, _NEW, _BACKUP = 'backup-previous', 'backup-final', 'backup-'
+
+
+@dataclasses.dataclass(frozen=True)
+class Reencryption:
+    """A re-encryption that has begun and is not complete.
+
+    :param done: bytes that are encrypted anew
+    :param resilience: how it outlives a power cut: "checksum", "journal";
+        "none" does not
+    :param interrupted: whether a part of the volume is between both: it is
+        running, or was killed and has to be recovered by opening the volume,
+        which writes to it, with or without locks. Most of the time one that
+        runs is not: the header does not tell whether it does
+    :param cipher: the new one
+    :param key_bits: of the new key
+    """
+
+    done: int
+    resilience: str
+    interrupted: bool
+    cipher: str
+    key_bits: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """A LUKS2 header.
+
+    :param cipher: that of the data, before a re-encryption that has begun
+    :param key_bits: of the key of the data, before the same
+    :param data_offset: bytes before the data
+    :param integrity: as the kernel calls it; '' if there is none
+    :param grows: whether the data takes all that is behind the header; not
+        so from when a part of it is encrypted anew until all of it is
+    :param keyslots: ids of those that open the data, or a part of it
+    :param tokens: the driver's own
+    :param requirements: what whoever opens it has to know
+    :param all_keyslots: ids of all that there are, whatever they open
+    :param all_tokens: ids of all that there are, whoever's they are
+    :param digests: of the keys of the data, by which one header is known to
+        be of the same data as another
+    """
+
+    cipher: str
+    key_bits: int
+    sector_size: int
+    integrity: str
+    data_offset: int
+    grows: bool
+    keyslots: tuple[str, ...]
+    tokens: tuple[values.Token, ...]
+    requirements: tuple[str, ...] = ()
+    reencryption: Reencryption | None = None
+    all_keyslots: tuple[str, ...] = ()
+    all_tokens: tuple[str, ...] = ()
+    digests: frozenset[str] = frozenset()
+
+    @property
+    def foreign_requirements(self) -> tuple[str, ...]:
+        """Those that this driver does not know: hands off.
+
+        A re-encryption is known, if it is one of a volume in use.
+        """
+        return tuple(each for each in self.requirements
+                     if not each.startswith('online-reencrypt'))
+
+    def opened_by(self, role: values.Role) -> tuple[values.Token, ...]:
+        """The tokens of keys that open it, those of older slots first."""
+        usable = set(self.keyslots)
+        return tuple(sorted(
+            (each for each in self.tokens
+             if each.role is role and usable.intersection(each.keyslots)),
+            key=lambda token: int(token.number or 0)))
+
+    def keys(self) -> frozenset[str]:
+        """References of all secrets that it names."""
+        return frozenset(each.key for each in self.tokens if each.key)
+
+    @property
+    def keyslots_without_token(self) -> tuple[str, ...]:
+        """Slots that open it, and of which nobody knows whose they are."""
+        known = {slot for each in self.tokens
+                 for slot in (*each.keyslots, each.slot)}
+        return tuple(slot for slot in self.keyslots if slot not in known)
+
+
+def parse(text: str) -> Header:
+    """Read what cryptsetup has printed.
+
+    :raises ValueError: if it is nothing that this driver can work with
+    """
+    try:
+        metadata = json.loads(text)
+        if not isinstance(metadata, dict):
+            raise ValueError('it is no JSON object')
+        return _parse(metadata)
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise ValueError('the LUKS2 header can\'t be understood: %s %s' % (
+            type(exc).__name__, exc))
+
+
+def _parse(metadata: Part) -> Header:
+    segments: Mapping[str, Part] = metadata['segments']
+    slots: Mapping[str, Part] = metadata['keyslots']
+    backups = [number for number, each in segments.items()
+               if any(flag.startswith(_BACKUP) for flag in _flags(each))]
+    data = {number: each for number, each in segments.items()
+            if number not in backups}
+    if not data or any(each['type'] != 'crypt' for each in data.values()):
+        raise ValueError('the LUKS2 header has no encrypted data')
+    # Until a re-encryption is complete, what is there has both ciphers.
+    old, new = _flagged(segments, _OLD), _flagged(segments, _NEW)
+    first = old or min(data, key=lambda each: _offset(data[each]))
+    main = segments[first]
+    of_main = _digest(metadata, first)['keyslots']
+    of_new = _digest(metadata, new)['keyslots'] if new else []
+    keyslots = sorted({*of_main, *of_new}, key=int)
+    return Header(
+        cipher=main['encryption'], key_bits=_key_bits(slots, of_main),
+        sector_size=int(main['sector_size']),
+        integrity=main.get('integrity', {}).get('type', ''),
+        data_offset=min(_offset(each) for each in data.values()),
+        grows=any(each['size'] == 'dynamic' for each in data.values()),
+        keyslots=tuple(keyslots),
+        tokens=tuple(_tokens(metadata.get('tokens', {}))),
+        requirements=tuple(metadata['config'].get(
+            'requirements', {}).get('mandatory', ())),
+        reencryption=_reencryption(
+            metadata, slots, data, new) if new else None,
+        all_keyslots=tuple(sorted(slots, key=int)),
+        all_tokens=tuple(sorted(metadata.get('tokens', {}), key=int)),
+        digests=frozenset(str(each['digest'])
+                          for each in metadata['digests'].values()
+                          if each['segments']))
+
+
+def _reencryption(metadata: Part, slots: Mapping[str, Part],
+                  data: Mapping[str, Part], new: str) -> Reencryption:
+    final = _digest(metadata, new)
+    area = next((each['area'] for each in slots.values()
+                 if each['type'] == 'reencrypt'), None)
+    if area is None:
+        raise ValueError('the LUKS2 header does not say how it is '
+                         're-encrypted')
+    running = [each for each in data.values() if _RUNNING in _flags(each)]
+    return Reencryption(
+        done=sum(int(each['size']) for number, each in data.items()
+                 if number in final['segments'] and each not in running
+                 and each['size'] != 'dynamic'),
+        resilience=area['type'], interrupted=bool(running),
+        cipher=metadata['segments'][new]['encryption'],
+        key_bits=_key_bits(slots, final['keyslots']))
+
+
+def _key_bits(slots: Mapping[str, Part], of: Iterable[str]) -> int:
+    return max((8 * int(slots[slot]['key_size']) for slot in of), default=0)
+
+
+def _tokens(found: Mapping[str, Part]) -> Iterable[values.Token]:
+    for number in sorted(found, key=int):
+        token = values.parse(number, found[number])
+        if token:
+            yield token
+
+
+def _digest(metadata: Part, segment: str) -> Part:
+    """The digest of the key that a segment is encrypted with."""
+    for digest in metadata['digests'].values():
+        if segment in digest['segments']:
+            found: Part = digest
+            return found
+    raise ValueError('the LUKS2 header has no key of segment %s' % segment)
+
+
+def _flagged(segments: Mapping[str, Part], flag: str) -> str | None:
+    return next((number for number, each in segments.items()
+                 if flag in _flags(each)), None)
+
+
+def _flags(segment: Part) -> list[str]:
+    flags: list[str] = segment.get('flags', [])
+    return flags
+
+
+def _offset(segment: Part) -> int:
+    return int(segment['offset'])

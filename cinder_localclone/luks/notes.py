@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node notes of the encrypted volumes that it opens, by name."""
+
+from collections.abc import Iterable
+import hashlib
+
+from cinder_localclone import names
+
+#: Begins the tag of a volume group that says what is known of the header of
+#: a volume which is passed through to its node: there is no LV to have it.
+_PASSED = 'localclone.passed-'
+
+
+def passed(volume_id: str, luks: str, key: str) -> str:
+    """The tag of a volume group for a volume that is passed through.
+
+    :param luks: the UUID in its header
+    :param key: reference of its secret
+    """
+    return '%s%s=%s:%s' % (_PASSED, volume_id, luks, key)
+
+
+def known_of_passed(tags: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """What the tags of a volume group say of what is passed through.
+
+    :returns: UUIDs of headers and references of secrets, by volume id
+    """
+    found = {}
+    for tag in tags:
+        volume_id, _equals, known = tag.removeprefix(_PASSED).partition('=')
+        luks, _colon, key = known.partition(':')
+        if tag.startswith(_PASSED) and names.is_id(volume_id):
+            found[volume_id] = luks, key
+    return found
+
+
+def sealed_key_file(volume_id: str) -> str:
+    """The file that has the key of a volume, sealed."""
+    return volume_id + '.cred'
+
+
+def sealed_key(volume_id: str, key: str) -> str:
+    """The name that it is sealed under.
+
+    :param key: reference of the secret that it is made of
+    """
+    return 'localclone-%s-%s' % (
+        volume_id, hashlib.sha256(key.encode()).hexdigest()[:16])

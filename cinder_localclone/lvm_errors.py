@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The errors of what LVM has on a node; see :mod:`.exceptions`."""
+
+from cinder.i18n import _
+
+from cinder_localclone import exceptions
+
+
+class TooFewDisks(exceptions.LocalCloneError):
+    """A volume can't have each of its stripes on another disk."""
+
+    message = _('Volume group %(group)s on %(host)s is on %(disks)s disks, '
+                'and localclone_thick_stripes is %(stripes)s. Nothing was '
+                'created. Add disks to it (vgextend), or correct that '
+                'option.')
+    user_message = 'NOT_READY'

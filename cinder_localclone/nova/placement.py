@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How well a host suits a server, by the server's volumes. Pure."""
+
+from collections.abc import Mapping
+import dataclasses
+import functools
+
+from cinder_localclone import host_names
+
+#: Of a weight that is 1 at most: what a node has that volumes can move to.
+#: The rest is for their home.
+NODE = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Volume:
+    """A volume of a server.
+
+    :param size: GiB
+    :param home: host name of the node that has it
+    :param backend: name of the backend section there
+    :param stays: whether it never moves, because it is in a group
+    """
+
+    id: str
+    size: int
+    home: str
+    backend: str
+    stays: bool = False
+    encrypted: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A node of a backend, as Cinder knows it.
+
+    :param up: whether its volume service is
+    :param free: GiB; None: Cinder's scheduler does not say, as of a service
+        that is disabled
+    :param problems: why no volume can move there; '' if they can
+    """
+
+    up: bool
+    free: float | None = None
+    problems: str = ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Backend:
+    """A backend section of this driver.
+
+    :param nodes: by host name
+    """
+
+    nodes: Mapping[str, Node] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def names(self) -> host_names.Names:
+        """Of its nodes."""
+        return host_names.Names(self.nodes)
+
+
+#: The backends of this driver, by name.
+Backends = Mapping[str, Backend]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outlook:
+    """What is known for the placement of one server.
+
+    :param volumes: of the server, on these backends
+    :param names: Cinder's name of a host, by Nova's, where they differ
+    """
+
+    volumes: tuple[Volume, ...] = ()
+    backends: Backends = dataclasses.field(default_factory=dict)
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def refusal(self, host: str) -> str:
+        """Why a host can't take the server's volumes; '' if it can."""
+        return '; '.join(filter(None, (
+            self._refusal(host, backend) for backend in self._used())))
+
+    def weight(self, host: str) -> float:
+        """How well a host suits them, from 0 to 1; 0 if there are none."""
+        total = sum(volume.size for volume in self.volumes)
+        if not total or self.refusal(host):
+            return 0.0
+        at_home = sum(volume.size for volume in self.volumes
+                      if volume.home == self._name(host, volume.backend))
+        takes = all(self._takes(host, backend) for backend in self._used())
+        return takes * NODE + (1 - NODE) * at_home / total
+
+    def _used(self) -> list[str]:
+        return sorted({volume.backend for volume in self.volumes})
+
+    def _name(self, host: str, backend: str) -> str | None:
+        """Cinder's name of a host, if it is a node of the backend."""
+        return self.backends[backend].names.match(
+            self.names.get(host, host))
+
+    def _takes(self, host: str, backend: str) -> bool:
+        name = self._name(host, backend)
+        if name is None:
+            return False
+        node = self.backends[backend].nodes[name]
+        return node.up and node.free is not None
+
+    def _refusal(self, host: str, backend: str) -> str:
+        name = self._name(host, backend)
+        away = [volume for volume in self.volumes
+                if volume.backend == backend and volume.home != name]
+        if not away:
+            return ''
+        nodes = self.backends[backend].nodes
+        for volume in away:  # nothing else has its data
+            if volume.home in nodes and not nodes[volume.home].up:
+                return _down(volume.home, backend)
+        if name is None:  # served over iSCSI, where they are
+            encrypted = [each.id for each in away if each.encrypted]
+            return encrypted and (
+                'volume %s is encrypted, and the host is no node of "%s"'
+                % (encrypted[0], backend)) or ''
+        node = nodes[name]
+        if not node.up:
+            return _down(name, backend)
+        return _lack(node, sum(each.size for each in away
+                               if not each.stays))
+
+
+def _down(host: str, backend: str) -> str:
+    return 'volume service %s@%s is down' % (host, backend)
+
+
+def _lack(node: Node, size: int) -> str:
+    """Why volumes of so many GiB can't move to a node; '' if they can."""
+    if not size:
+        return ''
+    if node.problems:
+        return node.problems
+    if node.free is not None and size > node.free:
+        return '%d GiB of volumes, %.1f GiB free' % (size, node.free)
+    return ''

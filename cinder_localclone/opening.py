@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening what attachments say is used here, and is not open.
+
+As the volume service's look does it, with the same locks; but now, and who
+asks is told what keeps a volume locked.
+"""
+
+from collections.abc import Collection
+
+from oslo_log import log as logging
+
+from cinder_localclone import exceptions
+from cinder_localclone.moves import checks
+from cinder_localclone import node as nodes
+from cinder_localclone import passing
+from cinder_localclone import ports
+from cinder_localclone import rows
+from cinder_localclone import tops
+from cinder_localclone import unlocking
+
+LOG = logging.getLogger(__name__)
+
+_NOT_USED = 'no attachment says that it is used on this node'
+_NOT_OURS = 'this driver does not encrypt it'
+_NO_HANDLE = ('it has no handle on this node; the volume service makes it, '
+              'if it can')
+
+
+def open_wanted(node: nodes.Node, volume_ids: Collection[str] = ()
+                ) -> list[unlocking.Outcome]:
+    """Open all that can be; one that fails does not stop the others.
+
+    One by one: each has its own lock.
+
+    :param volume_ids: the only ones that are wanted; of each it is said what
+        became of it
+    """
+    return [_of_volume(node, volume_id) for volume_id in
+            volume_ids or sorted(each.id for each in _here(node)
+                                 if _obstacle(node, each) == '')]
+
+
+def _here(node: nodes.Node) -> list[ports.Volume]:
+    return [*node.records.volumes_of(node.host),
+            *node.attachments.passed_to(node.host)]
+
+
+def _of_volume(node: nodes.Node, volume_id: str) -> unlocking.Outcome:
+    try:
+        with node.lock(volume_id):
+            return _open(node, volume_id)
+    except exceptions.LocalCloneError as exc:
+        problem = str(exc)
+    except Exception as exc:
+        LOG.exception('Volume %s was not opened.', volume_id)
+        problem = '%s: %s' % (type(exc).__name__, exc)
+    return unlocking.Outcome(volume_id, '', unlocking.LOCKED, problem)
+
+
+def _open(node: nodes.Node, volume_id: str) -> unlocking.Outcome:
+    volume = node.records.volume(volume_id)
+    problem = _obstacle(node, volume)
+    if volume is None or problem:
+        return unlocking.Outcome(volume_id, '', unlocking.LOCKED, problem)
+    lv = volume.name if checks.is_home(node, volume) else ''
+    present = node.stack.survey()
+    if present.crypt(rows.handle_id(volume)):
+        return unlocking.Outcome(volume_id, lv, unlocking.OPEN)
+    if present.handle(rows.handle_id(volume)) is None:
+        return unlocking.Outcome(volume_id, lv, unlocking.LOCKED, _NO_HANDLE)
+    tops.open(node, volume, lv)
+    return unlocking.Outcome(volume_id, lv, unlocking.OPENED)
+
+
+def _obstacle(node: nodes.Node, volume: ports.Volume | None) -> str:
+    """Why a volume is not to be open on this node; '' if it is."""
+    if volume is None or not rows.recorded(volume):
+        return _NOT_OURS
+    here = (checks.is_home(node, volume)
+            or passing.connection_to(node, volume, node.host))
+    return '' if here and tops.is_wanted(node, volume) else _NOT_USED

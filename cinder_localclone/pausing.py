@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Re-encryption, as whatever must not happen beside it sees it.
+
+Nobody writes a header, nor moves, copies or closes what is being encrypted
+anew, unless that is paused before. It goes on by itself when it may again:
+see :mod:`.reencryption`.
+"""
+
+import contextlib
+
+from oslo_log import log as logging
+
+from cinder_localclone import crypt_tops
+from cinder_localclone import decrypting
+from cinder_localclone import encryption_errors
+from cinder_localclone.luks import headers
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import reencryption_errors
+from cinder_localclone import rows
+from cinder_localclone import runner
+from cinder_localclone import survey as surveys
+
+LOG = logging.getLogger(__name__)
+
+
+def stop(node: nodes.Node, volume_id: str) -> None:
+    """Nothing re-encrypts a volume on this node.
+
+    :raises StillReencrypting: if what does is not done with it in time
+    """
+    if node.runner.is_running(volume_id) and not node.runner.stop(volume_id):
+        raise reencryption_errors.StillReencrypting(
+            volume=volume_id, host=node.host, seconds=runner.STOPPING)
+
+
+def settle(node: nodes.Node, volume: ports.Volume) -> None:
+    """The same, and its header says what its data is.
+
+    What was interrupted is recovered here, at its home: anywhere else that
+    would write to what another node has, too. For a caller that holds the
+    volume's lock; its handle is here.
+
+    :raises StillReencrypting: if it can't be paused
+    :raises Interrupted: if it was killed, and a guest keeps the volume open
+    :raises LocalCloneError: if it can't be recovered
+    """
+    recorded = rows.recorded(volume)
+    if recorded is None:
+        return
+    volume_id = rows.handle_id(volume)
+    stop(node, volume_id)
+    try:
+        header = node.crypt.header(volume_id)
+    except encryption_errors.HeaderDamaged as exc:
+        # Who opens it says so. It may be read, and is recovered, elsewhere.
+        LOG.warning('It is not known whether volume %(volume)s was being '
+                    're-encrypted: %(error)s',
+                    {'volume': volume_id, 'error': exc})
+        return
+    if is_interrupted(node, volume_id, header):
+        recover(node, volume)
+
+
+def is_interrupted(node: nodes.Node, volume_id: str, header: headers.Header
+                   ) -> bool:
+    """Whether what re-encrypted a volume did not end in order.
+
+    It does not run. Most of the time only devices that are left tell.
+    """
+    present = surveys.Survey({}, node.stack.devices())
+    crypt = present.crypt(volume_id)
+    return bool(header.reencryption and header.reencryption.interrupted
+                or crypt and crypt.target != 'crypt')
+
+
+def recover(node: nodes.Node, volume: ports.Volume) -> None:
+    """Open a volume anew, which puts together what was left of it.
+
+    :raises Interrupted: if it is open, and in use: nobody can put together
+        what is beneath a guest
+    """
+    volume_id, recorded = rows.handle_id(volume), rows.recorded(volume)
+    present = surveys.Survey({}, node.stack.devices())
+    if present.crypt(volume_id):
+        if present.users(volume_id):
+            raise reencryption_errors.Interrupted(
+                volume=volume_id, host=node.host, count=1,
+                device=names.crypt(volume_id))
+        node.stack.close_top(volume_id)
+    decrypting.open_volume(
+        node.crypt, node.keys, volume_id, recorded.key if recorded else '',
+        discards=crypt_tops.takes_discards(node, volume))
+    LOG.info('Volume %s, whose re-encryption was interrupted, was recovered.',
+             volume_id)
+
+
+def check_none(node: nodes.Node, volume: ports.Volume, what: str) -> None:
+    """A volume is not being re-encrypted, nor is that paused.
+
+    :param what: is to be done to it, such as "extended"
+    :raises Reencrypting: if it is
+    """
+    volume_id = rows.handle_id(volume)
+    if rows.recorded(volume) and surveys.Survey(
+            {}, node.stack.devices()).handle(volume_id):
+        # One that can't be read keeps nobody from having more room.
+        with contextlib.suppress(encryption_errors.HeaderDamaged):
+            if node.crypt.header(volume_id).reencryption:
+                raise reencryption_errors.Reencrypting(
+                    volume=volume.id, what=what)

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that re-encrypts a volume: it outlives the volume service.
+
+It begins as ``cinder-localclone encryption run``, which asks for the key, and
+then is cryptsetup itself, so whoever ends it (SIGTERM) has that pause. It is
+never killed: what it has suspended then stays suspended, and a guest's I/O
+with it. Where systemd runs the node it is a unit of its own, else a session
+of its own. It is found by its command line, whoever has started it.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import typing
+
+from cinder_localclone.luks import options
+from cinder_localclone import names
+from cinder_localclone import privileged
+from cinder_localclone.privileged import process
+
+#: Where systemd has its sockets if it runs the node.
+SYSTEMD = '/run/systemd/system'
+#: Where what such a process says goes; gone after a boot, as it is.
+DIRECTORY = '/run/localclone'
+#: A unit that does not end when it is asked to is left alone.
+PROPERTIES = ('Type=exec', 'KillSignal=SIGTERM', 'SendSIGKILL=no',
+              'TimeoutStopSec=300', 'OOMScoreAdjust=-1000', 'Nice=10',
+              'IOSchedulingClass=idle')
+#: The end of its command line before it is cryptsetup.
+WORDS = ['encryption', 'run']
+#: Seconds until a process that was started has its command line.
+SEEN = 5
+#: Seconds between two lines of progress.
+FREQUENCY = 5
+#: How much of the end of what it has said is read.
+_TAIL = 4096
+
+
+def is_run(argv: Sequence[str], volume_id: str) -> bool:
+    """Whether a command line is that of a volume's re-encryption. Pure."""
+    return list(argv[-3:]) == [*WORDS, volume_id] or (
+        'reencrypt' in argv and names.crypt(volume_id) in argv)
+
+
+def volume_of(argv: Sequence[str]) -> str | None:
+    """The volume that a command line re-encrypts. Pure."""
+    words = argv[-1:] if list(argv[-3:-1]) == WORDS else [
+        names.volume_of_crypt_name(word) for word in argv] if (
+            'reencrypt' in argv) else []
+    return next((word for word in words if word and names.is_id(word)), None)
+
+
+def _argv(pid: str) -> list[str]:
+    """The command line of a process; none of one that has ended."""
+    try:
+        text = pathlib.Path('/proc', pid, 'cmdline').read_bytes()
+    except OSError:
+        return []
+    return text.decode(errors='replace').split('\0')[:-1]
+
+
+def _processes(volume_id: str) -> list[str]:
+    privileged.require(names.is_id(volume_id), volume_id)
+    return [pid for pid in os.listdir('/proc')
+            if pid.isdecimal() and is_run(_argv(pid), volume_id)]
+
+
+def _file(volume_id: str, kind: str) -> str:
+    return os.path.join(DIRECTORY, 'reencrypt-%s.%s' % (volume_id, kind))
+
+
+# -- start
+
+@privileged.entrypoint
+def start(volume_id: str, config_files: list[str], backend: str,
+          timeout: float) -> None:
+    """Have a volume re-encrypted whose header says how; unless it is.
+
+    :param config_files: of the service, for the process's own use
+    :param backend: the section of the backend
+    """
+    if _processes(volume_id):
+        return
+    os.makedirs(DIRECTORY, mode=0o700, exist_ok=True)
+    _forget(volume_id)
+    argv = command(volume_id, config_files, backend)
+    if os.path.isdir(SYSTEMD) and shutil.which('systemd-run'):
+        _start_unit(volume_id, argv, timeout)
+    else:
+        _start_session(volume_id, argv)
+    # The kernel tells that a program was begun before its command line is to
+    # be seen: who looks for the process in between would find none.
+    deadline = time.monotonic() + SEEN
+    while not _processes(volume_id) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def command(volume_id: str, config_files: Iterable[str], backend: str
+            ) -> list[str]:
+    """What is started."""
+    return [sys.executable, '-m', 'cinder_localclone.cmd.main',
+            *(word for path in config_files
+              for word in ('--config-file', path)),
+            '--backend', backend, *WORDS, volume_id]
+
+
+def _start_unit(volume_id: str, argv: list[str], timeout: float) -> None:
+    path = os.environ.get('PYTHONPATH')
+    process.run(
+        'systemd-run', '--quiet', '--collect',
+        '--unit', names.reencryption_unit(volume_id),
+        *('--property=' + each for each in PROPERTIES),
+        '--property=StandardOutput=file:' + _file(volume_id, 'json'),
+        *['--setenv=PYTHONPATH=%s' % path] * bool(path), *argv,
+        timeout=timeout)
+
+
+def _start_session(volume_id: str, argv: list[str]) -> None:
+    with open(_file(volume_id, 'json'), 'wb') as output, open(
+            _file(volume_id, 'log'), 'wb') as errors:
+        subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output,
+                         stderr=errors, cwd='/', start_new_session=True)
+
+
+def _forget(volume_id: str) -> None:
+    for kind in ('json', 'log'):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_file(volume_id, kind))
+
+
+def become_cryptsetup(volume_id: str, key: bytes, resilience: str
+                      ) -> typing.NoReturn:
+    """Go on as cryptsetup, in this very process.
+
+    :param key: goes through a pipe: it is in no file and on no command line
+    """
+    pathlib.Path('/proc/self/oom_score_adj').write_text('-1000')
+    reading, writing = os.pipe()
+    with open(writing, 'wb') as pipe:
+        pipe.write(key)
+    os.dup2(reading, 0)
+    os.close(reading)
+    argv = ['nice', '-n', '10', 'ionice', '-c', '3',
+            *resuming(volume_id, resilience)]
+    os.execvpe(argv[0], argv, dict(os.environ, LC_ALL='C'))
+
+
+def resuming(volume_id: str, resilience: str) -> list[str]:
+    """The command line of the process in the end."""
+    return ['cryptsetup', 'reencrypt', '--batch-mode', '--resume-only',
+            '--active-name', names.crypt(volume_id), '--key-file', '-',
+            *options.going_on(resilience), '--progress-json',
+            '--progress-frequency', str(FREQUENCY),
+            names.handle_path(volume_id)]
+
+
+# -- stop, and look
+
+@privileged.entrypoint
+def stop(volume_id: str, seconds: float) -> bool:
+    """Have it pause, after the part that it is at work on.
+
+    :returns: whether there is none any more
+    """
+    deadline = time.monotonic() + seconds
+    told: set[str] = set()
+    while True:
+        found = _processes(volume_id)
+        if not found:
+            _forget(volume_id)
+            return True
+        if time.monotonic() > deadline:
+            return False
+        for pid in found:
+            if pid not in told:
+                _terminate(pid, volume_id)
+                told.add(pid)
+        time.sleep(0.1)
+
+
+def _terminate(pid: str, volume_id: str) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(int(pid))
+        try:
+            if is_run(_argv(pid), volume_id):  # not another one of its id
+                signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        finally:
+            os.close(descriptor)
+
+
+@privileged.entrypoint
+def is_running(volume_id: str) -> bool:
+    """Whether a volume is being re-encrypted, or is about to be."""
+    return bool(_processes(volume_id))
+
+
+@privileged.entrypoint
+def running() -> list[str]:
+    """The ids of all volumes that are being re-encrypted on this node."""
+    found = (volume_of(_argv(pid)) for pid in os.listdir('/proc')
+             if pid.isdecimal())
+    return sorted({volume_id for volume_id in found if volume_id})
+
+
+@privileged.entrypoint
+def said(volume_id: str) -> str:
+    """The end of what it has said of its progress; '' if nothing."""
+    privileged.require(names.is_id(volume_id), volume_id)
+    try:
+        with open(_file(volume_id, 'json'), 'rb') as output:
+            output.seek(max(0, os.fstat(output.fileno()).st_size - _TAIL))
+            return output.read().decode(errors='replace')
+    except OSError:
+        return ''

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cryptsetup(8) with a key: a privileged daemon of its own, which logs none.
+
+A key comes as an argument and goes to cryptsetup's standard input, as it is.
+It is on no command line, in no file and in no environment; nothing here
+returns anything, and no error has more than the command and what cryptsetup
+has said, which has no key either. privsep logs replies, and what has failed,
+but never what was asked for; of this daemon it logs nothing at all below
+"critical".
+
+Errors and time limits as in :mod:`.crypt`.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import logging
+import os
+import typing
+
+from oslo_config import cfg
+from oslo_privsep import capabilities
+from oslo_privsep import priv_context
+
+from cinder_localclone import encryption_errors
+from cinder_localclone.luks import headers
+from cinder_localclone.luks import options as words
+from cinder_localclone.luks import tokens
+from cinder_localclone import names
+from cinder_localclone import privileged
+from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import process
+
+_Parameters = typing.ParamSpec('_Parameters')
+_LOGGER = 'localclone_hide_output'
+
+context = priv_context.PrivContext(
+    'cinder_localclone',
+    # Contexts of one section share their logger, too.
+    cfg_section='localclone_secrets',
+    pypath=__name__ + '.context',
+    # Device-mapper, and locked memory for what has a key in it.
+    capabilities=[
+        capabilities.CAP_SYS_ADMIN, capabilities.CAP_DAC_OVERRIDE,
+        capabilities.CAP_DAC_READ_SEARCH, capabilities.CAP_MKNOD,
+        capabilities.CAP_IPC_LOCK, capabilities.CAP_SYS_NICE,
+        capabilities.CAP_SYS_RESOURCE, capabilities.CAP_SYS_MODULE,
+    ],
+    logger_name=_LOGGER,
+)
+cfg.CONF.set_default('thread_pool_size', 8, group='localclone_secrets')
+logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
+
+_KEY_ON_STDIN = ('--batch-mode', '--key-file', '-')
+#: How much of a device has to be blank before it is formatted: more than the
+#: small headers of any version have.
+_BLANK = 1 << 20
+
+
+def entrypoint(function: Callable[_Parameters, None]
+               ) -> Callable[_Parameters, None]:
+    """As :func:`.privileged.entrypoint`, in the daemon that logs nothing."""
+    return typing.cast(Callable[_Parameters, None],
+                       context.entrypoint(function))
+
+
+def _run(path: str, *argv: str, key: bytes, timeout: float,
+         pass_fds: tuple[int, ...] = ()) -> None:
+    """Run cryptsetup, which gets a key.
+
+    :raises ValueError: if that is empty: "nothing to read" is no failure
+    """
+    if not key:
+        raise ValueError('there is no key for %s' % path)
+    crypt.run(path, *argv, timeout=timeout, stdin=key, grace=crypt.GRACE,
+              pass_fds=pass_fds)
+
+
+# -- format: of what was created just now, and only of that
+
+def _check_blank(path: str, timeout: float) -> None:
+    """A new LV reads as zeros: what has anything else is not new.
+
+    Nor is anything formatted that can't be read.
+
+    :raises NotBlank: if there is anything
+    """
+    head = process.run(
+        'dd', 'if=' + path, 'bs=%d' % _BLANK, 'count=1', 'iflag=direct',
+        'status=none', timeout=timeout)
+    if len(head) < _BLANK or head.strip('\0'):
+        raise encryption_errors.NotBlank(
+            path=path, reason='there is something at its beginning')
+
+
+@entrypoint
+def format_luks1(path: str, cipher: str, key_bits: int, key: bytes,
+                 timeout: float) -> None:
+    """Make a header that QEMU reads, on a blank device.
+
+    :raises NotBlank: if it has anything already
+    """
+    crypt.require_handle(path)
+    _check_blank(path, timeout)
+    _run(path, 'luksFormat', *_KEY_ON_STDIN, '--type', 'luks1', '--cipher',
+         cipher, '--key-size', str(key_bits), '--pbkdf-force-iterations',
+         '1000', path, key=key, timeout=timeout)
+
+
+@entrypoint
+def format_luks2(path: str, options: list[str], key: bytes, timeout: float
+                 ) -> None:
+    """Make a LUKS2 header on a blank device.
+
+    :param options: :func:`.luks.options.new_header`
+    :raises NotBlank: if it has anything already
+    """
+    crypt.require_handle(path)
+    _check_blank(path, timeout)
+    _run(path, 'luksFormat', *_KEY_ON_STDIN, *options, path, key=key,
+         timeout=timeout)
+
+
+# -- what is open
+
+@entrypoint
+def open_device(path: str, name: str, key: bytes, timeout: float,
+                readonly: bool = False, keep_header: bool = False,
+                discards: bool = False) -> None:
+    """Have a volume decrypted.
+
+    :param path: of its handle
+    :param name: of the device that decrypts it
+    :param keep_header: write nothing to the header, not even to mend it
+    :raises WrongKey: if the key does not open it
+    :raises HeaderDamaged: if it has no header that can be read
+    """
+    privileged.require(
+        name == names.crypt(crypt.require_handle(path)), name)
+    open_with(path, name, key, timeout, readonly, keep_header, discards)
+
+
+def open_with(path: str, name: str, key: bytes, timeout: float,
+              readonly: bool, keep_header: bool, discards: bool) -> None:
+    """The same, within this daemon."""
+    _run(path, 'open', *_KEY_ON_STDIN,
+         *words.opening(readonly, keep_header, discards), path, name,
+         key=key, timeout=timeout)
+
+
+@entrypoint
+def test(path: str, key: bytes, timeout: float, slot: str | None = None
+         ) -> None:
+    """Prove that a key opens a volume, or one slot of it.
+
+    :raises WrongKey: if it does not
+    :raises HeaderDamaged: if it has no header that can be read
+    """
+    _test(path, key, timeout, slot)
+
+
+def _test(path: str, key: bytes, timeout: float, slot: str | None) -> None:
+    at = [] if slot is None else ['--key-slot', slot]
+    _run(path, 'open', *_KEY_ON_STDIN, '--test-passphrase', '--type', 'luks',
+         '--disable-locks', *at, path, key=key, timeout=timeout)
+
+
+@entrypoint
+def resize(name: str, key: bytes, timeout: float) -> None:
+    """Let what decrypts a volume grow with its handle.
+
+    It may be passed through, so nothing is written to its header.
+    """
+    privileged.require(names.is_crypt(name), name)
+    resize_with(name, key, timeout)
+
+
+def resize_with(name: str, key: bytes, timeout: float) -> None:
+    """The same, within this daemon."""
+    _run(name, 'resize', *_KEY_ON_STDIN, '--disable-locks', name, key=key,
+         timeout=timeout)
+
+
+@entrypoint
+def refresh(name: str, key: bytes, timeout: float, discards: bool = False
+            ) -> None:
+    """Change how a volume that is open takes discards."""
+    privileged.require(names.is_crypt(name), name)
+    _run(name, 'refresh', *_KEY_ON_STDIN, '--disable-locks',
+         *['--allow-discards'] * discards, name, key=key, timeout=timeout)
+
+
+@entrypoint
+def begin_reencryption(path: str, name: str, slot: str, options: list[str],
+                       key: bytes, timeout: float) -> None:
+    """Write into a header that its volume is to be encrypted anew.
+
+    No data is: see :mod:`.runner`.
+
+    :param name: of the device that decrypts it
+    :param slot: which the key opens
+    :param options: :func:`.luks.options.reencryption`
+    """
+    privileged.require(
+        name == names.crypt(crypt.require_handle(path)), name)
+    _run(path, 'reencrypt', *_KEY_ON_STDIN, '--init-only', '--key-slot', slot,
+         '--active-name', name, *options, path, key=key, timeout=timeout)
+
+
+# -- key slots
+
+@entrypoint
+def add_key(path: str, key: bytes, new_key: bytes, slot: str,
+            options: list[str], timeout: float) -> None:
+    """Have another key open a volume.
+
+    :param key: one that opens it
+    :param slot: which is free
+    :param options: :func:`.luks.options.key_derivation`
+    """
+    crypt.require_handle(path)
+    with _pipe(new_key) as descriptor:
+        _run(path, 'luksAddKey', *_KEY_ON_STDIN, '--new-key-slot', slot,
+             '--new-keyfile', '/dev/fd/%d' % descriptor, *options, path,
+             key=key, timeout=timeout, pass_fds=(descriptor,))
+
+
+@contextlib.contextmanager
+def _pipe(key: bytes) -> Iterator[int]:
+    """Where a key can be read, once.
+
+    :raises ValueError: if it is none, or would not go into a pipe
+    """
+    if not 0 < len(key) <= 4096:
+        raise ValueError('a key of %d bytes' % len(key))
+    reading, writing = os.pipe()
+    try:
+        with open(writing, 'wb') as pipe:
+            pipe.write(key)
+        yield reading
+    finally:
+        os.close(reading)
+
+
+@entrypoint
+def kill_slot(path: str, slot: str, key: bytes, timeout: float) -> None:
+    """Drop a key slot.
+
+    As a batch cryptsetup drops even the last one there is, with its own key,
+    or without any.
+
+    :param key: of another slot, which stays; of a recovery key, if the
+        volume's own secret is lost
+    :raises LastKey: if no other slot of the driver's opens the volume
+    :raises WrongKey: if the key opens none of the others
+    """
+    crypt.require_handle(path)
+    header = _header(path, timeout)
+    others = {each for token in header.opened_by(tokens.Role.VOLUME)
+              for each in token.keyslots
+              if each in header.keyslots} - {slot}
+    if not others:
+        raise encryption_errors.LastKey(path=path, slot=slot)
+    recovery = {each for token in header.opened_by(tokens.Role.RECOVERY)
+                for each in token.keyslots} - {slot}
+    _check_opens_one(path, others | recovery, key, timeout)
+    _run(path, 'luksKillSlot', *_KEY_ON_STDIN, path, slot, key=key,
+         timeout=timeout)
+
+
+def _header(path: str, timeout: float) -> headers.Header:
+    try:
+        return headers.parse(crypt.run(
+            path, 'luksDump', '--dump-json-metadata', '--disable-locks', path,
+            timeout=timeout))
+    except ValueError as exc:
+        raise encryption_errors.HeaderDamaged(path=path, reason=exc)
+
+
+def _check_opens_one(path: str, slots: set[str], key: bytes, timeout: float
+                     ) -> None:
+    for each in sorted(slots):
+        with contextlib.suppress(encryption_errors.WrongKey):
+            _test(path, key, timeout, each)
+            return
+    raise encryption_errors.WrongKey(path=path)

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recovery keys: second keys of volumes that the driver encrypts.
+
+One is made on the volume's home and shown to whoever asks for it, once; no
+node can show it again. Or it is stored in the key manager. It opens the
+volume on the day on which the volume's own secret is lost, until it is
+removed, or the volume is encrypted anew.
+"""
+
+import base64
+import contextlib
+import dataclasses
+import os
+import typing
+
+from oslo_log import log as logging
+
+from cinder_localclone import decrypting
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
+from cinder_localclone import headers_at_rest
+from cinder_localclone import key_change
+from cinder_localclone.luks import headers
+from cinder_localclone.luks import options
+from cinder_localclone.luks import rotation
+from cinder_localclone.luks import tokens
+from cinder_localclone import node as nodes
+from cinder_localclone import rows
+
+LOG = logging.getLogger(__name__)
+
+#: Bytes of one that is shown, and letters in each group of it.
+SHOWN_BYTES, GROUP = 32, 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Added:
+    """A recovery key that there is now.
+
+    :param slot: the key slot that it opens
+    :param key: what a person types, dashes included; '' if it is stored
+    :param secret: reference of its secret; '' if it is shown
+    """
+
+    slot: str
+    key: str = dataclasses.field(default='', repr=False)
+    secret: str = ''
+
+
+def add(node: nodes.Node, volume_id: str, store: bool = False) -> Added:
+    """Have another key open a volume here.
+
+    :param store: in the key manager; else whoever asks is the only one to
+        have it
+    :raises NotAtRest: if anybody else may have its header open
+    :raises KeyNotChanged: if its header can't be changed now
+    :raises LocalCloneError: if a step failed; no key was shown then
+    """
+    with node.lock(volume_id):
+        work = _Work(node, volume_id)
+        work.drop_halves()
+        # The volume's own key is proven before anything is written.
+        own = work.own_key()
+        with key_change.in_words(volume_id):
+            token = tokens.Token(
+                key='', key_format=encryption_types.KeyFormat.PASSPHRASE,
+                role=tokens.Role.RECOVERY,
+                number=rotation.free_token(work.header),
+                slot=rotation.free_slot(work.header))
+        shown = '' if store else _new()
+        key = shown.encode()
+        if store:
+            token = dataclasses.replace(
+                token, key=node.keys.create(volume_id),
+                key_format=encryption_types.KeyFormat.HEX)
+            key = node.keys.get(token.key, token.key_format)
+            node.keys.consume(token.key, 'volumes', volume_id)
+        work.write(token)
+        node.crypt.add_key(volume_id, own, key, token.slot,
+                           options.RANDOM_KEY)
+        node.crypt.test(volume_id, key, token.slot)
+        work.write(dataclasses.replace(
+            token, keyslots=(token.slot,), slot=''), replace=True)
+        try:
+            node.crypt.renew_backup(volume_id)
+        except (exceptions.LocalCloneError, OSError) as exc:
+            # Whoever asks has to be shown a key that is there by now.
+            LOG.warning('The recovery key of volume %(volume)s does not open '
+                        'what the backup of its header would restore: '
+                        '%(error)s', {'volume': volume_id, 'error': exc})
+        return Added(token.slot, shown, token.key)
+
+
+def remove(node: nodes.Node, volume_id: str, slot: str = '') -> str:
+    """Have a recovery key, or one of which nothing is known, open no more.
+
+    :param slot: the key slot that it opens; '': the only recovery key
+    :returns: the slot
+    :raises KeyNotChanged: if there is none such, or more than one
+    :raises LocalCloneError: as :func:`add`
+    """
+    with node.lock(volume_id):
+        work = _Work(node, volume_id)
+        work.drop_halves()
+        slot = slot or work.only_slot()
+        work.check_removable(slot)
+        node.crypt.kill_slot(volume_id, slot, work.own_key())
+        work.look()
+        work.drop_halves()  # its token has no slot any more
+        # Those of before would be opened by it.
+        node.crypt.renew_backup(volume_id)
+        return slot
+
+
+def rotate(node: nodes.Node, volume_id: str, typed: str = '') -> None:
+    """Give a volume whose secret is lost another one, by a recovery key.
+
+    That stays. If the secret is not lost, the volume gets another one, too.
+
+    :param typed: the recovery key, as a person types it; '': one that is
+        stored in the key manager
+    :raises KeyNotChanged: if that is none of the volume's
+    :raises LocalCloneError: as :func:`.key_change.rotate`
+    """
+    def proven(header: headers.Header) -> bytes:
+        for token in header.opened_by(tokens.Role.RECOVERY):
+            if bool(token.key) is bool(typed):
+                continue
+            key = as_shown(typed).encode() if typed else node.keys.get(
+                token.key, token.key_format)
+            for slot in token.keyslots if key else ():
+                with contextlib.suppress(encryption_errors.WrongKey):
+                    node.crypt.test(volume_id, key, slot)
+                    return key
+        raise encryption_errors.KeyNotChanged(
+            volume=volume_id, reason='that is none of its recovery keys'
+            if typed else 'the key manager has no recovery key of it')
+    key_change.rotate(node, volume_id, proven)
+
+
+class _Work:
+    """The header of a volume at rest, whose lock is held."""
+
+    def __init__(self, node: nodes.Node, volume_id: str):
+        self.node = node
+        self.volume_id = volume_id
+        recorded = rows.recorded(headers_at_rest.volume(node, volume_id))
+        self.recorded = recorded.key if recorded else ''
+        self.header: headers.Header = headers_at_rest.to_change(
+            node, volume_id)
+
+    def look(self) -> None:
+        self.header = self.node.crypt.header(self.volume_id)
+
+    def own_key(self) -> bytes:
+        """What opens the volume."""
+        return decrypting.key_of(
+            self.node.crypt, self.node.keys, self.volume_id, self.header,
+            self.recorded)
+
+    def write(self, token: tokens.Token, replace: bool = False) -> None:
+        self.node.crypt.write_token(
+            self.volume_id, token.number or '', str(token), replace)
+
+    def drop_halves(self) -> None:
+        """What an addition has left that did not come to its end.
+
+        Nobody was shown its key. A slot that it may have made stays: it
+        may as well be somebody's own.
+        """
+        for token in self.header.tokens:
+            if token.role is tokens.Role.RECOVERY and not (
+                    set(token.keyslots) & set(self.header.all_keyslots)):
+                if token.key:
+                    self._drop_secret(token.key)
+                self.node.crypt.remove_token(
+                    self.volume_id, token.number or '')
+        self.look()
+
+    def _drop_secret(self, key: str) -> None:
+        with contextlib.suppress(encryption_errors.KeyRefused):
+            self.node.keys.release(key, 'volumes', self.volume_id)
+        # If not now, then when the volume's own key is replaced.
+        with contextlib.suppress(encryption_errors.KeyRefused):
+            self.node.keys.remove(key)
+
+    def only_slot(self) -> str:
+        found = [slot for token in self.header.opened_by(
+            tokens.Role.RECOVERY) for slot in token.keyslots]
+        if len(found) != 1:
+            self.refuse('it has no recovery key' if not found else
+                        'it has more than one recovery key; choose its slot '
+                        'of %s' % ', '.join(found))
+        return found[0]
+
+    def check_removable(self, slot: str) -> None:
+        if slot not in self.header.all_keyslots:
+            self.refuse('it has no key slot %s' % slot)
+        if any(slot in (*token.keyslots, token.slot)
+               for token in self.header.tokens
+               if token.role is tokens.Role.VOLUME):
+            self.refuse('key slot %s is that of its own key, which "rotate" '
+                        'replaces' % slot)
+
+    def refuse(self, reason: str) -> typing.NoReturn:
+        raise encryption_errors.KeyNotChanged(
+            volume=self.volume_id, reason=reason)
+
+
+def _new() -> str:
+    """A new key, as a person types it."""
+    return as_shown(base64.b32encode(
+        os.urandom(SHOWN_BYTES)).decode().rstrip('='))
+
+
+def as_shown(typed: str) -> str:
+    """A key as it was shown, whatever somebody has made of its groups."""
+    text = ''.join(each for each in typed.upper() if each.isalnum())
+    return '-'.join(text[begin:begin + GROUP]
+                    for begin in range(0, len(text), GROUP))

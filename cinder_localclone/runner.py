@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What re-encrypts the volumes of one backend on this node.
+
+A process for each; see :mod:`.privileged.runner`.
+"""
+
+from collections.abc import Iterable
+
+from cinder_localclone.luks import progress
+from cinder_localclone.privileged import runner
+
+#: Seconds that a re-encryption gets to pause: those who wait for that have an
+#: answer to give before localclone_peer_timeout.
+STOPPING = 20
+
+
+class Runner:
+    """:class:`.crypt_ports.Runner`, in processes that outlive this one.
+
+    :param config_files: of this service
+    :param backend: its section there
+    :param timeout: limit of each command, seconds
+    :param resilience: how a run outlives a power cut, unless asked otherwise
+    """
+
+    def __init__(self, config_files: Iterable[str], backend: str,
+                 timeout: float, resilience: str):
+        self.config_files = list(config_files)
+        self.backend = backend
+        self.timeout = timeout
+        self.resilience = resilience
+
+    def start(self, volume_id: str) -> None:
+        """Have a volume re-encrypted; its header says how."""
+        runner.start(volume_id, self.config_files, self.backend,
+                     self.timeout)
+
+    def stop(self, volume_id: str) -> bool:
+        """Have that pause; whether it has, within a limited time."""
+        return runner.stop(volume_id, STOPPING)
+
+    def is_running(self, volume_id: str) -> bool:
+        """Whether a volume is being re-encrypted, or is about to be."""
+        return runner.is_running(volume_id)
+
+    def progress(self, volume_id: str) -> progress.Progress | None:
+        """What was said last of how far it is."""
+        return progress.last(runner.said(volume_id))

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening this node's encrypted volumes after a boot, before guests start.
+
+From LVM's tags and the volumes' own headers, and the key manager: neither
+the database nor the message bus is asked. The tags say which secret may be
+asked for, and for which header. The volume service's looks open what was not
+opened here.
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
+import dataclasses
+import logging
+import queue
+import threading
+import time
+import types
+import typing
+
+from cinder_localclone import crypt_ports
+from cinder_localclone import decrypting
+from cinder_localclone import encryption_errors
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone import ports
+from cinder_localclone import restore
+from cinder_localclone import survey
+
+LOG = logging.getLogger(__name__)
+
+#: How many volumes are opened at one time.
+AT_ONCE = 4
+#: Seconds until a key manager that did not answer is asked again.
+PAUSE = 3
+#: Of how many volumes that are locked the reason is looked for.
+LOOKED_INTO = 10
+#: What became of a volume.
+OPEN, OPENED, LOCKED = 'open', 'opened', 'locked'
+_NOT_DONE = 'there was no time left'
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of one volume.
+
+    :param state: open (it was before), opened, or locked
+    :param problem: why it is locked
+    """
+
+    volume_id: str
+    lv: str
+    state: str
+    problem: str = ''
+
+
+#: UUIDs of headers and references of secrets, by volume id.
+Known: typing.TypeAlias = Mapping[str, tuple[str, str]]
+
+
+def plan(present: survey.Survey, passed: Known = types.MappingProxyType({})
+         ) -> list[restore.Local]:
+    """The volumes that were open when the node went down. Pure.
+
+    :param passed: those that were passed through here, and encrypted
+    """
+    here = [local for local in restore.plan(present)
+            if local.lv and names.OPENED in present.lvs[local.lv].tags]
+    own = {local.volume_id for local in here}
+    return here + [restore.Local(volume_id, '', 0, passed='yes')
+                   for volume_id in sorted(passed) if volume_id not in own]
+
+
+def noted_of(crypt: crypt_ports.Crypt, passed: Collection[str]) -> Known:
+    """What is noted of the volumes that are passed through here.
+
+    Of most there is nothing: they are not encrypted by this driver, whatever
+    their guests have written to where a header would be.
+
+    :param passed: their ids
+    """
+    return {volume_id: noted for volume_id, noted in crypt.passed().items()
+            if volume_id in passed}
+
+
+def known(present: survey.Survey, passed: Known) -> Known:
+    """What is noted on this node of the volumes that it has, or had. Pure."""
+    facts = [names.facts(lv.tags) for lv in present.lvs.values()
+             if names.OPENED in lv.tags]
+    return {**passed, **{
+        each['volume']: (each.get('luks', ''), each.get('key', ''))
+        for each in facts if 'volume' in each}}
+
+
+def noted_on_body(present: survey.Survey, volume_id: str
+                  ) -> tuple[str, str]:
+    """What is noted of a volume on the LV that its handle is on. Pure."""
+    for lv in present.lvs.values():
+        facts = names.facts(lv.tags)
+        if (facts.get('volume') == volume_id
+                and present.handle_is_on_lv(volume_id, lv.name)):
+            return facts.get('luks', ''), facts.get('key', '')
+    return '', ''
+
+
+def unlock(stack: ports.Stack, passed: Known,
+           crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, seconds: float,
+           only: str | None = None) -> list[Outcome]:
+    """Open all that can be; one that fails does not stop the others.
+
+    Their headers are not written: this node can't know whether another one
+    has a volume open as well. But none has one whose re-encryption was
+    interrupted: what moves, or is passed through, was paused before.
+
+    :param passed: what is noted of volumes that are passed through here
+    :param seconds: after which the others are left to the volume service
+    :param only: id of the only volume that is wanted
+    """
+    present = stack.survey()
+    wanted = [local for local in plan(present, passed)
+              if only in (None, local.volume_id)]
+    deadline, noted = time.monotonic() + seconds, known(present, passed)
+
+    def act(local: restore.Local) -> Outcome:
+        return _unlock(present, crypt, keys, local,
+                       noted.get(local.volume_id, ('', '')), deadline)
+    return _side_by_side(act, wanted, deadline)
+
+
+def locked(stack: ports.Stack, passed: Known, crypt: crypt_ports.Crypt,
+           keys: crypt_ports.Keys) -> list[Outcome]:
+    """What :func:`unlock` would open now, and what keeps it from that.
+
+    Nothing is opened. The first ones only are looked into, one by one.
+    """
+    present = stack.survey()
+    noted = known(present, passed)
+    return [_look_into(present, crypt, keys, local,
+                       noted.get(local.volume_id, ('', '')), number)
+            for number, local in enumerate(
+                each for each in plan(present, passed)
+                if not present.crypt(each.volume_id))]
+
+
+def _look_into(present: survey.Survey, crypt: crypt_ports.Crypt,
+               keys: crypt_ports.Keys, local: restore.Local,
+               noted: tuple[str, str], number: int) -> Outcome:
+    problem = _obstacle(present, local, noted)
+    if not problem and number < LOOKED_INTO:
+        luks, key = noted
+        try:
+            decrypting.key_of(crypt, keys, local.volume_id,
+                              crypt.header(local.volume_id), key, luks)
+        except (exceptions.LocalCloneError, OSError) as exc:
+            problem = str(exc)
+    return _locked(local, problem)
+
+
+def _obstacle(present: survey.Survey, local: restore.Local,
+              noted: tuple[str, str]) -> str:
+    """Why a volume can't be opened, whatever its header says; '' if it can."""
+    if local.reason or present.handle(local.volume_id) is None:
+        return local.reason or ('it has no handle; run "cinder-localclone '
+                                'restore"')
+    return '' if all(noted) else (
+        'it is not noted on this node which header and which secret are its '
+        'own')
+
+
+def _side_by_side(act: Callable[[restore.Local], Outcome],
+                  wanted: list[restore.Local], deadline: float
+                  ) -> list[Outcome]:
+    """A few at a time; who is not done in time is left behind."""
+    done: dict[int, Outcome] = {}
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in range(len(wanted)):
+        waiting.put(number)
+
+    def work() -> None:
+        while True:
+            try:
+                number = waiting.get_nowait()
+            except queue.Empty:
+                return
+            done[number] = act(wanted[number])
+    threads = [threading.Thread(target=work, daemon=True)
+               for _each in range(min(AT_ONCE, len(wanted)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0, deadline - time.monotonic()))
+    return [done.get(number, _locked(local, _NOT_DONE))
+            for number, local in enumerate(wanted)]
+
+
+def _locked(local: restore.Local, problem: str) -> Outcome:
+    return Outcome(local.volume_id, local.lv, LOCKED, problem)
+
+
+def _unlock(present: survey.Survey, crypt: crypt_ports.Crypt,
+            keys: crypt_ports.Keys, local: restore.Local,
+            noted: tuple[str, str], deadline: float) -> Outcome:
+    luks, key = noted
+    if present.crypt(local.volume_id):
+        return Outcome(local.volume_id, local.lv, OPEN)
+    problem = _obstacle(present, local, noted)
+    if problem:
+        return _locked(local, problem)
+    while True:
+        try:
+            decrypting.open_volume(crypt, keys, local.volume_id, key,
+                                   keep_header=True, luks=luks,
+                                   recovers=not local.passed)
+            return Outcome(local.volume_id, local.lv, OPENED)
+        except encryption_errors.KeyUnavailable as exc:
+            if time.monotonic() + PAUSE > deadline:
+                return _locked(local, str(exc))
+            time.sleep(PAUSE)
+        except exceptions.LocalCloneError as exc:
+            return _locked(local, str(exc))
+        except Exception as exc:
+            LOG.exception('Volume %s was not opened.', local.volume_id)
+            return _locked(local, '%s: %s' % (type(exc).__name__, exc))

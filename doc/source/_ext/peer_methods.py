@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``.. peer-methods::``: the calls between nodes, by version."""
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
+import peer_table
+
+
+class PeerMethods(Directive):
+    def run(self):
+        from cinder import objects
+        objects.register_all()
+        from cinder_localclone import peer
+        container = nodes.container()
+        self.state.nested_parse(
+            StringList(peer_table.rst(peer.METHODS, peer.VERSION),
+                       source='peer.METHODS'),
+            self.content_offset, container)
+        return [container]
+
+
+def setup(app):
+    app.add_directive('peer-methods', PeerMethods)
+    return {'parallel_read_safe': True}

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which version of the calls between nodes brought what, from the code."""
+
+from typing import Any
+
+
+def rst(methods: Any, version: str) -> list[str]:
+    """A row for each version, in reStructuredText.
+
+    :param methods: as ``peer.METHODS``
+    :param version: the newest, ``peer.VERSION``
+    """
+    lines = ['.. list-table::', '   :header-rows: 1', '   :widths: 12 88', '',
+             '   * - since', '     - calls']
+    for since in sorted({each.since for each in methods.values()} | {version}):
+        calls = sorted({each.name for each in methods.values()
+                        if each.since == since})
+        lines += ['   * - ' + since, '     - ' + ', '.join(
+            '``%s``' % name for name in calls)]
+    return [*lines, '']

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make encryption``: what encrypted volumes promise, shown with real Nova.
+
+The same story twice: of volumes that Nova encrypts, and of those that the
+driver does.
+
+- ``table``: steps with their seconds and verdicts
+- ``story``: both ways, and a lab that is as it was afterwards
+- ``chapter``: the steps of one way; ``by_driver``: more of the other
+- ``watching``: what others see meanwhile on the link and on the disks
+"""

@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is shown of one way to encrypt volumes, step by step."""
+
+import time
+
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
+from lab.encryption import table
+from lab.encryption import watching
+from lab.faults.scenario import must
+from lab.keys import leaks
+from lab.keys import types
+from lab.keys import volumes
+from lab.nova import compute
+from lab.nova import server as servers
+
+#: Whose volumes they are. Only administrators migrate servers, and only
+#: members of a key's own project may read what Nova encrypts with.
+OWNER = 'admin'
+COPY_TIMEOUT = 420
+#: The steps that end each chapter.
+LAST = ('keys', 'shred')
+#: Where a thief keeps the copy of a header, on a node.
+_STOLEN = 'cinder-volumes/stolen'
+
+
+def drop_stolen(node):
+    """Remove that copy, if there is one."""
+    node.run('if lvs %s; then lvremove -q -f %s; fi' % (_STOLEN, _STOLEN),
+             check=False)
+
+
+class Chapter:
+    """The steps; each begins with what the one before has left.
+
+    :param way: of :mod:`lab.keys.volumes`
+    """
+
+    #: By the name of its method: what a step shows.
+    STEPS = {
+        'create': 'volumes of the type, one of them from an image',
+        'boot': 'a server boots, a second volume is attached',
+        'sizes': 'the guest gets exactly what the volume has for it',
+        'disks': 'what the guest writes is on no disk to be read',
+        'reboot': 'hard reboot: the guest finds all that it wrote',
+        'live': 'live migration while the guest writes',
+        'tap': 'control: of a plain volume the link shows the mark',
+        'cold': 'cold migration',
+        'power': 'the node loses power; unlocked at boot',
+        'away': 'the key manager is away: attach refused, nothing touched',
+        'copies': 'a snapshot and a clone: the guest reads them',
+        'keys': 'no key in logs, command lines, bus, databases',
+        'shred': 'deleted: secret gone, an old copy of the header is locked',
+    }
+
+    def __init__(self, lab, report, way):
+        self.lab = lab
+        self.report = report
+        self.way = way
+        self.cinder = lab.cinder(OWNER)
+        self.n1, self.n2 = lab.nodes.values()
+        self.server = None
+        self.data = self.root = self.plain = None
+        self.header = ''
+        self.listener = None
+
+    def run(self):
+        """All steps; after one that fails, none."""
+        self.report.part = self.way.name
+        left = list(self.STEPS)
+        with leaks.Listener(self.lab) as self.listener:
+            try:
+                while left:
+                    name = left.pop(0)
+                    with self.report.doing(self.STEPS[name]) as row:
+                        getattr(self, name)(row)
+            except table.Failed:
+                self.report.leave_out(*[self.STEPS[name] for name in left])
+
+    # -- the steps
+
+    def create(self, row):
+        if self.way.type_name not in self.cinder.get('/types').text:
+            types.make(self.lab, self.way.type_name, self.way.encryption,
+                       self.way.specs)
+        began = time.monotonic()
+        self.data = self._volume()
+        data = time.monotonic() - began
+        began = time.monotonic()
+        self.root = self._volume(servers.image(self.lab))
+        row.detail = 'one %.1f s, from the image %.1f s' % (
+            data, time.monotonic() - began)
+        self.plain = instances.create_volume(self.cinder, 1, node='node1')
+        for volume in self.data, self.root:
+            must(volumes.lv_bytes(self.lab, self.n1, volume)
+                 == self.way.lv_bytes(1), 'an LV is of another size')
+        self.header = self._header()
+
+    def boot(self, row):
+        self.server = servers.Server.boot(self.lab, self.root, 'node1')
+        row.detail = 'attach %.1f s, of a plain volume %.1f s' % (
+            self.server.attach(self.data), self.server.attach(self.plain))
+        self._writes(self.plain)
+        shown = self.n1.run(['virsh', 'dumpxml', self.server.domain]).stdout
+        for volume in self.data, self.root:
+            must(self.way.path(volume) in shown,
+                 'the guest has another path than ' + self.way.path(volume))
+
+    def sizes(self, row):
+        for volume, wanted in ((self.root, self.way.bytes_of(1)),
+                               (self.data, self.way.bytes_of(1)),
+                               (self.plain, volumes.GIB)):
+            found = self.server.disk_bytes(volume)
+            must(found == wanted, '%d bytes, not %d' % (found, wanted))
+        row.detail = '%d bytes of 1 GiB' % self.way.bytes_of(1)
+
+    def disks(self, row):
+        readable = watching.readable_lvs(self.lab)
+        plain = 'node1', volumes.body(self.lab, self.plain)
+        must(plain in readable, 'control: not even of a plain volume')
+        must(readable == [plain], 'the mark can be read: %s' % readable)
+        row.detail = 'found on the LV of the plain volume alone'
+
+    def reboot(self, row):
+        self.server.detach(self.plain)
+        written = self._written()
+        self.server.reboot()
+        self._found(written)
+        self._same_header()
+
+    def live(self, row):
+        with watching.unread(row, self.n1, self.n2):
+            seconds = self.server.migrate(self.n2)
+            rate = self._moved_to(self.n2)
+            self._writes()
+        self._same_header()
+        row.detail += '; migrated in %.1f s, copied at %s' % (seconds, rate)
+        must(look.volume_lvs(self.n1) == [
+            volumes.body(self.lab, self.plain)], 'node1 still has an LV')
+
+    def tap(self, row):
+        with watching.tap(self.n1) as seen:
+            self.server.attach(self.plain)
+            look.wait_no_move(self.lab, self.plain, COPY_TIMEOUT)
+        must(seen.found, 'nothing was found where it must be')
+        row.detail = '%d times in %d MiB' % (
+            seen.found, seen.seen // volumes.MIB)
+        self.server.detach(self.plain)
+
+    def cold(self, row):
+        written = self._written()
+        with watching.unread(row, self.n1, self.n2):
+            self.server.cold_migrate(self.n1)
+            self._moved_to(self.n1)
+            self._found(written)
+        self._same_header()
+        self.server.confirm()
+
+    def power(self, row):
+        self._writes()
+        written = self._written()
+        if self.way.unlocks_at_boot:
+            volumes.key_manager(self.lab, False)
+        self.n1.power_cut()
+        self.n1.power_on()
+        self.listener.watch(self.n1)
+        must(not self.n1.operator('restore').returncode, 'restore failed')
+        if self.way.unlocks_at_boot:
+            self._unlock(row)
+        began = time.monotonic()
+        self.lab.start_services(self.n1)
+        self.lab.wait_for_services()
+        compute.wait(self.lab)
+        if not self.way.unlocks_at_boot:
+            # Nova tries, but has no right to its owner's secrets. Asked
+            # before that it ends.
+            self.server.wait_status('ERROR', 240)
+            self.server.act('reboot', {'type': 'HARD'}).raise_for_status()
+            process.wait_for('the guest to run', lambda: (
+                self.server.show()['status'] == 'ACTIVE'), 240, every=1)
+        self._found(written)
+        row.detail += 'services and guest again after %.0f s' % (
+            time.monotonic() - began)
+        self._same_header()
+
+    def _unlock(self, row):
+        """Without the key manager it stays locked, in bounded time."""
+        began = time.monotonic()
+        done = self.n1.operator('unlock', '--wait', '10')
+        seconds = time.monotonic() - began
+        must(done.returncode == 1 and 'locked' in done.stdout
+             and not self._is_open(self.n1, self.data),
+             'not locked: %s %s' % (done.stdout[-300:], done.stderr[-300:]))
+        row.detail = 'key manager down: locked, said after %.0f s; ' % seconds
+        volumes.key_manager(self.lab, True)
+        began = time.monotonic()
+        done = self.n1.operator('unlock')
+        must(not done.returncode and self._is_open(self.n1, self.data)
+             and self._is_open(self.n1, self.root),
+             'not unlocked: ' + done.stdout[-300:] + done.stderr[-300:])
+        row.detail += 'up: unlocked in %.1f s; ' % (time.monotonic() - began)
+
+    def away(self, row):
+        serial = self.data[:20]
+        written = self._written()[serial]
+        self.server.detach(self.data)
+        volumes.key_manager(self.lab, False)
+        try:
+            row.detail = self._refused()
+            self.server.wait_writing(self.root)
+        finally:
+            volumes.key_manager(self.lab, True)
+        must(instances.home(self.lab, self.data) == 'node1'
+             and not look.shadows(self.lab), 'the volume has moved')
+        self._same_header()
+        self._attach_again()
+        self._found({serial: written})
+
+    def _refused(self):
+        """Ask for what takes the key; in words, how it was refused."""
+        if not self.way.unlocks_at_boot:  # Nova reads the key itself
+            self._given_back()
+            return 'Nova has given it back'
+        instance = instances.Instance(self.lab, user=OWNER)
+        for node in self.n2, self.n1:
+            attachment = instance.reserve(self.data)
+            answer = instance.connect(attachment, instance.connector(node))
+            instance.nova.delete('/attachments/' + attachment)
+            must(answer.status_code >= 400, 'it was not refused')
+            must(not self._is_open(node, self.data), 'it was opened')
+        instances.wait_status(self.cinder, self.data, 'available')
+        process.wait_for('the roll-back', lambda: not look.shadows(self.lab),
+                         60)
+        left = look.leftovers(self.n2, self.data) + [
+            lv for lv in look.volume_lvs(self.n2)
+            if lv != volumes.body(self.lab, self.plain)]
+        must(not left, 'left on node2: %s' % left)
+        return 'refused on both nodes'
+
+    def _given_back(self):
+        """Nova asks for the volume, can't use it, and gives it back."""
+        self.server.nova.post(
+            '/servers/%s/os-volume_attachments' % self.server.id, json={
+                'volumeAttachment': {'volumeId': self.data}})
+        instances.wait_status(self.cinder, self.data, 'available', 180)
+        process.wait_for('Nova to give it back', lambda: (
+            self.data not in self.server.attachments()), 60)
+
+    def _attach_again(self):
+        """As soon as the key manager is asked again."""
+        def attach():
+            try:
+                return self.server.attach(self.data, 45)
+            except process.LabError:
+                instances.wait_status(
+                    self.cinder, self.data, 'available', 120)
+                return None
+        process.wait_for('the attach', attach, 150, every=3)
+
+    def copies(self, row):
+        self._writes()
+        written = self._written()[self.data[:20]]
+        snapshot = self.cinder.post('/snapshots', json={'snapshot': {
+            'volume_id': self.data, 'force': True,
+        }}).raise_for_status().json()['snapshot']['id']
+        process.wait_for('the snapshot', lambda: self.cinder.get(
+            '/snapshots/' + snapshot).json()['snapshot'][
+                'status'] == 'available', 90)
+        born = self._copy(snapshot_id=snapshot)
+        self.cinder.delete('/snapshots/' + snapshot).raise_for_status()
+        process.wait_for('the snapshot to go', lambda: not self.cinder.get(
+            '/snapshots').json()['snapshots'], 60)
+        self.server.detach(self.data)
+        clone = self._copy(source_volid=self.data)
+        for volume in born, clone:
+            self.server.attach(volume)
+            console = self.server.wait_copied(volume, written)
+            must(console.clean, 'wrong: %s' % console.bad[:3])
+            self.server.detach(volume)
+        must(not watching.readable_lvs(self.lab) or [
+            lv for _node, lv in watching.readable_lvs(self.lab)] == [
+                volumes.body(self.lab, self.plain)], 'the mark can be read')
+        for volume in born, clone:
+            self.cinder.delete('/volumes/' + volume).raise_for_status()
+        row.detail = 'the guest found number %d in each' % written
+        self.server.attach(self.data)
+
+    def keys(self, row):
+        keys = {self.way.key(volume) for volume in (self.data, self.root)}
+        found = self.listener.leaks(keys)
+        must(not found, 'a key is in: ' + ', '.join(found))
+        row.detail = '%d bytes on the bus, %d command lines' % (
+            self.listener.heard)
+
+    def shred(self, row):
+        key = self.way.key(self.data)
+        references = self.way.references(self.data)
+        stolen, node = '/dev/' + _STOLEN, self._home()
+        node.run(
+            'lvcreate -q -y -T -V 32m -n stolen '
+            'cinder-volumes/cinder-volumes-pool && '
+            'dd if=%s of=%s bs=1M count=17 iflag=direct oflag=direct '
+            'status=none' % (volumes.body_path(self.lab, self.data), stolen))
+        must(volumes.opens(node, stolen, key),
+             'control: the copy of the header is not opened by the key')
+        self.server.delete()
+        for volume in self.data, self.root, self.plain:
+            instances.wait_status(self.cinder, volume, 'available', 90)
+            self.cinder.delete('/volumes/' + volume).raise_for_status()
+        look.wait_deleted(self.lab)
+        statuses = {self.way.secrets.read(reference)[0]
+                    for reference in references}
+        must(statuses == {404}, 'the secret can be read: %s' % statuses)
+        must(not volumes.opens(node, stolen, b'0' * len(key)),
+             'a key of zeros opens the copy of the header')
+        drop_stolen(node)
+        left = [each for node in self.lab.nodes.values()
+                for volume in (self.data, self.root)
+                for each in look.leftovers(node, volume)]
+        must(not left, 'left: %s' % left)
+        row.detail = 'the secret, which opened it before, is gone (404)'
+
+    # -- what is so
+
+    def _volume(self, image=None):
+        return instances.create_volume(
+            self.cinder, 1, self.way.type_name, 240, 'node1', image)
+
+    def _copy(self, **source):
+        made = self.cinder.post('/volumes', json={'volume': dict(
+            source, size=1)}).raise_for_status().json()['volume']['id']
+        instances.wait_status(self.cinder, made, 'available', 180)
+        return made
+
+    def _home(self):
+        return self.lab.nodes[instances.home(self.lab, self.data)]
+
+    def _header(self):
+        """The checksum of the header, where the volume is."""
+        return volumes.header(
+            self._home(), volumes.body_path(self.lab, self.data),
+            self.way.header_bytes // volumes.MIB)
+
+    def _same_header(self):
+        must(self._header() == self.header, 'the header is another one')
+
+    def _is_open(self, node, volume):
+        return volumes.has_device(node, self.way.top + volume)
+
+    def _written(self):
+        """The last number that the guest has written to each of them."""
+        written = self.server.written()
+        return {volume[:20]: written[volume[:20]]
+                for volume in (self.root, self.data)}
+
+    def _writes(self, *others):
+        """The guest writes to all, and reads what it has written."""
+        console = self.server.wait_verified(self.root, self.data, *others)
+        must(console.clean, 'wrong: %s' % console.bad[:3])
+
+    def _found(self, written):
+        """It finds all that it wrote, and goes on."""
+        console = self.server.wait_found(written)
+        must(console.clean, 'wrong: %s' % console.bad[:3])
+        self._writes()
+
+    def _moved_to(self, node):
+        """Both volumes follow; in words, how fast they were copied."""
+        process.wait_for('the volumes to follow', lambda: all(
+            instances.home(self.lab, volume) == node.name
+            for volume in (self.root, self.data)), 180, every=1)
+        rate = self.report.watch_copies(node, COPY_TIMEOUT)
+        for volume in self.root, self.data:
+            look.wait_no_move(self.lab, volume, COPY_TIMEOUT)
+        return rate

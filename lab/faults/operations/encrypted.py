@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that the driver encrypts: created, moved, deleted, given other
+keys and ciphers.
+"""
+
+from lab.core import look
+from lab.core import process
+from lab.faults import disk as disks
+from lab.faults import encrypted_disk
+from lab.faults.operations import base
+from lab.faults.operations import moves
+from lab.faults import owners
+from lab.faults import snapshot as snapshots
+from lab.keys import volumes
+
+
+def _is_placed(row):
+    """Whether a new volume has a node, or gets none."""
+    return row['os-vol-host-attr:host'] or row['status'] == 'error'
+
+
+class CreateEncrypted(base.Newborn):
+    """Created beside another, which is touched by nothing of it."""
+
+    name = 'create encrypted'
+    faults = base.ONE_END
+    full = False
+    alike = 'new volumes'
+    one_way = True
+    _key = b''
+
+    @property
+    def keys(self):
+        """Of what was created, which is deleted by now."""
+        return {self._key} - {b''}
+
+    def _ask(self):
+        disk = self.disk
+        with self.environment.draining:
+            look.take_volumes(disk.lab, self.source.name)
+            try:
+                made = disk.cinder.post('/volumes', json={'volume': {
+                    'size': 1, 'volume_type': encrypted_disk.TYPE,
+                    'name': '%s %s' % (owners.BESIDE, disk.volume),
+                }}).raise_for_status().json()['volume']['id']
+                self.newborns.append(
+                    encrypted_disk.EncryptedDisk(disk.lab, made))
+                process.wait_for('a node for it', lambda: _is_placed(
+                    volumes.row(disk.lab, made)), 60)
+            finally:
+                look.take_volumes(disk.lab)
+        snapshots.wait_available(disk.cinder, 'volume', made)
+
+    def settle(self, lost_power):
+        self.join()
+        self._ask_in_turn('a volume beside it', self._ensure)
+        self._at_goal()
+        newborn = self.newborns[-1]
+        newborn.fill(self.source)
+        newborn.verify(self.source)
+        secrets = newborn.way.references(newborn.volume)
+        if len(secrets) != 1:
+            raise process.LabError('it has %d secrets' % len(secrets))
+        self._key = newborn.key
+        self.tidy()
+        newborn.check_no_secret()
+
+
+class MoveEncrypted(moves.Move):
+    """As a move; the destination opens it before the source is let go."""
+
+    name = 'move encrypted'
+    encrypted = True
+
+
+class LiveMoveEncrypted(moves.LiveMove):
+    """As a live move; for a while two nodes have it open."""
+
+    name = 'live-move encrypted'
+    encrypted = True
+
+
+class DeleteEncrypted(base.Operation):
+    """Deleted while nobody has it attached: its secret goes, too."""
+
+    name = 'delete encrypted'
+    faults = base.ONE_END
+    encrypted = True
+    full = False
+    keeps_source = False
+
+    def run(self):
+        self._ask_to_delete()
+
+    def forget_failure(self):
+        self.join()
+        self.error = None
+
+    def settle(self, lost_power):
+        self.join()
+        self._wait_deleted()
+        self._at_goal()
+        disks.until('its secret to go', self.disk.check_no_secret, 60)
+
+
+class OfKeyInUse(base.Operation):
+    """What an operator asks on the other node while the guest writes."""
+
+    faults = base.ONE_END
+    encrypted = True
+    full = False
+    #: In words, for whoever waits for it.
+    what = ''
+
+    def prepare(self):
+        self._attach(self.source)
+        self._begin_writing(self.source)
+
+    def run(self):
+        self._ask()
+
+    def _ask(self):
+        raise NotImplementedError()
+
+    def _operator(self, *words):
+        done = self.destination.operator('encryption', *words, timeout=200)
+        if done.returncode:
+            raise process.LabError('%s has failed: %s%s' % (
+                self.what, done.stdout[-600:], done.stderr[-600:]))
+
+    def forget_failure(self):
+        self.join()
+        self.error = None
+
+    def settle(self, lost_power):
+        self.join(250)
+        if self.disk.runs_on is None:
+            # However far it is: it opens, and all that was written is there.
+            self._run_again(self.source)
+        self._ask_in_turn(self.what, self._ask, 300)
+        self._at_goal()
+        self._check()
+        self._prove(self.source)
+
+    def _check(self):
+        """:raises LabError: if its goal is not reached"""
+        raise NotImplementedError()
+
+
+class RotateEncrypted(OfKeyInUse):
+    """Another key."""
+
+    name = 'rotate encrypted'
+    what = 'the rotation'
+    _new = b''
+
+    @property
+    def keys(self):
+        """The old one, and the new one."""
+        return {self.disk.key, self._new} - {b''}
+
+    def _ask(self):
+        self._operator('rotate', self.disk.volume)
+
+    def _check(self):
+        disk, node = self.disk, self.source
+        self._new = disk.way.key(disk.volume)
+        if not disk.opened_by(node, self._new):
+            raise process.LabError('the new key does not open it')
+        if self._new == disk.key or disk.opened_by(node, disk.key):
+            raise process.LabError('the old key opens it still')
+
+
+class Reencrypt(OfKeyInUse):
+    """Another cipher."""
+
+    name = 're-encrypt'
+    what = 'the re-encryption'
+    _CIPHER = 'serpent-xts-plain64'
+
+    def _ask(self):
+        """Until it has ended, or what does it is no longer there."""
+        if self.disk.ciphers(self.source) != [self._CIPHER]:
+            self._operator('reencrypt', self.disk.volume, '--cipher',
+                           self._CIPHER, '--wait')
+
+    def _check(self):
+        disk, node = self.disk, self.source
+        if not disk.opened_by(node, disk.way.key(disk.volume)):
+            raise process.LabError('its key does not open it')
+        if disk.ciphers(node) != [self._CIPHER]:
+            raise process.LabError('it has not ended: %s' % disk.ciphers(
+                node))

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that the driver encrypts; no server has them, only os-brick."""
+
+from lab.core import capture
+from lab.core import instance as instances
+from lab.core import look
+from lab.keys import secrets
+from lab.keys import types
+from lab.keys import volumes
+from tests.functional import base
+
+GIB = volumes.GIB
+#: By which an LV is longer than its volume.
+HEADER = volumes.ByDriver.longer_by
+#: What is written to a volume again and again, and is found nowhere else.
+MARK = b'what-only-its-guest-may-read'
+#: MiB of it.
+MARKED = 64
+#: MiB of a volume that are filled, the mark included.
+FILLED = 256
+TYPE = volumes.ByDriver.type_name
+
+
+class DriverTest(base.LabTest):
+    """A lab with Barbican, and a type of volumes that the driver encrypts."""
+
+    lab_name = 'driver-keys'
+    parts = {'keys': True}
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.key_manager, True)
+        if TYPE not in self.lab.cinder().get('/types').text:
+            types.make(self.lab, TYPE, None, volumes.ByDriver.specs)
+        self.secrets = secrets.Secrets(self.lab, 'cinder')
+
+    def key_manager(self, on):
+        """Stop the key manager, or have it answer again."""
+        volumes.key_manager(self.lab, on)
+
+    def encrypted(self, size=1, node='node1', **source):
+        """A volume that is encrypted by the driver; its id."""
+        if not source:
+            return instances.create_volume(self.demo, size, TYPE, 120, node)
+        volume = self.demo.post('/volumes', json={'volume': dict(
+            {'size': size}, **source)}).raise_for_status().json()[
+                'volume']['id']
+        instances.wait_status(self.demo, volume, 'available', 120)
+        return volume
+
+    def secret_names(self, volume):
+        return self.secrets.named('localclone volume ' + volume)
+
+    # -- what is on the nodes
+
+    def body(self, volume):
+        """The LV of a volume at its home."""
+        return volumes.body(self.lab, volume)
+
+    def lv_bytes(self, node, volume):
+        return volumes.lv_bytes(self.lab, node, volume)
+
+    def header(self, node, volume):
+        """The checksum of what comes before a volume's data."""
+        return volumes.header(
+            node, '/dev/mapper/localclone-' + volume, HEADER // volumes.MIB)
+
+    def lv_tags(self, node, volume):
+        return node.run('lvs --noheadings -o lv_tags cinder-volumes/'
+                        + self.body(volume)).stdout.strip().split(',')
+
+    def is_open(self, node, volume):
+        """Whether a volume is decrypted on a node."""
+        return volumes.has_device(node, volumes.ByDriver.top + volume)
+
+    def has_mark(self, node, path):
+        """Whether what a guest has written is to be read at a path."""
+        return volumes.has_mark(node, path, MARK)
+
+    def assert_ciphertext(self, *nodes):
+        """No LV of a node has the mark."""
+        for node in nodes:
+            for lv in look.volume_lvs(node):
+                self.assertFalse(self.has_mark(
+                    node, '/dev/cinder-volumes/' + lv), (node.name, lv))
+
+    # -- what a guest does
+
+    def mark(self, attached):
+        """Write what can be found; its checksum."""
+        attached.node.run(
+            'yes %s | dd of=%s bs=1M count=%d iflag=fullblock oflag=direct '
+            'conv=notrunc,fsync status=none' % (
+                MARK.decode(), attached.path, MARKED), timeout=120)
+        return self.checksum(attached, MARKED)
+
+    def fill_behind(self, attached):
+        """Write random data behind the mark; the checksum of it all."""
+        attached.node.run(
+            'dd if=/dev/urandom of=%s bs=1M seek=%d count=%d oflag=direct '
+            'conv=notrunc,fsync status=none' % (
+                attached.path, MARKED, FILLED - MARKED), timeout=120)
+        return self.checksum(attached, FILLED)
+
+    def bytes_of(self, attached):
+        return 512 * int(attached.node.run(
+            'blockdev --getsz ' + attached.path).stdout)
+
+    def tap(self, node):
+        return capture.Capture(node, MARK)
+
+    def wait_moved(self, volume):
+        """Wait until nothing of a move of this volume is left to be done."""
+        look.wait_no_move(self.lab, volume)

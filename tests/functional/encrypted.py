@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that are encrypted, and servers that have them."""
+
+import json
+
+from lab.core import instance as instances
+from lab.core import look
+from lab.keys import types
+from lab.keys import volumes
+from lab.nova import compute
+from lab.nova import server as servers
+from tests.functional import base
+
+MIB = volumes.MIB
+MARK = volumes.GUESTS_MARK
+#: Bytes of a header by which Nova encrypts.
+HEADER = volumes.ByNova.header_bytes
+
+#: Runs in a node: os-brick's encryptor, as Nova uses it.
+_ENCRYPTOR = '''
+import json, sys
+from oslo_concurrency import lockutils, processutils
+from oslo_config import cfg
+from os_brick.initiator import connector
+import os_brick
+from os_brick import opts
+cfg.CONF([], default_config_files=[sys.argv[1]])
+os_brick.setup(cfg.CONF)
+from castellan.common.objects import symmetric_key
+from os_brick.encryptors import luks
+volume, path, key, action = sys.argv[2:6]
+class Keys:
+    def get(self, _context, _key):
+        return symmetric_key.SymmetricKey('AES', 256, bytes.fromhex(key))
+encryptor = luks.LuksEncryptor(
+    root_helper='sudo', keymgr=Keys(), encryption_key_id='key',
+    connection_info={'driver_volume_type': 'local',
+                     'data': {'device_path': path}}, volume_id=volume)
+try:
+    if action == 'format' or (  # what Nova does for QEMU
+            action == 'attach' and not luks.is_luks('sudo', path)):
+        encryptor._format_volume(key, cipher='aes-xts-plain64', key_size=256)
+    elif action == 'detach':
+        encryptor.detach_volume()
+except processutils.ProcessExecutionError as exc:
+    print(json.dumps(exc.exit_code))
+else:
+    print(json.dumps(0))
+'''
+
+
+class EncryptedTest(base.LabTest):
+    """A lab with Nova and Barbican."""
+
+    lab_name = 'keys'
+    parts = {'nova': True, 'keys': True}
+    type_name = volumes.ByNova.type_name
+    #: Whose volumes they are. Only administrators migrate servers, and only
+    #: members of a key's own project may read it.
+    owner_name = 'admin'
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.end_servers)
+        self.owner = self.lab.cinder(self.owner_name)
+        if self.type_name not in self.owner.get('/types').text:
+            types.make(self.lab, self.type_name, {})
+
+    def mend(self):
+        for node in self.lab.nodes.values():
+            if not node.is_on:
+                node.power_on()
+                self.lab.start_services(node)
+        for volume in self.lab.cinder().get('/volumes').json()['volumes']:
+            self.lab.cinder().delete('/volumes/' + volume['id'])
+        super().mend()
+
+    def end_servers(self):
+        for node in self.lab.nodes.values():
+            if node.is_on and not compute.is_running(node):
+                compute.service(node, 'start')
+        nova = self.lab.client('nova')
+        for found in nova.get('/servers?all_tenants=1').json()['servers']:
+            servers.Server(self.lab, found['id']).delete()
+
+    # -- volumes and servers
+
+    def encrypted(self, node=None, image=None, **source):
+        """A volume of the encrypted type; its id."""
+        if not source:
+            return instances.create_volume(
+                self.owner, 1, self.type_name, 180, node and node.name,
+                image)
+        volume = self.owner.post('/volumes', json={'volume': dict(
+            source, size=1)}).raise_for_status().json()['volume']['id']
+        instances.wait_status(self.owner, volume, 'available', 120)
+        return volume
+
+    def boot(self, node, *volumes):
+        """A server on a node, from an encrypted volume of the image.
+
+        :param volumes: more of them
+        """
+        root = self.encrypted(node, servers.image(self.lab))
+        server = servers.Server.boot(self.lab, root, node.name)
+        for volume in volumes:
+            server.attach(volume)
+        server.wait_verified(root, *volumes)
+        return server, root
+
+    # -- what is seen of a volume
+
+    def body(self, volume):
+        """The path of a volume's body at its home, whatever is above it."""
+        return volumes.body_path(self.lab, volume)
+
+    def header(self, node, volume):
+        """The bytes of a volume's header, as the disk has them."""
+        return volumes.header(node, self.body(volume), 2)
+
+    def has_mark(self, node, volume):
+        """Whether anything that a guest has written is to be read there."""
+        return volumes.has_mark(node, self.body(volume), MARK)
+
+    def guest_bytes(self, server, volume):
+        """The size of a volume, as QEMU gives it to its guest."""
+        return server.disk_bytes(volume)
+
+    def key(self, volume):
+        """What opens a volume, as Nova makes it of the owner's secret."""
+        return volumes.ByNova(self.lab, self.owner_name).key(volume).decode()
+
+    def encryptor(self, attached, action):
+        """os-brick's encryptor on a node; its exit code."""
+        return json.loads(attached.node.run([
+            self.lab.python, '-W', 'ignore', '-c', _ENCRYPTOR,
+            attached.node.directory / 'localclone.conf', attached.volume_id,
+            attached.path, self.key(attached.volume_id), action],
+            timeout=120).stdout.splitlines()[-1])
+
+    def opens(self, attached, what):
+        """How many have one of a volume's devices open; '' if it is gone."""
+        return attached.node.run(
+            'dmsetup info -c --noheadings -o open localclone-%s%s' % (
+                what, attached.volume_id), check=False).stdout.strip()
+
+    def wait_moved(self, volume):
+        """Wait until nothing of a move of this volume is left to be done."""
+        look.wait_no_move(self.lab, volume)

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that the driver encrypts, on their way to where they are used."""
+
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
+from tests.functional import driver_encrypted as encrypted
+
+GIB = encrypted.GIB
+
+
+class Base(encrypted.DriverTest):
+
+    def moved_from(self):
+        """One with data, detached, whose copy is held back."""
+        volume = self.encrypted()
+        attached = self.instance.attach(volume, self.n1)
+        marked = self.mark(attached)
+        expected = self.fill_behind(attached)
+        attached.detach()
+        self.assert_ciphertext(self.n1)
+        self.addCleanup(self.brake)
+        self.brake('60mbit')
+        return volume, marked, expected
+
+
+class MoveTest(Base):
+
+    def test_follows_its_instance(self):
+        volume, marked, expected = self.moved_from()
+        with self.tap(self.n1) as tap:
+            attached = self.instance.attach(volume, self.n2)
+            self.assertEqual(1, len(look.shadows(self.lab)))
+            self.assertEqual(GIB, self.bytes_of(attached))
+            self.assertFalse(self.is_open(self.n1, volume))
+            self.assertEqual(marked, self.checksum(
+                attached, encrypted.MARKED))
+            self.assert_moved(volume, attached, expected, encrypted.FILLED)
+        self.assertGreater(tap.seen, encrypted.FILLED << 20)
+        self.assertEqual(0, tap.found)
+        self.assertTrue(self.has_mark(self.n2, attached.path))
+        self.assert_ciphertext(self.n2)
+        self.assertEqual(GIB + encrypted.HEADER,
+                         self.lv_bytes(self.n2, volume))
+        attached.detach()
+        self.assertFalse(self.is_open(self.n2, volume))
+
+    def test_boot_while_it_is_copied(self):
+        volume, marked, expected = self.moved_from()
+        attached = self.instance.attach(volume, self.n2)
+        writer = attached.start_writing()
+        process.wait_for('writes', lambda: len(writer.stdout) > 400, 60)
+        self.n2.power_cut()
+        self.n2.power_on()
+        self.assertEqual(0, self.n2.operator('restore').returncode)
+        self.assertEqual(0, self.n2.operator('unlock').returncode)
+        self.assertTrue(self.is_open(self.n2, volume))
+        self.assertIsNotNone(look.clone_progress(self.n2))
+        self.assertEqual(marked, self.checksum(attached, encrypted.MARKED))
+        self.assertIn(' 0 bad', attached.verify(writer.stdout))
+        self.restart(self.n2, 'start')
+        self.assert_moved(volume, attached, expected, encrypted.FILLED)
+        self.assertIn(' 0 bad', attached.verify(writer.stdout))
+        attached.detach()
+        self.assertFalse(self.is_open(self.n2, volume))
+
+    def test_the_tap_can_tell(self):
+        volume = self.volume()
+        attached = self.instance.attach(volume, self.n1)
+        self.mark(attached)
+        attached.detach()
+        with self.tap(self.n1) as tap:
+            attached = self.instance.attach(volume, self.n2)
+            self.wait_moved(volume)
+        self.assertGreater(tap.found, 0)
+        self.assertTrue(self.has_mark(
+            self.n2, '/dev/cinder-volumes/' + self.body(volume)))
+        attached.detach()
+
+
+class LiveMoveTest(encrypted.DriverTest):
+
+    def migrating(self, damage=False):
+        """One in use on node1, and attached on node2 as well."""
+        volume = self.encrypted()
+        source = self.instance.attach(volume, self.n1)
+        expected = self.mark(source)
+        if damage:
+            self.n1.run('dd if=/dev/zero of=/dev/mapper/localclone-%s bs=4096 '
+                        'count=1 oflag=direct conv=notrunc,fsync status=none'
+                        % volume)
+        writer = source.start_writing()
+        destination = self.instance.attach(volume, self.n2, live=True)
+        self.assertEqual('node2', instances.home(self.lab, volume))
+        self.assertTrue(writer.running)
+        self.assertEqual(source.path, destination.path)
+        for each in (source, destination):
+            self.assertEqual(GIB, self.bytes_of(each))
+        return volume, source, destination, writer, expected
+
+    def hydrated(self):
+        return look.clone_progress(self.n2)[0]
+
+    def test_forward(self):
+        with self.tap(self.n1) as tap:
+            volume, source, destination, writer, expected = self.migrating()
+            self.wait_two_checks()
+            self.assertEqual(0, self.hydrated())
+            source.stop_writing(writer)
+            self.assertIn(' 0 bad', destination.verify(writer.stdout))
+            resumed = destination.start_writing(first_mib=200)
+            source.detach('in-use')
+            self.assertFalse(self.is_open(self.n1, volume))
+            self.assert_moved(volume, destination, expected,
+                              encrypted.MARKED)
+        self.assertEqual(0, tap.found)
+        self.assertGreater(tap.seen, encrypted.MARKED << 20)
+        self.assertTrue(resumed.running)
+        destination.stop_writing(resumed)
+        for each in (writer, resumed):
+            self.assertIn(' 0 bad', destination.verify(each.stdout))
+        self.assert_ciphertext(self.n2)
+        destination.detach()
+
+    def test_rolled_back(self):
+        for damage in (True, False):
+            volume, source, destination, writer, expected = self.migrating(
+                damage)
+            header = self.header(self.n1, volume)
+            self.wait_two_checks()
+            self.assertEqual(0, self.hydrated())
+            destination.detach('in-use')
+            self.assert_at_source(volume)
+            self.assertTrue(writer.running)
+            source.stop_writing(writer)
+            self.assertIn(' 0 bad', source.verify(writer.stdout))
+            self.assertEqual(expected, self.checksum(
+                source, encrypted.MARKED))
+            self.assertEqual(header, self.header(self.n1, volume))
+            # Both copies can be read.
+            self.n1.run('for o in 0 16384; do dd if=/dev/mapper/localclone-%s '
+                        'iflag=direct,skip_bytes bs=4096 skip=$o count=1 '
+                        'status=none | grep -aq "^\\(LUKS\\|SKUL\\)" || '
+                        'exit 1; done' % volume)
+            source.detach()
+
+    def test_both_lose_power_before_the_guest_has_left(self):
+        volume, source, destination, writer, expected = self.migrating()
+        for node in (self.n1, self.n2):
+            node.power_cut()
+        for node in (self.n2, self.n1):  # that has no source yet
+            node.power_on()
+            self.restart(node, 'start')
+        for node in (self.n1, self.n2):
+            process.wait_for('the volume to be decrypted', lambda n=node:
+                             self.is_open(n, volume), 120, every=1)
+        self.assertIn(' 0 bad', source.verify(writer.stdout))
+        self.assertEqual(0, self.hydrated())
+        self.force_detach(source)
+        self.assert_moved(volume, destination, expected, encrypted.MARKED)
+        self.assertIn(' 0 bad', destination.verify(writer.stdout))
+        destination.detach()
+
+    def assert_at_source(self, volume):
+        process.wait_for('the shadow to go',
+                         lambda: not look.shadows(self.lab), 60)
+        self.assertEqual('node1', instances.home(self.lab, volume))
+        self.assertTrue(self.is_open(self.n1, volume))
+        process.wait_for('the export to go', lambda: not look.leftovers(
+            self.n1, None), 30)
+        self.assertFalse(self.is_open(self.n2, volume))
+        self.assertEqual([], look.leftovers(self.n2, volume))
+        self.assertEqual([], look.volume_lvs(self.n2))
+
+
+class FollowTest(Base):
+    """Wanted on node1 while it is copied to node2."""
+
+    def test_attached_where_it_came_from(self):
+        volume, marked, expected = self.moved_from()
+        with self.tap(self.n1) as tap:
+            self.instance.attach(volume, self.n2).detach()
+            self.assertFalse(self.is_open(self.n2, volume))
+            back = self.instance.attach(volume, self.n1)
+            self.assert_passed_through(volume, back, marked)
+            writer = back.start_writing()
+            self.follows(volume, back, expected, writer)
+        self.assertEqual(0, tap.found)
+        self.assertGreater(tap.seen, encrypted.MARKED << 20)
+        back.detach()
+        self.assertFalse(self.is_open(self.n1, volume))
+
+    def test_live_migrated_back(self):
+        volume, marked, expected = self.moved_from()
+        there = self.instance.attach(volume, self.n2)
+        before = there.start_writing(first_mib=300)
+        back = self.instance.attach(volume, self.n1, live=True)
+        self.assertTrue(before.running)
+        there.stop_writing(before)
+        self.assert_passed_through(volume, back, marked)
+        self.assertIn(' 0 bad', back.verify(before.stdout))
+        writer = back.start_writing()
+        there.detach('in-use')
+        self.assertFalse(self.is_open(self.n2, volume))
+        self.follows(volume, back, expected, before, writer)
+        back.detach()
+
+    def test_both_nodes_lose_power_at_length(self):
+        volume, marked, expected = self.moved_from()
+        self.instance.attach(volume, self.n2).detach()
+        back = self.instance.attach(volume, self.n1)
+        writer = back.start_writing()
+        process.wait_for('writes', lambda: len(writer.stdout) > 400, 60)
+        for node in (self.n1, self.n2):
+            node.power_cut()
+        for node in (self.n2, self.n1):
+            node.power_on()
+            self.restart(node, 'start')
+        process.wait_for('the volume to be decrypted', lambda: self.is_open(
+            self.n1, volume), 120, every=1)
+        self.assertIn(' 0 bad', back.verify(writer.stdout))
+        self.follows(volume, back, expected, writer)
+        back.detach()
+
+    def assert_passed_through(self, volume, back, marked):
+        self.assertEqual('node2', instances.home(self.lab, volume))
+        self.assertIsNotNone(look.clone_progress(self.n2))
+        self.assertTrue(self.is_open(self.n1, volume))
+        self.assertEqual(GIB, self.bytes_of(back))
+        self.assertEqual(marked, self.checksum(back, encrypted.MARKED))
+
+    def follows(self, volume, back, expected, *writers):
+        """It does, under whoever writes, and nothing is lost or left."""
+        self.brake()
+        process.wait_for(
+            'the volume to follow', lambda: instances.home(
+                self.lab, volume) == back.node.name, 180)
+        look.wait_moved(self.lab, volume)
+        for writer in writers:
+            if writer.running:
+                back.stop_writing(writer)
+            self.assertIn(' 0 bad', back.verify(writer.stdout))
+        self.assertEqual(expected, self.checksum(back, encrypted.FILLED))
+        self.assertFalse(self.is_open(self.n2, volume))
+        self.assertEqual([], look.leftovers(self.n1, None))
+        self.assertEqual([], look.leftovers(self.n2, volume))
+        self.assertEqual([], look.volume_lvs(self.n2))
+        self.assert_ciphertext(self.n1)

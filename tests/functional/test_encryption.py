@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that Nova encrypts: real Nova, libvirt, QEMU and Barbican.
+
+Whatever goes wrong, the header of such a volume stays as it was: a header
+that is written anew is a volume that is lost.
+"""
+
+from lab.core import capture
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
+from tests.functional import encrypted
+
+GIB = 1 << 30
+#: Reads of the header fail, writes to it do not: what makes Nova format.
+BLIND = ('0 4096 flakey {0} {1} 0 1 1 error_reads\\n'
+         '4096 {2} linear {0} {3}\\n')
+
+
+class GuestTest(encrypted.EncryptedTest):
+    """Guests that write; see guest.c."""
+
+    def test_only_the_guest_reads_what_it_wrote(self):
+        volume = self.encrypted(self.n1)
+        plain = self.volume()
+        before = self.header(self.n1, volume)
+        self.n1.run('cryptsetup isLuks --type luks1 --disable-locks '
+                    + self.body(volume))
+        server, root = self.boot(self.n1, volume, plain)
+        for each in (volume, root):
+            self.assertFalse(self.has_mark(self.n1, each))
+            self.assertEqual(GIB - encrypted.HEADER,
+                             self.guest_bytes(server, each))
+            self.assertIn('/dev/localclone/' + each, self.n1.run(
+                ['virsh', 'dumpxml', server.domain]).stdout)
+        # The check can tell.
+        self.assertTrue(self.has_mark(self.n1, plain))
+        self.assertEqual(GIB, self.guest_bytes(server, plain))
+        written = server.written()
+        server.reboot()
+        server.wait_found(written)
+        self.assertEqual(before, self.header(self.n1, volume))
+        server.detach(volume)
+        self.assertEqual('', self.n1.run('ls /dev/localclone/' + volume,
+                                         check=False).stdout)
+        server.attach(volume)
+        server.wait_found(written)
+        self.assertTrue(server.console().clean)
+
+    def test_follows_its_guest(self):
+        volume = self.encrypted(self.n1)
+        before = self.header(self.n1, volume)
+        server, root = self.boot(self.n1, volume)
+        with capture.Capture(self.n1, encrypted.MARK) as tap:
+            server.migrate(self.n2)
+            server.wait_verified(root, volume)
+            for each in (root, volume):
+                self.wait_moved(each)
+        self.assertGreater(tap.seen, encrypted.MIB)
+        self.assertEqual(0, tap.found)  # it can tell: see below
+        self.assertEqual('node2', instances.home(self.lab, volume))
+        self.assertEqual(before, self.header(self.n2, volume))
+        self.assertTrue(server.console().clean)
+
+    def test_after_a_power_cut_at_length(self):
+        volume = self.encrypted(self.n2)
+        plain = self.volume()
+        before = self.header(self.n2, volume)
+        server, root = self.boot(self.n2, volume)
+        server.wait_writing(root, volume)
+        written = server.written()
+        self.n2.power_cut()
+        self.n2.power_on()
+        # As the unit does, before Nova starts.
+        self.assertEqual(0, self.n2.operator('restore').returncode)
+        self.lab.start_services(self.n2)
+        # Nova tries as the node starts, but has no right to the key. Asked
+        # before it has tried, nova-compute of 34.0.0 ends with that error.
+        server.wait_status('ERROR', 180)
+        self.assertEqual(202, server.act(
+            'reboot', {'type': 'HARD'}).status_code)
+        process.wait_for('the guest to run', lambda: (
+            server.show()['status'] == 'ACTIVE'), 180, every=1)
+        server.wait_found(written)
+        server.wait_verified(root, volume)
+        self.assertEqual(before, self.header(self.n2, volume))
+        server.detach(volume)
+        # To where a server is that has another home.
+        other, _root = self.boot(self.n1)
+        other.attach(volume)
+        other.wait_found({volume[:20]: written[volume[:20]]})
+        self.wait_moved(volume)
+        self.assertEqual(before, self.header(self.n1, volume))
+        # The tap can tell.
+        other.attach(plain)
+        other.wait_verified(plain)
+        other.detach(plain)
+        with capture.Capture(self.n1, encrypted.MARK) as tap:
+            server.attach(plain)
+            self.wait_moved(plain)
+        self.assertGreater(tap.found, 0)
+
+    def test_grows_and_is_copied_at_length(self):
+        volume = self.encrypted(self.n1)
+        server, root = self.boot(self.n1, volume)
+        server.wait_writing(volume)
+        written = server.written()[volume[:20]]
+        snapshot = self.owner.post('/snapshots', json={'snapshot': {
+            'volume_id': volume, 'force': True}},
+        ).raise_for_status().json()['snapshot']['id']
+        process.wait_for('the snapshot', lambda: self.owner.get(
+            '/snapshots/' + snapshot).json()['snapshot'][
+                'status'] == 'available', 60)
+        born = self.encrypted(snapshot_id=snapshot)
+        self.owner.delete('/snapshots/' + snapshot).raise_for_status()
+        server.detach(volume)
+        clone = self.encrypted(source_volid=volume)
+        last = server.wait_guest('have let the disk go', lambda console: (
+            volume[:20] in console.gone)).gone[volume[:20]]['sum']
+        for each, least in ((born, written), (clone, 0)):
+            self.assertNotEqual(self.row(volume)['encryption_key_id'],
+                                self.row(each)['encryption_key_id'])
+            server.attach(each)
+            copy = server.wait_copied(each, least).copies[each[:20]]
+            if each == clone:  # and what it wrote when the disk went
+                self.assertGreaterEqual(copy['sum'], last)
+            self.assertTrue(server.console().clean)
+            server.detach(each)
+            self.assertFalse(self.has_mark(self.n1, each))
+        before = self.header(self.n1, volume)
+        server.attach(volume)
+        self.act(volume, 'os-extend', new_size=2).raise_for_status()
+        process.wait_for('the volume to grow', lambda: self.row(
+            volume)['size'] == 2, 90, every=1)
+        # Nova has no way to tell QEMU of a longer local disk.
+        server.reboot()
+        self.assertEqual(2 * GIB - encrypted.HEADER,
+                         self.guest_bytes(server, volume))
+        server.wait_verified(root, volume)
+        self.assertEqual(before, self.header(self.n1, volume))
+        self.assertFalse(self.has_mark(self.n1, volume))
+        server.delete()
+        for each in (volume, born, clone, root):
+            self.owner.delete('/volumes/' + each).raise_for_status()
+        look.wait_deleted(self.lab)
+
+
+class HeaderTest(encrypted.EncryptedTest):
+    """What Nova and os-brick may do to a header, without a guest."""
+
+    owner_name = 'demo'
+
+    def setUp(self):
+        super().setUp()
+        self.volume_id = self.encrypted(self.n1)
+        self.before = self.header(self.n1, self.volume_id)
+        self.attached = self.instance.attach(self.volume_id, self.n1)
+
+    def test_it_is_opened_by_the_owners_key(self):
+        self.n1.run(['cryptsetup', 'open', '--test-passphrase', '--key-file',
+                     '-', self.attached.path],
+                    stdin=self.key(self.volume_id).encode())
+        self.assertEqual('/dev/localclone/' + self.volume_id,
+                         self.attached.path)
+
+    def test_detach_that_nova_repeats(self):
+        for _attempt in range(3):
+            self.assertEqual(0, self.encryptor(self.attached, 'detach'))
+            self.assertEqual('0', self.opens(self.attached, 'guard-'))
+            self.assertEqual('1', self.opens(self.attached, ''))
+        self.attached.detach()
+        self.assertEqual('', self.opens(self.attached, 'guard-'))
+        self.assertEqual('0', self.opens(self.attached, ''))
+
+    def test_read_error_when_nova_looks(self):
+        self.assertEqual(0, self.encryptor(self.attached, 'attach'))
+        self.blind()
+        self.assertNotEqual(0, self.encryptor(self.attached, 'attach'))
+        self.blind(False)
+        self.assertEqual(self.before, self.header(self.n1, self.volume_id))
+        self.assertEqual(0, self.encryptor(self.attached, 'attach'))
+        # An error that was gone when Nova formatted.
+        self.assertNotEqual(0, self.encryptor(self.attached, 'format'))
+        self.assertEqual(self.before, self.header(self.n1, self.volume_id))
+        # The test can tell: without the guard it would have been written.
+        self.attached.detach()
+        self.attached.path = '/dev/mapper/localclone-' + self.volume_id
+        self.assertEqual(0, self.encryptor(self.attached, 'format'))
+        self.assertNotEqual(
+            self.before, self.header(self.n1, self.volume_id))
+
+    def blind(self, yes=True):
+        """The handle's header can't be read, but written; or can again."""
+        handle = 'localclone-' + self.volume_id
+        if yes:
+            self.table = self.n1.run(
+                ['dmsetup', 'table', handle]).stdout.strip()
+            _first, sectors, _kind, number, start = self.table.split()
+            table = BLIND.format(number, start, int(sectors) - 4096,
+                                 int(start) + 4096)
+        else:
+            table = self.table + '\\n'
+        self.n1.run("set -e; printf '%s' | dmsetup load %s; dmsetup suspend "
+                    "--noflush %s; dmsetup resume %s; echo 3 "
+                    ">/proc/sys/vm/drop_caches" % (
+                        table, handle, handle, handle))

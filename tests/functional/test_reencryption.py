@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that are encrypted anew, on real kernels and with real Barbican."""
+
+import json
+import time
+
+from lab.core import instance as instances
+from lab.core import look
+from lab.core import process
+from lab.keys import volumes
+from tests.functional import base
+from tests.functional import driver_encrypted as encrypted
+
+SERPENT = 'serpent-xts-plain64'
+
+
+class Base(encrypted.DriverTest):
+
+    lab_name = 'reencryption'
+    #: What is paused goes on by the node's look.
+    options = dict(base.QUICK, localclone_node_interval=5)
+
+    def setUp(self):
+        super().setUp()
+        self.volume_id = self.encrypted()
+        self.attached = self.instance.attach(self.volume_id, self.n1)
+        self.expected = self.mark(self.attached)
+        self.whole = self.fill_behind(self.attached)
+
+    # -- the operator
+
+    def encryption(self, what, *more, timeout=120):
+        """What the command says of the volume."""
+        done = self.n1.operator('--json', 'encryption', what, self.volume_id,
+                                *more, timeout=timeout)
+        self.assertEqual(0, done.returncode, done.stderr + done.stdout)
+        return json.loads(done.stdout)[0]
+
+    def start(self, *more):
+        found = self.encryption('reencrypt', *more)
+        self.assertEqual('running', found['Re-encryption'])
+        self.wait_done(1)
+
+    def metadata(self, node=None):
+        return volumes.header_json(
+            node or self.n1, '/dev/mapper/localclone-' + self.volume_id)
+
+    def under_way(self, node=None):
+        return 'requirements' in self.metadata(node)['config']
+
+    def done(self, node=None):
+        """How many MiB are encrypted anew."""
+        header = self.metadata(node)
+        final = [segment for segment, each in header['segments'].items()
+                 if 'backup-final' in each.get('flags', ())]
+        if not final:
+            return 1024
+        digest, = (each for each in header['digests'].values()
+                   if final[0] in each['segments'])
+        return sum(int(each['size']) for segment, each in
+                   header['segments'].items()
+                   if segment in digest['segments'] and segment != final[0]
+                   and 'in-reencryption' not in each.get('flags', ())
+                   and each['size'] != 'dynamic') >> 20
+
+    def wait_done(self, mib, node=None):
+        process.wait_for('%d MiB' % mib, lambda: self.done(node) >= mib, 120,
+                         every=0.5)
+
+    def runs(self, node):
+        return not node.run('pgrep -f "[c]ryptsetup reencrypt.*%s"'
+                            % self.volume_id, check=False).returncode
+
+    def wait_runs(self, node, seconds=90):
+        process.wait_for('it to go on', lambda: self.runs(node), seconds,
+                         every=0.5)
+
+    def wait_end(self, node, cipher='aes-xts-plain64'):
+        """It ends, and what belongs to that is done."""
+        process.wait_for('it to end', lambda: not self.under_way(node), 300,
+                         every=1)
+        process.wait_for('the tag to go', lambda: not [
+            tag for tag in self.lv_tags(node, self.volume_id)
+            if 'reencrypted' in tag or 'paused' in tag], 60, every=1)
+        header = self.metadata(node)
+        segment, = header['segments'].values()
+        self.assertEqual((cipher, 'dynamic'),
+                         (segment['encryption'], segment['size']))
+        self.assertEqual(1, len(header['keyslots']))
+        token, = header['tokens'].values()
+        self.assertEqual(list(header['keyslots']), token['keyslots'])
+        self.assertEqual([], node.run(
+            'dmsetup ls | grep -e -overlay -e -hotzone', check=False)
+            .stdout.split())
+
+    def assert_data(self, attached, *writers):
+        self.assertEqual(self.whole, self.checksum(
+            attached, encrypted.FILLED))
+        for writer in writers:
+            self.assertIn(' 0 bad', attached.verify(writer.stdout))
+
+
+class AtHomeTest(Base):
+
+    def test_under_a_guest_that_writes(self):
+        key = self.metadata()['digests']['0']['digest']
+        writer = self.attached.start_writing()
+        began = time.monotonic()
+        found = self.encryption('reencrypt', '--cipher', SERPENT, '--wait',
+                                timeout=400)
+        print('  re-encryption of 1 GiB beside a guest: %.0f s'
+              % (time.monotonic() - began), flush=True)
+        self.assertEqual(('none', SERPENT),
+                         (found['Re-encryption'], found['Cipher']))
+        self.wait_end(self.n1, SERPENT)
+        self.assertTrue(writer.running)
+        self.attached.stop_writing(writer)
+        self.assert_data(self.attached, writer)
+        digest, = self.metadata()['digests'].values()
+        self.assertNotEqual(key, digest['digest'])
+        self.attached.detach()
+        self.assertFalse(self.is_open(self.n1, self.volume_id))
+        attached = self.instance.attach(self.volume_id, self.n1)
+        self.assert_data(attached, writer)
+        attached.detach()
+
+    def test_paused_and_resumed_at_length(self):
+        writer = self.attached.start_writing()
+        self.start()
+        self.assertEqual('paused', self.encryption('pause')['Re-encryption'])
+        self.assertFalse(self.runs(self.n1))
+        before = self.done()
+        self.n1.service('kill')
+        self.restart(self.n1, 'start')
+        time.sleep(12)  # two looks
+        self.assertEqual(before, self.done())
+        self.assertFalse(self.runs(self.n1))
+        self.assertEqual('running', self.encryption(
+            'resume')['Re-encryption'])
+        self.wait_end(self.n1)
+        self.assertTrue(writer.running)
+        self.attached.stop_writing(writer)
+        self.assert_data(self.attached, writer)
+        self.attached.detach()
+
+    def test_service_ends_meanwhile_at_length(self):
+        for action in ('kill', 'restart'):
+            if not self.under_way():
+                self.start()
+            before = self.done()
+            self.restart(self.n1, action)
+            self.assertTrue(self.runs(self.n1) or not self.under_way())
+            self.assertGreater(self.done(), before)
+        self.wait_end(self.n1)
+        self.assert_data(self.attached)
+        self.attached.detach()
+
+    def test_power_cut_in_the_middle(self):
+        for mib in (200, 600):
+            if not self.under_way():
+                self.encryption('reencrypt')
+            self.wait_done(mib)
+            self.n1.power_cut()
+            self.n1.power_on()
+            self.assertEqual(0, self.n1.operator('restore').returncode)
+            done = self.n1.operator('unlock')
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assert_data(self.attached)
+            self.restart(self.n1, 'start')
+            self.wait_runs(self.n1)
+        self.wait_end(self.n1)
+        self.assert_data(self.attached)
+        self.attached.detach()
+
+    def test_made_of_it_meanwhile_at_length(self):
+        """What is made of it is as long as it says, or is not made."""
+        self.start()
+        self.encryption('pause')
+        copy = self.encrypted(source_volid=self.volume_id)
+        answer = self.demo.post('/volumes', json={'volume': {
+            'size': 2, 'source_volid': self.volume_id}}).raise_for_status()
+        larger = answer.json()['volume']['id']
+        instances.wait_status(self.demo, larger, 'error', 60)
+        self.assertIn('re-encrypted', ' '.join(
+            text for _, text in base.messages(self.lab, larger)))
+        attached = self.instance.attach(copy, self.n1)
+        self.assertEqual(encrypted.GIB, self.bytes_of(attached))
+        self.assert_data(attached)
+        attached.detach()
+        for volume in copy, larger:
+            self.demo.delete('/volumes/' + volume).raise_for_status()
+        process.wait_for('both to go', lambda: not {copy, larger} & {
+            each['id'] for each in self.demo.get('/volumes').json()[
+                'volumes']}, 90)
+        self.assertEqual('running', self.encryption(
+            'resume')['Re-encryption'])
+        self.wait_end(self.n1)
+        self.assert_data(self.attached)
+        self.attached.detach()
+
+    def test_detached_and_deleted_at_length(self):
+        self.start()
+        self.attached.detach()
+        self.assertFalse(self.runs(self.n1))
+        self.wait_runs(self.n1)
+        before = self.done()
+        self.wait_done(before + 50)
+        self.demo.delete('/volumes/' + self.volume_id).raise_for_status()
+        look.wait_deleted(self.lab)
+        self.assertFalse(self.runs(self.n1))
+        self.assertEqual([], self.secret_names(self.volume_id))
+        self.assertEqual([], look.leftovers(self.n1, self.volume_id))
+
+
+class MoveTest(Base):
+
+    def test_cold_at_length(self):
+        """It is paused, and goes on at the new home once all is copied."""
+        self.start()
+        self.attached.detach()
+        self.wait_runs(self.n1)
+        self.addCleanup(self.brake)
+        self.brake('60mbit')
+        attached = self.instance.attach(self.volume_id, self.n2)
+        self.assertEqual('node2', instances.home(self.lab, self.volume_id))
+        self.assertFalse(self.runs(self.n1))
+        before = self.done(self.n2)
+        self.assertGreater(before, 0)
+        self.assertEqual(self.expected, self.checksum(
+            attached, encrypted.MARKED))
+        time.sleep(12)
+        self.assertFalse(self.runs(self.n2))
+        self.assertEqual(before, self.done(self.n2))
+        self.brake()
+        look.wait_moved(self.lab, self.volume_id)
+        self.wait_runs(self.n2)
+        self.wait_end(self.n2)
+        self.assert_data(attached)
+        attached.detach()
+        self.assertFalse(self.is_open(self.n2, self.volume_id))
+
+    def test_live(self):
+        writer = self.attached.start_writing()
+        self.start('--cipher', SERPENT)
+        destination = self.instance.attach(self.volume_id, self.n2, live=True)
+        self.assertFalse(self.runs(self.n1))
+        before = self.done()
+        self.assertTrue(writer.running)
+        self.wait_two_checks()
+        time.sleep(6)
+        self.assertEqual(0, look.clone_progress(self.n2)[0])
+        self.assertFalse(self.runs(self.n1) or self.runs(self.n2))
+        self.attached.stop_writing(writer)
+        self.assertIn(' 0 bad', destination.verify(writer.stdout))
+        resumed = destination.start_writing(first_mib=400)
+        self.attached.detach('in-use')
+        look.wait_moved(self.lab, self.volume_id)
+        self.assertGreaterEqual(self.done(self.n2), before)
+        self.wait_runs(self.n2)
+        self.wait_end(self.n2, SERPENT)
+        self.assertTrue(resumed.running)
+        destination.stop_writing(resumed)
+        self.assert_data(destination, writer, resumed)
+        destination.detach()
+
+    def test_live_and_back_at_length(self):
+        writer = self.attached.start_writing()
+        self.start()
+        destination = self.instance.attach(self.volume_id, self.n2, live=True)
+        self.wait_two_checks()
+        destination.detach('in-use')
+        process.wait_for('the shadow to go',
+                         lambda: not look.shadows(self.lab), 60)
+        self.assertEqual('node1', instances.home(self.lab, self.volume_id))
+        self.wait_runs(self.n1)
+        self.wait_end(self.n1)
+        self.assertTrue(writer.running)
+        self.attached.stop_writing(writer)
+        self.assert_data(self.attached, writer)
+        self.attached.detach()

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of cryptsetup and LVM for a volume, by its id."""
+
+import fixtures
+
+from cinder_localclone import cryptsetup
+from cinder_localclone import encryption_errors
+from cinder_localclone.luks import notes
+from cinder_localclone.privileged import block
+from cinder_localclone.privileged import crypt
+from tests.unit import commands
+from tests.unit import luks_headers
+
+VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
+HANDLE = '/dev/mapper/localclone-' + VOLUME
+CRYPT = 'localclone-crypt-' + VOLUME
+
+
+class CryptsetupTest(commands.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.room = cryptsetup.Cryptsetup('g', 30)
+
+    def test_header(self):
+        self.commands.answer('cryptsetup', luks_headers.PLAIN)
+        self.assertEqual('aes-xts-plain64', self.room.header(VOLUME).cipher)
+        self.room.header(VOLUME, mend=True)
+        dump = 'cryptsetup luksDump --dump-json-metadata %s' + HANDLE
+        self.assertRan(dump % '--disable-locks ', dump % '')
+
+    def test_what_is_noted_of_what_is_passed_through(self):
+        other = VOLUME.replace('b', 'a')
+        tags = ['mine', notes.passed(VOLUME, 'u', 'a:b'),
+                notes.passed(other, 'v', 'k')]
+        self.commands.answer('vgs --noheadings -o vg_tags',
+                             '  %s\n' % ','.join(tags))
+        self.assertEqual({VOLUME: ('u', 'a:b'), other: ('v', 'k')},
+                         self.room.passed())
+        self.room.note_passed(VOLUME, 'u', 'a:b')
+        self.assertEqual([], self._changes())
+        self.room.note_passed(VOLUME, 'u', 'new')
+        self.room.forget_passed(VOLUME)
+        self.assertEqual([
+            'vgchange --addtag localclone.passed-%s=u:new --deltag %s g' % (
+                VOLUME, tags[1]), 'vgchange --deltag %s g' % tags[1]],
+            self._changes())
+
+    def _changes(self):
+        return [line for line in self.commands.ran
+                if line.startswith('vgchange')]
+
+    def test_header_that_is_not_understood(self):
+        for answer in ('', '{}', '{"segments": 7}', '[]'):
+            self.commands.answer('cryptsetup', answer, times=1)
+            error = self.assertRaises(encryption_errors.HeaderDamaged,
+                                      self.room.header, VOLUME)
+            self.assertIn(HANDLE, str(error))
+
+    def test_by_handle_and_name(self):
+        self.commands.answer('dd', '\0' * (1 << 20))
+        self.room.format(VOLUME, ('--type', 'luks2'), b'k')
+        self.room.write_token(VOLUME, '0', '{}')
+        self.room.write_token(VOLUME, '0', '{}', replace=True)
+        self.room.test(VOLUME, b'k', '3')
+        self.room.erase(VOLUME)
+        self.room.open(VOLUME, b'k', keep_header=True)
+        self.room.resize(VOLUME, b'k')
+        self.assertTrue(self.room.close(VOLUME))
+        token = ('cryptsetup token import --json-file - --token-id 0 %s' +
+                 HANDLE)
+        key = ' --batch-mode --key-file - '
+        self.assertEqual([
+            'cryptsetup luksFormat' + key + '--type luks2 ' + HANDLE,
+            token % '', token % '--token-replace ',
+            'cryptsetup open' + key + '--test-passphrase --type luks '
+            '--disable-locks --key-slot 3 ' + HANDLE,
+            'cryptsetup erase --batch-mode ' + HANDLE,
+            'cryptsetup open' + key + '--type luks --perf-no_read_workqueue '
+            '--perf-no_write_workqueue --disable-locks ' + HANDLE + ' ' +
+            CRYPT, 'cryptsetup resize' + key + '--disable-locks ' + CRYPT,
+            'cryptsetup close --disable-locks ' + CRYPT,
+        ], self.commands.ran[1:])
+
+    def test_tags(self):
+        self.room.note('v', key='k', luks='u')
+        self.room.mark('v', 'localclone.opened')
+        self.room.unmark('v', 'localclone.opened')
+        self.assertEqual([
+            'lvchange --addtag localclone.key=k --addtag localclone.luks=u '
+            'g/v', 'lvchange --addtag localclone.opened g/v',
+            'lvchange --deltag localclone.opened g/v'], [
+                line for line in self.commands.ran
+                if line.startswith('lvchange')])
+
+    def test_zeros_in_parts(self):
+        self.useFixture(fixtures.MockPatchObject(
+            block, 'size', return_value=(1 << 28) + 4096))
+        self.commands.answer(
+            'lvs', 'localclone.fresh,localclone.volume=' + VOLUME)
+        self.room.zero('v', VOLUME)
+        self.assertEqual([
+            'blkdiscard --force --zeroout --offset %d --length %d '
+            '/dev/mapper/%s' % (start, length, CRYPT)
+            for start, length in ((0, 1 << 28), (1 << 28, 4096))], [
+                line for line in self.commands.ran
+                if line.startswith('blkdiscard')])
+        del self.commands.ran[:]
+        self.room.zero('v', VOLUME, slow=True)
+        self.assertEqual(5, sum(line.startswith('blkdiscard')
+                                for line in self.commands.ran))
+
+    def test_backups(self):
+        made, dropped = (self.useFixture(fixtures.MockPatchObject(
+            crypt, name)).mock for name in ('header_backup', 'drop_backups'))
+        self.room.back_up(VOLUME)
+        self.room.drop_backups(VOLUME)
+        made.assert_not_called()  # there is nowhere to put them
+        dropped.assert_not_called()
+        self.room.backups = '/b'
+        self.room.back_up(VOLUME)
+        made.assert_called_once_with(
+            HANDLE, '/b/%s/%s-1' % (VOLUME, VOLUME), 30)
+        made.side_effect = OSError('no space left')
+        self.room.back_up(VOLUME)  # the volume works without
+        self.room.drop_backups(VOLUME)
+        dropped.assert_called_once_with('/b', VOLUME)

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests of volumes that the driver encrypts, wherever they go."""
+
+import dataclasses
+import itertools
+from unittest import mock
+
+from cinder import exception
+import ddt
+import oslo_messaging
+
+from cinder_localclone import deletion
+from cinder_localclone import encryption_errors
+from cinder_localclone import exceptions
+from cinder_localclone import extending
+from cinder_localclone import names
+from cinder_localclone import passing
+from cinder_localclone import peer
+from cinder_localclone import rows
+from cinder_localclone import snapshots
+from tests.unit import test_connections
+from tests.unit import test_follow
+from tests.unit import test_move
+from tests.unit.world import crypt
+from tests.unit.world import disks
+
+A, B, C = test_follow.A, test_follow.B, test_follow.C
+RECORDED = crypt.recorded('k')
+
+
+@ddt.ddt
+class GuestsTest(test_follow.Case):
+    """As those of plain volumes, through what decrypts theirs."""
+
+    def run_decrypted(self, way, stops, faults, signal=True):
+        guest = test_follow.Guest(stops, faults, signal,
+                                  provider_id=RECORDED)
+        host = getattr(self, way)(guest)
+        guest.check_at(host, self)
+        header = guest.world.headers[guest.id]
+        self.assertEqual((['0'], ['0']),
+                         (list(header.slots), list(header.tokens)))
+        return guest.world
+
+    @ddt.data(*itertools.product(test_follow.WAYS, (True, False)))
+    @ddt.unpack
+    def test_decrypted(self, way, signal):
+        self.run_decrypted(way, (), ('cut',), signal)
+
+    @ddt.data(*itertools.product(test_follow.WAYS, test_move.ONE))
+    @ddt.unpack
+    def test_decrypted_with_a_stop_at_every_moment(self, way, faults):
+        self.stop_everywhere(
+            lambda stops: self.run_decrypted(way, stops, faults))
+
+
+class Case(test_connections.Base):
+    """A volume that the driver encrypts, at rest at A."""
+
+    def setUp(self):
+        super().setUp()
+        del self.world.volumes[self.volume.id], self.a.devices[self.handle]
+        self.a.disk.remove(self.volume.name)
+        self.volume = self.world.create_volume(
+            A, provider_id=crypt.recorded('k'))
+        self.key = crypt.encrypt(self.world, self.volume)
+        self.handle = names.handle(self.volume.id)
+        self.attach('reserved', None)
+        self.crypt = names.crypt(self.volume.id)
+
+    def tags(self, node=None):
+        return (node or self.a).disk.tags[self.volume.name]
+
+
+@ddt.ddt
+class ConnectionsTest(Case):
+
+    def test_attach_and_detach_at_home(self):
+        self.a.disk.tags[self.volume.name] |= {names.FRESH}
+        found = self.serve(test_connections.ON_A)
+        self.assertEqual({
+            'driver_volume_type': 'local', 'data': {
+                'device_path': '/dev/mapper/' + self.crypt,
+                'encrypted': False, 'discard': False}}, found)
+        self.assertEqual(1 << 30, disks.size(self.a.devices[self.crypt]))
+        self.assertIn(names.OPENED, self.tags())
+        self.assertNotIn(names.FRESH, self.tags())
+        self.serve(test_connections.ON_A)  # again
+        self.unserve(self.a, test_connections.ON_A)
+        self.assertNotIn(self.crypt, self.a.devices)
+        self.assertNotIn(names.OPENED, self.tags())
+
+    def test_what_is_noted_for_a_boot(self):
+        self.serve(test_connections.ON_A)
+        self.assertLessEqual({*names.tags(
+            key=self.key, luks=self.volume.id)}, set(self.tags()))
+        # Its key is changed; the row says so, and the tag not yet.
+        del self.a.devices[self.crypt]
+        self.volume.provider_id = crypt.recorded('new')
+        header = self.world.headers[self.volume.id]
+        header.tokens['1'] = dataclasses.replace(
+            header.tokens['0'], key='new', number='1', replaces=self.key)
+        self.serve(test_connections.ON_A)
+        self.assertEqual('new', names.facts(self.tags())['key'])
+        self.assertNotIn(names.tags(key=self.key)[0], self.tags())
+
+    def test_key_that_the_node_keeps(self):
+        """Until nobody uses the volume here."""
+        self.a.disk.sealed = {}
+        self.serve(test_connections.ON_A)
+        self.assertEqual(self.key, self.a.disk.sealed[self.volume.id][0])
+        self.unserve(self.a, test_connections.ON_A)
+        self.assertEqual({}, self.a.disk.sealed)
+
+    def test_key_that_is_kept_where_it_is_passed_through(self):
+        self.volume.group_id, self.b.disk.sealed = 'g', {}
+        connector = dict(test_connections.ON_B, initiator='iqn.x')
+        self.serve(connector)
+        self.assertIn(self.volume.id, self.b.disk.sealed)
+        self.unserve(self.a, connector)
+        with self.b.node.lock(self.volume.id):
+            passing.end(self.b.node, self.volume.id)
+        self.assertEqual({}, self.b.disk.sealed)
+
+    def test_detached_while_the_node_was_down(self):
+        """It has no handle when it is up again: nobody serves the volume.
+        What it keeps of the key goes nevertheless.
+        """
+        self.volume.group_id, self.b.disk.sealed = 'g', {}
+        self.serve(dict(test_connections.ON_B, initiator='iqn.x'))
+        self.b.devices.clear()
+        with self.b.node.lock(self.volume.id):
+            passing.end(self.b.node, self.volume.id)
+        self.assertEqual([{}, {}], [self.b.disk.sealed, self.b.disk.passed])
+
+    def test_header_of_another_volume(self):
+        """No secret is asked for; and it is not noted as the right one."""
+        header = self.world.headers[self.volume.id]
+        for change in ({'key': 'other'}, {'key': 'other', 'replaces': 'x'}):
+            header.tokens['0'] = dataclasses.replace(
+                header.tokens['0'], **change)
+            with mock.patch.object(crypt.SimKeys, 'get') as asked:
+                self.assertRaises(
+                    encryption_errors.ForeignHeader, self.serve,
+                    test_connections.ON_A)
+            asked.assert_not_called()
+            self.assertNotIn('luks', names.facts(self.tags()))
+            self.assertNotIn(names.OPENED, self.tags())
+
+    def test_header_with_another_uuid(self):
+        self.serve(test_connections.ON_A)
+        del self.a.devices[self.crypt]
+        self.world.headers[self.volume.id].uuid = 'another'
+        error = self.assertRaises(encryption_errors.ForeignHeader, self.serve,
+                                  test_connections.ON_A)
+        self.assertIn('another', str(error))
+
+    def test_row_that_names_no_secret(self):
+        self.volume.provider_id = crypt.recorded('')
+        self.assertRaises(encryption_errors.ForeignHeader, self.serve,
+                          test_connections.ON_A)
+
+    def test_what_is_noted_where_it_is_passed_through(self):
+        self.volume.group_id = 'g'
+        connector = dict(test_connections.ON_B, initiator='iqn.x')
+        self.serve(connector)
+        self.assertIn(self.crypt, self.b.devices)
+        self.assertEqual({self.volume.id: (self.volume.id, self.key)},
+                         self.b.disk.passed)
+        self.unserve(self.a, connector)
+        with self.b.node.lock(self.volume.id):
+            passing.end(self.b.node, self.volume.id)
+        self.assertNotIn(self.crypt, self.b.devices)
+        self.assertEqual({}, self.b.disk.passed)
+
+    def test_discards(self):
+        self.volume.extra_specs = {'localclone:encryption': 'luks2',
+                                   'localclone:discards': 'true'}
+        with mock.patch.object(crypt.SimCrypt, 'open') as opened:
+            self.assertTrue(self.serve(
+                test_connections.ON_A)['data']['discard'])
+        self.assertEqual((self.volume.id, False, True),
+                         (opened.call_args.args[0], *(
+                             opened.call_args.args[2:4])))
+        self.volume.extra_specs = {'localclone:encryption': 'rot13'}
+        self.assertFalse(self.serve(test_connections.ON_A)['data']['discard'])
+
+    def test_late_close(self):
+        self.serve(test_connections.ON_A)
+        self.a.opened.add(self.crypt)
+        self.attach('in-use', 'a')
+        self.unserve(self.a, test_connections.ON_A)
+        self.assertIn(self.crypt, self.a.devices)
+        self.a.opened.discard(self.crypt)
+        self.attach('available')
+        self.world.settle()
+        self.assertNotIn(self.crypt, self.a.devices)
+        self.assertNotIn(names.OPENED, self.tags())
+
+    def test_the_look_opens_what_an_attachment_names(self):
+        self.serve(test_connections.ON_A)
+        self.attach('in-use', 'a')
+        self.a.stop(power=True)
+        self.world.secrets.state = crypt.AWAY
+        self.world.reconcile()
+        self.assertNotIn(self.crypt, self.a.devices)
+        self.assertIn(self.handle, self.a.devices)
+        self.world.secrets.state = ''
+        self.world.settle()
+        self.assertIn(self.crypt, self.a.devices)
+
+    @ddt.data((crypt.AWAY, encryption_errors.KeyUnavailable),
+              (crypt.REFUSES, encryption_errors.KeyRefused))
+    @ddt.unpack
+    def test_no_key_at_home(self, state, error):
+        self.world.secrets.state = state
+        self.assertRaises(error, self.serve, test_connections.ON_A)
+        self.assertNotIn(self.crypt, self.a.devices)
+
+    @ddt.data((crypt.AWAY, encryption_errors.KeyUnavailable),
+              (crypt.REFUSES, encryption_errors.KeyRefused))
+    @ddt.unpack
+    def test_no_key_elsewhere_and_nothing_moves(self, state, error):
+        self.world.secrets.state = state
+        before = list(self.a.lvs[self.volume.name])
+        self.assertRaises(error, self.serve, test_connections.ON_B)
+        self.assertEqual('a@l#p', self.volume.host)
+        self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
+        self.assertEqual(before, self.a.lvs[self.volume.name])
+        self.world.secrets.state = ''
+        self.serve(test_connections.ON_B)
+        self.assertIn(self.crypt, self.b.devices)
+        self.assertNotIn(self.crypt, self.a.devices)
+        self.assertEqual('b@l#p', self.volume.host)
+
+    def test_wrong_key_and_nothing_moves(self):
+        self.world.headers[self.volume.id].slots = {'0': b'another'}
+        self.assertRaises(encryption_errors.WrongKey, self.serve,
+                          test_connections.ON_B)
+        self.assertEqual(('a@l#p', {}), (self.volume.host, self.b.lvs))
+
+    def test_header_that_cannot_be_read_and_nothing_moves(self):
+        self.a.headers_unreadable = True
+        self.assertRaises(encryption_errors.HeaderDamaged, self.serve,
+                          test_connections.ON_B)
+        self.assertEqual(('a@l#p', {}), (self.volume.host, self.b.lvs))
+
+    @ddt.data('reserved', 'in-use', 'available', 'downloading')
+    def test_hosts_without_the_backend(self, status):
+        self.attach(status)
+        self.assertRaises((encryption_errors.NotThere, exceptions.Refused),
+                          self.serve, test_connections.ELSEWHERE)
+        self.assertEqual(set(), self.a.remote)
+
+    def test_restore_to_what_nobody_has_written(self):
+        self.a.disk.tags[self.volume.name] |= {names.FRESH}
+        self.attach('restoring-backup')
+        self.assertRaises(encryption_errors.WouldReadNoise, self.serve,
+                          test_connections.ON_A)
+        self.assertIn(names.FRESH, self.tags())
+
+    def test_extended_while_it_is_open(self):
+        self.serve(test_connections.ON_A)
+        self.attach('in-use', 'a')
+        self.a.opened.add(self.crypt)
+        self.volume.status = 'extending'
+        self.a.reconciler.online_extend = True
+        extending.extend(self.a.reconciler, self.volume.id, 2)
+        self.assertEqual(2 << 30, disks.size(self.a.devices[self.crypt]))
+
+    def test_extended_without_a_key_manager(self):
+        self.serve(test_connections.ON_A)
+        self.attach('in-use', 'a')
+        self.a.opened.add(self.crypt)
+        self.volume.status = 'extending'
+        self.world.secrets.state = crypt.AWAY
+        self.assertRaises(encryption_errors.KeyUnavailable, extending.extend,
+                          self.a.reconciler, self.volume.id, 2)
+        self.world.secrets.state = ''
+        extending.extend(self.a.reconciler, self.volume.id, 2)  # again
+        self.assertEqual(2 << 30, disks.size(self.a.devices[self.crypt]))
+
+    def test_extended_with_the_key_that_the_node_keeps(self):
+        self.a.disk.sealed = {}
+        self.serve(test_connections.ON_A)
+        self.attach('in-use', 'a')
+        self.a.opened.add(self.crypt)
+        self.volume.status = 'extending'
+        self.world.secrets.state = crypt.AWAY
+        extending.extend(self.a.reconciler, self.volume.id, 2)
+        self.assertEqual(2 << 30, disks.size(self.a.devices[self.crypt]))
+
+    def test_extended_with_a_kept_key_that_is_not_its_own(self):
+        """Nor if the key manager does answer, and refuses."""
+        self.a.disk.sealed = {}
+        self.serve(test_connections.ON_A)
+        self.attach('in-use', 'a')
+        self.volume.status = 'extending'
+        kept = dict(self.a.disk.sealed)
+        for state, sealed, error in (
+                (crypt.REFUSES, kept, encryption_errors.KeyRefused),
+                (crypt.AWAY, {self.volume.id: ('other', b'x')},
+                 encryption_errors.KeyUnavailable),
+                (crypt.AWAY, {self.volume.id: (self.key, b'x')},
+                 encryption_errors.KeyUnavailable)):
+            self.world.secrets.state = state
+            self.a.disk.sealed = sealed
+            self.assertRaises(error, extending.extend, self.a.reconciler,
+                              self.volume.id, 2)
+        self.assertEqual(1 << 30, disks.size(self.a.devices[self.crypt]))
+
+    def test_what_a_peer_says_of_keys_is_kept(self):
+        error = peer._as_own(oslo_messaging.RemoteError(
+            'KeyUnavailable', 'as it was'))
+        self.assertIsInstance(error, encryption_errors.KeyUnavailable)
+        self.assertEqual('as it was', str(error))
+
+
+class DeletedTest(Case):
+
+    def delete(self, node):
+        self.volume.status = 'deleting'
+        self.world.going.add(self.volume.id)
+        deletion.delete(node.node, None, self.volume)
+
+    def test_while_it_is_being_copied(self):
+        """No key opens what the source has of it, either."""
+        self.serve(test_connections.ON_B)
+        self.unserve(self.b, test_connections.ON_B)
+        self.attach('available')
+        header = self.world.headers[self.volume.id]
+        self.delete(self.b)
+        self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
+        self.assertEqual([{}, {}], [header.slots, self.world.secrets.kept])
+        del self.world.volumes[self.volume.id]
+        self.world.settle()
+        self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
+
+    def test_what_is_open(self):
+        self.serve(test_connections.ON_A)
+        self.a.opened.add(self.crypt)
+        self.assertRaises(exception.VolumeIsBusy, self.delete, self.a)
+        self.assertTrue(self.world.headers[self.volume.id].slots)
+        self.a.opened.discard(self.crypt)
+        self.delete(self.a)
+        self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
+
+    def test_header_that_cannot_be_erased(self):
+        hangs = exceptions.CommandTimeout(command='c', seconds=1)
+        with mock.patch.object(crypt.SimCrypt, 'erase',
+                               side_effect=hangs) as erase:
+            self.delete(self.a)
+        self.assertEqual(3, erase.call_count)
+        self.assertEqual([{}, {}], [self.a.lvs, self.world.secrets.kept])
+
+
+class SnapshotCase(Case):
+    """A snapshot of that volume."""
+
+    def setUp(self):
+        super().setUp()
+        self.world.pool = 'pool'
+        self.attach('available')
+        node = self.a.node
+        self.snapshot_id = self.world.snapshot_row(self.volume)
+        with node.lock(self.volume.id), node.lock(self.snapshot_id):
+            node.snapshots.locate(self.snapshot_id, A,
+                                  rows.recorded(self.volume))
+            node.stack.create_snapshot(self.snapshot_id, self.volume.name,
+                                       self.volume.id)
+        self.world.set_snapshot(self.snapshot_id, status='available')
+        self.world.headers[self.snapshot_id] = self.world.headers[
+            self.volume.id]
+        self.crypt = names.crypt(self.snapshot_id)
+
+
+class SnapshotTest(SnapshotCase):
+    """A backup reads it, through what decrypts it."""
+
+    def serve(self, connector):
+        return snapshots.serve(self.a.node, None, self.snapshot_id, connector)
+
+    def test_on_its_node(self):
+        for _repeated in range(2):
+            found = self.serve(test_connections.ON_A)
+            self.assertEqual({
+                'driver_volume_type': 'local', 'data': {
+                    'device_path': '/dev/mapper/' + self.crypt,
+                    'encrypted': False}}, found)
+        self.assertEqual(1 << 30, disks.size(self.a.devices[self.crypt]))
+        snapshots.unserve(self.a.node, None, self.snapshot_id,
+                          test_connections.ON_A)
+        self.assertNotIn(self.crypt, self.a.devices)
+        self.assertNotIn(names.handle(self.snapshot_id), self.a.devices)
+
+    def test_nothing_is_written_through_it(self):
+        with mock.patch.object(crypt.SimCrypt, 'open') as opened:
+            self.serve(test_connections.ON_A)
+        self.assertEqual((True, False, True), opened.call_args.args[2:])
+
+    def test_on_no_other_host(self):
+        self.assertRaises(encryption_errors.NotThere, self.serve,
+                          test_connections.ELSEWHERE)
+        self.assertEqual(set(), self.a.remote)

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that the driver encrypts, in the simulated world."""
+
+import contextlib
+import copy
+import itertools
+import re
+
+import ddt
+import testtools
+
+from cinder_localclone import deletion
+from cinder_localclone import encryption
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone import rows
+from tests.unit import test_rooms
+from tests.unit import world as worlds
+from tests.unit.world import crypt
+from tests.unit.world import disks
+from tests.unit.world import effects
+
+A, B = 'a@l', 'b@l'
+HEADER = encryption_types.HEADER_BYTES
+TYPE = {'localclone:encryption': 'luks2'}
+
+
+class Case(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.world = worlds.World()
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
+
+    def row(self, **specs):
+        return self.world.row(A, extra_specs=dict(TYPE, **{
+            'localclone:' + name: value for name, value in specs.items()}))
+
+    def create(self, volume):
+        node = self.a.node
+        encryption.create(node, node.records.volume(volume.id),
+                          encryption.wanted(node, volume))
+
+    def delete(self, volume):
+        volume.status = 'deleting'
+        self.world.going.add(volume.id)
+        deletion.delete(self.a.node, None, volume)
+
+    def assertWhole(self, volume):
+        """It opens with the secret that its row, header and LV name."""
+        recorded = rows.recorded(volume)
+        header = self.world.headers[volume.id]
+        self.assertEqual(HEADER, recorded.header_bytes)
+        self.assertEqual(
+            [(recorded.key, ('0',))],
+            [(each.key, each.keyslots) for each in header.tokens.values()])
+        self.assertEqual({'0': self.world.secrets.kept[recorded.key][1]},
+                         header.slots)
+        tags = names.facts(self.a.disk.tags[volume.name])
+        self.assertEqual((recorded.key, volume.id, str(HEADER)), (
+            tags['key'], tags['luks'], tags['extra']))
+        self.assertEqual(disks.GIB + HEADER, self.a.disk.size(volume.name))
+        self.assertEqual(disks.GIB + HEADER, disks.size(
+            self.a.devices[names.handle(volume.id)]))
+
+    def assertNothingLeft(self):
+        for node in (self.a, self.b):
+            self.assertEqual([{}, {}], [node.lvs, node.devices])
+        self.assertEqual([{}, set(), {}, {}], [
+            self.world.secrets.kept, self.world.secrets.consumers,
+            self.world.headers, self.world.backups])
+
+
+@ddt.ddt
+class CreateTest(Case):
+
+    def test_one_that_somebody_has_is_never_made_anew(self):
+        volume = self.row()
+        self.create(volume)
+        self.a.write(volume.id, 1, 'data')
+        for status in ('available', 'in-use', 'deleting'):
+            volume.status = status
+            self.assertRaises(exceptions.TooLate, self.create, volume)
+        self.assertEqual('data', self.a.read(volume.id, 1))
+        self.assertWhole(volume)
+
+    def test_create_and_delete(self):
+        volume = self.row()
+        self.create(volume)
+        self.assertWhole(volume)
+        self.assertIn(names.FRESH, self.a.disk.tags[volume.name])
+        self.assertNotIn(names.crypt(volume.id), self.a.devices)
+        self.assertEqual({(rows.recorded(volume).key, 'volumes', volume.id)},
+                         self.world.secrets.consumers)
+        self.assertEqual(['1'], self.world.backups[volume.id])
+        volume.status = 'available'
+        self.a.disk.sealed = {volume.id: ('k', b'k'), 'other': ('k', b'k')}
+        self.delete(volume)
+        self.assertNothingLeft()
+        self.assertEqual(['other'], list(self.a.disk.sealed))
+
+    def test_zeroed(self):
+        volume = self.row(zeroed='true')
+        self.create(volume)
+        self.assertWhole(volume)
+        self.assertEqual({'encrypted zeros'}, set(self.a.lvs[volume.name]))
+        self.assertNotIn(names.FRESH, self.a.disk.tags[volume.name])
+        self.assertNotIn(names.crypt(volume.id), self.a.devices)
+
+    def test_secret_of_the_type(self):
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        volumes = [self.row(key='type:ours') for _ in range(2)]
+        for volume in volumes:
+            self.create(volume)
+            self.assertWhole(volume)
+        for volume in volumes:
+            self.delete(volume)
+        self.assertEqual(['ours'], list(self.world.secrets.kept))
+
+    def test_secret_that_something_else_names(self):
+        volume, other = self.row(), self.row()
+        self.create(volume)
+        other.provider_id = volume.provider_id  # as a newborn's is
+        self.delete(volume)
+        self.assertEqual([rows.recorded(other).key],
+                         list(self.world.secrets.kept))
+        self.world.volumes.pop(volume.id)
+        self.delete(other)
+        self.assertEqual({}, self.world.secrets.kept)
+
+    @ddt.data(crypt.AWAY, crypt.REFUSES)
+    def test_key_manager(self, state):
+        volume, self.world.secrets.state = self.row(), state
+        self.assertRaises(
+            encryption_errors.KeyUnavailable if state == crypt.AWAY
+            else encryption_errors.KeyRefused, self.create, volume)
+        self.assertEqual({}, self.a.lvs)
+        self.world.secrets.state = ''
+        self.create(volume)
+        self.assertWhole(volume)
+
+    def test_failure_leaves_no_volume(self):
+        volume = self.row()
+        self.a.headers_unreadable = True
+        self.assertRaises(encryption_errors.HeaderDamaged, self.create,
+                          volume)
+        self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
+        self.a.headers_unreadable = False
+        key = rows.recorded(volume).key
+        stale = copy.copy(volume)
+        stale.provider_id = None
+        self.create(stale)  # Cinder tries again
+        self.assertWhole(volume)
+        self.assertEqual([key], list(self.world.secrets.kept))
+
+    def test_what_an_earlier_call_has_left_is_made_anew(self):
+        """It is never formatted: it may have a header, or a half of one."""
+        volume = self.row()
+        self.create(volume)
+        self.a.lvs[volume.name][1] = 'noise'
+        self.create(volume)
+        self.assertWhole(volume)
+        self.assertEqual({disks.EMPTY}, set(self.a.lvs[volume.name]))
+
+    def test_types_that_cannot_be(self):
+        for specs in ({'cipher': 'rot13'}, {'integrity': 'hmac-sha256',
+                                            'moves': 'cold'}):
+            self.assertRaises(encryption_errors.InvalidEncryptionType,
+                              self.create, self.row(**specs))
+        self.assertEqual([{}, {}], [self.a.lvs, self.world.secrets.kept])
+
+    def test_row_that_is_deleted_meanwhile(self):
+        volume = self.row()
+        volume.status = 'deleting'
+        self.assertRaises(exceptions.TooLate, self.create, volume)
+        self.assertEqual([{}, {}], [self.a.lvs, self.world.secrets.kept])
+
+    def test_delete_without_a_key_manager(self):
+        """The volume goes; what is left has its name."""
+        volume = self.row()
+        self.create(volume)
+        self.world.secrets.state = crypt.AWAY
+        self.delete(volume)
+        self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
+        self.assertEqual([names.secret(volume.id)], [
+            name for name, _key in self.world.secrets.kept.values()])
+
+
+class StopsTest(Case):
+    """The node stops, by a kill or a power cut, at each moment."""
+
+    def test_create(self):
+        for specs in ({}, {'zeroed': 'true'}, {'key': 'type:ours'}):
+            self._at_each(specs)
+
+    def _at_each(self, specs):
+        world = worlds.World()
+        self._of(world)
+        self.create(self.row(**specs))
+        for stop, fault in itertools.product(
+                range(1, world.moment + 1), ('cut', 'kill')):
+            self._of(worlds.World(stop_at=(stop,), faults=(fault,)))
+            volume = self.row(**specs)
+            with contextlib.suppress(effects.Stopped):
+                self.create(volume)
+            self.a.dead = False
+            # Cinder's manager says so when it starts.
+            volume.status = 'error'
+            with contextlib.suppress(effects.Stopped):
+                self.a.reconciler.converge_node()
+            self.delete(volume)
+            self.world.secrets.kept.pop('ours', None)
+            self.assertNothingLeft()
+            self.assertEqual([], self.world.wrongs)
+
+    def test_delete(self):
+        for stop, fault in itertools.product(range(1, 60), ('cut', 'kill')):
+            world = worlds.World()
+            self._of(world)
+            volume = self.row()
+            self.create(volume)
+            volume.status = 'available'
+            world.stop_at, world.faults = (world.moment + stop,), (fault,)
+            try:
+                self.delete(volume)
+                stopped = False
+            except effects.Stopped:
+                stopped = True
+            world.stop_at, self.a.dead = (), False
+            self.delete(volume)  # Cinder begins it again
+            self.assertNothingLeft()
+            if not stopped:
+                return
+        self.fail('it never ends')
+
+    def _of(self, world):
+        self.world = world
+        self.a, self.b = world.nodes[A], world.nodes[B]
+        world.secrets.kept['ours'] = 'for all', b'K'
+        self.addCleanup(world.secrets.kept.clear)
+
+    def assertNothingLeft(self):
+        self.world.secrets.kept.pop('ours', None)
+        super().assertNothingLeft()
+
+
+@ddt.ddt
+class FreshTest(Case):
+
+    def check(self, volume, status='restoring-backup'):
+        volume.status = status
+        encryption.check_not_fresh(self.a.node, volume, 'h')
+
+    def test_restore_would_leave_noise(self):
+        volume = self.row()
+        self.create(volume)
+        self.assertRaises(encryption_errors.WouldReadNoise, self.check,
+                          volume)
+        self.check(volume, 'reserved')
+        self.a.disk.tags[volume.name] -= {names.FRESH}
+        self.check(volume)
+
+    def test_others(self):
+        plain = self.world.create_volume(A)
+        self.check(plain)
+        zeroed = self.row(zeroed='true')
+        self.create(zeroed)
+        self.check(zeroed)
+
+
+@ddt.ddt
+class RetypeTest(Case):
+
+    def check(self, volume, **specs):
+        encryption.check_retype(self.a.node, volume, {
+            'localclone:' + name: value for name, value in specs.items()})
+
+    @ddt.data({}, {'discards': 'true'}, {'zeroed': 'true'},
+              {'cipher': 'aes-xts-plain64'})
+    def test_what_changes_nothing(self, specs):
+        volume = self.row()
+        self.create(volume)
+        self.check(volume, encryption='luks2', **specs)
+
+    @ddt.data({'cipher': 'serpent-xts-plain64'}, {'key_size': '256'},
+              {'key': 'type:other'}, {'sector_size': '4096'})
+    def test_what_is_in_a_header(self, specs):
+        volume = self.row()
+        self.create(volume)
+        self.assertRaises(encryption_errors.EncryptionChange, self.check,
+                          volume, encryption='luks2', **specs)
+
+    def test_to_and_from_plain(self):
+        volume, plain = self.row(), self.world.create_volume(A)
+        self.create(volume)
+        self.check(plain)
+        for each, specs in ((volume, {}), (plain, {'encryption': 'luks2'})):
+            self.assertRaises(encryption_errors.EncryptionChange, self.check,
+                              each, **specs)
+        self.assertRaises(encryption_errors.InvalidEncryptionType,
+                          self.check, plain, encryption='luks9')
+
+    def test_its_own_type_was_changed_since(self):
+        volume = self.row()
+        self.create(volume)
+        for specs in ({}, {'localclone:encryption': 'rot13'}):
+            volume.extra_specs = specs
+            self.assertRaises(encryption_errors.EncryptionChange, self.check,
+                              volume, encryption='luks2')
+
+
+class SourceTest(testtools.TestCase):
+    """What the code has, and has not, wherever it may be."""
+
+    TEXTS = {str(path.relative_to(test_rooms.ROOT)): path.read_text()
+             for _name, path in test_rooms.modules(test_rooms.PACKAGE)}
+
+    def found(self, pattern):
+        return sorted(name.removeprefix(test_rooms.PACKAGE + '/')
+                      for name, text in self.TEXTS.items()
+                      for _each in re.findall(pattern, text))
+
+    def test_headers_are_made_in_one_place_for_each_way(self):
+        self.assertEqual(['encryption.py'], self.found(r'\.crypt\.format\('))
+        self.assertEqual(['front_end.py'],
+                         self.found(r'\.crypt\.format_luks1\('))
+        self.assertEqual(['cryptsetup.py'] * 2,
+                         self.found(r'secrets\.format_luks\d\('))
+        self.assertEqual(['privileged/secrets.py'] * 2,
+                         self.found(r"'luksFormat'"))
+
+    def test_nobody_asks_for_the_keys_of_a_table(self):
+        self.assertEqual([], self.found('showkeys'))

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of headers follow their volumes, and none goes too early."""
+
+import contextlib
+import types
+from unittest import mock
+
+import ddt
+import fixtures
+import testtools
+
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
+from cinder_localclone import header_backups
+from cinder_localclone import header_care
+from tests.unit import test_own_key
+from tests.unit import test_reverting
+from tests.unit.world import crypt
+
+A, B = 'a@l', 'b@l'
+HERE, MOVED, OTHER = 'here', 'moved', 'other'
+
+
+def row(volume_id, host, status='available', **more):
+    return types.SimpleNamespace(**{
+        'id': volume_id, 'host': host + '#p', 'status': status,
+        'migration_status': None, 'name_id': volume_id, '_name_id': None,
+        'name': 'volume-' + volume_id,
+        'provider_id': str(encryption_types.Recorded(16 << 20, 'k')), **more})
+
+
+@ddt.ddt
+class LookTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.rows = {HERE: row(HERE, A), MOVED: row(MOVED, B)}
+        self.moves, self.locked = {}, []
+        self.node = node = mock.Mock(host=A)
+
+        @contextlib.contextmanager
+        def lock(volume_id):
+            self.locked.append(volume_id)
+            try:
+                yield
+            finally:
+                self.locked.remove(volume_id)
+        node.lock = lock
+        node.records.volume.side_effect = self.rows.get
+        node.records.move_of.side_effect = self.moves.get
+        node.records.volumes_of.side_effect = lambda host: [
+            each for each in self.rows.values()
+            if each.host.partition('#')[0] == host]
+        node.crypt.backed_up_volumes.return_value = []
+        node.peers.inspect.return_value = {'header_backup': True}
+        node.exports.remote.return_value = {}
+        node.crypt.header.return_value = mock.Mock(reencryption=None)
+        self.wrong = self.useFixture(fixtures.MockPatchObject(
+            header_care, 'wrong_with_backup', return_value=[])).mock
+        self.backups = header_backups.Look(node)
+        for change in (node.crypt.back_up, node.crypt.drop_backups,
+                       node.crypt.renew_backup):
+            change.side_effect = lambda volume_id: self.assertEqual(
+                [volume_id], self.locked)
+
+    def look(self):
+        """What was made, and what was dropped."""
+        self.node.crypt.back_up.reset_mock()
+        self.node.crypt.drop_backups.reset_mock()
+        self.backups.look('context')
+        return ([call.args[0] for call in self.node.crypt.back_up.mock_calls],
+                [call.args[0]
+                 for call in self.node.crypt.drop_backups.mock_calls])
+
+    def test_made_at_the_home(self):
+        self.rows['plain'] = row('plain', A, provider_id=None)
+        self.assertEqual(([HERE], []), self.look())
+        self.node.crypt.backed_up_volumes.return_value = [HERE]
+        self.assertEqual(([], []), self.look())
+
+    @ddt.data(*header_backups.UNSETTLED)
+    def test_not_made_of_what_is_not_settled(self, status):
+        self.rows[HERE].status = status
+        self.assertEqual(([], []), self.look())
+
+    def test_not_made_of_what_moves_or_has_no_handle(self):
+        self.moves[HERE] = mock.Mock()
+        self.assertEqual(([], []), self.look())
+        self.moves.clear()
+        self.node.stack.survey.return_value.handle.return_value = None
+        self.assertEqual(([], []), self.look())
+
+    def test_dropped_when_the_new_home_has_one(self):
+        self.node.crypt.backed_up_volumes.return_value = [HERE, MOVED]
+        self.assertEqual(([], [MOVED]), self.look())
+        self.node.peers.inspect.assert_called_once_with('context', B, MOVED)
+
+    @ddt.data({'header_backup': False}, {})
+    def test_kept_while_the_new_home_has_none(self, answer):
+        self.node.crypt.backed_up_volumes.return_value = [HERE, MOVED]
+        self.node.peers.inspect.return_value = answer
+        self.assertEqual(([], []), self.look())
+
+    def test_kept_while_it_moves(self):
+        self.node.crypt.backed_up_volumes.return_value = [HERE, MOVED]
+        self.moves[MOVED] = mock.Mock()
+        self.assertEqual(([], []), self.look())
+
+    def test_what_has_no_row_is_not_decided_here(self):
+        self.node.crypt.backed_up_volumes.return_value = [HERE, OTHER]
+        self.assertEqual(([], []), self.look())
+        self.node.peers.inspect.assert_not_called()
+
+    def test_one_that_fails_stops_no_other(self):
+        self.node.crypt.backed_up_volumes.return_value = ['gone', MOVED]
+        self.rows['gone'] = row('gone', 'c@l')
+        self.node.peers.inspect.side_effect = lambda context, host, _id: {
+            'header_backup': True} if host == B else self.fail_()
+        self.assertEqual(([HERE], [MOVED]), self.look())
+
+    @staticmethod
+    def fail_():
+        raise exceptions.SourceUnreachable(portal='c', reason='down')
+
+    def test_none_are_kept(self):
+        self.node.crypt.keeps_backups.return_value = False
+        self.assertEqual(([], []), self.look())
+        self.node.records.volumes_of.assert_not_called()
+
+    def test_rows_that_are_not_understood(self):
+        self.rows['odd'] = row('odd', A, provider_id='lc9:what')
+        self.node.crypt.backed_up_volumes.return_value = ['odd', MOVED]
+        self.assertEqual(([HERE], [MOVED]), self.look())
+
+    def compared(self):
+        self.wrong.reset_mock()
+        self.look()
+        return [call.args[1] for call in self.wrong.mock_calls]
+
+    def test_each_lv_is_compared_once(self):
+        self.node.crypt.backed_up_volumes.return_value = [HERE]
+        self.assertEqual([HERE], self.compared())
+        self.assertEqual([], self.compared())
+        self.rows[HERE].name = 'volume-other'
+        self.assertEqual([HERE], self.compared())
+        self.node.crypt.renew_backup.assert_not_called()
+
+    def test_not_compared_while_others_may_have_the_header(self):
+        self.node.crypt.backed_up_volumes.return_value = [HERE]
+        self.moves[HERE] = mock.Mock()
+        self.assertEqual([], self.compared())
+        self.moves.clear()
+        self.node.exports.remote.return_value = {HERE: {'iqn'}}
+        self.assertEqual([], self.compared())
+        self.node.exports.remote.return_value = {}
+        self.node.crypt.header.return_value.reencryption = mock.Mock()
+        self.assertEqual([], self.compared())
+        self.node.crypt.header.return_value.reencryption = None
+        self.assertEqual([HERE], self.compared())
+
+    def test_a_few_at_a_time(self):
+        del self.rows[HERE]
+        ids = ['v%d' % number for number in range(5)]
+        self.rows.update({each: row(each, A) for each in ids})
+        self.rows['v0'].status = 'error'
+        self.node.crypt.backed_up_volumes.return_value = ids
+        self.moves['v1'] = mock.Mock()
+        with mock.patch.object(header_backups, 'COMPARED', 2):
+            self.assertEqual([['v2'], ['v3', 'v4'], []],
+                             [self.compared() for _look in range(3)])
+            self.moves.clear()
+            self.assertEqual(['v1'], self.compared())
+
+
+class HeaderTest(test_own_key.Case):
+    """What is there is of the header that the volume has."""
+
+    def wrong(self):
+        return {each['what']: each['problem'] for each in header_care.verify(
+            self.a.node, self.volume.id) if each['problem']}
+
+    def test_reverted(self):
+        """Its header is of the time of the snapshot again. Were that lost,
+        there would be no backup of it.
+        """
+        snapshot_id = self.snapshot()
+        self.rotate()
+        self.rotate()  # in the same slot as at first
+        self.volume.status = 'reverting'
+        test_reverting.Base.revert(self.world, self.volume, snapshot_id, A)
+        self.volume.status = 'available'
+        self.assertIn('secrets', self.wrong()['backup of the header'])
+        self.backups.look(None)
+        self.assertEqual({}, self.wrong())
+        self.world.set_snapshot(snapshot_id, deleted=True)
+        self.rotate()
+        self.world.headers[self.volume.id] = None
+        header_care.restore(self.a.node, self.volume.id)
+        self.assert_opens()
+
+    def test_come_back(self):
+        """It was re-encrypted on another node, which keeps no backups; with
+        the backup of before all of it would be noise.
+        """
+        self.header.digest = 'of other data'
+        self.assertIn('other data', self.wrong()['backup of the header'])
+        self.backups.look(None)
+        self.assertEqual({}, self.wrong())
+
+    def test_backup_that_is_damaged(self):
+        damaged = encryption_errors.HeaderDamaged(path='p', reason='damaged')
+        with mock.patch.object(crypt.SimCrypt, 'backed_up',
+                               side_effect=damaged):
+            self.backups.look(None)
+        self.assertEqual(['2'], self.world.backups[self.volume.id])
+        self.assertEqual({}, self.wrong())
+
+    def test_header_that_is_not_the_volumes_own(self):
+        """Whoever has written that, the backup is what the volume needs."""
+        kept = dict(self.world.copies)
+        self.world.headers[self.volume.id] = crypt.SimHeader({'0': b'?'})
+        self.backups.look(None)
+        self.world.headers[self.volume.id] = None
+        self.backups.look(None)
+        self.assertEqual(kept, self.world.copies)
+
+    def setUp(self):
+        super().setUp()
+        self.backups = header_backups.Look(self.a.node)

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recovery keys; what an operator sees of headers, keeps and restores."""
+
+import contextlib
+import itertools
+from unittest import mock
+
+import ddt
+
+from cinder_localclone import encryption_errors
+from cinder_localclone import exceptions
+from cinder_localclone import header_care
+from cinder_localclone import names
+from cinder_localclone import recovery_keys
+from cinder_localclone import rows
+from tests.unit import test_key_change
+from tests.unit import world as worlds
+from tests.unit.world import crypt
+from tests.unit.world import effects
+
+A, B = test_key_change.A, test_key_change.B
+
+
+class Case(test_key_change.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.of(self.world)
+        self.volume.status = 'available'
+
+    def add(self, store=False):
+        return recovery_keys.add(self.a.node, self.volume.id, store)
+
+    def remove(self, slot=''):
+        return recovery_keys.remove(self.a.node, self.volume.id, slot)
+
+    def opens(self, key):
+        with contextlib.suppress(encryption_errors.WrongKey):
+            self.a.node.crypt.test(self.volume.id, key.encode())
+            return True
+        return False
+
+    def status(self):
+        return header_care.status(self.a.node, self.volume.id)
+
+    def wrong(self):
+        """What is wrong, by what was looked at."""
+        return {each['what']: each['problem'] for each in header_care.verify(
+            self.a.node, self.volume.id) if each['problem']}
+
+    def boot(self):
+        """The service, or the node, is there again."""
+        self.a.dead = False
+        if names.handle(self.volume.id) not in self.a.devices:
+            self.a.reconciler.converge_node()
+
+
+@ddt.ddt
+class RecoveryTest(Case):
+
+    def test_shown_once(self):
+        added = self.add()
+        self.assertEqual((64, 12), (len(added.key), added.key.count('-')))
+        self.assertNotIn(added.key, repr(added))
+        self.assertTrue(self.opens(added.key))
+        self.assertEqual([added.slot], self.status()['recovery_keys'])
+        self.assertEqual({self.old}, set(self.world.secrets.kept))
+        self.assertNotEqual(added.key, self.add().key)
+
+    def test_shown_though_there_is_no_backup(self):
+        """The disk for backups is full. A key that opens the volume, and
+        that nobody was shown, would pass for a recovery key.
+        """
+        full = exceptions.CommandFailed(command='c', code=1, stderr='full')
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=full):
+            added = self.add()
+        self.assertTrue(self.opens(added.key))
+        self.assertEqual([added.slot], self.status()['recovery_keys'])
+
+    def test_stored(self):
+        added = self.add(store=True)
+        self.assertEqual('', added.key)
+        self.assertEqual({self.old, added.secret},
+                         set(self.world.secrets.kept))
+        self.rotate()
+        self.assertEqual(2, len(self.world.secrets.kept))
+        self.assertIn(added.secret, self.world.secrets.kept)
+        self.remove()
+        self.assertEqual({self.key()}, set(self.world.secrets.kept))
+        self.assert_changed()
+
+    def test_goes_with_its_volume(self):
+        self.add(store=True)
+        self.delete(self.volume)
+        self.assertNothingLeft()
+
+    def test_removed(self):
+        first, second = self.add(), self.add()
+        error = self.assertRaises(encryption_errors.KeyNotChanged,
+                                  self.remove)
+        self.assertIn('more than one', str(error))
+        self.assertEqual(first.slot, self.remove(first.slot))
+        self.assertFalse(self.opens(first.key))
+        self.assertTrue(self.opens(second.key))
+        self.assertEqual(second.slot, self.remove())
+        self.assertIn('no recovery key', str(self.assertRaises(
+            encryption_errors.KeyNotChanged, self.remove)))
+        self.assert_settled()
+
+    def test_those_that_are_not_to_be_removed(self):
+        for slot, words in (('0', 'its own key'), ('7', 'no key slot 7')):
+            error = self.assertRaises(encryption_errors.KeyNotChanged,
+                                      self.remove, slot)
+            self.assertIn(words, str(error))
+        self.header.slots['5'] = b'by hand'
+        self.assertEqual(['5'], self.status()['unknown_keys'])
+        self.assertEqual('5', self.remove('5'))
+        self.assert_settled()
+
+    def test_backups_are_of_the_same_keys(self):
+        for act in (self.add, self.remove):
+            act()
+            name, = self.a.node.crypt.backup_names(self.volume.id)
+            found, _uuid = self.a.node.crypt.backed_up(self.volume.id, name)
+            self.assertEqual(tuple(self.header.slots), found.all_keyslots)
+
+    def test_refused(self):
+        self.a.remote.add((self.volume.id, 'initiator'))
+        for act in (self.add, self.remove):
+            self.assertRaises(encryption_errors.NotAtRest, act)
+        self.a.remote.clear()
+        self.world.secrets.state = crypt.AWAY
+        self.assertRaises(encryption_errors.KeyUnavailable, self.add)
+        self.assertEqual(1, len(self.header.tokens))
+
+    @ddt.data(*itertools.product((True, False), ('kill', 'cut')))
+    @ddt.unpack
+    def test_stopped_at_every_step(self, store, fault):
+        for stop in itertools.count(1):
+            self.of(worlds.World())
+            self.volume.status = 'available'
+            self.world.moment, self.world.acting = 0, None
+            self.world.stop_at, self.world.faults = (stop,), (fault,)
+            try:
+                self.add(store)
+                self.remove()
+                return
+            except effects.Stopped:
+                self.boot()
+            self.assert_opens()
+            added = self.add(store)
+            self.assertIn(added.slot, self.status()['recovery_keys'])
+            for slot in list(self.header.slots):
+                if slot != '0':
+                    self.remove(slot)
+            self.rotate()
+            self.assert_changed()
+
+
+@ddt.ddt
+class StatusTest(Case):
+
+    def test_status(self):
+        self.assertEqual({
+            'cipher': 'aes-xts-plain64', 'key_bits': 512, 'sector_size': 512,
+            'key_slots': ['0'], 'recovery_keys': [], 'unknown_keys': [],
+            'changing': False, 'open': False},
+            self.status())
+        self.assertRaises(exceptions.StaleMove, header_care.status,
+                          self.b.node, self.volume.id)
+
+    def test_change_that_is_not_complete(self):
+        self.world.stop_at = (self.world.moment + 9,)
+        self.world.faults = ('kill',)
+        self.assertRaises(effects.Stopped, self.rotate)
+        self.a.dead = False
+        self.assertTrue(self.status()['changing'])
+        self.assertIn('not complete', self.wrong()['key slots'])
+
+    def test_verify(self):
+        self.assertEqual({}, self.wrong())
+        self.rotate()
+        self.assertEqual({}, self.wrong())
+        self.add()
+        self.assertEqual({}, self.wrong())
+
+    def test_key_that_does_not_open_it(self):
+        kept = self.world.secrets.kept
+        kept[self.old] = kept[self.old][0], b'other'
+        self.assertIn('does not open', self.wrong()['key'])
+        del kept[self.old]
+        self.assertIn('no', self.wrong()['key'])
+        self.volume.provider_id = crypt.recorded('other')
+        self.assertIn('no key of the secret', self.wrong()['key'])
+
+    def test_header_that_is_lost(self):
+        self.world.headers[self.volume.id] = None
+        found = self.wrong()
+        self.assertIn('header', found)
+        self.assertIn('copies of the header', found)
+
+    def test_tags(self):
+        self.a.disk.tags[self.volume.name] -= set(names.tags(key=self.old))
+        self.assertEqual({}, self.wrong())
+        self.a.disk.tags[self.volume.name] |= set(names.tags(key='other'))
+        self.assertIn('localclone.key', self.wrong()['tags of the LV'])
+
+    def test_backups(self):
+        self.header.slots['4'] = b'by hand'
+        self.assertIn('other key slots', self.wrong()['backup of the header'])
+        self.header.digest = 'other'
+        self.assertIn('other data', self.wrong()['backup of the header'])
+        self.world.backups.clear()
+        self.assertIn('none', self.wrong()['backup of the header'])
+
+    def test_back_up(self):
+        name = header_care.back_up(self.a.node, self.volume.id)
+        self.assertEqual(self.volume.id + '-2', name)
+        self.world.headers[self.volume.id] = None
+        self.assertRaises(encryption_errors.HeaderDamaged,
+                          header_care.back_up, self.a.node, self.volume.id)
+        self.assertEqual(['2'], self.world.backups[self.volume.id])
+
+
+@ddt.ddt
+class RestoreTest(Case):
+
+    def restore(self, backup=''):
+        return header_care.restore(self.a.node, self.volume.id, backup)
+
+    def lose(self):
+        self.world.headers[self.volume.id] = None
+
+    def test_lost(self):
+        self.lose()
+        self.assertEqual(self.volume.id + '-1', self.restore())
+        self.assert_settled()
+        self.assertEqual([(self.volume.id, None)], self.world.saved)
+
+    def test_with_another_key_of_the_same_data(self):
+        """As the backup of before would be, had it not been removed."""
+        kept = dict(self.world.copies)
+        secret = self.world.secrets.kept[self.old]
+        self.rotate()
+        self.world.copies.update(kept)
+        self.world.backups[self.volume.id].insert(0, '1')
+        self.assertRaises(encryption_errors.KeyRefused, self.restore,
+                          self.volume.id + '-1')
+        self.assert_changed()  # nothing was written
+        self.world.secrets.kept[self.old] = secret
+        self.restore(self.volume.id + '-1')
+        self.assertEqual(self.old, self.key())
+        self.assert_opens()
+        self.assertEqual(self.old, names.facts(
+            self.a.disk.tags[self.volume.name])['key'])
+        self.rotate()
+        self.assert_changed()
+
+    @ddt.data('kill', 'cut')
+    def test_stopped_anywhere(self, fault):
+        for stop in itertools.count(1):
+            self.of(worlds.World())
+            self.volume.status = 'available'
+            self.lose()
+            self.world.moment, self.world.acting = 0, None
+            self.world.stop_at, self.world.faults = (stop,), (fault,)
+            try:
+                self.restore()
+                return
+            except effects.Stopped:
+                self.boot()
+            self.restore()
+            self.assert_settled()
+
+    def refused(self, words, backup='', error=None):
+        before = repr(self.world.headers)
+        exc = self.assertRaises(error or encryption_errors.KeyNotChanged,
+                                self.restore, backup)
+        self.assertIn(words, str(exc))
+        self.assertEqual(before, repr(self.world.headers))
+        self.assertEqual([], self.world.saved)
+
+    def test_of_other_data(self):
+        self.header.digest = 'encrypted anew'
+        self.refused('of other data')
+
+    def test_after_a_change_of_its_key(self):
+        self.rotate()
+        self.lose()
+        self.restore()
+        self.assert_changed()
+        self.assertEqual({}, self.wrong())
+
+    def test_of_before_a_re_encryption(self):
+        """Its key opens what the backup is of; what is encrypted anew would
+        be noise all the same, and nobody would be told.
+        """
+        with self.a.node.lock(self.volume.id):
+            self.a.node.crypt.mark(self.volume.name, names.REENCRYPTED)
+        self.lose()
+        self.refused('re-encrypted')
+
+    def test_of_another_volume(self):
+        for copy in self.world.copies.values():
+            copy.uuid = 'another'
+        self.refused('its LV says')
+        self.a.disk.tags[self.volume.name] -= set(names.tags(
+            luks=self.volume.id))
+        self.refused('its header says', self.volume.id + '-1')
+        self.lose()
+        self.refused('another LUKS UUID')
+
+    def test_used(self):
+        self.volume.status = 'in-use'
+        self.refused('attached')
+        self.volume.status = 'available'
+        with self.a.node.lock(self.volume.id):
+            self.a.node.crypt.open(
+                self.volume.id, self.world.secrets.kept[self.old][1])
+        self.a.opened.add(names.crypt(self.volume.id))
+        self.refused('open', error=exceptions.SourceBusy)
+
+    def test_no_such_backup(self):
+        self.refused('no such backup', self.volume.id + '-7')
+        self.world.backups.clear()
+        self.refused('no such backup')
+
+    def test_disk_that_can_not_be_read(self):
+        found = crypt.SimCrypt.header
+
+        def unreadable(own, volume_id, mend=False):
+            raise exceptions.CommandFailed(command='c', code=4, stderr='EIO')
+        self.patch(crypt.SimCrypt, 'header', unreadable)
+        self.refused('EIO', error=exceptions.CommandFailed)
+        self.patch(crypt.SimCrypt, 'header', found)
+
+    def test_no_key(self):
+        self.lose()
+        self.world.secrets.state = crypt.AWAY
+        self.refused('did not answer',
+                     error=encryption_errors.KeyUnavailable)
+        self.world.secrets.state = ''
+        self.assertIsNotNone(rows.recorded(self.volume))

@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The key of a volume is replaced, in the simulated world."""
+
+import contextlib
+import copy
+import dataclasses
+import itertools
+
+import ddt
+
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
+from cinder_localclone import key_change
+from cinder_localclone.luks import headers
+from cinder_localclone.luks import tokens
+from cinder_localclone import names
+from cinder_localclone import rows
+from tests.unit import test_encrypted_volumes as encrypted_volumes
+from tests.unit import world as worlds
+from tests.unit.world import crypt
+from tests.unit.world import effects
+
+A, B = encrypted_volumes.A, encrypted_volumes.B
+
+
+class Case(encrypted_volumes.Case):
+    """A volume that the driver encrypts, at rest at A."""
+
+    def of(self, world, **specs):
+        self.world = world
+        self.a, self.b = world.nodes[A], world.nodes[B]
+        self.addCleanup(setattr, world, 'secrets', crypt.SimSecrets())
+        self.volume = self.row(**specs)
+        self.create(self.volume)
+        self.volume.status = 'in-use'
+        self.old = self.key()
+        return self.volume
+
+    def key(self):
+        return rows.recorded(self.volume).key
+
+    def rotate(self):
+        key_change.rotate(self.a.node, self.volume.id)
+
+    @property
+    def header(self):
+        return self.world.headers[self.volume.id]
+
+    def assert_opens(self):
+        """What the row names opens it; so may others of the header."""
+        recorded = self.key()
+        self.assertIn(self.world.secrets.kept[recorded][1],
+                      self.header.slots.values())
+        self.assertIn(recorded, {
+            token.key for token in self.header.tokens.values()})
+
+    def assert_changed(self, old=None):
+        """There is another key, and nothing is left of the old one."""
+        self.assertNotEqual(old or self.old, self.key())
+        self.assert_settled()
+        self.assertEqual([], [
+            name for name in self.a.disk.tags[self.volume.name]
+            if (old or self.old) in name])
+
+    def assert_settled(self):
+        key, = self.world.secrets.kept
+        self.assertEqual(self.key(), key)
+        self.assertEqual({(key, 'volumes', self.volume.id)},
+                         self.world.secrets.consumers)
+        token, = self.header.tokens.values()
+        self.assertEqual((key, ''), (token.key, token.slot))
+        self.assertEqual(dict.fromkeys(
+            token.keyslots, self.world.secrets.kept[key][1]),
+            self.header.slots)
+        self.assertEqual(key, names.facts(
+            self.a.disk.tags[self.volume.name])['key'])
+        self.assertEqual([], self.world.wrongs)
+
+
+@ddt.ddt
+class RotateTest(Case):
+
+    def setUp(self):
+        super().setUp()
+        self.of(self.world)
+
+    def test_rotate(self):
+        self.rotate()
+        self.assert_changed()
+        self.assertEqual(['3'], self.world.backups[self.volume.id])
+
+    def test_again_and_again(self):
+        for _each in range(3):
+            before = self.key()
+            self.rotate()
+            self.assert_changed(before)
+
+    def test_what_is_open_stays_open(self):
+        name = names.crypt(self.volume.id)
+        with self.a.node.lock(self.volume.id):
+            self.a.node.crypt.open(
+                self.volume.id, self.world.secrets.kept[self.old][1])
+        self.a.opened.add(name)
+        self.rotate()
+        self.assert_changed()
+        self.assertIn(name, self.a.devices)
+
+    def test_what_the_node_keeps_of_it(self):
+        """Of the key that opens it now; of one that is not open: none."""
+        for opened in (False, True):
+            self.a.disk.sealed = {self.volume.id: (self.key(), b'old')}
+            if opened:
+                self.a.disk.tags[self.volume.name] |= {names.OPENED}
+            self.rotate()
+            key = self.key()
+            self.assertEqual({self.volume.id: (
+                key, self.world.secrets.kept[key][1])} if opened else {},
+                self.a.disk.sealed)
+
+    def test_secret_that_is_lost(self):
+        """The key manager has it no more; this node has the key, sealed.
+        Nothing is written, and what the node has stays.
+        """
+        self.a.disk.tags[self.volume.name] |= {names.OPENED}
+        self.a.disk.sealed = {self.volume.id: (self.old, b'K')}
+        header = copy.deepcopy(self.header)
+        del self.world.secrets.kept[self.old]
+        self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+        self.assertEqual([{}, header, {self.volume.id: (self.old, b'K')}], [
+            self.world.secrets.kept, self.header, self.a.disk.sealed])
+
+    def test_recovery_keys_and_others_stay(self):
+        self.header.slots.update({'1': b'recovery', '2': b'by hand'})
+        self.header.tokens['1'] = tokens.Token(
+            '', encryption_types.KeyFormat.PASSPHRASE,
+            role=tokens.Role.RECOVERY, keyslots=('1',), number='1')
+        self.rotate()
+        self.assertNotEqual(self.old, self.key())
+        self.assertEqual((b'recovery', b'by hand'), (
+            self.header.slots.pop('1'), self.header.slots.pop('2')))
+        del self.header.tokens['1']
+        self.assert_changed()
+
+    def test_secret_of_a_snapshot(self):
+        """Its header is of before: who reverts to it needs the old one."""
+        snapshot = self.world.snapshot_row(self.volume)
+        self.world.set_snapshot(
+            snapshot, node=A, status='available',
+            provider_id=self.volume.provider_id)
+        self.rotate()
+        self.assertEqual({self.old, self.key()},
+                         set(self.world.secrets.kept))
+        self.assertIn((self.old, 'volumes', self.volume.id),
+                      self.world.secrets.consumers)
+        self.world.set_snapshot(snapshot, deleted=True)
+        before = self.key()
+        self.rotate()  # the next one removes it
+        self.assert_changed(before)
+
+    def test_secret_of_a_snapshot_and_then_the_volume_goes(self):
+        snapshot = self.world.snapshot_row(self.volume)
+        self.world.set_snapshot(
+            snapshot, node=A, status='available',
+            provider_id=self.volume.provider_id)
+        self.rotate()
+        self.world.set_snapshot(snapshot, deleted=True)
+        self.delete(self.volume)
+        self.assertNothingLeft()
+
+    def test_secret_of_another_volume(self):
+        """Of which it was made, before each had its own."""
+        other = self.row()
+        other.provider_id = self.volume.provider_id
+        self.rotate()
+        self.assertEqual({self.old, self.key()},
+                         set(self.world.secrets.kept))
+        self.assertNotIn((self.old, 'volumes', self.volume.id),
+                         self.world.secrets.consumers)
+
+    def test_shared_key(self):
+        self.of(worlds.World())
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        volume = self.volume = self.row(key='type:ours')
+        self.create(volume)
+        volume.status = 'available'
+        error = self.assertRaises(encryption_errors.KeyNotChanged,
+                                  self.rotate)
+        self.assertIn('other volumes have the same key', str(error))
+
+    def test_secrets_that_nobody_knows_go(self):
+        lost = self.a.node.keys.create(self.volume.id)
+        self.rotate()
+        self.assertNotIn(lost, self.world.secrets.kept)
+        self.assert_changed()
+
+    def test_a_secret_that_others_use_stays(self):
+        self.world.secrets.consumers.add((self.old, 'other', 'x'))
+        self.rotate()
+        self.assertIn(self.old, self.world.secrets.kept)
+        self.assertEqual(1, len(self.header.slots))
+        self.assertEqual(1, len(self.header.tokens))
+
+    # -- refused
+
+    def refused(self, error=encryption_errors.NotAtRest):
+        before = repr((self.world.headers, self.volume.provider_id,
+                       sorted(self.world.secrets.kept)))
+        self.world.done.clear()
+        exc = self.assertRaises(error, self.rotate)
+        self.assertEqual(before, repr((
+            self.world.headers, self.volume.provider_id,
+            sorted(self.world.secrets.kept))))
+        return str(exc)
+
+    def test_while_it_moves(self):
+        self.volume.status = 'available'
+        self.a.move(self.volume, B)
+        self.refused(exceptions.StaleMove)
+        error = self.assertRaises(
+            encryption_errors.NotAtRest, key_change.rotate, self.b.node,
+            self.volume.id)
+        self.assertIn(self.volume.id, str(error))
+        self.world.settle()
+        key_change.rotate(self.b.node, self.volume.id)
+        self.assertNotEqual(self.old, self.key())
+
+    def test_while_it_is_passed_through(self):
+        self.a.remote.add((self.volume.id, 'initiator'))
+        self.refused()
+
+    def test_while_cinder_migrates_it(self):
+        self.volume.migration_status = 'migrating'
+        self.refused()
+
+    @ddt.data('creating', 'reverting', 'deleting')
+    def test_status(self, status):
+        self.volume.status = status
+        self.assertIn(status, self.refused(encryption_errors.KeyNotChanged))
+
+    def test_plain(self):
+        plain = self.world.create_volume(A)
+        self.assertRaises(encryption_errors.KeyNotChanged, key_change.rotate,
+                          self.a.node, plain.id)
+
+    def test_while_it_is_re_encrypted(self):
+        found = crypt.SimCrypt.header
+
+        def under_way(own, volume_id, mend=False):
+            return dataclasses.replace(
+                found(own, volume_id, mend),
+                reencryption=headers.Reencryption(
+                    0, 'checksum', False, 'aes-xts-plain64', 512))
+        self.patch(crypt.SimCrypt, 'header', under_way)
+        self.assertIn('re-encrypted',
+                      self.refused(encryption_errors.KeyNotChanged))
+
+    @ddt.data((crypt.AWAY, encryption_errors.KeyUnavailable),
+              (crypt.REFUSES, encryption_errors.KeyRefused))
+    @ddt.unpack
+    def test_key_manager(self, state, error):
+        self.world.secrets.state = state
+        self.refused(error)
+        self.world.secrets.state = ''
+        self.rotate()
+        self.assert_changed()
+
+
+@ddt.ddt
+class StopsTest(Case):
+    """Stopped by a kill or a power cut, or by the key manager."""
+
+    def begin_again(self, stops, faults):
+        """A volume whose key is changed by a node that stops at moments."""
+        self.of(worlds.World())
+        world = self.world
+        world.moment, world.acting, world.done = 0, None, []
+        world.stop_at, world.faults = stops, faults
+
+    def attempt(self):
+        """As far as it gets; whether to its end."""
+        self.a.dead = False
+        try:
+            if names.handle(self.volume.id) not in self.a.devices:
+                self.a.reconciler.converge_node()
+            self.rotate()
+        except effects.Stopped:
+            self.assert_opens()
+            return False
+        self.assert_opens()
+        return True
+
+    def test_at_every_step(self):
+        for faults in (('kill',), ('cut',)):
+            for stop in itertools.count(1):
+                self.begin_again((stop,), faults)
+                if self.attempt():
+                    break
+                self.assertTrue(self.attempt())
+                self.assert_changed()
+            self.assertGreater(stop, 15)
+
+    def test_at_every_two_steps(self):
+        for first in itertools.count(1):
+            for second in itertools.count(first + 1):
+                self.begin_again((first, second), ('kill', 'kill'))
+                if self.attempt():
+                    return
+                once = self.attempt()
+                if not once:
+                    self.assertTrue(self.attempt())
+                self.assert_changed()
+                if once:
+                    break
+
+    def test_without_a_key_manager_at_every_step(self):
+        """It goes away at each moment, and comes back."""
+        for state, moment in itertools.product(
+                (crypt.AWAY, crypt.REFUSES), range(1, 40)):
+            self.of(worlds.World())
+            world, tick = self.world, self.world.tick
+            left = [moment]
+
+            def passing(node, what):
+                left[0] -= 1
+                if not left[0]:
+                    world.secrets.state = state
+                tick(node, what)
+            world.tick = passing
+            with contextlib.suppress(encryption_errors.KeyUnavailable,
+                                     encryption_errors.KeyRefused):
+                self.rotate()
+            left[0], world.secrets.state = 0, ''
+            self.assert_opens()
+            self.rotate()
+            self.assert_settled()
+
+    @ddt.data(*range(1, 12))
+    def test_the_new_secret_is_lost(self, stop):
+        """Before it is recorded the old key stays; then there is only it."""
+        self.begin_again((stop,), ('kill',))
+        if self.attempt() or self.key() != self.old:
+            return
+        self.a.dead = False
+        new = set(self.world.secrets.kept) - {self.old}
+        for key in new:
+            del self.world.secrets.kept[key]
+        announced = any(token.key in new
+                        for token in self.header.tokens.values())
+        if announced:
+            self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+            self.assertEqual(self.old, self.key())
+            self.world.secrets.consumers = {
+                each for each in self.world.secrets.consumers
+                if each[0] not in new}
+            self.assert_settled()
+        self.rotate()
+        self.assert_changed()
+
+    def test_a_slot_that_somebody_else_has_taken(self):
+        """Between the announcement and the slot; it is left alone."""
+        for stop in range(1, 12):
+            self.begin_again((stop,), ('kill',))
+            self.attempt()
+            announced = [token.slot for token in self.header.tokens.values()
+                         if token.slot]
+            if announced and announced[0] not in self.header.slots:
+                break
+        self.header.slots[announced[0]] = b'by hand'
+        self.assertTrue(self.attempt())
+        self.assertEqual(b'by hand', self.header.slots.pop(announced[0]))
+        self.assert_changed()

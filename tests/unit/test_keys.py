@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Secrets in a key manager that answers, refuses, or does neither."""
+
+import io
+import logging
+import threading
+import time
+import types
+from unittest import mock
+
+from castellan.common import exception as castellan_exception
+from castellan.common.objects import opaque_data
+from castellan.common.objects import passphrase
+from castellan.common.objects import symmetric_key
+import ddt
+import fixtures
+import testtools
+
+from cinder_localclone import encryption_errors
+from cinder_localclone.encryption_types import KeyFormat
+from cinder_localclone import keys
+from cinder_localclone import names
+
+VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
+OTHER = VOLUME.replace('b', 'a')
+
+
+class Answer(Exception):
+    """As barbicanclient's, and keystoneauth's."""
+
+    def __init__(self, status, attribute='status_code'):
+        super().__init__('it has said %s' % status)
+        setattr(self, attribute, status)
+
+
+class Manager:
+    """As much of castellan's key managers as is used."""
+
+    def __init__(self):
+        self.kept, self.used, self.error = {}, [], None
+        self.wait = threading.Event()
+        self.wait.set()
+
+    def _answer(self, whose):
+        self.wait.wait(30)
+        logging.getLogger('keystoneauth.session').debug('has the secret')
+        logging.getLogger('keystoneauth.session').warning('is slow')
+        assert whose is not None
+        if isinstance(self.error, Answer):
+            try:
+                raise self.error
+            except Answer as exc:
+                raise castellan_exception.KeyManagerError(reason=exc)
+        if self.error:
+            raise self.error
+
+    def store(self, whose, secret):
+        self._answer(whose)
+        key = '%08d-0000-4000-8000-000000000000' % len(self.kept)
+        self.kept[key] = secret
+        return key
+
+    def get(self, whose, key, metadata_only=False):
+        self._answer(whose)
+        if key not in self.kept:
+            raise castellan_exception.ManagedObjectNotFoundError(uuid=key)
+        return self.kept[key]
+
+    def delete(self, whose, key):
+        self.get(whose, key)
+        del self.kept[key]
+
+    def list(self, whose, object_type=None, metadata_only=False):
+        self._answer(whose)
+        return [mock.Mock(id=key, **{'name': None})
+                if secret is None else _metadata(key, secret)
+                for key, secret in self.kept.items()]
+
+    def add_consumer(self, whose, key, consumer):
+        self.get(whose, key)
+        self.used.append((key, consumer))
+
+    def remove_consumer(self, whose, key, consumer):
+        self.get(whose, key)
+        self.used.remove((key, consumer))
+
+
+def _metadata(key, secret):
+    return opaque_data.OpaqueData(None, name=secret.name, id=key)
+
+
+@ddt.ddt
+class KeysTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.manager = Manager()
+        self.opened = self.useFixture(fixtures.MockPatchObject(
+            keys.key_manager, 'API', return_value=self.manager)).mock
+        self.credentials = self.useFixture(fixtures.MockPatchObject(
+            keys.castellan_utils, 'credential_factory')).mock
+        self.keys = keys.Keys(keys.KEY_MANAGER, 20)
+
+    def test_a_secret_from_its_beginning_to_its_end(self):
+        key = self.keys.create(VOLUME)
+        secret = self.manager.kept[key]
+        self.assertEqual((names.secret(VOLUME), 64, 512), (
+            secret.name, len(secret.get_encoded()), secret.bit_length))
+        self.assertEqual(secret.get_encoded().hex().encode(),
+                         self.keys.get(key, KeyFormat.HEX))
+        self.assertEqual(secret.get_encoded(),
+                         self.keys.get(key, KeyFormat.RAW))
+        for _repeated in range(2):
+            self.keys.remove(key)
+            self.assertEqual({}, self.manager.kept)
+        self.assertRaises(encryption_errors.KeyRefused, self.keys.get, key,
+                          KeyFormat.HEX)
+        self.opened.assert_called_once_with(keys.CONF)
+
+    def test_what_others_have_stored_stays(self):
+        for number, name in enumerate((None, '', 'for all', 'localclone')):
+            self.manager.kept[number] = passphrase.Passphrase(
+                b'p', name=name)
+            self.keys.remove(number)
+        self.assertEqual(4, len(self.manager.kept))
+
+    def test_each_is_another_one(self):
+        self.assertEqual(9, len({self.keys.get(
+            self.keys.create(VOLUME), KeyFormat.RAW) for _ in range(9)}))
+
+    def test_passphrase(self):
+        key = self.keys.create(VOLUME, KeyFormat.PASSPHRASE)
+        self.assertIsInstance(self.manager.kept[key], passphrase.Passphrase)
+        self.assertRegex(self.keys.get(key, KeyFormat.PASSPHRASE).decode(),
+                         '^[0-9a-f]{128}$')
+
+    @ddt.data('text', b'text')
+    def test_what_somebody_else_has_stored(self, secret):
+        self.manager.kept['k'] = mock.Mock(**{
+            'get_encoded.return_value': secret})
+        self.assertEqual(b'text', self.keys.get('k', KeyFormat.PASSPHRASE))
+        self.assertEqual(b'74657874', self.keys.get('k', KeyFormat.HEX))
+
+    @ddt.data('', b'', None)
+    def test_secret_that_is_empty(self, secret):
+        self.manager.kept['k'] = mock.Mock(**{
+            'get_encoded.return_value': secret})
+        self.assertRaises(encryption_errors.KeyRefused, self.keys.get, 'k',
+                          KeyFormat.RAW)
+        self.assertRaises(encryption_errors.KeyUnreadable,
+                          self.keys.owners_key, object(), 'k')
+
+    def test_reference_that_no_tag_can_have(self):
+        with mock.patch.object(self.manager, 'store', return_value='a b'):
+            self.assertRaises(encryption_errors.KeyRefused,
+                              self.keys.create, VOLUME)
+
+    def test_found_by_the_name_of_its_volume(self):
+        mine = sorted(self.keys.create(VOLUME) for _ in range(2))
+        self.keys.create(OTHER)
+        self.manager.kept['nameless'] = None
+        self.assertEqual(mine, self.keys.find(VOLUME))
+
+    def test_barbican_is_asked_by_name(self):
+        """Without one it lists ten."""
+        client = mock.Mock()
+        client.secrets.list.return_value = [types.SimpleNamespace(
+            name=names.secret(VOLUME), secret_ref='http://b/v1/secrets/k1')]
+        self.manager._get_barbican_client = lambda whose: client
+        self.assertEqual(['k1'], self.keys.find(VOLUME))
+        self.assertEqual(names.secret(VOLUME),
+                         client.secrets.list.call_args.kwargs['name'])
+
+    # -- consumers
+
+    def test_consumers(self):
+        key = self.keys.create(VOLUME)
+        self.keys.consume(key, 'volumes', VOLUME)
+        self.assertEqual([(key, {'service': 'volume', 'resource_type':
+                                 'volumes', 'resource_id': VOLUME})],
+                         self.manager.used)
+        self.keys.release(key, 'volumes', VOLUME)
+        self.assertEqual([], self.manager.used)
+        self.keys.remove(key)
+        self.keys.release(key, 'volumes', VOLUME)
+
+    def test_key_manager_that_knows_no_consumers(self):
+        for method in ('add_consumer', 'remove_consumer'):
+            setattr(self.manager, method, mock.Mock(
+                side_effect=NotImplementedError))
+        with mock.patch.object(keys.LOG, 'info') as said:
+            for _repeated in range(2):
+                self.keys.consume('k', 'volumes', VOLUME)
+                self.keys.release('k', 'volumes', VOLUME)
+        said.assert_called_once()
+
+    def test_who_uses_what_is_gone(self):
+        self.assertRaises(encryption_errors.KeyRefused, self.keys.consume,
+                          'k', 'volumes', VOLUME)
+
+    # -- an owner's
+
+    def test_owners_key_is_read_by_the_owner(self):
+        self.manager.kept['k'] = symmetric_key.SymmetricKey(
+            'AES', 16, b'\xff\x00')
+        context, asked = object(), []
+        with mock.patch.object(self.manager, '_answer', asked.append):
+            self.assertEqual(b'ff00', self.keys.owners_key(context, 'k'))
+        self.assertEqual([context], asked)
+        self.credentials.assert_not_called()
+
+    def test_owners_key_that_is_refused(self):
+        self.assertRaises(encryption_errors.KeyUnreadable,
+                          self.keys.owners_key, object(), 'k')
+        self.manager.error = Answer(403)
+        error = self.assertRaises(
+            encryption_errors.KeyUnreadable, self.keys.owners_key, object(),
+            'k')
+        self.assertIn('403', str(error))
+        self.manager.error = Answer(503)
+        self.assertRaises(encryption_errors.KeyUnavailable,
+                          self.keys.owners_key, object(), 'k')
+
+    # -- no answer, and no
+
+    @ddt.data(Answer(403), Answer(404), Answer(401, 'http_status'),
+              Answer(409), KeyError('k'), castellan_exception.Forbidden(),
+              castellan_exception.InsufficientCredentialDataError())
+    def test_refused(self, error):
+        self._fails(error, encryption_errors.KeyRefused)
+
+    @ddt.data(Answer(500), Answer(503), Answer(429), Answer(408),
+              OSError('no route to host'),
+              castellan_exception.KeyManagerError(reason='down'),
+              ValueError('this is no JSON'))
+    def test_unavailable(self, error):
+        self._fails(error, encryption_errors.KeyUnavailable)
+
+    def _fails(self, error, kind):
+        self.manager.error = error
+        for act, *arguments in (
+                (self.keys.create, VOLUME),
+                (self.keys.get, 'k', KeyFormat.HEX), (self.keys.remove, 'k'),
+                (self.keys.find, VOLUME), (self.keys.check,),
+                (self.keys.consume, 'k', 'volumes', VOLUME),
+                (self.keys.release, 'k', 'volumes', VOLUME)):
+            found = self.assertRaises(kind, act, *arguments)
+            self.assertIsNone(found.__cause__)
+
+    def test_time_limit(self):
+        self.keys._timeout = 0.2
+        self.manager.wait.clear()
+        self.addCleanup(self.manager.wait.set)
+        began = time.monotonic()
+        error = self.assertRaises(encryption_errors.KeyUnavailable,
+                                  self.keys.get, 'k', KeyFormat.HEX)
+        self.assertIn('0.2 s', str(error))
+        self.assertLess(time.monotonic() - began, 10)
+        # Nobody else waits; after a while it is asked again.
+        self.keys._timeout = 20
+        error = self.assertRaises(encryption_errors.KeyUnavailable,
+                                  self.keys.check)
+        self.assertIn('a moment ago', str(error))
+        self.manager.wait.set()
+        time.sleep(0.3)
+        self.keys.check()
+
+    def test_key_manager_that_cannot_be_loaded(self):
+        self.opened.side_effect = RuntimeError('no such backend')
+        self.assertRaises(encryption_errors.KeyUnavailable, self.keys.check)
+        self.opened.side_effect = None
+        self.keys.check()
+
+    # -- what is logged, and who asks
+
+    def test_nothing_is_logged_that_has_a_secret(self):
+        text = io.StringIO()
+        handler = logging.StreamHandler(text)
+        logger = logging.getLogger('keystoneauth.session')
+        level = logger.level
+        self.addCleanup(logger.setLevel, level)
+        self.addCleanup(logger.removeHandler, handler)
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(handler)
+        self.keys.create(VOLUME)
+        self.assertEqual('is slow\n', text.getvalue())
+        logger.debug('of somebody else')
+        self.assertIn('somebody else', text.getvalue())
+
+    def test_credentials(self):
+        with mock.patch.object(keys, '_of_authtoken') as of_authtoken:
+            self.keys.check()
+            self.credentials.assert_called_once_with(keys.CONF)
+            of_authtoken.assert_not_called()
+            keys.Keys(keys.AUTHTOKEN, 20).check()
+            of_authtoken.assert_called_once_with()
+        self.credentials.assert_called_once_with(keys.CONF)
+
+    def test_of_cinders_own_user(self):
+        section = types.SimpleNamespace(
+            password='p', auth_url='http://k', username='cinder',
+            user_domain_name='D', project_name='service',
+            project_domain_name='D')
+        with mock.patch.object(keys, 'CONF', {
+                'keystone_authtoken': section}), \
+                mock.patch('keystoneauth1.loading.register_auth_conf_options'
+                           ), mock.patch('keystoneauth1.loading.'
+                                         'load_auth_from_conf_options'):
+            found = keys._of_authtoken()
+        self.assertEqual(('cinder', 'service', 'http://k'), (
+            found.username, found.project_name, found.auth_url))

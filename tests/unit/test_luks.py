@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LUKS2 headers as cryptsetup 2.6.1 prints them, tokens, options."""
+
+import copy
+import json
+
+import ddt
+import testtools
+
+from cinder_localclone import encryption_types
+from cinder_localclone.encryption_types import KeyFormat
+from cinder_localclone.luks import headers
+from cinder_localclone.luks import keys
+from cinder_localclone.luks import options
+from cinder_localclone.luks import progress
+from cinder_localclone.luks import tokens
+from cinder_localclone import names
+from tests.unit import luks_headers
+
+MIB = 1 << 20
+UUID = '11111111-2222-4333-8444-555555555555'
+FIRST = tokens.Token('0f1e2d3c-0000-4000-8000-000000000001', KeyFormat.HEX,
+                     keyslots=('0',), number='0')
+SECOND = tokens.Token('0f1e2d3c-0000-4000-8000-000000000002', KeyFormat.RAW,
+                      keyslots=('1',), number='1')
+
+
+def changed(text, change):
+    metadata = json.loads(text)
+    change(metadata)
+    return json.dumps(metadata)
+
+
+@ddt.ddt
+class HeaderTest(testtools.TestCase):
+
+    def test_a_new_volume(self):
+        self.assertEqual(headers.Header(
+            cipher='aes-xts-plain64', key_bits=512, sector_size=512,
+            integrity='', data_offset=16 * MIB, grows=True, keyslots=('0',),
+            tokens=(FIRST,), all_keyslots=('0',), all_tokens=('0',),
+            digests=frozenset((
+                'BPJglAab13tm1GWItDU1haNVvREb+E1u3gHhdO1VjTM=',))),
+            headers.parse(luks_headers.PLAIN))
+
+    def test_two_keys(self):
+        header = headers.parse(luks_headers.ROTATING)
+        self.assertEqual(('0', '1'), header.keyslots)
+        self.assertEqual((FIRST, SECOND), header.tokens)
+        self.assertEqual((FIRST, SECOND),
+                         header.opened_by(tokens.Role.VOLUME))
+        self.assertEqual((), header.opened_by(tokens.Role.RECOVERY))
+        self.assertEqual({FIRST.key, SECOND.key}, header.keys())
+        self.assertEqual((), header.keyslots_without_token)
+
+    def test_a_token_of_a_slot_that_is_gone_opens_nothing(self):
+        def drop(metadata):
+            del metadata['keyslots']['0']
+            metadata['digests']['0']['keyslots'].remove('0')
+        header = headers.parse(changed(luks_headers.ROTATING, drop))
+        self.assertEqual((SECOND,), header.opened_by(tokens.Role.VOLUME))
+        self.assertEqual((FIRST, SECOND), header.tokens)
+
+    def test_a_slot_that_nobody_has_said_anything_of(self):
+        header = headers.parse(changed(
+            luks_headers.ROTATING, lambda each: each['tokens'].pop('1')))
+        self.assertEqual(('1',), header.keyslots_without_token)
+
+    def test_a_slot_that_was_announced(self):
+        header = headers.parse(changed(
+            luks_headers.ROTATING, lambda each: each['tokens']['1'].update(
+                keyslots=[], slot='1')))
+        self.assertEqual((), header.keyslots_without_token)
+        self.assertEqual((FIRST,), header.opened_by(tokens.Role.VOLUME))
+
+    def test_a_slot_that_opens_no_data(self):
+        """As "luksAddKey --unbound" makes it."""
+        def unbind(metadata):
+            metadata['digests']['0']['keyslots'].remove('1')
+            metadata['digests']['9'] = {'keyslots': ['1'], 'segments': []}
+        header = headers.parse(changed(luks_headers.ROTATING, unbind))
+        self.assertEqual(('0',), header.keyslots)
+        self.assertEqual(('0', '1'), header.all_keyslots)
+        self.assertEqual((FIRST,), header.opened_by(tokens.Role.VOLUME))
+
+    def test_the_numbers_of_slots_are_numbers(self):
+        def many(metadata):
+            slots, digest = metadata['keyslots'], metadata['digests']['0']
+            for number in ('10', '9'):
+                slots[number] = copy.deepcopy(slots['0'])
+                digest['keyslots'].append(number)
+        self.assertEqual(('0', '9', '10'), headers.parse(changed(
+            luks_headers.PLAIN, many)).keyslots)
+
+    def test_tokens_of_others_are_left_alone(self):
+        header = headers.parse(changed(
+            luks_headers.PLAIN, lambda each: each['tokens'].update(
+                {'3': {'type': 'systemd-tpm2', 'keyslots': ['0']}})))
+        self.assertEqual((FIRST,), header.tokens)
+        self.assertEqual(('0', '3'), header.all_tokens)
+
+    def test_integrity(self):
+        header = headers.parse(changed(
+            luks_headers.PLAIN, lambda each: each['segments']['0'].update(
+                integrity={'type': 'hmac(sha256)'})))
+        self.assertEqual('hmac(sha256)', header.integrity)
+
+    def test_data_of_a_fixed_size(self):
+        header = headers.parse(changed(
+            luks_headers.PLAIN, lambda each: each['segments']['0'].update(
+                size='1048576')))
+        self.assertFalse(header.grows)
+
+    @ddt.data(([], ()), (['online-reencrypt-v2'], ()),
+              (['online-reencrypt'], ()),
+              (['offline-reencrypt', 'online-reencrypt-v3'],
+               ('offline-reencrypt',)),
+              (['inline-hw-tags'], ('inline-hw-tags',)))
+    @ddt.unpack
+    def test_requirements(self, mandatory, foreign):
+        header = headers.parse(changed(
+            luks_headers.PLAIN, lambda each: each['config'].update(
+                requirements={'mandatory': mandatory})))
+        self.assertEqual(tuple(mandatory), header.requirements)
+        self.assertEqual(foreign, header.foreign_requirements)
+
+    @ddt.data('', '[]', '{}', 'null', '{"segments": {}}')
+    def test_what_is_no_header(self, text):
+        self.assertRaises(ValueError, headers.parse, text)
+
+    @ddt.data('keyslots', 'segments', 'digests', 'config')
+    def test_what_lacks_a_part(self, part):
+        self.assertRaises(ValueError, headers.parse, changed(
+            luks_headers.PLAIN, lambda each: each.pop(part)))
+
+    def test_what_is_not_encrypted(self):
+        self.assertRaises(ValueError, headers.parse, changed(
+            luks_headers.PLAIN, lambda each: each['segments']['0'].update(
+                type='linear')))
+
+
+class ReencryptionTest(testtools.TestCase):
+
+    def test_none(self):
+        self.assertIsNone(headers.parse(
+            luks_headers.ROTATING).reencryption)
+
+    def test_begun(self):
+        header = headers.parse(luks_headers.STARTED)
+        self.assertEqual(headers.Reencryption(
+            done=0, resilience='journal', interrupted=False,
+            cipher='aes-xts-plain64', key_bits=256), header.reencryption)
+        self.assertEqual(512, header.key_bits)
+        self.assertEqual(('0', '1'), header.keyslots)
+        self.assertEqual(('online-reencrypt-v2',), header.requirements)
+
+    def test_the_token_names_both_slots(self):
+        """cryptsetup has added the new one: one key opens both."""
+        token, = headers.parse(luks_headers.STARTED).tokens
+        self.assertEqual({'0', '1'}, set(token.keyslots))
+
+    def test_running_or_killed(self):
+        header = headers.parse(luks_headers.KILLED)
+        self.assertEqual(headers.Reencryption(
+            done=480 * MIB, resilience='checksum', interrupted=True,
+            cipher='aes-xts-plain64', key_bits=512), header.reencryption)
+        self.assertEqual(16 * MIB, header.data_offset)
+        self.assertEqual(('0', '1'), header.keyslots)
+
+    def test_paused(self):
+        header = headers.parse(luks_headers.PAUSED)
+        self.assertEqual(headers.Reencryption(
+            done=832 * MIB, resilience='checksum', interrupted=False,
+            cipher='aes-xts-plain64', key_bits=512), header.reencryption)
+        self.assertEqual(512, header.key_bits)
+        self.assertEqual(16 * MIB, header.data_offset)
+
+    def test_it_keeps_its_size_until_it_is_complete(self):
+        """From the first byte that is encrypted anew."""
+        self.assertTrue(headers.parse(luks_headers.STARTED).grows)
+        for text in (luks_headers.KILLED, luks_headers.PAUSED):
+            self.assertFalse(headers.parse(text).grows)
+
+    def test_what_both_were_is_no_data(self):
+        """The header keeps a copy of either segment, of data of any size."""
+        def fix(metadata):
+            for each in metadata['segments'].values():
+                if each['size'] == 'dynamic':
+                    each['size'] = str(16 * MIB)
+        header = headers.parse(changed(luks_headers.PAUSED, fix))
+        self.assertEqual(832 * MIB, header.reencryption.done)
+
+    def test_without_what_says_how(self):
+        error = self.assertRaises(ValueError, headers.parse, changed(
+            luks_headers.STARTED, lambda each: each['keyslots'].pop('2')))
+        self.assertIn('how it is re-encrypted', str(error))
+
+    def test_a_key_of_the_old_data_only_is_seen(self):
+        """Such as a recovery key: it opens nothing once this is complete."""
+        def add(metadata):
+            metadata['keyslots']['5'] = metadata['keyslots']['1']
+            metadata['digests']['0']['keyslots'].append('5')
+        header = headers.parse(changed(luks_headers.STARTED, add))
+        self.assertEqual(('5',), header.keyslots_without_token)
+
+
+@ddt.ddt
+class TokenTest(testtools.TestCase):
+
+    @ddt.data(FIRST, SECOND, tokens.Token(
+        '', KeyFormat.PASSPHRASE, shared=True, role=tokens.Role.RECOVERY,
+        keyslots=('2', '7'), number='3'), tokens.Token(
+            SECOND.key, KeyFormat.RAW, number='1', slot='4',
+            replaces=FIRST.key))
+    def test_what_is_written_is_read(self, token):
+        self.assertEqual(token, tokens.parse(
+            token.number, json.loads(str(token))))
+
+    def test_it_is_one_of_luks2(self):
+        self.assertEqual(
+            {'type': 'localclone', 'keyslots': ['0'], 'key': FIRST.key,
+             'format': 'hex', 'shared': False, 'role': 'volume', 'slot': '',
+             'replaces': ''}, json.loads(str(FIRST)))
+
+    def test_that_of_another(self):
+        self.assertIsNone(tokens.parse('0', {
+            'type': 'luks2-keyring', 'keyslots': []}))
+
+    @ddt.data('key', 'format', 'shared', 'role', 'keyslots')
+    def test_one_that_is_not_complete(self, part):
+        token = json.loads(str(FIRST))
+        del token[part]
+        error = self.assertRaises(ValueError, tokens.parse, '4', token)
+        self.assertIn('token 4', str(error))
+
+    @ddt.data({'format': 'rot13'}, {'role': 'x'}, {'keyslots': None})
+    def test_one_that_says_what_is_unknown(self, part):
+        self.assertRaises(ValueError, tokens.parse, '4', dict(
+            json.loads(str(FIRST)), **part))
+
+
+class KeyTest(testtools.TestCase):
+
+    def test_digits_as_nova_and_os_brick_make_them(self):
+        self.assertEqual(b'00ff0a', keys.opening(b'\0\xff\n', KeyFormat.HEX))
+
+    def test_what_is_taken_as_it_is(self):
+        for each in (KeyFormat.RAW, KeyFormat.PASSPHRASE):
+            self.assertEqual(b'ab\n\0c\n', keys.opening(b'ab\n\0c\n', each))
+
+    def test_nothing_is_no_key(self):
+        for each in KeyFormat:
+            self.assertRaises(ValueError, keys.opening, b'', each)
+
+
+@ddt.ddt
+class ProgressTest(testtools.TestCase):
+
+    #: In the form of cryptsetup(8).
+    LINE = ('{"device":"/dev/sda","device_bytes":"%d","device_size":'
+            '"44040192","speed":"126877696","eta_ms":"2520012","time_ms":'
+            '"5561235"}\n')
+
+    def test_the_last_line_that_is_complete(self):
+        found = progress.last(self.LINE % 8192 + self.LINE % 11010048 +
+                              '{"device":"/dev/sda","device_bytes":"1')
+        self.assertEqual(progress.Progress(
+            done=11010048, total=44040192, rate=126877696,
+            seconds_left=2520.012), found)
+        self.assertEqual(25, found.percent)
+
+    @ddt.data('', 'Device /dev/sda is in use.\n', '[]\n', '{}\n', '7\n',
+              '{"device_bytes":"x","device_size":"1","speed":"1",'
+              '"eta_ms":"1"}\n')
+    def test_other_words(self, text):
+        self.assertIsNone(progress.last(text))
+        self.assertEqual(8192, progress.last(self.LINE % 8192 + text).done)
+
+    def test_of_nothing_all_is_done(self):
+        self.assertEqual(100, progress.Progress(0, 0, 0, 0).percent)
+
+
+@ddt.ddt
+class NameTest(testtools.TestCase):
+
+    NAME = 'localclone-crypt-' + UUID
+    MAPPED = 'CRYPT-LUKS2-%s-%s' % (UUID.replace('-', ''), NAME)
+
+    def test_what_decrypts_a_volume(self):
+        self.assertEqual(self.NAME, names.crypt(UUID))
+        self.assertEqual('/dev/mapper/' + self.NAME, names.crypt_path(UUID))
+        for kind in ('LUKS1', 'LUKS2'):
+            self.assertEqual(UUID, names.volume_of_crypt(
+                self.NAME, self.MAPPED.replace('LUKS2', kind)))
+        self.assertEqual('localclone volume ' + UUID, names.secret(UUID))
+        self.assertEqual('localclone-reencrypt-%s.service' % UUID,
+                         names.reencryption_unit(UUID))
+
+    def test_it_is_no_device_of_another_kind(self):
+        self.assertIsNone(names.volume_of_handle(self.NAME))
+        self.assertFalse(names.is_device(self.NAME))
+        self.assertFalse(names.is_backstore(self.NAME))
+
+    def test_one_that_nova_encrypts(self):
+        self.assertEqual(UUID, names.volume_of_crypt(
+            self.NAME, self.MAPPED.replace('LUKS2', 'LUKS1')))
+
+    @ddt.data('', 'LOCALCLONE-' + NAME, MAPPED + '-hotzone-forward',
+              MAPPED.replace('LUKS2', 'LUKS3'), 'CRYPT-PLAIN-' + NAME)
+    def test_a_device_that_another_has_made(self, uuid):
+        self.assertIsNone(names.volume_of_crypt(self.NAME, uuid))
+
+    @ddt.data('crypt-' + UUID, 'localclone-' + UUID, NAME + '-hotzone')
+    def test_a_device_of_another_name(self, name):
+        self.assertIsNone(names.volume_of_crypt(name, self.MAPPED.replace(
+            self.NAME, name)))
+
+
+class OptionsTest(testtools.TestCase):
+
+    def test_of_a_new_header(self):
+        """These, cryptsetup 2.6.1 has accepted."""
+        self.assertEqual([
+            '--type', 'luks2', '--uuid', UUID, '--offset', '32768',
+            '--cipher', 'aes-xts-plain64', '--key-size', '512',
+            '--sector-size', '512', '--key-slot', '0', '--pbkdf', 'pbkdf2',
+            '--pbkdf-force-iterations', '1000'],
+            options.new_header(encryption_types.Encryption(), UUID))
+
+    def test_guessing_a_passphrase_takes_time(self):
+        found = options.new_header(encryption_types.Encryption(
+            shared_key='x', key_format=KeyFormat.PASSPHRASE), UUID)
+        self.assertIn('argon2id', found)
+        self.assertNotIn('--pbkdf-force-iterations', found)
+
+    def test_integrity(self):
+        found = options.new_header(encryption_types.Encryption(
+            cipher='aes-gcm-random', key_bits=256, integrity='aead'), UUID)
+        self.assertEqual(['--integrity', 'aead'], found[-2:])
+        self.assertNotIn('--integrity', options.new_header(
+            encryption_types.Encryption(), UUID))
+
+    def test_of_opening(self):
+        plain = options.opening(False, False, False)
+        for number, option in enumerate((
+                '--readonly', '--disable-locks', '--allow-discards')):
+            self.assertNotIn(option, plain)
+            self.assertEqual({option}, set(options.opening(*[
+                each == number for each in range(3)])) - set(plain))

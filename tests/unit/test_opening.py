@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening what is in use on a node, and is not open."""
+
+import io
+import sys
+from unittest import mock
+
+import fixtures
+
+from cinder_localclone.cmd import backend as backends
+from cinder_localclone.cmd import recovery
+from cinder_localclone.cmd import unlock
+from cinder_localclone import names
+from cinder_localclone import opening
+from tests.unit import test_connections
+from tests.unit import test_encrypted_guests
+from tests.unit.world import crypt
+
+ON_A, ON_B = test_connections.ON_A, test_connections.ON_B
+
+
+class OpeningTest(test_encrypted_guests.Case):
+
+    def used(self):
+        """It is in use here, and something has closed it."""
+        self.serve(ON_A)
+        self.attach('in-use', 'a')
+        del self.a.devices[self.crypt]
+
+    def open(self, *only, node=None):
+        return {each.volume_id: (each.state, each.problem)
+                for each in opening.open_wanted((node or self.a).node, only)}
+
+    def test_opened(self):
+        self.used()
+        self.assertEqual({self.volume.id: ('opened', '')}, self.open())
+        self.assertIn(self.crypt, self.a.devices)
+        self.assertEqual({self.volume.id: ('open', '')}, self.open())
+
+    def test_what_is_not_used_here(self):
+        """Nor what is being detached, or is used on another node."""
+        self.serve(ON_A)
+        del self.a.devices[self.crypt]
+        for state, hosts in (('available', ()), ('in-use', 'b')):
+            self.attach(state, *hosts)
+            self.assertEqual({}, self.open())
+            (state, problem), = self.open(self.volume.id).values()
+            self.assertEqual('locked', state)
+            self.assertIn('no attachment', problem)
+        self.assertNotIn(self.crypt, self.a.devices)
+
+    def test_what_has_moved_away(self):
+        self.serve(ON_B)
+        self.attach('in-use', 'b')
+        self.world.settle()
+        self.assertEqual({}, self.open())
+        self.assertEqual('locked', self.open(self.volume.id)[
+            self.volume.id][0])
+        self.assertEqual({self.volume.id: ('open', '')},
+                         self.open(node=self.b))
+
+    def test_passed_through(self):
+        self.volume.group_id = 'g'
+        self.serve(dict(ON_B, initiator='iqn.x'))
+        del self.b.devices[self.crypt]
+        # A made-up one that the world knows no further attachment of.
+        with mock.patch.object(self.b.node.attachments, 'passed_to',
+                               return_value=[self.volume]), \
+                mock.patch.object(opening.passing, 'connection_to',
+                                  return_value='c'), \
+                mock.patch.object(opening.tops, 'is_wanted',
+                                  return_value=True):
+            self.assertEqual({self.volume.id: ('opened', '')},
+                             self.open(node=self.b))
+        self.assertIn(self.crypt, self.b.devices)
+
+    def test_others(self):
+        plain = self.world.create_volume('a@l')
+        for each in (plain.id, 'gone'):
+            (state, problem), = self.open(each).values()
+            self.assertEqual('locked', state)
+            self.assertIn('does not encrypt', problem)
+
+    def test_one_that_fails_stops_no_other(self):
+        self.used()
+        second = self.world.create_volume(
+            'a@l', provider_id=crypt.recorded('l'))
+        crypt.encrypt(self.world, second)
+        second.status = 'in-use'
+        second.volume_attachment = [test_connections.attachment('a')]
+        third = self.world.create_volume(
+            'a@l', provider_id=crypt.recorded('l'))
+        crypt.encrypt(self.world, third)
+        third.status = 'in-use'
+        third.volume_attachment = [test_connections.attachment('a')]
+        self.world.headers[self.volume.id] = None
+        del self.a.devices[names.handle(second.id)]
+        found = self.open()
+        self.assertIn('header', found[self.volume.id][1])
+        self.assertIn('no handle', found[second.id][1])
+        self.assertEqual(('opened', ''), found[third.id])
+
+    def test_without_a_key_manager(self):
+        self.used()
+        self.world.secrets.state = crypt.AWAY
+        self.assertIn('key manager', self.open()[self.volume.id][1])
+        with mock.patch.object(crypt.SimKeys, '_ask',
+                               side_effect=ZeroDivisionError):
+            self.assertIn('ZeroDivision', self.open()[self.volume.id][1])
+
+
+class CommandTest(fixtures.TestWithFixtures):
+
+    def run_command(self, outcome, *words):
+        self.useFixture(fixtures.MockPatchObject(sys, 'stderr', io.StringIO()))
+        self.useFixture(fixtures.MockPatchObject(backends, 'act_as_root'))
+        self.useFixture(fixtures.MockPatchObject(
+            recovery, 'node', lambda backend: ('node of', backend)))
+        app = mock.Mock(exit_code=None)
+        command = unlock.OpenWanted(app, None)
+        with mock.patch.object(opening, 'open_wanted',
+                               return_value=outcome) as called:
+            columns, found = command.take_action(
+                command.get_parser('x').parse_args(words))
+        self.assertEqual(unlock.COLUMNS, columns)
+        self.assertEqual((('node of', app.backend()), list(words)),
+                         called.call_args.args)
+        return found, app.exit_code
+
+    def test_exit_code(self):
+        opened = opening.unlocking.Outcome('v', 'l', 'opened')
+        locked = opening.unlocking.Outcome('w', '', 'locked', 'no key')
+        self.assertEqual(([('v', 'l', 'opened', '')], 0),
+                         self.run_command([opened], 'v'))
+        self.assertEqual(1, self.run_command([opened, locked])[1])
+        self.assertEqual(([], 0), self.run_command([]))

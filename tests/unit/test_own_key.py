@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is made of an encrypted volume, or of a snapshot, has its own key."""
+
+import contextlib
+import dataclasses
+import itertools
+from unittest import mock
+
+import ddt
+
+from cinder_localclone import births
+from cinder_localclone import exceptions
+from cinder_localclone.luks import headers
+from cinder_localclone.luks import tokens
+from cinder_localclone import names
+from cinder_localclone import recovery_keys
+from cinder_localclone import reencryption_errors
+from cinder_localclone import rows
+from tests.unit import test_key_change
+from tests.unit import test_reverting
+from tests.unit import world as worlds
+from tests.unit.world import crypt
+from tests.unit.world import effects
+
+A, B = test_key_change.A, test_key_change.B
+VOLUME, SNAPSHOT = 'volume', 'snapshot'
+
+
+class Case(test_key_change.Case):
+
+    def of(self, world, **specs):
+        world.pool = 'pool'
+        super().of(world, **specs)
+        self.volume.status = 'available'
+
+    def setUp(self):
+        super().setUp()
+        self.of(self.world)
+
+    def snapshot(self):
+        snapshot_id = self.world.snapshot_row(self.volume)
+        node = self.a.node
+        with node.lock(self.volume.id), node.lock(snapshot_id):
+            node.snapshots.locate(snapshot_id, A, rows.recorded(self.volume))
+            node.stack.create_snapshot(snapshot_id, self.volume.name,
+                                       self.volume.id)
+        self.world.set_snapshot(snapshot_id, status='available')
+        return snapshot_id
+
+    def bear(self, newborn, snapshot_id=None):
+        node = self.a.node
+        if snapshot_id:
+            births.from_snapshot(node, None, newborn.id, snapshot_id)
+        else:
+            births.from_volume(node, None, newborn.id, self.volume.id, 0,
+                               self.a.reconciler.progress)
+
+    def born(self, of=VOLUME, **specs):
+        newborn = self.row(**specs)
+        self.bear(newborn, self.snapshot() if of == SNAPSHOT else None)
+        return newborn
+
+    def assert_own(self, newborn, key=None):
+        """Its one secret is its own, or that of its type."""
+        recorded = rows.recorded(newborn).key
+        header = self.world.headers[newborn.id]
+        token, = header.tokens.values()
+        self.assertEqual(key or recorded, recorded)
+        self.assertEqual((recorded, bool(key)), (token.key, token.shared))
+        name, secret = self.world.secrets.kept[recorded]
+        self.assertEqual(
+            'for all' if key else names.secret(newborn.id), name)
+        self.assertEqual({slot: secret for slot in token.keyslots},
+                         header.slots)
+        self.assertEqual(newborn.id, header.uuid)
+        tags = names.facts(self.a.disk.tags[newborn.name])
+        self.assertEqual((recorded, newborn.id), (tags['key'], tags['luks']))
+        self.assertIn((recorded, 'volumes', newborn.id),
+                      self.world.secrets.consumers)
+        self.assertEqual([], self.world.wrongs)
+
+
+@ddt.ddt
+class OwnKeyTest(Case):
+
+    @ddt.data(VOLUME, SNAPSHOT)
+    def test_own_key(self, of):
+        newborn = self.born(of)
+        self.assert_own(newborn)
+        self.assertNotEqual(self.old, rows.recorded(newborn).key)
+        self.assertWhole(self.volume)
+        newborn.status = 'available'
+        self.delete(newborn)
+        self.assertEqual([self.old], list(self.world.secrets.kept))
+        self.assertEqual({(self.old, 'volumes', self.volume.id)},
+                         self.world.secrets.consumers)
+
+    def test_its_image_goes_meanwhile(self):
+        newborn = self.born()
+        self.delete(self.volume)
+        self.assertEqual([rows.recorded(newborn).key],
+                         list(self.world.secrets.kept))
+
+    def test_keys_of_the_image_do_not_open_it(self):
+        added = recovery_keys.add(self.a.node, self.volume.id)
+        self.header.slots['7'] = b'by hand'
+        newborn = self.born()
+        self.assert_own(newborn)
+        self.assertEqual(3, len(self.header.slots))
+        self.assertIn(added.key.encode(), self.header.slots.values())
+
+    @ddt.data(VOLUME, SNAPSHOT)
+    def test_image_whose_key_is_being_changed(self, of):
+        """That change goes on, as if there were no newborn."""
+        for stop in range(1, 40):
+            self.of(worlds.World())
+            self.world.stop_at = (self.world.moment + stop,)
+            self.world.faults = ('kill',)
+            try:
+                self.rotate()
+                self.assertGreater(stop, 12)
+                return
+            except effects.Stopped:
+                self.a.dead = False
+            newborn = self.born(of)
+            self.assert_own(newborn)
+            self.assert_opens()
+            newborn.status = 'available'
+            self.delete(newborn)
+            self.assert_opens()
+            for snapshot_id in self.world.snapshots:
+                self.world.set_snapshot(snapshot_id, deleted=True)
+            self.rotate()
+            self.assert_changed()
+        self.fail('it never ends')
+
+    def test_shared_key(self):
+        self.of(worlds.World())
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        self.world.secrets.kept['others'] = 'for all', b'O'
+        volume = self.volume = self.row(key='type:ours')
+        self.create(volume)
+        volume.status = 'available'
+        self.header.slots['7'] = b'by hand'
+        self.assert_own(self.born(key='type:ours'), 'ours')
+        self.assert_own(self.born(key='type:others'), 'others')
+        self.assert_own(self.born())
+        self.assertIn('ours', self.world.secrets.kept)
+
+    def test_from_its_own_to_a_shared_key(self):
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        self.assert_own(self.born(key='type:ours'), 'ours')
+        self.assertIn(self.old, self.world.secrets.kept)
+
+    def reencrypt(self):
+        """The image, and whatever is made of it."""
+        found = crypt.SimCrypt.header
+
+        def under_way(own, volume_id, mend=False):
+            return dataclasses.replace(
+                found(own, volume_id, mend),
+                reencryption=headers.Reencryption(
+                    0, 'checksum', False, 'aes-xts-plain64', 512))
+        self.patch(crypt.SimCrypt, 'header', under_way)
+
+    @ddt.data(VOLUME, SNAPSHOT)
+    def test_larger_than_an_image_that_is_re_encrypted(self, of):
+        """Its header says how long its data is: whoever attaches what is
+        made of it would have no more than that.
+        """
+        self.reencrypt()
+        newborn = self.row()
+        newborn.size = 2
+        error = self.assertRaises(
+            reencryption_errors.Reencrypting, self.bear, newborn,
+            self.snapshot() if of == SNAPSHOT else None)
+        self.assertIn('larger', str(error))
+        self.assertNotIn(newborn.name, self.a.lvs)
+
+    @ddt.data({}, {'key': 'type:ours'})
+    def test_without_a_place_for_backups(self, specs):
+        """As with what is created otherwise, that stops nobody: there is no
+        backup of it that keys of its image would open.
+        """
+        self.of(worlds.World())
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        volume = self.volume = self.row(**specs)
+        self.create(volume)
+        volume.status = 'available'
+        full = exceptions.CommandFailed(command='c', code=1, stderr='full')
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=full):
+            self.assert_own(self.born(**specs), 'ours' if specs else None)
+            if not specs:  # what there is of it the old key would open
+                self.assertRaises(exceptions.CommandFailed, self.rotate)
+
+    def test_image_that_is_re_encrypted(self):
+        """Its keys can't be changed yet: it shares that of its image."""
+        self.reencrypt()
+        newborn = self.born()
+        self.assertEqual(self.old, rows.recorded(newborn).key)
+        self.assertIn((self.old, 'volumes', newborn.id),
+                      self.world.secrets.consumers)
+
+    def test_revert_after_a_change(self):
+        """The header is of before, and so is the secret that it names."""
+        snapshot_id = self.snapshot()
+        self.rotate()
+        new = self.key()
+        self.volume.status = 'reverting'
+        test_reverting.Base.revert(self.world, self.volume, snapshot_id, A)
+        self.assertEqual(self.old, self.key())
+        self.assert_opens()
+        self.volume.status = 'available'
+        self.world.set_snapshot(snapshot_id, deleted=True)
+        self.rotate()
+        self.assertNotIn(new, self.world.secrets.kept)
+        self.assert_changed()
+
+
+@ddt.ddt
+class StopsTest(Case):
+
+    @ddt.data(*itertools.product((VOLUME, SNAPSHOT), ('kill', 'cut')))
+    @ddt.unpack
+    def test_at_every_step(self, of, fault):
+        for stop in itertools.count(1):
+            self.of(worlds.World())
+            newborn = self.row()
+            snapshot_id = self.snapshot() if of == SNAPSHOT else None
+            self.world.moment, self.world.acting = 0, None
+            self.world.stop_at, self.world.faults = (stop,), (fault,)
+            try:
+                self.bear(newborn, snapshot_id)
+                self.assertGreater(stop, 20)
+                return
+            except (effects.Stopped, exceptions.PeerUnreachable):
+                self.a.dead = False
+            newborn.status = 'error'  # Cinder's manager says so
+            self.a.reconciler.converge_node()
+            self.delete(newborn)
+            del self.world.volumes[newborn.id]
+            self.assertNotIn(newborn.name, self.a.lvs)
+            self.assertEqual([self.old], list(self.world.secrets.kept))
+            self.assert_opens()
+            self.assertEqual([], self.world.wrongs)
+
+    def test_without_a_key_manager_at_every_step(self):
+        for moment in range(1, 60):
+            self.of(worlds.World())
+            newborn = self.row()
+            world, tick, left = self.world, self.world.tick, [moment]
+
+            def passing(node, what):
+                left[0] -= 1
+                if not left[0]:
+                    world.secrets.state = crypt.AWAY
+                tick(node, what)
+            world.tick = passing
+            done = False
+            with contextlib.suppress(exceptions.LocalCloneError):
+                self.bear(newborn)
+                done = True
+            left[0], world.secrets.state = 0, ''
+            if done:
+                self.assert_own(newborn)
+            else:
+                self.assertNotIn(newborn.name, self.a.lvs)
+                self.create(newborn)  # as Cinder does with an image
+                token, = self.world.headers[newborn.id].tokens.values()
+                self.assertEqual(tokens.Role.VOLUME, token.role)
+            newborn.status = 'available'
+            self.delete(newborn)
+            self.assertEqual([self.old], list(self.world.secrets.kept))
+            self.assert_opens()

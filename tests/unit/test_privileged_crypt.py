@@ -1,0 +1,507 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cryptsetup is told, and what it does to headers in files."""
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+from unittest import mock
+
+import ddt
+from eventlet import patcher
+import fixtures
+import testtools
+
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
+from cinder_localclone.luks import headers
+from cinder_localclone.luks import options
+from cinder_localclone.luks import tokens
+from cinder_localclone import privileged
+from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import process
+from cinder_localclone.privileged import secrets
+from tests.unit import commands
+from tests.unit import luks_headers
+
+VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
+LUKS = '11111111-2222-4333-8444-555555555555'
+HANDLE = '/dev/mapper/localclone-' + VOLUME
+CRYPT = 'localclone-crypt-' + VOLUME
+KEY, NEW_KEY = b'the key', b'the other key'
+FILE = '/backups/%s/%s-1' % (VOLUME, LUKS)
+#: How each entry point that gets a key is called. What is added is asked for.
+WITH_KEY = {
+    'begin_reencryption': (HANDLE, CRYPT, '0', ['--cipher', 'c'], KEY, 30),
+    'add_key': (HANDLE, KEY, NEW_KEY, '1', ['--pbkdf', 'pbkdf2'], 30),
+    'format_luks1': (HANDLE, 'aes-xts-plain64', 256, KEY, 30),
+    'format_luks2': (HANDLE, ['--type', 'luks2'], KEY, 30),
+    'kill_slot': (HANDLE, '1', KEY, 30),
+    'open_device': (HANDLE, CRYPT, KEY, 30),
+    'refresh': (CRYPT, KEY, 30),
+    'resize': (CRYPT, KEY, 30),
+    'test': (HANDLE, KEY, 30),
+}
+#: The same of those without a key that change something.
+CHANGES = {
+    'close': (CRYPT, 30),
+    'erase': (HANDLE, 30),
+    'header_restore': (HANDLE, FILE, 30),
+    'import_token': (HANDLE, '{}'),
+    'remove_token': (HANDLE, '0', 30),
+    'set_uuid': (HANDLE, LUKS, 30),
+}
+BLANK = '\0' * (1 << 20)
+
+
+def entry_points(module, context):
+    return {name for name, value in vars(module).items()
+            if context.is_entrypoint(value)}
+
+
+@ddt.ddt
+class KeysStayHiddenTest(commands.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.commands.answer('dd', BLANK)
+        self.commands.answer('cryptsetup luksDump', luks_headers.ROTATING)
+
+    def test_every_entry_point_is_looked_at(self):
+        self.assertEqual(set(WITH_KEY), entry_points(
+            secrets, secrets.context))
+
+    @ddt.data(*WITH_KEY)
+    def test_no_key_but_on_standard_input(self, name):
+        read = {}
+
+        def follow(*argv, pass_fds=(), **_more):
+            for descriptor in pass_fds:
+                read[descriptor] = os.read(descriptor, 9999)
+            return ran(*argv, pass_fds=pass_fds, **_more)
+        ran = process.run
+        self.useFixture(fixtures.MockPatchObject(process, 'run', follow))
+        self.assertIsNone(getattr(secrets, name)(*WITH_KEY[name]))
+        lines = ' '.join(self.commands.ran)
+        for key in (KEY, NEW_KEY):
+            for form in (key.decode(), key.hex()):
+                self.assertNotIn(form, lines)
+        self.assertEqual(KEY, self.commands.inputs[-1])
+        self.assertEqual([NEW_KEY] * (name == 'add_key'), list(read.values()))
+        for descriptor in read:
+            self.assertRaises(OSError, os.fstat, descriptor)
+
+    @ddt.data(*WITH_KEY)
+    def test_no_key_in_an_error(self, name):
+        self.commands._answers.clear()
+        self.commands.answer('dd', BLANK)
+        self.commands.answer('cryptsetup luksDump', luks_headers.ROTATING)
+        for code, text in ((1, 'is not a valid LUKS device'), (2, ''),
+                           (4, 'access denied'), (5, 'busy')):
+            self.commands.answer('cryptsetup', code=code, err=text, times=1)
+            error = self.assertRaises(
+                exceptions.LocalCloneError, getattr(secrets, name),
+                *WITH_KEY[name])
+            self.assertNotIn(KEY.decode(), repr(error) + str(error))
+            # What comes out of the daemon is made of its text alone.
+            self.assertEqual(str(error), str(type(error)(*error.args)))
+
+    @ddt.data(*WITH_KEY)
+    def test_what_is_empty_is_no_key(self, name):
+        self.assertRaises(ValueError, getattr(secrets, name), *[
+            b'' if each in (KEY, NEW_KEY) else each
+            for each in WITH_KEY[name]])
+        self.assertFalse([line for line in self.commands.ran if not
+                          line.startswith(('dd', 'cryptsetup luksDump'))])
+
+    def test_the_daemon_is_one_that_logs_nothing(self):
+        context = secrets.context
+        self.assertIsNot(privileged.default, context)
+        # In a process of its own: fixtures forget what options default to.
+        logs, others, refuses = subprocess.run(
+            [sys.executable, '-W', 'ignore', '-c', 'import logging\n'
+             'from cinder_localclone import privileged\n'
+             'from cinder_localclone.privileged import secrets\n'
+             'name = secrets.context.conf.logger_name\n'
+             'print(name, privileged.default.conf.logger_name,'
+             ' logging.getLogger(name).isEnabledFor(logging.ERROR))'],
+            check=True, capture_output=True, text=True,
+            timeout=120).stdout.split()
+        self.assertNotEqual(others, logs)
+        self.assertEqual('False', refuses)
+        # It is found again by its name in the other process.
+        self.assertIs(context, getattr(
+            secrets, context.pypath.rpartition('.')[2]))
+
+    def test_no_entry_point_without_a_key_takes_one(self):
+        for name in entry_points(crypt, privileged.default):
+            function = getattr(crypt, name)
+            self.assertNotIn('key', function.args[0].__annotations__)
+            self.assertNotIn(bytes, function.args[0].__annotations__.values())
+
+
+@ddt.ddt
+class OwnNamesTest(commands.Case):
+
+    @ddt.data(*CHANGES)
+    def test_changes(self, name):
+        self._refused(getattr(crypt, name), CHANGES[name])
+
+    @ddt.data(*WITH_KEY)
+    def test_with_a_key(self, name):
+        if name != 'test':
+            self._refused(getattr(secrets, name), WITH_KEY[name])
+        self.assertRan()
+
+    def _refused(self, function, arguments):
+        _name, *rest = arguments
+        for name in ('/dev/sda', '/tmp/localclone-' + VOLUME,
+                     HANDLE + '1', 'localclone-' + VOLUME, 'root',
+                     '/dev/mapper/' + CRYPT, 'crypt-' + VOLUME):
+            self.assertRaises(exceptions.Foreign, function, name, *rest)
+        self.assertRan()
+
+    def test_a_volume_gets_no_other_ones_device(self):
+        self.assertRaises(
+            exceptions.Foreign, secrets.open_device, HANDLE,
+            'localclone-crypt-' + VOLUME.replace('b', 'c'), KEY, 30)
+        self.assertRan()
+
+    def test_looking_may_mend_what_is_the_drivers(self):
+        crypt.dump('/dev/sda', 30)
+        self.assertRaises(exceptions.Foreign, crypt.dump, '/dev/sda', 30,
+                          True)
+
+    @ddt.data('/backups/%s/x' % VOLUME, '/backups/%s-1' % LUKS,
+              'x/%s/%s-1' % (VOLUME, LUKS), '/b/%s/../%s-1' % (VOLUME, LUKS))
+    def test_backups(self, file):
+        for function in (crypt.header_backup, crypt.header_restore):
+            self.assertRaises(exceptions.Foreign, function, HANDLE, file, 30)
+        self.assertRaises(exceptions.Foreign, crypt.drop_backups, '/b', '..')
+        self.assertRan()
+
+
+@ddt.ddt
+class LinesTest(commands.Case):
+    """The lines as they are, with cryptsetup 2.6.1."""
+
+    def test_looking_takes_no_locks(self):
+        for function in (crypt.dump, crypt.is_luks, crypt.luks_uuid):
+            function(HANDLE, 30)
+        self.commands.answer('cryptsetup', 'Payload offset:\t4096\n')
+        self.assertEqual(4096, crypt.payload_sectors(HANDLE, 30))
+        for line in self.commands.ran:
+            self.assertIn('--disable-locks', line)
+
+    @ddt.data((crypt.dump, 3, True), (crypt.luks_uuid, 3, True),
+              (crypt.dump, 4, False), (crypt.luks_uuid, 4, False))
+    @ddt.unpack
+    def test_looking_beside_a_writer(self, function, times, found):
+        """It may meet that at both copies."""
+        self.useFixture(fixtures.MockPatchObject(crypt, 'BETWEEN', 0))
+        self.commands.answer('cryptsetup', '', 1, 'Device %s is not a valid '
+                             'LUKS device.' % HANDLE, times=times)
+        if found:
+            function(HANDLE, 30)
+        else:
+            self.assertRaises(encryption_errors.HeaderDamaged, function,
+                              HANDLE, 30)
+        self.assertEqual(4, len(self.commands.ran))
+
+    def test_mending(self):
+        crypt.dump(HANDLE, 30, True)
+        self.assertRan('cryptsetup luksDump --dump-json-metadata ' + HANDLE)
+
+    def test_opening(self):
+        secrets.open_device(HANDLE, CRYPT, KEY, 30)
+        secrets.open_device(HANDLE, CRYPT, KEY, 30, readonly=True,
+                            keep_header=True, discards=True)
+        line = ('cryptsetup open --batch-mode --key-file - --type luks '
+                '--perf-no_read_workqueue --perf-no_write_workqueue%s ' +
+                HANDLE + ' ' + CRYPT)
+        self.assertRan(line % '', line % (
+            ' --readonly --allow-discards --disable-locks'))
+
+    def test_what_is_open_changes_and_its_header_does_not(self):
+        """Another node may have it open as well."""
+        secrets.resize(CRYPT, KEY, 30)
+        secrets.refresh(CRYPT, KEY, 30, True)
+        crypt.close(CRYPT, 30)
+        for line in self.commands.ran:
+            self.assertIn('--disable-locks', line)
+
+    def test_what_is_killed_has_ended_before(self):
+        """Nobody is to write the header after its caller has gone on."""
+        for name in WITH_KEY:
+            self.commands.answer('dd', BLANK)
+            self.commands.answer('cryptsetup luksDump',
+                                 luks_headers.ROTATING)
+            getattr(secrets, name)(*WITH_KEY[name])
+            self.assertTrue(self.commands.graces[-1], name)
+        for name in set(CHANGES) - {'close'}:
+            getattr(crypt, name)(*CHANGES[name])
+            self.assertTrue(self.commands.graces[-1], name)
+
+    @ddt.data(('is not a valid LUKS device.', 1,
+               encryption_errors.HeaderDamaged),
+              ('No key available with this passphrase.', 2,
+               encryption_errors.WrongKey),
+              ('No usable keyslot is available.', 1,
+               encryption_errors.WrongKey),
+              ('Out of memory.', 3, exceptions.CommandFailed),
+              ('does not exist or access denied.', 4,
+               exceptions.CommandFailed),
+              ('Device already exists.', 5, exceptions.CommandFailed))
+    @ddt.unpack
+    def test_what_an_exit_code_means(self, text, code, error):
+        self.commands.answer('cryptsetup', code=code, err=text)
+        self.assertRaises(error, secrets.open_device, HANDLE, CRYPT, KEY, 30)
+        self.assertRaises(error, secrets.test, HANDLE, KEY, 30)
+
+    def test_not_luks_and_not_there(self):
+        self.commands.answer('cryptsetup isLuks', code=1, times=1)
+        self.assertFalse(crypt.is_luks(HANDLE, 30))
+        self.assertTrue(crypt.is_luks(HANDLE, 30))
+        self.commands.answer('cryptsetup', code=4, err='does not exist')
+        self.assertRaises(exceptions.CommandFailed, crypt.is_luks, HANDLE, 30)
+
+    def test_closing(self):
+        # Without, it would mend a header that it is not to write.
+        self.commands.answer('cryptsetup close --disable-locks', code=4,
+                             times=1, err='Device %s is not active.' % CRYPT)
+        self.assertFalse(crypt.close(CRYPT, 30))
+        self.assertTrue(crypt.close(CRYPT, 30))
+        self.commands.answer('cryptsetup close', code=5,
+                             err='Device %s is still in use.' % CRYPT)
+        self.assertRaises(exceptions.CommandFailed, crypt.close, CRYPT, 30)
+
+    @ddt.data(dict(out='\0' * 99), dict(out='\0' * ((1 << 20) - 4) + 'LUKS'),
+              dict(code=1, err='Input/output error'))
+    def test_only_what_is_blank_is_formatted(self, answer):
+        self.commands.answer('dd', **answer)
+        for name in ('format_luks1', 'format_luks2'):
+            self.assertRaises(exceptions.LocalCloneError, getattr(
+                secrets, name), *WITH_KEY[name])
+        self.assertFalse([line for line in self.commands.ran
+                          if 'luksFormat' in line])
+
+
+class CaseOfFiles(testtools.TestCase):
+    """The real cryptsetup; what it works on are files."""
+
+    def setUp(self):
+        super().setUp()
+        for module, name, value in (
+                (privileged.default, 'client_mode', False),
+                (secrets.context, 'client_mode', False),
+                (process, 'subprocess', patcher.original('subprocess')),
+                (crypt, 'require_handle', lambda path: VOLUME)):
+            self.useFixture(fixtures.MockPatchObject(module, name, value))
+        self.directory = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path)
+        self.path = self.image('image')
+
+    def image(self, name):
+        path = self.directory / name
+        with open(path, 'wb') as file:
+            file.truncate(20 << 20)
+        return str(path)
+
+    @contextlib.contextmanager
+    def through_the_cache(self):
+        """Not every file system of a test can do without."""
+        with contextlib.ExitStack() as patches:
+            for name in ('run', 'stream'):
+                found = getattr(process, name)
+                patches.enter_context(mock.patch.object(
+                    process, name, lambda *words, found=found, **kwargs:
+                    found(*[word for word in words
+                            if word != 'iflag=direct'], **kwargs)))
+            yield
+
+    def damaged(self):
+        with self.through_the_cache():
+            return crypt.damaged_copies(self.path, 60)
+
+    def format(self, path, key=KEY):
+        with self.through_the_cache():
+            secrets.format_luks2(path, options.new_header(
+                encryption_types.Encryption(), LUKS), key, 60)
+
+    def header(self):
+        return headers.parse(crypt.dump(self.path, 60))
+
+    def add_token(self, number, slot):
+        crypt.import_token(self.path, str(tokens.Token(
+            key='ref-' + number, key_format=encryption_types.KeyFormat.RAW,
+            keyslots=(slot,))), number, timeout=60)
+
+
+class FilesTest(CaseOfFiles):
+
+    def test_a_header_from_its_beginning_to_its_end(self):
+        self.assertFalse(crypt.is_luks(self.path, 60))
+        self.assertRaises(encryption_errors.HeaderDamaged, crypt.dump,
+                          self.path, 60)
+        self.format(self.path)
+        self.assertTrue(crypt.is_luks(self.path, 60))
+        self.assertEqual(LUKS, crypt.luks_uuid(self.path, 60))
+        self.assertRaises(encryption_errors.NotBlank, self.format, self.path)
+        secrets.test(self.path, KEY, 60)
+        secrets.test(self.path, KEY, 60, '0')
+        self.assertRaises(encryption_errors.WrongKey, secrets.test,
+                          self.path, KEY + b'\n', 60)
+        found = self.header()
+        self.assertEqual(('aes-xts-plain64', 512, 16 << 20), (
+            found.cipher, found.key_bits, found.data_offset))
+        crypt.erase(self.path, 60)
+        self.assertRaises(encryption_errors.WrongKey, secrets.test,
+                          self.path, KEY, 60)
+
+    def test_slots(self):
+        self.format(self.path)
+        self.add_token('0', '0')
+        self.assertRaises(encryption_errors.LastKey, secrets.kill_slot,
+                          self.path, '0', KEY, 60)
+        secrets.add_key(self.path, KEY, NEW_KEY, '3',
+                        list(options.RANDOM_KEY), 60)
+        # Somebody's own, for all that is known.
+        self.assertRaises(encryption_errors.LastKey, secrets.kill_slot,
+                          self.path, '0', NEW_KEY, 60)
+        self.add_token('1', '3')
+        secrets.test(self.path, NEW_KEY, 60, '3')
+        # The key of the slot that is to go opens none that stays.
+        self.assertRaises(encryption_errors.WrongKey, secrets.kill_slot,
+                          self.path, '0', KEY, 60)
+        self.assertEqual(('0', '3'), self.header().keyslots)
+        secrets.kill_slot(self.path, '0', NEW_KEY, 60)
+        self.assertEqual(('3',), self.header().keyslots)
+        self.assertRaises(encryption_errors.WrongKey, secrets.test,
+                          self.path, KEY, 60)
+        crypt.remove_token(self.path, '0', 60)
+        self.assertEqual(('1',), self.header().all_tokens)
+        self.assertRaises(encryption_errors.LastKey, secrets.kill_slot,
+                          self.path, '3', NEW_KEY, 60)
+        secrets.test(self.path, NEW_KEY, 60)
+
+    def test_slot_that_a_recovery_key_drops(self):
+        """Never the last one of the volume's own."""
+        self.format(self.path)
+        self.add_token('0', '0')
+        for slot, key in (('1', NEW_KEY), ('2', b'recovery')):
+            secrets.add_key(self.path, KEY, key, slot,
+                            list(options.RANDOM_KEY), 60)
+        self.add_token('1', '1')
+        crypt.import_token(self.path, str(tokens.Token(
+            key='', key_format=encryption_types.KeyFormat.PASSPHRASE,
+            role=tokens.Role.RECOVERY, keyslots=('2',))), '2', timeout=60)
+        self.assertRaises(encryption_errors.WrongKey, secrets.kill_slot,
+                          self.path, '1', b'any other', 60)
+        secrets.kill_slot(self.path, '1', b'recovery', 60)
+        self.assertEqual(('0', '2'), self.header().keyslots)
+        self.assertRaises(encryption_errors.LastKey, secrets.kill_slot,
+                          self.path, '0', b'recovery', 60)
+        secrets.kill_slot(self.path, '2', KEY, 60)
+        self.assertEqual(('0',), self.header().keyslots)
+
+    def test_tokens_and_uuid(self):
+        self.format(self.path)
+        self.add_token('0', '0')
+        self.assertRaises(exceptions.CommandFailed, self.add_token, '0', '0')
+        crypt.import_token(self.path, str(tokens.Token(
+            key='other', key_format=encryption_types.KeyFormat.HEX)), '0',
+            True, 60)
+        self.assertEqual({'other'}, self.header().keys())
+        crypt.set_uuid(self.path, VOLUME, 60)
+        self.assertEqual(VOLUME, crypt.luks_uuid(self.path, 60))
+
+    def test_looking_does_not_mend_a_header(self):
+        self.format(self.path)
+        with open(self.path, 'r+b') as file:
+            file.write(bytes(4096))
+        damaged = pathlib.Path(self.path).read_bytes()
+        crypt.dump(self.path, 60)
+        crypt.is_luks(self.path, 60)
+        crypt.luks_uuid(self.path, 60)
+        secrets.test(self.path, KEY, 60)
+        self.assertTrue(damaged == pathlib.Path(self.path).read_bytes())
+        crypt.dump(self.path, 60, True)
+        self.assertFalse(damaged == pathlib.Path(self.path).read_bytes())
+
+    def test_copies(self):
+        self.assertEqual(['the first copy of its header is damaged',
+                          'the second copy of its header is damaged'],
+                         self.damaged())
+        self.format(self.path)
+        self.add_token('0', '0')
+        whole = pathlib.Path(self.path).read_bytes()
+        self.assertEqual([], self.damaged())
+        for begin, which in ((0, 'first'), (1 << 14, 'second')):
+            for offset in (0, 8, 17, 168, 450, 5000):
+                damaged = bytearray(whole)
+                damaged[begin + offset] ^= 255
+                pathlib.Path(self.path).write_bytes(damaged)
+                self.assertEqual(
+                    ['the %s copy of its header is damaged' % which],
+                    self.damaged(), offset)
+        crypt.remove_token(self.path, '0', 60)
+        self.assertEqual([], self.damaged())
+        later = pathlib.Path(self.path).read_bytes()
+        pathlib.Path(self.path).write_bytes(
+            whole[:1 << 14] + later[1 << 14:])
+        self.assertEqual(['the copies of its header are of different times'],
+                         self.damaged())
+
+    def test_luks1(self):
+        self.assertRaises(encryption_errors.HeaderDamaged,
+                          crypt.payload_sectors, self.path, 60)
+        subprocess.run(
+            ['cryptsetup', 'luksFormat', '--batch-mode', '--type', 'luks1',
+             '--key-size', '256', '--pbkdf-force-iterations', '1000',
+             '--key-file', '-', self.path], input=KEY, check=True)
+        self.assertEqual(4096, crypt.payload_sectors(self.path, 60))
+        secrets.test(self.path, KEY, 60)
+
+    def test_backups(self):
+        self.format(self.path)
+        files = [str(self.directory / VOLUME / ('%s-%d' % (LUKS, number)))
+                 for number in (1, 2)]
+        for file in files:
+            crypt.header_backup(self.path, file, 60)
+            crypt.header_backup(self.path, file, 60)  # in its place
+            self.assertEqual(0o100600, os.stat(file).st_mode)
+        self.assertEqual(LUKS, crypt.luks_uuid(files[1], 60))
+        with open(self.path, 'r+b') as file:
+            file.write(bytes(16 << 20))
+        self.assertFalse(crypt.is_luks(self.path, 60))
+        for number in (1, 2):
+            with self.through_the_cache():
+                crypt.save_beginning(self.path, str(self.directory), LUKS,
+                                     16 << 20, 60)
+            saved = self.directory / VOLUME / (
+                '%s-before-restore-%d' % (LUKS, number))
+            self.assertEqual(16 << 20, saved.stat().st_size)
+        self.assertEqual([path.rpartition('/')[2] for path in files],
+                         crypt.backups(str(self.directory), VOLUME))
+        secrets.test(files[1], KEY, 60)
+        self.assertRaises(encryption_errors.WrongKey, secrets.test,
+                          files[1], NEW_KEY, 60)
+        self.assertEqual(
+            ('0',), headers.parse(crypt.dump(files[1], 60)).all_keyslots)
+        crypt.header_restore(self.path, files[1], 60)
+        secrets.test(self.path, KEY, 60)
+        (self.directory / VOLUME / 'notes').touch()
+        for number in (3, 4):
+            self.assertEqual('%s-%d' % (LUKS, number), crypt.renew_backup(
+                self.path, str(self.directory), 60))
+            self.assertEqual(
+                {'%s-%d' % (LUKS, number), 'notes'}, {
+                    path.name for path in (
+                        self.directory / VOLUME).iterdir()})
+        (self.directory / VOLUME / 'notes').unlink()
+        crypt.header_backup(self.path, files[1], 60)
+        for _repeated in range(2):
+            crypt.drop_backups(str(self.directory), VOLUME)
+            self.assertFalse((self.directory / VOLUME).exists())

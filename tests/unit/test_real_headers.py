@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys are changed, and headers restored, by the real cryptsetup in files."""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import uuid
+
+import fixtures
+
+from cinder_localclone import cryptsetup
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import header_care
+from cinder_localclone import key_change
+from cinder_localclone.luks import options
+from cinder_localclone.luks import tokens
+from cinder_localclone import names
+from cinder_localclone import own_key
+from cinder_localclone.privileged import crypt as privileged_crypt
+from cinder_localclone import recovery_keys
+from cinder_localclone import rows
+from tests.unit import test_privileged_crypt
+from tests.unit import world as worlds
+
+A = 'a@l'
+
+
+class Crypt(cryptsetup.Cryptsetup):
+    """Headers are real; LVs and what decrypts them are the world's."""
+
+    def __init__(self, sim, backups):
+        super().__init__('g', 60, backups)
+        self.note, self.close = sim.note, sim.close
+
+
+class RealTest(test_privileged_crypt.CaseOfFiles):
+
+    def setUp(self):
+        super().setUp()
+        backups = self.directory / 'backups'
+        backups.mkdir()
+        for module, name, value in (
+                (names, 'handle_path', lambda volume_id: str(
+                    self.directory / names.handle(volume_id))),
+                (privileged_crypt, 'require_handle', lambda path:
+                 names.volume_of_handle(os.path.basename(path)))):
+            self.useFixture(fixtures.MockPatchObject(module, name, value))
+        self.world = worlds.World()
+        node = self.world.nodes[A].node
+        self.node = dataclasses.replace(node, crypt=Crypt(
+            node.crypt, str(backups)))
+        self.volume = self.create()
+
+    def create(self):
+        volume = self.world.create_volume(
+            A, provider_id=str(encryption_types.Recorded(16 << 20, '')))
+        key = self.node.keys.create(volume.id)
+        volume.provider_id = str(encryption_types.Recorded(16 << 20, key))
+        self.node.keys.consume(key, 'volumes', volume.id)
+        self.image(names.handle(volume.id))
+        crypt = self.node.crypt
+        with self.through_the_cache():
+            crypt.format(volume.id, options.new_header(
+                encryption_types.Encryption(), volume.id), self.secret(key))
+        crypt.write_token(volume.id, '0', str(tokens.Token(
+            key, encryption_types.KeyFormat.HEX, keyslots=('0',))))
+        crypt.back_up(volume.id)
+        return volume
+
+    def secret(self, key):
+        return self.world.secrets.kept[key][1]
+
+    def key(self, volume=None):
+        return rows.recorded(volume or self.volume).key
+
+    def opens(self, key, volume=None):
+        try:
+            self.node.crypt.test((volume or self.volume).id, key)
+            return True
+        except encryption_errors.WrongKey:
+            return False
+
+    def assert_sound(self, volume=None):
+        with self.through_the_cache():
+            self.assertEqual([], [
+                each for each in header_care.verify(
+                    self.node, (volume or self.volume).id)
+                if each['problem']])
+
+    def test_rotate(self):
+        before, old = self.key(), self.secret(self.key())
+        for number in (3, 5):
+            key_change.rotate(self.node, self.volume.id)
+            self.assertEqual((False, True), (
+                self.opens(old), self.opens(self.secret(self.key()))))
+            self.assertNotEqual(before, self.key())
+            self.assertEqual([self.key()], list(self.world.secrets.kept))
+            self.assertEqual(['%s-%d' % (self.volume.id, number)],
+                             self.node.crypt.backup_names(self.volume.id))
+            header = self.node.crypt.header(self.volume.id)
+            self.assertEqual((1, 1), (len(header.all_keyslots),
+                                      len(header.all_tokens)))
+            self.assert_sound()
+            before, old = self.key(), self.secret(self.key())
+
+    def test_the_new_secret_is_lost_in_between(self):
+        create = self.node.keys.create
+
+        def lost(volume_id, *args):
+            key = create(volume_id, *args)
+            del self.world.secrets.kept[key]
+            return key
+        before = self.key()
+        node = dataclasses.replace(self.node, keys=_Keys(
+            self.node.keys, lost))
+        self.assertRaises(encryption_errors.KeyRefused, key_change.rotate,
+                          node, self.volume.id)
+        self.assertEqual(before, self.key())
+        self.assert_sound()
+
+    def test_recovery_keys(self):
+        shown = recovery_keys.add(self.node, self.volume.id)
+        stored = recovery_keys.add(self.node, self.volume.id, store=True)
+        self.assertTrue(self.opens(shown.key.encode()))
+        self.assertTrue(self.opens(self.secret(stored.secret)))
+        key_change.rotate(self.node, self.volume.id)
+        self.assert_sound()
+        found = header_care.status(self.node, self.volume.id)
+        self.assertEqual({shown.slot, stored.slot},
+                         set(found['recovery_keys']))
+        for slot in (shown.slot, stored.slot):
+            recovery_keys.remove(self.node, self.volume.id, slot)
+        self.assertFalse(self.opens(shown.key.encode()))
+        self.assert_sound()
+
+    def test_restore(self):
+        key_change.rotate(self.node, self.volume.id)
+        path = pathlib.Path(names.handle_path(self.volume.id))
+        whole = path.read_bytes()
+        for damage in (bytes(16 << 20), whole[:4096] + bytes(100 << 10)):
+            path.write_bytes(damage + whole[len(damage):])
+            with self.through_the_cache():
+                header_care.restore(self.node, self.volume.id)
+            self.assertTrue(self.opens(self.secret(self.key())))
+            self.assert_sound()
+        # Of a header with other keys of the data it is none.
+        other = self.create()
+        shutil.copy(names.handle_path(other.id), path)
+        self.node.crypt.set_uuid(self.volume.id, self.volume.id)
+        error = self.assertRaises(
+            encryption_errors.KeyNotChanged, header_care.restore, self.node,
+            self.volume.id)
+        self.assertIn('of other data', str(error))
+
+    def test_newborn(self):
+        shown = recovery_keys.add(self.node, self.volume.id)
+        newborn = self.world.create_volume(
+            A, provider_id=self.volume.provider_id)
+        shutil.copy(names.handle_path(self.volume.id),
+                    names.handle_path(newborn.id))
+        with self.node.lock(newborn.id):
+            own_key.give(self.node, newborn)
+        old, own = self.key(), self.key(newborn)
+        self.assertNotEqual(old, own)
+        for key, of_image, of_newborn in (
+                (self.secret(old), True, False),
+                (shown.key.encode(), True, False),
+                (self.secret(own), False, True)):
+            self.assertEqual(of_image, self.opens(key))
+            self.assertEqual(of_newborn, self.opens(key, newborn))
+        self.assertEqual(newborn.id, self.node.crypt.uuid(newborn.id))
+        self.assertEqual(newborn.id, str(uuid.UUID(newborn.id)))
+        self.assert_sound(newborn)
+        self.assert_sound()
+
+
+class _Keys:
+    """The key manager, which loses what is stored."""
+
+    def __init__(self, keys, create):
+        self._keys, self.create = keys, create
+
+    def __getattr__(self, name):
+        return getattr(self._keys, name)

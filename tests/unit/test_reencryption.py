@@ -1,0 +1,614 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Re-encryption, in the simulated world."""
+
+import contextlib
+import dataclasses
+import itertools
+from unittest import mock
+
+from cinder import exception
+import ddt
+import testtools
+
+from cinder_localclone import encryption_errors
+from cinder_localclone import exceptions
+from cinder_localclone import extending
+from cinder_localclone.luks import tokens
+from cinder_localclone.moves import source
+from cinder_localclone import names
+from cinder_localclone import pausing
+from cinder_localclone import reencryption
+from cinder_localclone import reencryption_errors
+from cinder_localclone import reencryption_plan as plan
+from cinder_localclone import rows
+from cinder_localclone import snapshots
+from cinder_localclone import tops
+from cinder_localclone import unlocking
+from tests.unit import test_connections
+from tests.unit import test_encrypted_guests
+from tests.unit.world import crypt
+from tests.unit.world import effects
+from tests.unit.world import reencryption as sim
+
+A, B = test_encrypted_guests.A, test_encrypted_guests.B
+SERPENT = 'serpent-xts-plain64'
+Status = reencryption.Status
+
+
+class JudgeTest(testtools.TestCase):
+
+    def test_table(self):
+        """Under way, interrupted, running, paused by an operator."""
+        none, running, paused, waiting, interrupted = (
+            'none', 'running', 'paused', 'waiting', 'interrupted')
+        self.assertEqual([
+            none, none, running, running,
+            interrupted, interrupted, running, running,
+            waiting, paused, running, running,
+            interrupted, interrupted, running, running,
+        ], [reencryption.judge(*each).value
+            for each in itertools.product((False, True), repeat=4)])
+
+
+class Case(test_encrypted_guests.Case):
+    """A volume at rest at A, which the driver has encrypted."""
+
+    def setUp(self):
+        super().setUp()
+        self.attach('available')
+        self.node = self.a.node
+
+    @property
+    def header(self):
+        return self.world.headers[self.volume.id]
+
+    def use(self, node=None, host='a'):
+        """A guest has it."""
+        self.serve(getattr(test_connections, 'ON_' + host.upper()))
+        self.attach('in-use', host)
+        (node or self.a).opened.add(self.crypt)
+
+    def start(self, **wish):
+        return reencryption.start(self.node, self.volume.id,
+                                  plan.Wish(**wish))
+
+    def state(self, node=None):
+        node = (node or self.a).node
+        return reencryption.state(
+            node, node.records.volume(self.volume.id))
+
+    def look(self, node=None):
+        (node or self.a).reconciler.converge_node()
+
+    def end(self, node=None):
+        sim.end(node or self.a, self.volume.id)
+
+    def assertWhole(self, node=None):
+        """Nothing is left of it, and the row's secret opens the volume."""
+        key = self.world.secrets.kept[rows.recorded(self.volume).key][1]
+        self.assertEqual([key], list(self.header.slots.values()))
+        token, = self.header.tokens.values()
+        self.assertEqual(tuple(self.header.slots), token.keyslots)
+        self.assertIsNone(self.header.under_way)
+        self.assertEqual(set(), {names.REENCRYPTED, names.PAUSED}
+                         & set(self.tags(node)))
+        self.assertEqual(1, len(self.world.backups[self.volume.id]))
+        self.assertEqual([], self.world.wrongs)
+
+
+@ddt.ddt
+class StartTest(Case):
+
+    def test_under_a_guest(self):
+        self.use()
+        found = self.start(cipher=SERPENT)
+        self.assertEqual(
+            (Status.RUNNING, 0, 1 << 30, SERPENT, 512),
+            (found.status, found.done, found.total, found.cipher,
+             found.key_bits))
+        self.assertEqual('checksum', self.header.under_way.resilience)
+        self.assertIn(names.REENCRYPTED, self.tags())
+        sim.go_on(self.a, self.volume.id)
+        self.look()
+        found = self.state()
+        self.assertEqual((sim.HALF, 512.0), (found.done, found.seconds_left))
+        self.assertEqual('running', reencryption.as_dict(found)['status'])
+        self.end()
+        self.assertEqual(Status.NONE, self.state().status)
+        self.look()
+        self.assertWhole()
+        self.assertEqual(SERPENT, self.state().cipher)
+        self.assertIn(self.crypt, self.a.devices)
+
+    def test_of_what_nobody_uses(self):
+        """It is opened for that, and closed afterwards."""
+        self.start()
+        self.assertNotIn(names.OPENED, self.tags())
+        before = len(self.world.done)
+        self.look()
+        self.assertNotIn('stop', self.world.effects(A, before))
+        self.assertIn(self.volume.id, self.a.reencrypting)
+        self.assertIn(self.crypt, self.a.devices)
+        self.end()
+        self.look()
+        self.look()
+        self.assertWhole()
+        self.assertNotIn(self.crypt, self.a.devices)
+
+    def test_again(self):
+        """A lost answer; another wish."""
+        self.start(cipher=SERPENT)
+        self.start(cipher=SERPENT)
+        self.start()
+        for wish in ({'cipher': 'aes-xts-plain64'}, {'key_bits': 256}):
+            self.assertRaises(reencryption_errors.CannotReencrypt,
+                              self.start, **wish)
+
+    def test_while_other_work_goes_on(self):
+        for status in ('downloading', 'extending', 'backing-up'):
+            self.volume.status = status
+            self.assertRaises(encryption_errors.NotAtRest, self.start)
+        self.attach('reserved', None)
+        self.serve(test_connections.ON_B)
+        self.assertRaises(exceptions.StaleMove, self.start)
+        self.attach('in-use', 'b')
+        self.assertRaises(encryption_errors.NotAtRest, reencryption.start,
+                          self.b.node, self.volume.id, plan.Wish())
+        self.assertIsNone(self.header.under_way)
+
+    def test_while_another_node_has_it(self):
+        self.attach('in-use', 'b')
+        self.assertRaises(encryption_errors.NotAtRest, self.start)
+
+    def test_while_it_is_passed_through(self):
+        self.a.remote.add((self.volume.id, 'initiator of b'))
+        self.assertRaises(encryption_errors.NotAtRest, self.start)
+
+    def test_plain(self):
+        plain = self.world.create_volume(A)
+        self.assertRaises(
+            reencryption_errors.CannotReencrypt, reencryption.start,
+            self.node, plain.id, plan.Wish())
+
+    def test_header_that_names_another_secret(self):
+        """It is not believed by itself."""
+        self.header.tokens['0'] = dataclasses.replace(
+            self.header.tokens['0'], key='of another volume')
+        self.world.secrets.kept['of another volume'] = (
+            'localclone volume x', next(iter(self.header.slots.values())))
+        error = self.assertRaises(reencryption_errors.CannotReencrypt,
+                                  self.start)
+        self.assertIn('that its row names', str(error))
+        self.assertIsNone(self.header.under_way)
+
+    @ddt.data({'cipher': 'rot13'}, {'cipher': 'aes-gcm-random'},
+              {'key_bits': 128}, {'resilience': 'none'},
+              {'cipher': 'xchacha12,aes-adiantum-plain64', 'key_bits': 512})
+    def test_what_cannot_be(self, wish):
+        self.assertRaises(reencryption_errors.CannotReencrypt, self.start,
+                          **wish)
+        self.assertEqual((None, {'0'}), (
+            self.header.under_way, set(self.header.slots)))
+        self.assertNotIn(names.REENCRYPTED, self.tags())
+
+    def test_most_bits_of_another_cipher(self):
+        found = self.start(cipher='xchacha12,aes-adiantum-plain64',
+                           resilience='journal')
+        self.assertEqual(256, found.key_bits)
+        self.assertEqual('journal', self.header.under_way.resilience)
+
+    def test_other_keys(self):
+        self.header.slots['1'] = b'recovery'
+        self.header.tokens['1'] = dataclasses.replace(
+            self.header.tokens['0'], role=tokens.Role.RECOVERY, key='',
+            keyslots=('1',), number='1')
+        self.assertRaises(reencryption_errors.OtherKeys, self.start)
+        self.assertIsNone(self.header.under_way)
+        self.start(drops_keys=True)
+        self.assertIsNotNone(self.header.under_way)
+
+    def test_key_that_is_being_changed(self):
+        self.header.slots['1'] = b'second'
+        self.header.tokens['1'] = dataclasses.replace(
+            self.header.tokens['0'], key='other', keyslots=('1',),
+            number='1')
+        self.assertRaises(reencryption_errors.CannotReencrypt, self.start,
+                          drops_keys=True)
+
+    def test_no_key(self):
+        self.world.secrets.state = crypt.AWAY
+        self.assertRaises(encryption_errors.KeyUnavailable, self.start)
+        self.assertNotIn(names.REENCRYPTED, self.tags())
+
+    def test_room(self):
+        """What is written becomes the volume's own, all of it."""
+        self.world.pool = 'pool'
+        body = rows.body_bytes(self.volume)
+        self.a.free = body - 1
+        error = self.assertRaises(reencryption_errors.NoRoomToReencrypt,
+                                  self.start)
+        self.assertIn('1040 MiB are needed; 1039 MiB are free', str(error))
+        self.assertNotIn(names.REENCRYPTED, self.tags())
+        self.a.free = body
+        self.start()
+        self.assertEqual(0, self.node.stack.free_space().volumes)
+
+    def test_room_of_what_is_full_already(self):
+        lv = dataclasses.replace(
+            self.node.stack.lvs()[self.volume.name], thin=True,
+            allocated=rows.body_bytes(self.volume))
+        snapshot = dataclasses.replace(lv, name='s', origin=lv.name)
+        self.a.free = 0
+        for lvs, enough in (({lv.name: lv}, True),
+                            ({lv.name: lv, 's': snapshot}, False)):
+            with mock.patch.object(type(self.a.sim_stack._inner), 'lvs',
+                                   return_value=lvs):
+                with contextlib.ExitStack() as refused:
+                    if not enough:
+                        refused.enter_context(testtools.ExpectedException(
+                            reencryption_errors.NoRoomToReencrypt))
+                    reencryption._check_room(self.node, self.volume)
+
+
+class PauseTest(Case):
+
+    def test_pause_and_resume(self):
+        self.use()
+        self.start()
+        found = reencryption.pause(self.node, self.volume.id)
+        self.assertEqual(Status.PAUSED, found.status)
+        self.look()
+        self.a.stop(power=True)
+        self.world.reconcile()
+        self.assertEqual(Status.PAUSED, self.state().status)
+        found = reencryption.resume(self.node, self.volume.id)
+        self.assertEqual(Status.RUNNING, found.status)
+        self.end()
+        self.look()
+        self.assertWhole()
+
+    def test_started_anew(self):
+        self.start()
+        reencryption.pause(self.node, self.volume.id)
+        self.assertEqual(Status.RUNNING, self.start().status)
+        self.assertNotIn(names.PAUSED, self.tags())
+
+    def test_nothing_to_pause(self):
+        for act in (reencryption.pause, reencryption.resume):
+            self.assertEqual(Status.NONE, act(
+                self.node, self.volume.id).status)
+        self.assertNotIn(names.PAUSED, self.tags())
+
+    def test_one_that_does_not(self):
+        self.start()
+        self.node.runner._inner.stubborn = True
+        self.assertRaises(reencryption_errors.StillReencrypting,
+                          reencryption.pause, self.node, self.volume.id)
+        self.assertIn(names.PAUSED, self.tags())
+        self.node.runner._inner.stubborn = False
+        sim.end(self.a, self.volume.id)
+        self.look()
+        self.assertWhole()
+
+
+@ddt.ddt
+class FencesTest(Case):
+    """Whatever else is done to a volume pauses it before."""
+
+    def setUp(self):
+        super().setUp()
+        self.use()
+        self.start()
+
+    def go_on_at(self, node):
+        """It goes on once the volume is at rest there."""
+        self.assertNotIn(self.volume.id, node.reencrypting)
+        self.world.settle()
+        self.assertIn(self.volume.id, node.reencrypting)
+        self.assertEqual(set(), (self.a if node is self.b else self.b)
+                         .reencrypting)
+        self.end(node)
+        self.look(node)
+        self.assertWhole(node)
+
+    def go_live(self):
+        """A live migration to B begins."""
+        self.attach('in-use', 'a', None)
+        self.serve(test_connections.ON_B)
+        self.attach('in-use', 'a', 'b')
+
+    def leave(self):
+        self.a.opened.discard(self.crypt)
+        self.unserve(self.a, test_connections.ON_A)
+
+    def test_cold_move(self):
+        self.leave()
+        self.attach('reserved', None)
+        self.assertEqual(set(), self.a.reencrypting)
+        self.look()
+        self.assertEqual(set(), self.a.reencrypting)  # not settled
+        self.attach('available')
+        self.look()
+        self.assertIn(self.volume.id, self.a.reencrypting)
+        self.attach('reserved', None)
+        self.serve(test_connections.ON_B)
+        self.attach('in-use', 'b')
+        self.assertEqual('b@l#p', self.volume.host)
+        self.go_on_at(self.b)
+
+    def test_live_move(self):
+        self.go_live()
+        self.assertEqual('b@l#p', self.volume.host)
+        self.assertEqual(set(), self.a.reencrypting)
+        self.look()
+        self.look(self.b)
+        self.assertEqual([set(), set()], [
+            self.a.reencrypting, self.b.reencrypting])
+        self.a.opened.discard(self.crypt)
+        self.b.opened.add(self.crypt)
+        self.unserve(self.a, test_connections.ON_A)
+        self.attach('in-use', 'b')
+        self.go_on_at(self.b)
+
+    def test_live_move_that_is_rolled_back(self):
+        self.go_live()
+        self.unserve(self.b, test_connections.ON_B)
+        self.attach('in-use', 'a')
+        self.assertEqual('a@l#p', self.volume.host)
+        self.go_on_at(self.a)
+
+    def test_live_move_while_it_does_not_pause(self):
+        self.node.runner._inner.stubborn = True
+        self.assertRaises(reencryption_errors.StillReencrypting,
+                          self.go_live)
+        self.assertEqual(('a@l#p', {}), (self.volume.host, self.b.lvs))
+        self.assertIn(self.volume.id, self.a.reencrypting)
+
+    def test_move_of_what_a_guest_uses_and_was_killed(self):
+        sim.kill(self.a, self.volume.id)
+        self.assertEqual(Status.INTERRUPTED, self.state().status)
+        self.assertRaises(reencryption_errors.Interrupted, self.go_live)
+        self.attach('in-use', 'a')
+        self.assertEqual(('a@l#p', {}), (self.volume.host, self.b.lvs))
+        self.look()
+        self.assertEqual(set(), self.a.reencrypting)
+        self.leave()  # its instance has ended
+        self.attach('available')
+        self.look()
+        self.assertIn(self.volume.id, self.a.reencrypting)
+
+    def test_cold_move_of_what_was_killed(self):
+        """It is recovered at the home, and only there."""
+        self.a.opened.discard(self.crypt)
+        sim.kill(self.a, self.volume.id)
+        self.attach('available')
+        self.attach('reserved', None)
+        self.serve(test_connections.ON_B)
+        self.assertFalse(self.header.under_way.interrupted)
+        self.attach('in-use', 'b')
+        self.go_on_at(self.b)
+
+    def test_closed(self):
+        """By whatever needs to know that nothing uses it."""
+        self.a.opened.discard(self.crypt)
+        with self.node.lock(self.volume.id):
+            tops.ensure_closed(self.node, self.volume.id)
+            self.assertEqual(set(), self.a.reencrypting)
+            self.assertNotIn(self.crypt, self.a.devices)
+
+    def test_drained(self):
+        self.leave()
+        self.attach('available')
+        self.look()
+        self.assertIn(self.volume.id, self.a.reencrypting)
+        self.a.move(self.volume, B)
+        self.go_on_at(self.b)
+
+    def test_snapshot(self):
+        self.world.pool = 'pool'
+        snapshot_id = self.world.snapshot_row(self.volume)
+        snapshots.create(self.node, None, snapshot_id, self.volume.id, 0,
+                         lambda _shadow: None)
+        self.go_on_at(self.a)
+
+    def test_passed_through(self):
+        with self.node.lock(self.volume.id):
+            self.assertTrue(self.a.reencrypting)
+            pausing.settle(self.node, self.volume)
+            self.a.remote.add((self.volume.id, 'initiator of b'))
+        with mock.patch.object(self.a.reconciler, 'settle_exports'):
+            self.look()
+        self.assertEqual(set(), self.a.reencrypting)
+
+    def test_extended(self):
+        self.volume.status = 'extending'
+        for _paused in range(2):
+            self.assertRaises(
+                reencryption_errors.Reencrypting, extending.extend,
+                self.a.reconciler, self.volume.id, 2)
+            reencryption.pause(self.node, self.volume.id)
+        self.volume.status = 'in-use'
+        reencryption.resume(self.node, self.volume.id)
+        self.end()
+        self.look()
+        extending.extend(self.a.reconciler, self.volume.id, 2)
+
+    def test_deleted(self):
+        self.leave()
+        self.attach('available')
+        self.look()
+        self.assertIn(self.volume.id, self.a.reencrypting)
+        self.node.runner._inner.stubborn = True
+        delete = test_encrypted_guests.DeletedTest.delete
+        # The process has the handle open.
+        self.a.opened.add(self.handle)
+        self.assertRaises(exception.VolumeIsBusy, delete, self, self.a)
+        self.node.runner._inner.stubborn = False
+        self.a.opened.discard(self.handle)
+        delete(self, self.a)
+        self.assertEqual([{}, {}, set()], [
+            self.a.lvs, self.a.devices, self.a.reencrypting])
+
+    def test_detached(self):
+        """Nothing that is detached stays open for its own sake."""
+        self.leave()
+        self.assertNotIn(self.crypt, self.a.devices)
+        self.attach('available')
+        self.go_on_at(self.a)
+
+    def test_lock_of_what_it_was_made_of(self):
+        """cryptsetup has one for both, and the other may be at work."""
+        self.leave()
+        with mock.patch.object(crypt.SimCrypt, 'open') as opened:
+            self.attach('reserved', None)
+            self.serve(test_connections.ON_A)
+        self.assertTrue(opened.call_args.args[2])
+
+    def test_reader_that_may_not_write(self):
+        """At a destination, nor of a snapshot, is anything recovered."""
+        self.a.opened.discard(self.crypt)
+        sim.kill(self.a, self.volume.id)
+        del self.a.devices[self.crypt]
+        self.node.crypt._inner.close(self.volume.id)
+        for how in ({'keep_header': True}, {'readonly': True}):
+            with self.node.lock(self.volume.id):
+                self.assertRaises(
+                    encryption_errors.HeaderDamaged,
+                    unlocking.decrypting.open_volume, self.node.crypt,
+                    self.node.keys, self.volume.id,
+                    rows.recorded(self.volume).key, **how)
+        self.assertTrue(self.header.under_way.interrupted)
+
+
+class BootTest(Case):
+
+    def test_power_cut_in_the_middle(self):
+        """The boot opens it, and so recovers it; the service goes on."""
+        self.use()
+        self.start()
+        self.a.stop(power=True)
+        self.assertTrue(self.header.under_way.interrupted)
+        self.a.dead = False
+        with self.node.lock(self.volume.id):
+            self.node.stack.ensure_handle_on_lv(
+                self.volume.id, self.volume.name,
+                rows.body_bytes(self.volume))
+            outcome, = unlocking.unlock(
+                self.node.stack, {}, self.node.crypt._inner, self.node.keys,
+                9)
+        self.assertEqual(unlocking.OPENED, outcome.state)
+        self.assertFalse(self.header.under_way.interrupted)
+        self.look()
+        self.assertIn(self.volume.id, self.a.reencrypting)
+
+    def test_nothing_that_is_passed_through_is_recovered(self):
+        self.use()
+        self.start()
+        sim.kill(self.a, self.volume.id)
+        del self.a.devices[self.crypt]
+        self.a.disk.tags[self.volume.name] -= {names.OPENED}
+        unlocking.unlock(
+            self.node.stack, {self.volume.id: (
+                self.volume.id, rows.recorded(self.volume).key)},
+            self.node.crypt._inner, self.node.keys, 9)
+        self.assertTrue(self.header.under_way.interrupted)
+        self.assertNotIn(self.crypt, self.a.devices)
+
+    def test_service_that_begins_anew(self):
+        self.use()
+        self.start()
+        self.a.stop(power=False)
+        self.world.reconcile()
+        self.assertIn(self.volume.id, self.a.reencrypting)
+        self.a.stop(power=False)
+        self.end()
+        self.world.reconcile()
+        self.assertWhole()
+
+    def test_no_key_manager(self):
+        self.start()
+        self.a.stop(power=True)
+        self.world.secrets.state = crypt.AWAY
+        self.world.reconcile()
+        self.assertEqual(set(), self.a.reencrypting)
+        self.world.secrets.state = ''
+        self.world.reconcile()
+        self.assertIn(self.volume.id, self.a.reencrypting)
+
+    def test_headers_are_not_read_each_time(self):
+        self.look()
+        with mock.patch.object(crypt.SimCrypt, 'header') as header:
+            self.look()
+        header.assert_not_called()
+
+
+class Run(Case):
+    """One course of events."""
+
+    def runTest(self):
+        pass
+
+    def from_start_to_end(self):
+        self.start(cipher=SERPENT)
+        sim.go_on(self.a, self.volume.id)
+        reencryption.pause(self.node, self.volume.id)
+        reencryption.resume(self.node, self.volume.id)
+        self.end()
+        self.look()
+        self.look()
+
+    def used(self):
+        self.use()
+        self.from_start_to_end()
+
+    def moved(self):
+        self.start(cipher=SERPENT)
+        with self.a.lock(self.volume.id):
+            source.move_volume(self.node, None, self.volume, B,
+                               lambda: 'CHAP user secret')
+        self.world.settle()
+
+    def recover(self):
+        for each in (self.a, self.b):
+            each.dead = False
+        self.world.settle()
+        at = self.world.home(self.volume)
+        if self.header.under_way is None:
+            self.assertNotIn(names.REENCRYPTED, self.tags(at))
+        else:
+            if names.PAUSED in self.tags(at):
+                reencryption.resume(at.node, self.volume.id)
+            self.assertIn(self.volume.id, at.reencrypting)
+            self.end(at)
+            self.look(at)
+            self.assertWhole(at)
+        self.assertEqual([], self.world.wrongs)
+
+
+@ddt.ddt
+class StopsTest(testtools.TestCase):
+    """The node stops, by a kill or a power cut, at each moment."""
+
+    @ddt.data(*itertools.product(
+        ('from_start_to_end', 'used', 'moved'), ('cut', 'kill')))
+    @ddt.unpack
+    def test_stops(self, way, fault):
+        for stop in itertools.count(1):
+            run = Run()
+            run.setUp()
+            world = run.world
+            world.faults, world.stop_at = (fault,), (world.moment + stop,)
+            try:
+                getattr(run, way)()
+                stopped = False
+            except effects.Stopped:
+                stopped = True
+            except exceptions.PeerUnreachable:
+                stopped = True  # the other one did
+            stopped = stopped or run.world.stopped()
+            world.stop_at = ()
+            run.recover()
+            run.doCleanups()
+            if not stopped:
+                self.assertGreater(stop, 10)
+                return

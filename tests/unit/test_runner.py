@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that re-encrypts: how it is started, found and stopped."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from unittest import mock
+import uuid
+
+import fixtures
+
+from cinder_localclone import exceptions
+from cinder_localclone.privileged import runner
+from cinder_localclone import runner as runners
+from tests.unit import commands
+
+# Not those of another process that runs these tests.
+VOLUME, OTHER = [str(uuid.uuid4()) for _each in range(2)]
+#: Waits for a signal; what follows is only there to be seen.
+SLEEPS = [sys.executable, '-c', 'import time; time.sleep(60)']
+#: As cryptsetup: it ends when it is done with what it is at work on.
+PAUSES = [sys.executable, '-c', '''
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), sys.exit(1)))
+print('ready', flush=True)
+time.sleep(60)''']
+#: What does not end.
+STUBBORN = [sys.executable, '-c', '''
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print('ready', flush=True)
+time.sleep(60)''']
+
+
+class Case(commands.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.directory = self.useFixture(fixtures.TempDir()).path
+        for name, path in (('DIRECTORY', 'run'), ('SYSTEMD', 'systemd')):
+            self.useFixture(fixtures.MockPatchObject(
+                runner, name, os.path.join(self.directory, path)))
+        self.useFixture(fixtures.MockPatchObject(runner, 'SEEN', 0))
+        self.runner = runners.Runner(
+            ['/etc/cinder.conf', '/etc/more.conf'], 'lc', 30, 'checksum')
+
+    def run_as(self, argv, *shown):
+        """A process whose command line ends so."""
+        process = subprocess.Popen([*argv, *shown], stdout=subprocess.PIPE,
+                                   stdin=subprocess.DEVNULL)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        if argv is not SLEEPS:
+            process.stdout.readline()
+        deadline = time.monotonic() + 10
+        while not runner._argv(str(process.pid)):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        return process
+
+    def written(self, kind, text=None):
+        path = pathlib.Path(self.directory, 'run',
+                            'reencrypt-%s.%s' % (VOLUME, kind))
+        if text is not None:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        return path
+
+
+class CommandLineTest(Case):
+
+    def test_is_run(self):
+        for argv in (
+                runner.command(VOLUME, ['/c'], 'lc'),
+                runner.resuming(VOLUME, 'checksum'),
+                ['nice', '-n', '10', *runner.resuming(VOLUME, 'journal')]):
+            self.assertTrue(runner.is_run(argv, VOLUME), argv)
+            self.assertFalse(runner.is_run(argv, OTHER))
+            self.assertEqual(VOLUME, runner.volume_of(argv))
+        for argv in ([], ['cryptsetup', 'open', 'localclone-crypt-' + VOLUME],
+                     ['cryptsetup', 'reencrypt', VOLUME],
+                     ['encryption', 'run', VOLUME, 'more']):
+            self.assertFalse(runner.is_run(argv, VOLUME), argv)
+            self.assertIsNone(runner.volume_of(argv), argv)
+        for argv in (['encryption', 'run', '../x'],
+                     ['reencrypt', 'localclone-crypt-x'],
+                     ['nice', '-n', '10', 'sleep', VOLUME]):
+            self.assertIsNone(runner.volume_of(argv), argv)
+
+    def test_what_cryptsetup_is_told(self):
+        self.assertEqual(
+            'cryptsetup reencrypt --batch-mode --resume-only --active-name '
+            'localclone-crypt-{0} --key-file - --resilience journal '
+            '--hotzone-size 4M --progress-json --progress-frequency 5 '
+            '/dev/mapper/localclone-{0}'.format(VOLUME),
+            ' '.join(runner.resuming(VOLUME, 'journal')))
+
+
+class StartTest(Case):
+
+    def test_unit(self):
+        os.mkdir(runner.SYSTEMD)
+        with mock.patch.object(runner.shutil, 'which', return_value='/x'):
+            self.runner.start(VOLUME)
+        line, = self.commands.ran
+        self.assertTrue(line.startswith(
+            'systemd-run --quiet --collect --unit localclone-reencrypt-'
+            + VOLUME + '.service '))
+        for each in ('SendSIGKILL=no', 'KillSignal=SIGTERM',
+                     'OOMScoreAdjust=-1000', 'IOSchedulingClass=idle',
+                     'StandardOutput=file:%s' % self.written('json')):
+            self.assertIn(' --property=' + each + ' ', line)
+        self.assertTrue(line.endswith(
+            '-m cinder_localclone.cmd.main --config-file /etc/cinder.conf '
+            '--config-file /etc/more.conf --backend lc encryption run '
+            + VOLUME))
+
+    def test_session(self):
+        self.written('json', 'of an earlier one')
+        with mock.patch.object(subprocess, 'Popen') as started:
+            self.runner.start(VOLUME)
+        self.assertEqual([], self.commands.ran)
+        self.assertTrue(started.call_args.kwargs['start_new_session'])
+        self.assertEqual(
+            runner.command(VOLUME, self.runner.config_files, 'lc'),
+            started.call_args.args[0])
+        self.assertEqual('', self.written('json').read_text())
+        self.assertIsNone(self.runner.progress(VOLUME))
+
+    def test_one_that_runs(self):
+        self.run_as(SLEEPS, 'encryption', 'run', VOLUME)
+        with mock.patch.object(subprocess, 'Popen') as started:
+            self.runner.start(VOLUME)
+        started.assert_not_called()
+
+    def test_is_seen_once_it_was_started(self):
+        """Before, whoever is to stop it would find none."""
+        later = iter([[], [], [], ['1']])
+        with mock.patch.object(subprocess, 'Popen'), mock.patch.object(
+                runner, '_processes', lambda _volume: next(later)), \
+                mock.patch.object(runner, 'SEEN', 10):
+            self.runner.start(VOLUME)
+        self.assertEqual([], list(later))
+
+    def test_what_is_no_volume(self):
+        for act in (self.runner.start, self.runner.stop,
+                    self.runner.is_running, self.runner.progress):
+            self.assertRaises(exceptions.Foreign, act, '../' + VOLUME)
+
+
+class StopTest(Case):
+
+    def test_pauses(self):
+        process = self.run_as(PAUSES, 'reencrypt',
+                              'localclone-crypt-' + VOLUME)
+        other = self.run_as(SLEEPS, 'encryption', 'run', OTHER)
+        self.written('json', 'x')
+        self.assertTrue(self.runner.is_running(VOLUME))
+        self.assertLessEqual({VOLUME, OTHER}, set(runner.running()))
+        self.assertTrue(self.runner.stop(VOLUME))
+        self.assertFalse(self.runner.is_running(VOLUME))
+        self.assertNotIn(VOLUME, runner.running())
+        self.assertEqual(1, process.wait(5))
+        self.assertIsNone(other.poll())
+        self.assertFalse(self.written('json').exists())
+
+    def test_before_it_is_cryptsetup(self):
+        process = self.run_as(SLEEPS, 'encryption', 'run', VOLUME)
+        self.assertTrue(self.runner.stop(VOLUME))
+        self.assertEqual(-15, process.wait(5))
+
+    def test_is_never_killed(self):
+        process = self.run_as(STUBBORN, 'encryption', 'run', VOLUME)
+        with mock.patch.object(runners, 'STOPPING', 0.3):
+            self.assertFalse(self.runner.stop(VOLUME))
+        self.assertIsNone(process.poll())
+        self.assertTrue(self.runner.is_running(VOLUME))
+
+    def test_none(self):
+        self.assertTrue(self.runner.stop(VOLUME))
+
+    def test_what_it_says(self):
+        self.assertIsNone(self.runner.progress(VOLUME))
+        line = ('{"device":"d","device_bytes":"%d","device_size":"200",'
+                '"speed":"10","eta_ms":"1000","time_ms":"1"}\n')
+        self.written('json', line % 7 * 100 + line % 100 + '{"device":')
+        found = self.runner.progress(VOLUME)
+        self.assertEqual((100, 200, 10), (
+            found.done, found.total, found.rate))
+
+
+class BecomeTest(Case):
+
+    def test_key_is_on_standard_input_alone(self):
+        """In a process of its own, which becomes a shell script."""
+        tools = pathlib.Path(self.directory, 'bin')
+        tools.mkdir()
+        script = tools / 'cryptsetup'
+        script.write_text('#!/bin/sh\necho "$@"; cat; env\n')
+        script.chmod(0o755)
+        for name, skipped in (('nice', 2), ('ionice', 2)):
+            (tools / name).write_text(
+                '#!/bin/sh\nshift %d\nexec "$@"\n' % skipped)
+            (tools / name).chmod(0o755)
+        done = subprocess.run(
+            [sys.executable, '-W', 'ignore', '-c',
+             'import pathlib, sys\n'
+             'from unittest import mock\n'
+             'from cinder_localclone.privileged import runner\n'
+             'with mock.patch.object(pathlib.Path, "write_text"):\n'
+             '    runner.become_cryptsetup(%r, b"the\\nkey\\0", "checksum")'
+             % VOLUME], capture_output=True, timeout=120,
+            env=dict(os.environ, PATH='%s:/usr/bin:/bin' % tools))
+        lines, key, rest = done.stdout.partition(b'the\nkey\0')
+        self.assertEqual(b'the\nkey\0', key, done.stderr)
+        self.assertEqual(
+            ' '.join(runner.resuming(VOLUME, 'checksum')[1:]),
+            lines.decode().strip())
+        self.assertNotIn(b'key\0', rest)

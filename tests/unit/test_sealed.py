@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys that a node keeps: sealed, and nowhere in plain text."""
+
+import os
+import pathlib
+from unittest import mock
+
+import fixtures
+
+from cinder_localclone import cryptsetup
+from cinder_localclone import encryption_errors
+from cinder_localclone import exceptions
+from cinder_localclone.luks import notes
+from cinder_localclone import names
+from cinder_localclone import opts
+from cinder_localclone.privileged import process
+from cinder_localclone.privileged import sealed
+from cinder_localclone.privileged import secrets
+from tests.unit import commands
+from tests.unit import test_privileged_crypt
+
+VOLUME = test_privileged_crypt.VOLUME
+HANDLE, CRYPT = test_privileged_crypt.HANDLE, test_privileged_crypt.CRYPT
+KEY = b'\x00\xffthe key\n'
+NAME = '--name=' + notes.sealed_key(VOLUME, 'ref')
+
+
+class SealedTest(commands.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.root = self.useFixture(fixtures.TempDir()).path
+        self.directory = os.path.join(self.root, 'var', 'keys')
+        self.file = pathlib.Path(self.directory, VOLUME + '.cred')
+        self.commands.answer('systemd-creds encrypt', 'sealed text\n')
+
+    def seal(self):
+        return sealed.seal(self.directory, VOLUME, 'ref', KEY, 30)
+
+    def open(self, reference='ref', **more):
+        return sealed.open_device(HANDLE, CRYPT, self.directory, reference,
+                                  30, **more)
+
+    def test_seal(self):
+        for _repeated in range(2):
+            self.assertIsNone(self.seal())
+        self.assertRan(*['systemd-creds encrypt %s - -' % NAME] * 2)
+        self.assertEqual([KEY.hex().encode()] * 2, self.commands.inputs)
+        self.assertEqual([self.file], list(self.file.parent.iterdir()))
+        self.assertEqual('sealed text\n', self.file.read_text())
+        self.assertEqual(0o600, self.file.stat().st_mode & 0o777)
+        self.assertEqual(0o700, self.file.parent.stat().st_mode & 0o777)
+
+    def test_one_that_fails_leaves_what_there_was(self):
+        self.seal()
+        with mock.patch.object(process, 'run', side_effect=(
+                exceptions.CommandFailed(command='c', code=1, stderr='x'))):
+            self.assertRaises(exceptions.CommandFailed, self.seal)
+        self.assertEqual('sealed text\n', self.file.read_text())
+
+    def test_open(self):
+        self.seal()
+        del self.commands.ran[:], self.commands.inputs[:]
+        self.commands.answer('systemd-creds decrypt', KEY.hex())
+        self.assertIsNone(self.open(keep_header=True))
+        self.assertEqual(
+            'systemd-creds decrypt %s %s -' % (NAME, self.file),
+            self.commands.ran[0])
+        self.assertRegex(self.commands.ran[1], '^cryptsetup open .*--disable-'
+                         'locks %s %s$' % (HANDLE, CRYPT))
+        self.assertEqual([None, KEY], self.commands.inputs)
+
+    def test_resize(self):
+        self.seal()
+        del (self.commands.ran[:], self.commands.inputs[:],
+             self.commands.limits[:])
+        self.commands.answer('systemd-creds decrypt', KEY.hex())
+        self.assertIsNone(sealed.resize(CRYPT, self.directory, 'ref', 30))
+        self.assertRan(
+            'systemd-creds decrypt %s %s -' % (NAME, self.file),
+            'cryptsetup resize --batch-mode --key-file - --disable-locks '
+            + CRYPT)
+        self.assertEqual([None, KEY], self.commands.inputs)
+
+    def test_resize_of_what_there_is_no_key_of(self):
+        self.assertRaises(encryption_errors.NotSealed, sealed.resize, CRYPT,
+                          self.directory, 'ref', 30)
+        for name in ('sda', HANDLE, names.handle(VOLUME), '../' + CRYPT):
+            self.assertRaises(exceptions.Foreign, sealed.resize, name,
+                              self.directory, 'ref', 30)
+        self.assertEqual([], self.commands.ran)
+
+    def test_what_there_is_no_key_of(self):
+        error = self.assertRaises(encryption_errors.NotSealed, self.open)
+        self.assertIn(VOLUME, str(error))
+        self.assertEqual([], self.commands.ran)
+
+    def test_of_another_secret_or_of_another_node(self):
+        self.seal()
+        self.assertNotEqual(notes.sealed_key(VOLUME, 'ref'),
+                            notes.sealed_key(VOLUME, 'new'))
+        self.commands.answer('systemd-creds decrypt', code=1, err='Embedded '
+                             'credential name does not match')
+        error = self.assertRaises(encryption_errors.NotSealed, self.open,
+                                  'new')
+        self.assertIn('does not match', str(error))
+
+    def test_what_is_no_key_is_not_quoted(self):
+        self.seal()
+        self.commands.answer('systemd-creds decrypt', 'half a secret')
+        error = self.assertRaises(encryption_errors.NotSealed, self.open)
+        self.assertNotIn('half', str(error) + repr(error.__cause__))
+
+    def test_only_volumes(self):
+        self.assertRaises(exceptions.Foreign, sealed.seal, self.directory,
+                          '../x', 'ref', KEY, 30)
+        self.assertRaises(exceptions.Foreign, sealed.seal, 'keys', VOLUME,
+                          'ref', KEY, 30)
+        self.assertRaises(exceptions.Foreign, sealed.open_device, HANDLE,
+                          CRYPT[:-1] + 'f', self.directory, 'ref', 30)
+        self.assertRaises(ValueError, sealed.seal, self.directory, VOLUME,
+                          'ref', b'', 30)
+
+    def test_forget(self):
+        self.seal()
+        for _repeated in range(2):
+            self.assertIsNone(sealed.forget(self.directory, VOLUME))
+        self.assertFalse(self.file.exists())
+
+    def test_forget_what_was_cut_off(self):
+        self.seal()
+        partial = self.file.rename(str(self.file) + '.partial')
+        sealed.forget(self.directory, VOLUME)
+        self.assertFalse(partial.exists())
+
+    def test_the_daemon_is_one_that_logs_nothing(self):
+        for entry in (sealed.seal, sealed.open_device, sealed.resize,
+                      sealed.forget):
+            self.assertTrue(secrets.context.is_entrypoint(entry))
+
+
+class CryptsetupTest(commands.Case):
+
+    def setUp(self):
+        super().setUp()
+        directory = self.useFixture(fixtures.TempDir()).path
+        self.room = cryptsetup.Cryptsetup('g', 30, '', directory)
+        self.file = pathlib.Path(directory, VOLUME + '.cred')
+
+    def test_kept_and_used(self):
+        self.commands.answer('systemd-creds encrypt', 'x')
+        self.commands.answer('systemd-creds decrypt', KEY.hex())
+        self.room.seal(VOLUME, 'ref', KEY)
+        self.room.open_sealed(VOLUME, 'ref', True, False, False)
+        self.assertEqual(KEY, self.commands.inputs[-1])
+        self.room.resize_sealed(VOLUME, 'ref')
+        self.assertEqual(KEY, self.commands.inputs[-1])
+        self.assertIn('resize', self.commands.ran[-1])
+        self.room.forget_sealed(VOLUME)
+        self.assertFalse(self.file.exists())
+        self.room.forget_sealed(VOLUME)
+
+    def test_none_are_kept(self):
+        room = cryptsetup.Cryptsetup('g', 30)
+        room.seal(VOLUME, 'ref', KEY)
+        self.assertRaises(encryption_errors.NotSealed, room.open_sealed,
+                          VOLUME, 'ref')
+        self.assertRaises(encryption_errors.NotSealed, room.resize_sealed,
+                          VOLUME, 'ref')
+        room.forget_sealed(VOLUME)
+        self.assertEqual([], self.commands.ran)
+
+    def test_kept_no_more(self):
+        """An operator has a node keep keys, and then none: those that there
+        are go as their volumes are opened, or closed.
+        """
+        self.commands.answer('systemd-creds encrypt', 'x')
+        room = cryptsetup.Cryptsetup('g', 30, '', '', self.room.sealed)
+        for end in (lambda: room.seal(VOLUME, 'ref', KEY),
+                    lambda: room.forget_sealed(VOLUME)):
+            self.room.seal(VOLUME, 'ref', KEY)
+            self.assertTrue(self.file.exists())
+            end()
+            self.assertFalse(self.file.exists())
+        self.assertRaises(encryption_errors.NotSealed, room.open_sealed,
+                          VOLUME, 'ref')
+        self.file.parent.rmdir()
+        with mock.patch.object(sealed, 'forget') as forget:
+            room.forget_sealed(VOLUME)
+        forget.assert_not_called()
+
+    def test_without_systemd_creds(self):
+        with mock.patch.object(process, 'run', side_effect=FileNotFoundError(
+                2, 'No such file', 'systemd-creds')), \
+                mock.patch.object(cryptsetup.LOG, 'warning') as said:
+            self.room.seal(VOLUME, 'ref', KEY)
+        self.assertIn('systemd 250', str(said.call_args))
+        self.assertNotIn(KEY.hex(), str(said.call_args))
+        self.assertFalse(self.file.exists())
+
+    def test_option(self):
+        conf = mock.Mock(localclone_key_cache='none',
+                         localclone_key_cache_dir='/keys')
+        self.assertEqual('', opts.sealed_keys(conf))
+        conf.localclone_key_cache = 'systemd-creds'
+        self.assertEqual('/keys', opts.sealed_keys(conf))

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What re-encrypts volumes in the simulated world.
+
+A process that outlives the service of its node, but not the node's power. It
+goes on when a test says so.
+"""
+
+import dataclasses
+
+from cinder_localclone.luks import headers
+from cinder_localclone.luks import progress
+from cinder_localclone import names
+
+#: How far one is that has begun; how much a volume has to be encrypted anew.
+HALF, ALL = 1 << 29, 1 << 30
+
+
+def begin(header, slot, options):
+    """A slot more, of the same key, that the token has as well."""
+    new = str(max(map(int, header.slots)) + 1)
+    header.slots[new] = header.slots[slot]
+    for number, token in header.tokens.items():
+        if slot in token.keyslots:
+            header.tokens[number] = dataclasses.replace(
+                token, keyslots=(*token.keyslots, new))
+    said = dict(zip(options[::2], options[1::2]))
+    header.under_way = headers.Reencryption(
+        0, said['--resilience'], False, said['--cipher'],
+        int(said['--key-size']))
+
+
+def recover(header):
+    header.under_way = dataclasses.replace(
+        header.under_way, interrupted=False)
+
+
+def go_on(node, volume_id):
+    """The process comes to the half of it."""
+    header = node.world.headers[volume_id]
+    header.under_way = dataclasses.replace(header.under_way, done=HALF)
+
+
+def end(node, volume_id):
+    """It comes to its end."""
+    header = node.world.headers[volume_id]
+    newest = max(header.slots, key=int)
+    header.slots = {newest: header.slots[newest]}
+    for number, token in header.tokens.items():
+        header.tokens[number] = dataclasses.replace(token, keyslots=tuple(
+            set(token.keyslots) & {newest}))
+    header.cipher, header.under_way = header.under_way.cipher, None
+    node.reencrypting.discard(volume_id)
+
+
+def kill(node, volume_id):
+    """It ends in the middle of something, and leaves its devices."""
+    header = node.world.headers[volume_id]
+    header.under_way = dataclasses.replace(header.under_way, interrupted=True)
+    node.devices[names.crypt(volume_id)]['left'] = True
+    node.reencrypting.discard(volume_id)
+
+
+def lose_power(node):
+    for volume_id in list(node.reencrypting):
+        kill(node, volume_id)
+
+
+def insist_on_fences(world):
+    """What is encrypted anew is at rest, at home, and open."""
+    for node in world.nodes.values():
+        for volume_id in node.reencrypting:
+            row = world.volumes.get(volume_id)
+            world.insist(
+                row and world.home(row) is node
+                and not any(move.volume_id == volume_id and not move.is_over
+                            for move in world.shadows.values())
+                and not any(volume == volume_id
+                            for volume, _who in node.remote)
+                and {names.handle(volume_id), names.crypt(volume_id)}
+                <= set(node.devices),
+                'a volume that is re-encrypted is not at rest')
+
+
+class SimRunner:
+    """:class:`cinder_localclone.runner.Runner` of a node."""
+
+    resilience = 'checksum'
+
+    def __init__(self, node):
+        self.node = node
+        #: Whether it does not pause in time.
+        self.stubborn = False
+
+    def start(self, volume_id):
+        header = self.node.world.headers[volume_id]
+        self.node.world.insist(
+            header.under_way and not header.under_way.interrupted
+            and volume_id not in self.node.reencrypting,
+            'nothing to go on with')
+        self.node.reencrypting.add(volume_id)
+
+    def stop(self, volume_id):
+        if not self.stubborn:
+            self.node.reencrypting.discard(volume_id)
+        return not self.stubborn
+
+    def is_running(self, volume_id):
+        return volume_id in self.node.reencrypting
+
+    def progress(self, volume_id):
+        return progress.Progress(HALF, ALL, 1 << 20, 512)
