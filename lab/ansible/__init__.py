@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make ansible``: the Ansible role makes a node ready; a volume moves."""
