@@ -23,8 +23,9 @@ bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(JSON),--json $(JSON))
 faults: python3 ; $(LABRUN) lab.faults $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(LABS),--labs $(LABS)) $(if $(WIDTH),--width $(WIDTH)) $(if $(SUMMARY),--summary $(SUMMARY)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 # ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on
 operations: python3 ; $(LABRUN) lab.operations $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(KEEP),--keep)
-# ONLY=REGEX tests whose names have it, WORKERS=N at a time (2)
-tempest: python3 ; $(LABRUN) lab.tempest $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(WORKERS),--workers $(WORKERS)) $(if $(KEEP),--keep)
+# ONLY=REGEX tests whose names have it, WORKERS=N at a time (2), RESUME=FILE
+# goes on
+tempest: python3 ; $(LABRUN) lab.tempest $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(WORKERS),--workers $(WORKERS)) $(if $(RESUME),--resume $(RESUME)) $(if $(KEEP),--keep)
 # DEVSTACK=DIR: a checkout of it
 devstack: python3 ; $(LABRUN) lab.devstack $(NAMED) --checkout '$(DEVSTACK)' $(if $(KEEP),--keep)
 ansible: python3 ; $(LABRUN) lab.ansible $(NAMED) $(if $(KEEP),--keep)

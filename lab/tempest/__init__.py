@@ -3,6 +3,7 @@
 
 ``venv`` installs it, ``settings`` is its configuration, ``cloud`` makes what
 that names, ``suite`` runs the tests, ``results`` is what they say,
-``service_logs`` what the volume services say of those that fail, and
-``skipped`` reads ``skipped.yaml``: what cannot run here, each with a reason.
+``service_logs`` what the volume services say of those that fail, ``kept`` has
+those that need not run again, and ``skipped`` reads ``skipped.yaml``: what
+cannot run here, each with a reason.
 """

@@ -9,6 +9,7 @@ import time
 from lab.core import process
 from lab.demos import show
 from lab.tempest import cloud
+from lab.tempest import kept
 from lab.tempest import results
 from lab.tempest import service_logs
 from lab.tempest import settings
@@ -32,6 +33,7 @@ class Tempest:
         self.lab = lab
         self.options = options
         self.report = report
+        self.kept = kept.Kept(options.resume)
 
     def run(self):
         """Prepare, run, show."""
@@ -49,13 +51,16 @@ class Tempest:
             raise process.LabError('no test has %s' % self.options.only)
         left_out = {each for each in names
                     if skipped.reason(self.reasons, each)}
-        wanted = [each for each in names if each not in left_out]
+        before = self.kept.outcomes(
+            each for each in names if each not in left_out)
+        passed = {each.name for each in before}
+        wanted = [each for each in names if each not in left_out | passed]
         self.report.step('configured', time.monotonic() - began,
                          '%d tests, %d of them to be run' % (
                              len(names), len(wanted)))
         began = time.monotonic()
         told = self._told(tempest, [every[each] for each in wanted])
-        outcomes = results.of_all(wanted, told) + [
+        outcomes = before + results.of_all(wanted, told) + [
             results.Outcome(each, results.SKIPPED, 0,
                             skipped.reason(self.reasons, each))
             for each in sorted(left_out)]
@@ -72,6 +77,7 @@ class Tempest:
 
         def tell(outcome):
             told.append(outcome)
+            self.kept.keep(outcome)
             self._say('[%3d/%d] %6.1f s %-7s %s' % (
                 next(number), len(ids), outcome.seconds, outcome.status,
                 outcome.name))
@@ -118,6 +124,9 @@ def main():
         lab_name='tempest', nova=True)
     command.parser.add_argument('--only', default='', metavar='REGEX',
                                 help='only tests whose names have it')
+    command.parser.add_argument('--resume', metavar='FILE',
+                                help='keep here which tests have passed, '
+                                'and run only the others')
     command.parser.add_argument('--workers', type=int, default=2,
                                 help='tests at a time (default 2)')
     return command.main(lambda lab, options, report: Tempest(

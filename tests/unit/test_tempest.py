@@ -5,8 +5,10 @@ import configparser
 import pathlib
 
 import ddt
+import fixtures
 import testtools
 
+from lab.tempest import kept
 from lab.tempest import results
 from lab.tempest import service_logs
 from lab.tempest import settings
@@ -169,6 +171,34 @@ class ResultsTest(testtools.TestCase):
                           self.outcome(VOLUME + '2', results.FAILED),
                           self.outcome(VOLUME + '3', results.SKIPPED),
                           self.outcome(ATTACH + '1', results.PASSED)]))
+
+
+class KeptTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.path = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path) / 'kept.json'
+
+    def test_what_has_passed_is_known_the_next_time(self):
+        first = kept.Kept(self.path)
+        passed = results.Outcome(VOLUME + 'a', results.PASSED, 2.5)
+        for each in (passed,
+                     results.Outcome(VOLUME + 'b', results.FAILED, 1, 'x'),
+                     results.Outcome(VOLUME + 'c', results.SKIPPED, 1, 'y')):
+            first.keep(each)
+        self.assertEqual([passed], kept.Kept(self.path).outcomes(
+            [VOLUME + each for each in 'abcd']))
+
+    def test_what_does_not_exist_any_more_is_left_out(self):
+        first = kept.Kept(self.path)
+        first.keep(results.Outcome(VOLUME + 'a', results.PASSED, 2.5))
+        self.assertEqual([], first.outcomes([VOLUME + 'b']))
+
+    def test_without_a_file_all_run(self):
+        nothing = kept.Kept(None)
+        nothing.keep(results.Outcome(VOLUME + 'a', results.PASSED, 2.5))
+        self.assertEqual([], nothing.outcomes([VOLUME + 'b']))
 
 
 class ServiceLogsTest(testtools.TestCase):
