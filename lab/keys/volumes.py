@@ -111,10 +111,17 @@ def lv_bytes(lab, node, volume):
 
 
 def has_mark(node, path, mark):
-    """Whether some bytes are to be read anywhere at a path."""
-    return bool(node.run(
-        'test -e {1} && ! grep -aqFm1 {0} {1}'.format(mark.decode(), path),
-        check=False, timeout=200).returncode)
+    """Whether some bytes are to be read anywhere on a device.
+
+    :raises LabError: if not all of it could be read
+    """
+    # What ends a line is NUL: a volume may have GiB without any newline, and
+    # grep has a line in memory.
+    found = node.run(
+        'dd if=%s iflag=direct bs=1M status=none | LC_ALL=C grep -azFc %s; '
+        'ends=(${PIPESTATUS[@]}); ((ends[0] == 0 && ends[1] <= 1))' % (
+            path, mark.decode()), timeout=200).stdout
+    return int(found) > 0
 
 
 def header(node, path, mib):
