@@ -5,7 +5,7 @@ SIZE ?= 2
 NAMED = $(if $(LAB),--name $(LAB))
 LABRUN = PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -m
 
-.PHONY: demo live-migration servers placement test unit lab-up lab-down lab-status bench docs faults operations encryption mutations tempest sbom devstack ansible
+.PHONY: demo live-migration servers placement test unit lab-up lab-down lab-status bench docs faults operations encryption mutations tempest sbom devstack ansible install-page
 demo: python3 ; $(LABRUN) lab.demos.move $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 live-migration: python3
 	$(LABRUN) lab.demos.live_migration $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
@@ -29,6 +29,8 @@ tempest: python3 ; $(LABRUN) lab.tempest $(NAMED) $(if $(ONLY),--only '$(ONLY)')
 # DEVSTACK=DIR: a checkout of it
 devstack: python3 ; $(LABRUN) lab.devstack $(NAMED) --checkout '$(DEVSTACK)' $(if $(KEEP),--keep)
 ansible: python3 ; $(LABRUN) lab.ansible $(NAMED) $(if $(KEEP),--keep)
+# The installation page, word for word
+install-page: python3 ; $(LABRUN) lab.install_page $(NAMED) $(if $(KEEP),--keep)
 # ONLY=REGEX mutants like it, LIST=1, SAMPLE=N every Nth, RESUME=FILE goes on
 mutations: python3 ; $(LABRUN) tests.mutation $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(RESUME),--resume $(RESUME)) $(if $(SCORE),--score $(SCORE))
 # ONLY=REGEX: one way, 'Nova' or 'driver'

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 
-from lab.core import config
+from lab.core import bare_node
 from lab.core import install
 from lab.core import instance as instances
 from lab.core import node
@@ -36,15 +36,6 @@ def fill(venv):
                 'ansible-core', timeout=600)
 
 
-def bare(text, backend='localclone'):
-    """A volume service's configuration without a backend.
-
-    :param text: as :func:`lab.core.config.cinder_volume` writes it
-    """
-    text = re.sub(r'(?ms)^\[%s\]\n.*?(?=^\[|\Z)' % backend, '', text)
-    return re.sub(r'(?m)^enabled_backends = .*\n', '', text)
-
-
 class Ansible:
     """One run; node1 is made ready, node2 is the lab's own."""
 
@@ -57,7 +48,9 @@ class Ansible:
         """All steps."""
         self.venv = install.template('ansible', CONSTRAINTS.read_bytes(),
                                      fill, print)
-        self.forget()
+        bare_node.make(self.node)
+        self.node.run('cat >' + CONF, stdin=bare_node.cinder_conf(
+            self.node, CONF).encode())
         for again in (False, True):
             changed = self.play()
             self.report.check(
@@ -71,21 +64,6 @@ class Ansible:
         self.move()
         print('\nNot run: apt, pip (the node has no network), systemd (it '
               'runs on no node).')
-
-    def forget(self):
-        """Nothing of the driver is on the node any more."""
-        self.node.service('stop')
-        self.node.run(
-            'set -e; vgremove -q -ff -y cinder-volumes; '
-            'pvremove -q -y /dev/vda; wipefs -q -a /dev/vda; '
-            'rm -f /etc/lvm/lvmlocal.conf '
-            '/etc/udev/rules.d/11-localclone.rules; '
-            'udevadm control --reload; '
-            'mkdir -p /etc/cinder/rootwrap.d /etc/modules-load.d')
-        text = bare(config.cinder_volume(
-            self.node.name, self.node.address, self.lab.venv, CONF,
-            'localclone'))
-        self.node.run('cat >' + CONF, stdin=text.encode())
 
     def play(self):
         """Run the playbook in the node; how many tasks changed something."""

@@ -3,5 +3,5 @@
 
 ``checkout`` finds what of a checkout of DevStack the node needs; ``phases.sh``
 runs the phases there, ``machine.sh`` makes the node one that DevStack could
-have to itself, ``systemctl.sh`` stands for systemd's, which runs on no node.
+have to itself.
 """

@@ -156,7 +156,7 @@ class DevStack:
 
     def wait(self):
         """Until the service that DevStack has started takes volumes."""
-        log = self.lab.logs / 'node1.devstack-devstack@c-vol.service.log'
+        log = self.lab.logs / 'node1.devstack@c-vol.service.log'
         self.started += 1
         process.wait_for(
             'the service that DevStack has started',

@@ -27,7 +27,7 @@ cat >"$dest/bin/cinder-localclone" <<END
 #!/bin/sh
 exec $venv/bin/python -W ignore -m cinder_localclone.cmd.main "\$@"
 END
-cp "$repo/lab/devstack/systemctl.sh" "$dest/bin/systemctl"
+cp "$repo/lab/core/systemctl.sh" "$dest/bin/systemctl"
 # The node's services are root already. Unlike the lab's own, this sudo lets
 # rootwrap run: its filters are the plugin's work.
 cat >"$dest/bin/sudo" <<'END'

@@ -13,7 +13,7 @@ import sys
 import testtools
 import yaml
 
-from lab.ansible import __main__ as lab_ansible
+from lab.core import bare_node
 from lab.core import config
 from tests.unit.devstack import machine
 
@@ -159,7 +159,7 @@ class LabTest(testtools.TestCase):
         text = config.cinder_volume('node1', '192.0.2.11',
                                     pathlib.Path('/venv'), '/x', 'localclone')
         conf = configparser.RawConfigParser(strict=False)
-        conf.read_string(lab_ansible.bare(text))
+        conf.read_string(bare_node.without_backend(text))
         self.assertNotIn('localclone', conf.sections())
         self.assertNotIn('enabled_backends', conf['DEFAULT'])
         self.assertEqual('node1', conf['DEFAULT']['host'])

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What DevStack asks of systemctl, on a node where systemd does not run: a
+# What is asked of systemctl, on a node where systemd does not run: a
 # service that units in /etc/systemd/system describe, drop-ins included.
 units=/etc/systemd/system
 state=/run/devstack-units
@@ -47,7 +47,7 @@ function start {
         command=$(lines ExecStart)
         # shellcheck disable=SC2086
         PATH=$DEST/bin:$VENV/bin:$PATH setsid $command \
-            >>"$LOGS/node1.devstack-$unit.log" 2>&1 </dev/null &
+            >>"$LOGS/$(hostname).$unit.log" 2>&1 </dev/null &
         echo $! >"$state/$unit.pid"
     fi
     touch "$state/$unit.started"

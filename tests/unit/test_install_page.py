@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the installation page tells its reader to do."""
+
+import ddt
+import testtools
+
+from lab.install_page import page
+
+SMALL = '''
+Before
+======
+
+.. code-block:: console
+
+   # not-a-step
+
+Steps
+=====
+
+#. One:
+
+   .. code-block:: console
+
+      # first \\
+            --option
+      $ second
+
+   .. code-block:: ini
+
+      only = shown
+
+.. code-block:: text
+   :caption: /etc/a file
+
+   one
+
+   two
+
+After
+=====
+
+.. code-block:: console
+
+   # nor-this
+'''
+
+
+@ddt.ddt
+class PageTest(testtools.TestCase):
+
+    def test_steps(self):
+        self.assertEqual(
+            [page.Command(page.ROOT, 'first --option'),
+             page.Command(page.ADMINISTRATOR, 'second'),
+             page.File('/etc/a file', 'one\n\ntwo\n')], page.steps(SMALL))
+
+    def test_the_page_has_steps(self):
+        found = page.steps(page.PATH.read_text())
+        self.assertIn(page.Command(
+            page.ROOT, 'vgcreate cinder-volumes /dev/nvme0n1p3'), found)
+        self.assertIn('/etc/cinder/cinder.conf', [
+            each.name for each in found if isinstance(each, page.File)])
+
+    @ddt.data('', SMALL.replace('      # first', '      first'))
+    def test_what_cannot_be_done(self, text):
+        self.assertRaises(ValueError, page.steps, text)
+
+    def test_examples_are_replaced(self):
+        self.assertEqual('a = 1 <&2', page.filled_in(
+            'a = <your address> <&2', {'<your address>': '1'}))
+        self.assertRaises(ValueError, page.filled_in, '<your address>', {})
+
+    def test_what_a_file_has_stays(self):
+        self.assertEqual(
+            '[DEFAULT]\nb = 2\na = 1\n[x]\nc = 3\n\n[new]\nd = 4\n',
+            page.merged('[DEFAULT]\na = 1\n[x]\nc = 3\n',
+                        '[DEFAULT]\nb = 2\n\n[new]\nd = 4\n'))
