@@ -17,7 +17,6 @@ PACKAGES = {  # Debian package: something it brings
     'qemu-system-common': '/usr/bin/qemu-storage-daemon',
     'mariadb-server': '/usr/sbin/mariadbd',
     'rabbitmq-server': '/usr/lib/rabbitmq/bin/rabbitmq-server',
-    'cryptsetup-bin': '/usr/sbin/cryptsetup',
     'lvm2': '/usr/sbin/lvm', 'dmsetup': '/usr/sbin/dmsetup',
     'thin-provisioning-tools': '/usr/sbin/thin_check',
     'cryptsetup-bin': '/usr/sbin/cryptsetup',
