@@ -390,8 +390,8 @@ class TargetTimeout(CommandTimeout):
 class TargetHangs(TargetTimeout):
     """The same, known from an earlier change: this one was not begun."""
 
-    message = _('The iSCSI target of this node was not changed: %(target)s '
-                'hangs in the kernel since %(since)s, where it cannot be '
-                'killed. It can be changed again when that has ended: a '
-                'device that it waits for has to answer, or to fail. See '
-                'its kernel log.')
+    message = _('The iSCSI target of this node was not changed: work on '
+                '%(target)s has been stuck in the kernel since %(since)s, '
+                'where it cannot be killed. It can be changed again when '
+                'that has ended: a device that it waits for has to answer, '
+                'or to fail. See its kernel log.')

@@ -18,8 +18,8 @@ class OtherKeys(exceptions.LocalCloneError):
 
     message = _('Volume %(volume)s has other keys than that of its secret '
                 '(key slots %(slots)s), such as recovery keys. No '
-                're-encryption keeps them. Nothing was changed. Say that '
-                'they may be dropped, and add recovery keys again '
+                're-encryption keeps them. Nothing was changed. With '
+                '--drop-other-keys they are dropped; add recovery keys again '
                 'afterwards.')
 
 

@@ -58,7 +58,7 @@ class TimeLimitTest(test_lio.Case):
             for change in (self.unexport, export):
                 error = self.assertRaises(exceptions.TargetHangs, change)
                 self.assertRegex(
-                    str(error), r'hangs in the kernel since '
+                    str(error), r'has been stuck in the kernel since '
                     r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,')
                 self.assertIn(IQN, str(error))
         self.assertLess(time.monotonic() - began, 0.15)
@@ -94,7 +94,7 @@ class TimeLimitTest(test_lio.Case):
                        lambda: export(serial='another')):
             error = self.assertRaises(exceptions.TargetHangs, change)
             self.assertIn('-10000000, iqn', str(error))
-            self.assertIn('-10000002 hangs', str(error))
+            self.assertIn('-10000002 has been stuck', str(error))
         self.assertFalse(export())  # nothing has to be done
         self.assertEqual([], self.lio.steps)
 
