@@ -174,9 +174,11 @@ class HeaderTest(encrypted.EncryptedTest):
 
     def test_read_error_when_nova_looks(self):
         self.assertEqual(0, self.encryptor(self.attached, 'attach'))
+        self.n1.service('stop')  # its look would mend the handle
         self.blind()
         self.assertNotEqual(0, self.encryptor(self.attached, 'attach'))
         self.blind(False)
+        self.restart(self.n1, 'start')
         self.assertEqual(self.before, self.header(self.n1, self.volume_id))
         self.assertEqual(0, self.encryptor(self.attached, 'attach'))
         # An error that was gone when Nova formatted.
