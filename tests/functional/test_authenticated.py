@@ -86,7 +86,7 @@ class AuthenticatedTest(encrypted.DriverTest):
         self.assertEqual(2 * GIB, self.bytes_of(attached))
         attached.detach()
 
-    def test_what_was_changed_is_not_read(self):
+    def test_what_was_changed_is_not_read_at_length(self):
         volume = self.authenticated()
         attached = self.instance.attach(volume, self.n1)
         self.mark(attached)
@@ -101,7 +101,7 @@ class AuthenticatedTest(encrypted.DriverTest):
         self.assertNotEqual(0, done.returncode)
         attached.detach()
 
-    def test_moves_cold(self):
+    def test_moves_cold_at_length(self):
         """And all of it can be read, there and back, also while copied."""
         volume = self.authenticated('hmac')
         attached = self.instance.attach(volume, self.n1)
@@ -177,7 +177,7 @@ class AuthenticatedTest(encrypted.DriverTest):
         attached.detach()
         self.assertEqual(set(), self.devices(self.n1))
 
-    def test_refused(self):
+    def test_refused_at_length(self):
         volume = self.authenticated()
         attached = self.instance.attach(volume, self.n1)
         answer = self.instance.connect_live(

@@ -67,7 +67,7 @@ class KeyManagerTest(encrypted.DriverTest):
         self.attach_again(volume, self.n2, expected, writer)
         self.wait_moved(volume)
 
-    def test_hangs(self):
+    def test_hangs_at_length(self):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         expected = self.mark(attached)

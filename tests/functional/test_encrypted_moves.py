@@ -45,7 +45,7 @@ class MoveTest(Base):
         attached.detach()
         self.assertFalse(self.is_open(self.n2, volume))
 
-    def test_boot_while_it_is_copied(self):
+    def test_boot_while_it_is_copied_at_length(self):
         volume, marked, expected = self.moved_from()
         attached = self.instance.attach(volume, self.n2)
         writer = attached.start_writing()
@@ -144,7 +144,7 @@ class LiveMoveTest(encrypted.DriverTest):
                         'exit 1; done' % volume)
             source.detach()
 
-    def test_both_lose_power_before_the_guest_has_left(self):
+    def test_both_lose_power_before_the_guest_has_left_at_length(self):
         volume, source, destination, writer, expected = self.migrating()
         for node in (self.n1, self.n2):
             node.power_cut()
@@ -176,7 +176,7 @@ class LiveMoveTest(encrypted.DriverTest):
 class FollowTest(Base):
     """Wanted on node1 while it is copied to node2."""
 
-    def test_attached_where_it_came_from(self):
+    def test_attached_where_it_came_from_at_length(self):
         volume, marked, expected = self.moved_from()
         with self.tap(self.n1) as tap:
             self.instance.attach(volume, self.n2).detach()

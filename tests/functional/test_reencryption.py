@@ -102,7 +102,7 @@ class Base(encrypted.DriverTest):
 
 class AtHomeTest(Base):
 
-    def test_under_a_guest_that_writes(self):
+    def test_under_a_guest_that_writes_at_length(self):
         key = self.metadata()['digests']['0']['digest']
         writer = self.attached.start_writing()
         began = time.monotonic()
