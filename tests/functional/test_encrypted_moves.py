@@ -26,6 +26,8 @@ class Base(encrypted.DriverTest):
 
 class MoveTest(Base):
 
+    ends_lab = True
+
     def test_follows_its_instance(self):
         volume, marked, expected = self.moved_from()
         with self.tap(self.n1) as tap:

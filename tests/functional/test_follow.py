@@ -104,6 +104,7 @@ class ThirdNodeTest(Base):
     """Wanted on a third node."""
 
     lab_name = 'three'
+    ends_lab = True
     nodes = 3
 
     def test_live_migrated_on(self):

@@ -214,6 +214,8 @@ class AtHomeTest(Base):
 
 class MoveTest(Base):
 
+    ends_lab = True
+
     def test_cold_at_length(self):
         """It is paused, and goes on at the new home once all is copied."""
         self.start()

@@ -8,9 +8,10 @@ from lab.keys import types
 from tests.functional import base
 
 
-class KeysTest(base.LabTest):
+class AccessTest(base.LabTest):
 
     lab_name = 'keys'
+    ends_lab = True
     parts = {'nova': True, 'keys': True}
 
     def setUp(self):
