@@ -169,7 +169,7 @@ class LiveMoveTest(encrypted.DriverTest):
         self.assertEqual('node1', instances.home(self.lab, volume))
         self.assertTrue(self.is_open(self.n1, volume))
         process.wait_for('the export to go', lambda: not look.leftovers(
-            self.n1, None), 30)
+            self.n1, None), 90)
         self.assertFalse(self.is_open(self.n2, volume))
         self.assertEqual([], look.leftovers(self.n2, volume))
         self.assertEqual([], look.volume_lvs(self.n2))

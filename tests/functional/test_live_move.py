@@ -68,7 +68,7 @@ class LiveMoveTest(Base):
         holder = self.n2.popen('exec 9<%s; sleep 600' % destination.path)
         process.wait_for('the holder', lambda: self.n2.run(
             'dmsetup info -c --noheadings -o open ' + destination.path
-        ).stdout.strip() == '1', 20)
+        ).stdout.strip() == '1', 60)
         self.n2.run('udevadm trigger --subsystem-match=block; '
                     'udevadm settle --timeout=20')
         # The imported disk's own cache is not on the way.
@@ -115,7 +115,7 @@ class LiveMoveTest(Base):
                          lambda: not look.shadows(self.lab), 60)
         self.assertEqual('node1', instances.home(self.lab, volume))
         process.wait_for('the export to go', lambda: not look.leftovers(
-            self.n1, None), 30)
+            self.n1, None), 90)
         self.assertEqual([], look.leftovers(self.n2, volume))
         self.assertEqual([], look.volume_lvs(self.n2))
 
@@ -199,11 +199,11 @@ class LiveMoveTest(Base):
         # What is taken first, and fails then. The lab has no backup service.
         self.demo.post('/backups', json={'backup': {
             'volume_id': volume, 'force': True}}).raise_for_status()
-        process.wait_for('the end of the backup', unchanged, 30)
+        process.wait_for('the end of the backup', unchanged, 90)
         self.act(volume, 'os-extend', self.demo,
                  new_size=2).raise_for_status()
         # Cinder has no other end for what a driver refuses.
-        instances.wait_status(self.demo, volume, 'error_extending', 30)
+        instances.wait_status(self.demo, volume, 'error_extending', 90)
         self.assertTrue([text for _, text in base.messages(self.lab, volume)
                          if 'being moved by another request' in text])
         self.act(volume, 'os-reset_status', status='in-use'
@@ -214,17 +214,17 @@ class LiveMoveTest(Base):
                      host='node1@localclone#localclone').raise_for_status()
             process.wait_for(
                 'the refusal', lambda: self.row(volume)['migration_status']
-                == 'error', 30)
+                == 'error', 90)
             self.assertTrue(unchanged())
         snapshot = self.demo.post('/snapshots', json={'snapshot': {
             'volume_id': volume}}).raise_for_status().json()['snapshot']
         process.wait_for('the refusal', lambda: self.demo.get(
             '/snapshots/' + snapshot['id']).json()['snapshot']['status']
-            == 'error', 30)
+            == 'error', 90)
         self.assertTrue(unchanged())
         self.demo.delete('/snapshots/' + snapshot['id']).raise_for_status()
         process.wait_for('the snapshot to go', lambda: not self.demo.get(
-            '/snapshots').json()['snapshots'], 30)
+            '/snapshots').json()['snapshots'], 90)
         # All attachments are dropped, and nothing is told of it. At once:
         # Cinder's os-reset_status drops them one after the other, and a look
         # in between finds a migration that was given up.

@@ -170,7 +170,7 @@ class OperatorTest(test_live_move.Base):
         self.assertIn('was already written on node2', self.command(
             self.n1, 'abort', volume, code=1))
         process.wait_for('the phase to stand', lambda: look.shadows(
-            self.lab)[0][1].startswith('lc1:starting'), 10)
+            self.lab)[0][1].startswith('lc1:starting'), 60)
         source.stop_writing(writer)
         self.command(self.n1, 'resume', volume)
         look.wait_moved(self.lab, volume)

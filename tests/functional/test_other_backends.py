@@ -96,7 +96,7 @@ class OtherBackendsTest(base.LabTest):
         self.act(volume, 'os-retype', new_type='localclone',
                  migration_policy='never').raise_for_status()
         process.wait_for('the type', lambda: self.row(volume)[
-            'volume_type'] == 'localclone', 30)
+            'volume_type'] == 'localclone', 90)
         instances.wait_status(self.demo, volume, 'available')
         attached = self.instance.attach(volume, self.n2)
         self.assert_moved(volume, attached, expected)

@@ -40,7 +40,7 @@ class RefusalTest(base.LabTest):
         holder.kill()
         process.wait_for('the holder to end', lambda: self.n1.run(
             'dmsetup info -c --noheadings -o open localclone-' + volume
-        ).stdout.strip() == '0', 20)
+        ).stdout.strip() == '0', 60)
         self.assert_untouched(volume, expected)
 
     def test_kernel_without_clone(self):

@@ -156,7 +156,7 @@ class SnapshotTest(base.LabTest):
         self.assertEqual('node1', instances.home(self.lab, volume))
         process.wait_for('the handle', lambda: not self.n1.run(
             'test -b /dev/mapper/localclone-' + volume,
-            check=False).returncode, 30)
+            check=False).returncode, 90)
         self.assertEqual(before, self.sum_of(volume, self.n1, MIB))
         self.assertEqual([], look.leftovers(self.n2, volume))
         self.assertEqual(1, len(look.volume_lvs(self.n1)))
@@ -175,7 +175,7 @@ class SnapshotTest(base.LabTest):
         self.n1.power_on()
         self.restart(self.n1, 'start')
         process.wait_for('its LV to go',
-                         lambda: not self.snapshot_lvs(self.n1), 30)
+                         lambda: not self.snapshot_lvs(self.n1), 90)
         for each in (newborn, clone):
             self.demo.delete('/volumes/' + each).raise_for_status()
         look.wait_deleted(self.lab)
