@@ -17,6 +17,7 @@ from cinder_localclone.cmd import sources
 from cinder_localclone import comparison
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import queue
 from cinder_localclone import state
 from cinder_localclone import unlocking
 
@@ -42,8 +43,8 @@ METRICS = {each.name: each for each in (
            'end, by phase', ('phase',)),
     Metric('localclone_moves_unreadable', 'Records of moves, of all nodes, '
            'that can\'t be read'),
-    Metric('localclone_move_age_seconds', 'For how long a move is under way',
-           (*_MOVE, 'phase')),
+    Metric('localclone_move_age_seconds', 'For how long a move is under way, '
+           'or to be cleaned up after', (*_MOVE, 'phase')),
     Metric('localclone_move_bytes', 'What a move has to copy', _MOVE),
     Metric('localclone_move_stalled', 'Whether nothing of it could be copied '
            'in its turn (0, 1)', _MOVE),
@@ -158,16 +159,17 @@ class Figures:
             self._add('moves', sum(
                 each.move.display_phase == phase for each in told),
                 phase=phase)
+        # Of a volume's moves one is under way. Of what others have left there
+        # may be more than one with the same labels: the oldest is told.
+        began: dict[tuple[str, ...], float] = {}
         for each in told:
-            labels = {'volume': each.move.volume_id,
-                      'source': each.move.source,
-                      'destination': each.move.destination}
-            self._add('move_age_seconds', max(0, self._now - each.began),
-                      phase=each.move.display_phase, **labels)
-            self._add('move_bytes', each.move.size_bytes, **labels)
-            turn = said.turns.get(each.move.shadow_id)
-            self._add('move_stalled', bool(turn and turn.entry.stalled),
-                      **labels)
+            key = (*_ends(each.move).values(), each.move.display_phase)
+            began[key] = min(each.began, began.get(key, each.began))
+            if not each.move.is_over:
+                self._of_move(each.move, said.turns.get(each.move.shadow_id))
+        for key, moment in began.items():
+            self._add('move_age_seconds', max(0, self._now - moment), **dict(
+                zip((*_MOVE, 'phase'), key, strict=True)))
         here = [turn for turn in said.turns.values()
                 if turn.entry.destination == self._host]
         for name, count in (
@@ -178,6 +180,11 @@ class Figures:
         for what in ('volume', 'snapshot', 'migration', 'move'):
             self._add('unended', sum(
                 each.what == what for each in said.unended), what=what)
+
+    def _of_move(self, move: state.Move, turn: queue.Turn | None) -> None:
+        labels = _ends(move)
+        self._add('move_bytes', move.size_bytes, **labels)
+        self._add('move_stalled', bool(turn and turn.entry.stalled), **labels)
 
     def _of_storage(self, said: sources.Storage) -> None:
         volumes = _volumes(said)
@@ -262,6 +269,11 @@ class Figures:
 def told_by(move: state.Move) -> str:
     """The node that tells of a move."""
     return move.cleanup_node if move.is_over else move.destination
+
+
+def _ends(move: state.Move) -> dict[str, str]:
+    return dict(zip(_MOVE, (move.volume_id, move.source, move.destination),
+                    strict=True))
 
 
 def _volumes(said: sources.Storage | None) -> dict[str, str]:

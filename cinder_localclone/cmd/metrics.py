@@ -19,6 +19,9 @@ from cinder_localclone import version
 
 #: What the exporter is made with, if there is to be one.
 LIBRARY = 'prometheus_client'
+#: How long sources are waited for. Prometheus gives up after 10 s unless it
+#: is told otherwise, and then has nothing of a node of which one part hangs.
+SECONDS = 8
 
 
 class Reader:
@@ -105,8 +108,9 @@ class Metrics(base.Words, command.Command):
             '--listen', metavar='[ADDRESS:]PORT', type=address,
             help='be an exporter; ADDRESS: by default this node alone')
         parser.add_argument(
-            '--seconds', type=float, default=10, metavar='N',
-            help='wait for the sources for at most N seconds; default: 10')
+            '--seconds', type=float, default=SECONDS, metavar='N',
+            help='wait for the sources for at most N seconds; default: %d'
+                 % SECONDS)
         parser.add_argument(
             '--doctor-interval', type=float, default=300, metavar='N',
             help='with --listen: make doctor\'s checks every N seconds at '

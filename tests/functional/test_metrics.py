@@ -76,14 +76,16 @@ class MetricsTest(base.LabTest):
     def test_served_and_written(self):
         self.volume()
         path = '/run/localclone.prom'
-        done = self.n1.operator('metrics', '--textfile', path)
+        done = self.n1.operator(
+            'metrics', '--seconds', '60', '--textfile', path)
         self.assertEqual((0, ''), (done.returncode, done.stdout), done.stderr)
         written = parse(self.n1.run(['cat', path]).stdout)
         self.assertEqual(1, written['localclone_volumes',])
         log = self.lab.logs / 'node1.metrics.log'
         pid = self.n1.run(
             'setsid %s -W ignore -m cinder_localclone.cmd.main --config-file '
-            '%s metrics --listen %d >%s 2>&1 </dev/null & echo $!' % (
+            '%s metrics --seconds 40 --listen %d >%s 2>&1 </dev/null & '
+            'echo $!' % (
                 self.lab.python, self.n1.directory / 'localclone.conf', PORT,
                 log)).stdout.strip()
         self.addCleanup(self.n1.run, 'kill -- -%s' % pid, check=False)

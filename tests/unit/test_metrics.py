@@ -146,7 +146,37 @@ class FiguresTest(testtools.TestCase):
         self.assertEqual(1, found[host]['moves', shown])
         self.assertEqual(60, found[host][
             'move_age_seconds', V1, A, B, shown])
-        self.assertEqual(GIB, found[host]['move_bytes', V1, A, B])
+        copied = phase not in state.OVER
+        self.assertEqual(GIB if copied else None, found[host].get(
+            ('move_bytes', V1, A, B)))
+
+    def test_no_value_is_told_twice(self):
+        """What moves of one volume have left has the labels of the next one.
+
+        Who scrapes takes nothing at all then.
+        """
+        for phase, committed, host in (
+                (Phase.ROLLING_BACK, False, B), (Phase.RELEASING, True, A)):
+            found = figures.Figures(host, 1060.0).collect(answers(
+                database=database([moving(), *(
+                    moving(phase=phase, committed=committed, shadow=shadow)
+                    for shadow in 'st')])), '1.2')
+            for family in found:
+                told = [tuple(labels.values())
+                        for labels, _value in family.samples]
+                self.assertEqual(sorted(set(told)), sorted(told),
+                                 family.metric.name)
+
+    def test_the_oldest_of_what_is_left_is_told(self):
+        left = [metric_records.Under(moving(
+            phase=Phase.RELEASING, shadow=shadow), began)
+            for shadow, began in (('s', 1020.0), ('t', 1000.0),
+                                  ('u', 1010.0))]
+        found = collected(A, database=dataclasses.replace(
+            database(), moves=left))
+        self.assertEqual(
+            60, found['move_age_seconds', V1, A, B, 'releasing'])
+        self.assertEqual(3, found['moves', 'releasing'])
 
     def test_copies(self):
         turns = {shadow: queue.Turn(queue.Entry(

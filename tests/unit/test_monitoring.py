@@ -7,11 +7,13 @@ import re
 import shutil
 import subprocess
 import tomllib
+from unittest import mock
 
 import testtools
 import yaml
 
 from cinder_localclone.cmd import figures
+from cinder_localclone.cmd import metrics
 from cinder_localclone import events
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -160,6 +162,20 @@ class DashboardTest(Case):
             self.assertFalse(own & taken, panel['title'])
             self.assertLessEqual(at['x'] + at['w'], 24)
             taken |= own
+
+
+class ScrapeTest(testtools.TestCase):
+
+    def test_a_source_that_hangs_costs_no_scrape(self):
+        """Prometheus gives up before nothing but what hangs is left out."""
+        page = (ROOT / 'doc/source/admin/monitoring.rst').read_text()
+        block = re.search(r'scrape_configs:\n(?: {5,}.*\n)+', page).group()
+        job, = yaml.safe_load(block)['scrape_configs']
+        seconds = metrics.Metrics(mock.Mock(), None).get_parser(
+            'metrics').get_default('seconds')
+        # What Prometheus has if it is not told.
+        limit = job.get('scrape_timeout', '10s')
+        self.assertLess(seconds, int(limit.removesuffix('s')))
 
 
 class PackagingTest(testtools.TestCase):
