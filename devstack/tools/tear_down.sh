@@ -18,6 +18,9 @@ HEX='[0-9a-f]{8}'
 ID="$HEX-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 EXPORT="(localclone-$ID|volume-$ID-$HEX|pass-$ID-$HEX-$HEX)"
 DEVICE="localclone-(clone-|source-|absent-|guard-|served-)?$ID"
+CRYPT="localclone-crypt-$ID"
+# What cryptsetup has below it: for tags, and while it re-encrypts.
+PART="(_dif|-overlay|-hotzone-(for|back)ward)"
 
 # kept name: whether it is of a volume that stays
 function kept {
@@ -80,7 +83,10 @@ function imported {
 function is_own {
     case $2 in
         "LOCALCLONE-$1") [[ $1 =~ ^$DEVICE$ ]] ;;
-        CRYPT-LUKS?-*-"$1") [[ $1 =~ ^localclone-crypt-$ID$ ]] ;;
+        CRYPT-LUKS?-*-"$1") [[ $1 =~ ^$CRYPT$ ]] ;;
+        CRYPT-INTEGRITY-*-"$1"|CRYPT-SUBDEV-*-"$1")
+            [[ $1 =~ ^$CRYPT$PART$ ]]
+            ;;
         *) return 1 ;;
     esac
 }
@@ -93,6 +99,17 @@ function devices {
                 kept "$name" || echo "$name"
             fi
         done
+}
+
+# stop_reencryptions: they have their volumes open
+function stop_reencryptions {
+    local name
+    for name in $(devices); do
+        if [[ $name =~ ^$CRYPT$ ]]; then
+            name=${name/crypt/reencrypt}.service
+            systemctl stop "$name" 2>/dev/null
+        fi
+    done
 }
 
 # remove_devices: what stands on another goes before that
@@ -132,6 +149,7 @@ done
 for iqn in $(imported node); do
     iscsiadm -m node -T "$iqn" -o delete
 done
+stop_reencryptions
 remove_devices
 for link in "$LINKS"/*; do
     if [[ -L $link && ${link##*/} =~ ^$ID$ ]]; then

@@ -392,6 +392,32 @@ class Phases:
             < log.index('--logout') < log.index('dmsetup remove')
             < log.index('lvremove'))
 
+    def test_what_cryptsetup_has_below_goes_too(self):
+        self.stack()
+        self.volumes()
+        handle, uuid = 'localclone-' + OTHER, 'CRYPT-SUBDEV-%s-%%s' % (
+            '0123456789abcdef' * 2)
+        tags = 'localclone-crypt-%s_dif' % OTHER
+        self.device(tags, handle, uuid=uuid)
+        overlay = 'localclone-crypt-%s-overlay' % OTHER
+        self.device(overlay, tags, uuid=uuid)
+        self.device('localclone-crypt-' + OTHER, overlay,
+                    uuid=uuid.replace('SUBDEV', 'LUKS2'))
+        self.device('localclone-crypt-%s-hotzone-forward' % OTHER, tags,
+                    uuid=uuid)
+        self.unstack()
+        self.assertEqual([], os.listdir(self.machine.path / 'dm'))
+        self.assertEqual({}, self.machine.volume_groups)
+
+    def test_a_re_encryption_ends_before_its_devices_go(self):
+        self.stack()
+        self.volumes()
+        self.unstack()
+        log = self.machine.read('log')
+        self.assertLess(
+            log.index('systemctl stop localclone-reencrypt-%s.service' % ONE),
+            log.index('dmsetup remove'))
+
     def test_clean_leaves_nothing(self):
         self.stack()
         self.volumes()
