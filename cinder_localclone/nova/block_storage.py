@@ -73,10 +73,15 @@ class BlockStorage:
             self._get('/scheduler-stats/get_pools', detail=True)['pools'],
             self._get('/os-services', binary='cinder-volume')['services'])
 
-    def volumes(self, server: str) -> typing.Iterator[placement.Volume]:
-        """The volumes of a server, whichever backends they are on."""
+    def volumes(self, server: str, project: str
+                ) -> typing.Iterator[placement.Volume]:
+        """The volumes of a server, whichever backends they are on.
+
+        Those of its own project: with Cinder anybody can reserve a volume
+        for a server of any id, and would have a say in where that goes.
+        """
         for volume_id in attached(self._get(
-                '/attachments', all_tenants=1,
+                '/attachments', all_tenants=1, project_id=project,
                 instance_id=server)['attachments']):
             try:
                 yield volume(self._get('/volumes/' + volume_id)['volume'])

@@ -4,6 +4,7 @@
 import collections
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import threading
@@ -33,8 +34,9 @@ class Storage(typing.Protocol):
     def backends(self) -> placement.Backends:
         """The nodes of all backends of this driver."""
 
-    def volumes(self, server: str) -> Iterable[placement.Volume]:
-        """The volumes of a server."""
+    def volumes(self, server: str, project: str
+                ) -> Iterable[placement.Volume]:
+        """The volumes of a server that are its project's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,16 +68,17 @@ class Knowledge:
         self._lock = threading.Lock()
         self._asking = threading.BoundedSemaphore(MOST_ASKING)
         self._requests: collections.OrderedDict[
-            _Key, tuple[float, placement.Outlook]] = (
+            _Key, tuple[float, placement.Outlook | None]] = (
                 collections.OrderedDict())
         self._backends: tuple[float, placement.Backends] | None = None
         self._away_until: float | None = None
 
-    def outlook(self, request: str, server: str
+    def outlook(self, request: str, server: str, project: str
                 ) -> placement.Outlook | None:
         """What is known for a server; None if Cinder can't be asked.
 
-        :param request: its id; what was asked for one is kept for it
+        :param request: its id; what was asked for one is kept for it, even
+            that there was no answer: it waits once
         """
         key, now = (request, server), self._clock()
         with self._lock:
@@ -86,25 +89,30 @@ class Knowledge:
                 return None
         if not self._asking.acquire(blocking=False):
             return None
+        found = None
         try:
-            found = self._in_time(lambda: self._ask(server))
+            found = self._in_time(lambda: self._ask(server, project))
         except Exception as exc:  # whatever it is, scheduling goes on
             self._is_away(exc)
-            return None
-        self._is_back()
+        else:
+            self._is_back()
         with self._lock:
             self._requests[key] = self._clock(), found
             while len(self._requests) > MOST_REQUESTS:
                 self._requests.popitem(last=False)
         return found
 
-    def _ask(self, server: str) -> placement.Outlook:
+    def _ask(self, server: str, project: str
+             ) -> Iterator[placement.Outlook]:
+        """What is known after each volume, and in the end."""
         backends = self._known_backends()
-        if not backends:
-            return placement.Outlook()
-        return placement.Outlook(tuple(
-            volume for volume in self._storage.volumes(server)
-            if volume.backend in backends), backends, self._names)
+        volumes: tuple[placement.Volume, ...] = ()
+        if backends:
+            for volume in self._storage.volumes(server, project):
+                if volume.backend in backends:
+                    volumes += (volume,)
+                yield placement.Outlook(volumes, backends, self._names)
+        yield placement.Outlook(volumes, backends, self._names)
 
     def _known_backends(self) -> placement.Backends:
         known = self._backends
@@ -114,22 +122,29 @@ class Knowledge:
         self._backends = self._clock(), backends
         return backends
 
-    def _in_time(self, ask: Callable[[], _T]) -> _T:
-        """The result of asking, in a thread of its own.
+    def _in_time(self, ask: Callable[[], Iterable[_T]]) -> _T:
+        """The last result of asking that there is in time.
 
-        The library's time limits are those of single answers, and none is
-        of looking up a name. A thread that is late gives back its turn when
-        it ends.
+        In a thread of its own: the library's time limits are those of single
+        answers, and none is of looking up a name. A thread that is late ends
+        with the answer it waits for, and gives back its turn.
+
+        A server with very many volumes is placed by those that were told of
+        in time. That Cinder has not told of all of them does not make it
+        away for others.
 
         :raises TooLong: if there is none in time
         """
-        result: list[_T] = []
+        results: list[_T] = []
         error: list[Exception] = []
-        done = threading.Event()
+        done, late = threading.Event(), threading.Event()
 
         def work() -> None:
             try:
-                result.append(ask())
+                for each in ask():
+                    results.append(each)
+                    if late.is_set():
+                        break
             except Exception as exc:
                 error.append(exc)
             finally:
@@ -142,10 +157,13 @@ class Knowledge:
             self._asking.release()
             raise
         if not done.wait(self._limits.timeout):
-            raise TooLong('no answer within %g s' % self._limits.timeout)
-        if error:
+            late.set()
+            if not results:
+                raise TooLong(
+                    'no answer within %g s' % self._limits.timeout)
+        elif error:
             raise error[0]
-        return result[0]
+        return results[-1]
 
     def _is_away(self, exc: Exception) -> None:
         with self._lock:

@@ -40,10 +40,11 @@ def _consider(spec: typing.Any, ask: Callable[[placement.Outlook], _T],
     It never fails: it is advice, and scheduling goes on without.
     """
     try:
-        if not spec.instance_uuid:
+        if not spec.instance_uuid or not spec.project_id:
             return otherwise
         request = getattr(spec._context, 'request_id', None) or ''
-        outlook = _knowledge().outlook(request, spec.instance_uuid)
+        outlook = _knowledge().outlook(
+            request, spec.instance_uuid, spec.project_id)
         return ask(outlook) if outlook else otherwise
     except Exception:
         LOG.debug('It is not known where a server\'s volumes are.',

@@ -156,7 +156,7 @@ class SchedulerTest(testtools.TestCase):
                        password='p', project_name='service',
                        user_domain_id='default', project_domain_id='default')
         self.spec = objects.RequestSpec(
-            None, instance_uuid=SERVER, scheduler_hints={})
+            None, instance_uuid=SERVER, project_id='p', scheduler_hints={})
         self.hosts = [self.host(name) for name in ('n2', 'n1', 'other')]
 
     def configure(self, group, **values):
@@ -201,8 +201,9 @@ class SchedulerTest(testtools.TestCase):
         # All of it for both, at a version that has attachments.
         self.assertEqual(4, len(Cinder.asked), Cinder.asked)
         self.assertEqual({'volume 3.27'}, {each[2] for each in Cinder.asked})
-        self.assertIn(('/v3/attachments', 'all_tenants=1&instance_id='
-                       + SERVER, 'volume 3.27'), Cinder.asked)
+        self.assertIn(
+            ('/v3/attachments', 'all_tenants=1&project_id=p&instance_id='
+             + SERVER, 'volume 3.27'), Cinder.asked)
 
     def test_no_room(self):
         Cinder.free = 3.5
@@ -239,9 +240,11 @@ class SchedulerTest(testtools.TestCase):
         self.assertEqual({True}, {path.startswith('/v3/p/')
                                   for path, *_more in Cinder.asked})
 
-    def test_a_request_without_a_server(self):
-        self.spec = objects.RequestSpec(None, scheduler_hints={})
-        self.assertEqual(['n2', 'n1', 'other'], self.filtered())
+    def test_a_request_without_a_server_or_a_project(self):
+        for known in ({'project_id': 'p'}, {'instance_uuid': SERVER}):
+            self.spec = objects.RequestSpec(
+                None, scheduler_hints={}, **known)
+            self.assertEqual(['n2', 'n1', 'other'], self.filtered())
         self.assertEqual([], Cinder.asked)
 
     def test_a_rebuild_is_not_filtered(self):

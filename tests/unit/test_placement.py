@@ -9,10 +9,17 @@ import sys
 import threading
 import types
 from unittest import mock
+import urllib.parse
 
+from cinder.api.v3 import attachments
+from cinder import context as cinder_context
 from cinder import exception
+from cinder import objects
 from cinder.scheduler.evaluator import evaluator
 from cinder.scheduler.filters import instance_locality_filter
+from cinder.tests.unit.api import fakes
+from cinder.tests.unit import test
+from cinder.tests.unit import utils
 import ddt
 import fixtures
 from keystoneauth1 import exceptions as errors
@@ -25,6 +32,7 @@ from cinder_localclone.nova import knowledge
 from cinder_localclone.nova import opts
 from cinder_localclone.nova import placement
 
+SERVER = '9f0c8d1e-1d5e-4a36-9c0b-6f4ad3b1f2a7'
 ROOT = pathlib.Path(__file__).parents[2]
 FULL, BROKEN, DOWN, DISABLED, FREE = (
     placement.Node(True, 3.0), placement.Node(True, 50.0, 'no dm-clone'),
@@ -157,9 +165,10 @@ class BlockStorageTest(testtools.TestCase):
         self.assertEqual(
             [placement.Volume('a', 1, 'n1', 'l', True, True),
              placement.Volume('b', 2, '', '')],
-            list(self.storage.volumes('server')))
+            list(self.storage.volumes('server', 'p')))
         self.assertEqual(('/attachments', {
-            'all_tenants': 1, 'instance_id': 'server'}), self.asked[0])
+            'all_tenants': 1, 'instance_id': 'server', 'project_id': 'p'}),
+            self.asked[0])
 
     def test_room_that_is_no_number(self):
         found = block_storage.backends(
@@ -226,79 +235,114 @@ class KnowledgeTest(testtools.TestCase):
                 self.storage.volumes.call_count)
 
     def test_once_for_a_request(self):
-        found = self.knowledge.outlook('r1', 's')
+        found = self.knowledge.outlook('r1', 's', 'p')
         self.assertEqual(
             placement.Outlook((volume(),), BACKENDS, {'a': 'b'}), found)
-        self.assertIs(found, self.knowledge.outlook('r1', 's'))
+        self.assertIs(found, self.knowledge.outlook('r1', 's', 'p'))
         self.assertEqual((1, 1), self.asked())
-        self.knowledge.outlook('r1', 'another')
-        self.knowledge.outlook('r2', 's')
+        self.knowledge.outlook('r1', 'another', 'p')
+        self.knowledge.outlook('r2', 's', 'p')
         self.assertEqual((1, 3), self.asked())
 
     def test_not_for_long(self):
-        self.knowledge.outlook('r1', 's')
+        self.knowledge.outlook('r1', 's', 'p')
         self.now += knowledge.REQUEST_TIME
-        self.knowledge.outlook('r1', 's')
+        self.knowledge.outlook('r1', 's', 'p')
         self.assertEqual((1, 2), self.asked())
         self.now += 5
-        self.knowledge.outlook('r2', 's')
+        self.knowledge.outlook('r2', 's', 'p')
         self.assertEqual((2, 3), self.asked())
 
     def test_no_more_than_so_many_are_remembered(self):
         for number in range(knowledge.MOST_REQUESTS + 9):
-            self.knowledge.outlook('r', str(number))
+            self.knowledge.outlook('r', str(number), 'p')
         self.assertEqual(knowledge.MOST_REQUESTS,
                          len(self.knowledge._requests))
 
     def test_no_volumes_are_asked_for_without_a_backend(self):
         self.storage.backends.return_value = {}
-        self.assertEqual(placement.Outlook(),
-                         self.knowledge.outlook('r1', 's'))
+        self.assertEqual(
+            (), self.knowledge.outlook('r1', 's', 'p').volumes)
         self.assertEqual((1, 0), self.asked())
 
     def test_cinder_is_away(self):
         self.storage.volumes.side_effect = errors.ConnectFailure('gone')
-        self.assertIsNone(self.knowledge.outlook('r1', 's'))
-        self.assertIsNone(self.knowledge.outlook('r1', 's'))
+        self.assertIsNone(self.knowledge.outlook('r1', 's', 'p'))
+        self.assertIsNone(self.knowledge.outlook('r1', 's', 'p'))
         self.now += 29
-        self.assertIsNone(self.knowledge.outlook('r2', 's'))
+        self.assertIsNone(self.knowledge.outlook('r2', 's', 'p'))
         self.assertEqual((1, 1), self.asked())
         self.now += 2
-        self.assertIsNone(self.knowledge.outlook('r3', 's'))
+        self.assertIsNone(self.knowledge.outlook('r3', 's', 'p'))
         self.assertEqual((2, 2), self.asked())
         self.assertEqual(1, self.log.output.count('\n'), self.log.output)
         self.assertIn('gone', self.log.output)
         self.now += 31
         self.storage.volumes.side_effect = None
-        self.assertTrue(self.knowledge.outlook('r4', 's'))
+        self.assertTrue(self.knowledge.outlook('r4', 's', 'p'))
         self.assertIn('answers again', self.log.output)
         self.storage.volumes.side_effect = errors.ConnectFailure('gone')
-        self.knowledge.outlook('r5', 's')
+        self.knowledge.outlook('r5', 's', 'p')
         self.assertEqual(3, self.log.output.count('\n'), self.log.output)
 
     def test_cinder_hangs(self):
         go_on = threading.Event()
         self.addCleanup(go_on.set)
-        self.storage.volumes.side_effect = lambda _server: go_on.wait(60)
-        self.assertIsNone(self.knowledge.outlook('r1', 's'))
+        self.storage.volumes.side_effect = lambda *_ids: go_on.wait(60)
+        self.assertIsNone(self.knowledge.outlook('r1', 's', 'p'))
         self.assertIn('no answer within 0.5 s', self.log.output)
+
+    def test_a_request_waits_once(self):
+        """Nova asks for each of its hosts, however many."""
+        never_away = knowledge.Knowledge(
+            self.storage, knowledge.Limits(0.5, 0, 15), {}, lambda: self.now)
+        self.storage.volumes.side_effect = errors.ConnectFailure('gone')
+        for _host in range(3):
+            self.assertIsNone(never_away.outlook('r1', 's', 'p'))
+        self.assertEqual(1, self.storage.volumes.call_count)
+        self.storage.volumes.side_effect = None
+        self.assertTrue(never_away.outlook('r2', 's', 'p'))
+
+    def test_a_server_with_many_volumes(self):
+        """It is placed by those known in time, and keeps nobody waiting."""
+        go_on = threading.Event()
+        self.addCleanup(go_on.set)
+        told = []
+
+        def slowly(_server, _project):
+            for each in (volume(1), volume(2), volume(3), volume(4)):
+                if each.size == 3:
+                    go_on.wait(60)
+                told.append(each.size)
+                yield each
+        self.storage.volumes.side_effect = slowly
+        found = self.knowledge.outlook('r1', 's', 'p')
+        self.assertEqual((volume(1), volume(2)), found.volumes)
+        self.assertIs(found, self.knowledge.outlook('r1', 's', 'p'))
+        self.storage.volumes.side_effect = None
+        self.assertTrue(self.knowledge.outlook('r2', 'another', 'p'))
+        self.assertEqual('', self.log.output)
+        go_on.set()  # who was late goes no further
+        for _each in range(knowledge.MOST_ASKING):
+            self.assertTrue(self.knowledge._asking.acquire(timeout=30))
+        self.assertEqual([1, 2, 3], told)
 
     def test_not_many_ask_at_a_time(self):
         for _each in range(knowledge.MOST_ASKING):
             self.assertTrue(self.knowledge._asking.acquire(blocking=False))
-        self.assertIsNone(self.knowledge.outlook('r1', 's'))
+        self.assertIsNone(self.knowledge.outlook('r1', 's', 'p'))
         self.assertEqual((0, 0), self.asked())
         self.knowledge._asking.release()
         for request in ('r2', 'r3'):  # and each gives its turn back
-            self.assertTrue(self.knowledge.outlook(request, 's'))
+            self.assertTrue(self.knowledge.outlook(request, 's', 'p'))
 
     def test_no_thread_to_be_had(self):
         with mock.patch.object(threading.Thread, 'start',
                                side_effect=RuntimeError('too many')):
             for _each in range(knowledge.MOST_ASKING + 1):
-                self.assertIsNone(self.knowledge.outlook('r1', 's'))
+                self.assertIsNone(self.knowledge.outlook('r1', 's', 'p'))
                 self.now += 31
-        self.assertTrue(self.knowledge.outlook('r1', 's'))
+        self.assertTrue(self.knowledge.outlook('r1', 's', 'p'))
 
 
 @ddt.ddt
@@ -330,6 +374,41 @@ class CinderTest(testtools.TestCase):
             self.assertEqual([True, False], [found.backend_passes(
                 types.SimpleNamespace(backend_id=host + '@localclone#p'),
                 properties) for host in ('n1', 'n2')])
+
+
+class AttachmentsTest(test.TestCase):
+    """What Cinder's API makes of the question for a server's volumes."""
+
+    def test_only_volumes_of_the_project_of_the_server(self):
+        admin = cinder_context.get_admin_context()
+        for project in ('p', 'a stranger'):
+            owned = utils.create_volume(
+                admin, project_id=project, display_name=project)
+            objects.VolumeAttachment(
+                admin, volume_id=owned.id, attach_status='reserved',
+                instance_uuid=SERVER).create()
+        conf = cfg.ConfigOpts()
+        conf([])
+        opts.register(conf)
+        storage = block_storage.BlockStorage(conf)
+        storage.__dict__['_api'] = self
+        self.assertEqual(['p'], [
+            each.id for each in storage.volumes(SERVER, 'p')])
+
+    def get(self, path, params, connect_retries):
+        """As Cinder answers."""
+        if path == '/attachments':
+            answer = attachments.AttachmentsController().index(
+                fakes.HTTPRequest.blank('/v3/p/attachments?' + (
+                    urllib.parse.urlencode(params)),
+                    version=block_storage.MICROVERSION,
+                    use_admin_context=True))
+        else:
+            row = objects.Volume.get_by_id(
+                cinder_context.get_admin_context(), path.split('/')[-1])
+            answer = {'volume': {
+                'id': row.display_name, 'size': row.size}}
+        return mock.Mock(json=lambda: answer)
 
 
 class NovaTest(testtools.TestCase):
