@@ -121,14 +121,18 @@ class MetricRecords(queue_records.QueueRecords):
                     provider_location=images.location(host))]
 
     def ids_named(self, name: str, backend: str) -> list[str]:
-        """The volumes of a backend that their owners call so."""
+        """The volumes of a backend that their owners call so.
+
+        Letter by letter: a database may take "Data" for "data".
+        """
         model = records.models.Volume
         with records.main_context_manager.reader.using(
                 records._admin()) as session:
             return sorted(
                 row.id for row in session.query(model).filter_by(
                     deleted=False, display_name=name)
-                if names.backend_of(row.host) == backend
+                if row.display_name == name
+                and names.backend_of(row.host) == backend
                 and not records.is_shadow(row))
 
 

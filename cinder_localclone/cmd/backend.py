@@ -236,6 +236,8 @@ class Backend:
 
         :raises CommandError: if there is none, or more than one
         """
+        if not name:
+            raise base.CommandError('No volume is named: it is empty.')
         found = self.records.ids_named(name, self.name)
         if not found:
             raise base.CommandError(

@@ -35,9 +35,12 @@ def in_words(exc: Exception) -> str:
 
 def _by_id(find: Callable[[str], str], parsed_args: argparse.Namespace
            ) -> None:
-    """The volumes that were named are their ids from now on."""
+    """The volumes that were named are their ids from now on.
+
+    An empty name, of a variable that is not set, does not mean all of them.
+    """
     one = getattr(parsed_args, 'volume', None)
-    if one:
+    if one is not None:
         parsed_args.volume = find(one)
     several = getattr(parsed_args, 'volumes', None)
     if several:

@@ -130,11 +130,11 @@ class VolumesTest(Base):
 
 class NamesTest(Base):
 
-    def found(self, *ids):
+    def found(self, *ids, name='data'):
         backend = mock.Mock(spec=backends.Backend)
         backend.name = 'l'
         backend.records.ids_named.return_value = list(ids)
-        return backends.Backend.find(backend, 'data')
+        return backends.Backend.find(backend, name)
 
     def test_one(self):
         self.assertEqual(V1, self.found(V1))
@@ -146,6 +146,15 @@ class NamesTest(Base):
     def test_more_than_one_lists_the_ids(self):
         error = self.assertRaises(base.CommandError, self.found, V1, V2)
         self.assertIn('%s, %s' % (V1, V2), str(error))
+
+    def test_nothing_is_no_name(self):
+        """Of a variable that is not set: neither all, nor one unnamed."""
+        self.assertRaises(base.CommandError, self.found, V1, name='')
+        for words in (['repair', ''], ['encryption', 'unlock', '']):
+            with mock.patch.object(main.LocalClone, 'volume_id',
+                                   side_effect=base.CommandError('none')):
+                code, _out, err = self.run_command(*words)
+            self.assertEqual((1, 'none\n'), (code, err), words)
 
     def test_every_command_that_takes_a_volume_takes_a_name(self):
         """But for those that ask no database."""

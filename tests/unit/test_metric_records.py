@@ -8,6 +8,7 @@ from sqlalchemy import event as events
 
 from cinder_localclone.cmd import sources
 from cinder_localclone import images
+from cinder_localclone import records
 from cinder_localclone import state
 from tests.unit import test_records
 
@@ -101,6 +102,21 @@ class MetricRecordsTest(test_records.Base):
         self.begin()
         self.assertEqual([], self.records.ids_named(
             'move of ' + self.volume.id, 'l'))
+
+    def test_a_name_is_meant_letter_by_letter(self):
+        """MySQL finds "Data" if it is asked for "data"."""
+        def as_mysql(_conn, _cursor, statement, parameters, *_more):
+            return statement.replace(
+                'display_name = ?',
+                'display_name = ? COLLATE NOCASE'), parameters
+        engine = records.main_context_manager.writer.get_engine()
+        events.listen(engine, 'before_cursor_execute', as_mysql, retval=True)
+        self.addCleanup(events.remove, engine, 'before_cursor_execute',
+                        as_mysql)
+        wanted = self.volume_at(display_name='data').id
+        self.volume_at(display_name='Data')
+        self.assertEqual([wanted], self.records.ids_named('data', 'l'))
+        self.assertEqual([], self.records.ids_named('DATA', 'l'))
 
     def test_as_many_queries_for_many_as_for_one(self):
         counted = []
