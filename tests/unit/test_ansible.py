@@ -47,6 +47,12 @@ class RoleTest(testtools.TestCase):
                     '{{ item }}', unit)
                 self.assertTrue(pathlib.Path(path).exists(), path)
 
+    def test_no_run_shows_the_secrets_of_cinder_conf(self):
+        """With --diff Ansible prints what is around a change."""
+        for task in self.tasks:
+            if 'localclone_cinder_conf' in str(task):
+                self.assertIs(False, task.get('diff'), task['name'])
+
     def test_every_handler_is_there(self):
         handlers = {each['name'] for each in yaml.safe_load(
             (ROLE / 'handlers/main.yml').read_text())}
