@@ -80,15 +80,21 @@ class MetricRecords(queue_records.QueueRecords):
                     unreadable += 1  # records.moves logs which
         return found, unreadable
 
-    def all_volumes(self, backend: str) -> list[Row]:
-        """The visible volumes of a backend."""
+    def all_volumes(self, backend: str, host: str | None = None
+                    ) -> list[Row]:
+        """The visible volumes of a backend.
+
+        :param host: only those whose home is this service host
+        """
         model = records.models.Volume
         with records.main_context_manager.reader.using(
                 records._admin()) as session:
             rows = [row for row in session.query(model).filter_by(
                 deleted=False).filter(model.host.like(
+                    _escaped(host) + '#%' if host else
                     '%%@%s#%%' % _escaped(backend), escape='/'))
                 if names.backend_of(row.host) == backend
+                and host in (None, records._service(row.host))
                 and not records.is_shadow(row)]
             hosts = self._attached_to(session, [row.id for row in rows])
             return [Row(

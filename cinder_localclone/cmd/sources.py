@@ -125,7 +125,7 @@ class Database:
 
     :param services: hosts, and whether they are alive
     :param unreadable: records of moves that can't be read
-    :param volumes: of all nodes
+    :param volumes: whose home is this node
     :param snapshots: those on this node that can be used
     :param unended: statuses that nobody ends any more, of this node
     """
@@ -169,7 +169,8 @@ def database(backend: backends.Backend) -> Database:
     dead = {host for each in entries for host in each.ends
             if not nodes.get(host)}
     return Database(
-        nodes, moves, unreadable, records.all_volumes(backend.name),
+        nodes, moves, unreadable,
+        records.all_volumes(backend.name, backend.host),
         queue.turns(entries, opts.limits(backend.conf), dead),
         records.available_snapshots(backend.host),
         [each for each in records.unended(backend.name, lasting.PATIENCE)

@@ -69,6 +69,8 @@ class MetricRecordsTest(test_records.Base):
             (row.display_name, row.host, row.size, row.lv, row.name_id,
              row.hosts))
         self.assertEqual([], self.records.all_volumes('%'))
+        self.assertEqual([row], self.records.all_volumes('l', B))
+        self.assertEqual([], self.records.all_volumes('l', B[:-1] + '_'))
 
     def test_where_volumes_are_attached(self):
         for connector in ({'host': 'a'}, None):
@@ -124,7 +126,7 @@ class MetricRecordsTest(test_records.Base):
                       lambda *_args: counted.append(1))
 
         class Backend:
-            name, host, records = 'l', A, self.records
+            name, host, records = 'l', B, self.records
             nodes = self.records.services
             conf = type('Conf', (), dict.fromkeys((
                 'localclone_max_copies_in', 'localclone_max_copies_out',
@@ -135,7 +137,9 @@ class MetricRecordsTest(test_records.Base):
             said = sources.database(Backend)
             return len(counted), len(said.volumes), len(said.turns)
         self.moving(self.volume_at())
+        self.volume_at()  # every node reads the rows of its own volumes
         one = queries()
+        self.assertEqual(1, one[1])
         for _number in range(4):
             volume = self.volume_at()
             self.moving(volume)
