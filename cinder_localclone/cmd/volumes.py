@@ -37,13 +37,15 @@ class Volumes(base.Command):
         moves, _unreadable = backend.records.all_moves(backend.name)
         moving = {each.move.volume_id: each.move for each in moves
                   if not each.move.is_over}
-        rows, fields = [], []
+        rows, fields, as_json = [], [], parsed_args.formatter == 'json'
         for row in sorted(backend.records.all_volumes(backend.name),
                           key=lambda each: (each.host, each.id)):
             home, move = row.host.partition('#')[0], moving.get(row.id)
             if only in (None, home):
                 rows.append((
-                    row.id, row.display_name, home, row.status, row.size,
+                    row.id, row.display_name if as_json
+                    else printable(row.display_name),
+                    home, row.status, row.size,
                     ', '.join(each or '?' for each in row.hosts),
                     encrypted_by(row), _in_words(move, home)))
                 fields.append({
@@ -53,8 +55,12 @@ class Volumes(base.Command):
                         'destination': move.destination,
                         'phase': move.display_phase,
                         'committed': move.committed}})
-        return base.with_fields((COLUMNS, rows), fields,
-                                parsed_args.formatter == 'json')
+        return base.with_fields((COLUMNS, rows), fields, as_json)
+
+
+def printable(name: str) -> str:
+    """What a volume's owner calls it, as one line of a terminal."""
+    return ''.join(each if each.isprintable() else '?' for each in name)
 
 
 def node(hosts: list[str], text: str) -> str:

@@ -106,6 +106,17 @@ class VolumesTest(Base):
             {'source': A, 'destination': B, 'phase': 'migrating',
              'committed': True}, second['Fields']['move'])
 
+    def test_a_name_makes_no_rows(self):
+        """Its owner gives it, and may not tell an operator anything else."""
+        name = 'a\n| %s | b\x1b[2J\u202e' % V3
+        self.records.all_volumes.return_value = [
+            test_metrics.row(V1, A, display_name=name)]
+        _code, out, _err = self.run_command('volumes')
+        self.assertEqual(5, len(out.splitlines()), out)
+        self.assertIn('a?| %s | b?[2J? ' % V3, out)
+        row, = self.listed('volumes')
+        self.assertEqual(name, row['Name'])
+
     def test_of_a_node(self):
         for name in ('b', B):
             row, = self.listed('volumes', '--node', name)
