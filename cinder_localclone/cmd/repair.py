@@ -6,6 +6,7 @@ import argparse
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone import inspection
+from cinder_localclone import names
 from cinder_localclone import repair
 
 
@@ -72,7 +73,10 @@ class Repair(base.Command):
 
     @staticmethod
     def _all(backend, hosts):
-        volumes = {each.volume_id for each in backend.records.moves()}
+        # Remains of volumes that are gone are found by their moves alone.
+        volumes = {each.volume_id for each in backend.records.moves()
+                   if names.same_backend(each.source or each.destination,
+                                         backend.host)}
         for host in hosts:
             volumes |= {each.id for each in backend.records.volumes_of(host)}
         return sorted(volumes)

@@ -304,6 +304,19 @@ class ExitCodeTest(CommandCase):
             [tuple(row.values()) for row in json.loads(out)])
         self.backend.ask.assert_called_once_with('a@l', 'repair', 'v')
 
+    def test_repair_of_all_is_of_one_backend(self):
+        """Nodes of another one are not "down"."""
+        self.backend.host = 'a@l'
+        self.backend.nodes.return_value = {'a@l': True}
+        self.backend.records.volumes_of.return_value = []
+        there = types.SimpleNamespace(id='v', name='volume-v', host='b@m#p')
+        move = types.SimpleNamespace(
+            volume_id='v', source='a@m', destination='b@m')
+        self.backend.records.moves.return_value = [move]
+        self.backend.volume.return_value = there, move
+        code, out, _err = self.run_command('repair', '--json')
+        self.assertEqual((0, []), (code, json.loads(out)))
+
     def test_repair_without_source(self):
         move = types.SimpleNamespace(destination='b@l')
         self.backend.volume.return_value = None, move
