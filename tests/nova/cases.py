@@ -155,6 +155,8 @@ class SchedulerTest(testtools.TestCase):
         self.configure('cinder', auth_url=url, username='nova',
                        password='p', project_name='service',
                        user_domain_id='default', project_domain_id='default')
+        # This machine may be slow; the time limit has tests of its own.
+        self.configure('localclone_placement', timeout=60.0)
         self.spec = objects.RequestSpec(
             None, instance_uuid=SERVER, project_id='p', scheduler_hints={})
         self.hosts = [self.host(name) for name in ('n2', 'n1', 'other')]
