@@ -147,7 +147,8 @@ class LogicalVolumes:
 
         :param covered: nobody reads what was not written to it before. Else
             it reads as zeros: a thick one is overwritten, and tagged until
-            that is done, which a later call brings to its end
+            that is done, which a later call brings to its end. What LVM
+            rounds up to is overwritten in any case
         :param extra_bytes: by how much it is longer than the volume
         :raises PoolDoesNotZero: if it would show what others have deleted
         :raises TooFewDisks: if it could not be striped as configured
@@ -161,10 +162,9 @@ class LogicalVolumes:
         else:
             created = lvm.create_thick(
                 self.group, name, size_bytes,
-                tags if covered else [*tags, names.shown(0)], self.timeout,
-                stripes=self.stripes)
-            if not covered:
-                created = self._zero_rest(name) or created
+                [*tags, names.shown(size_bytes if covered else 0)],
+                self.timeout, stripes=self.stripes)
+            created = self._zero_rest(name) or created
         return created
 
     def check_disks(self) -> None:

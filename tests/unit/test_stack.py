@@ -94,21 +94,36 @@ class VolumeTest(Case):
 
     @ddt.data('pool', None)
     def test_lv_that_is_longer_than_its_volume(self, pool):
-        self.stack.pool = pool and 'g-pool'
+        if not pool:
+            self.thick(lv('v', '253:5'))
         self.stack.create_lv('v', GIB + 512, V1, True, 512)
         create = (self.ran.lvm.create_thin if pool
                   else self.ran.lvm.create_thick)
         self.assertEqual(['localclone.volume=' + V1, 'localclone.extra=512'],
-                         create.call_args.args[-2])
+                         create.call_args.args[-2][:2])
 
     def test_thick_lv_that_is_written_before_it_is_read(self):
-        self.stack.pool = None
-        self.assertTrue(self.stack.create_lv('volume-x', GIB, V1, True))
-        self.assertEqual([
-            mock.call.lvm.create_thick(
-                'g', 'volume-x', GIB, ['localclone.volume=' + V1], 30,
-                stripes=1)],
-            self.ran.mock_calls)
+        tags = ['localclone.volume=' + V1, names.shown(GIB)]
+        self.thick(lv('v', '253:5', tags=tags))
+        self.assertTrue(self.stack.create_lv('v', GIB, V1, True))
+        self.assertEqual(
+            ['create_thick', 'number', 'flush', 'remove_tag'], self.called())
+        self.assertEqual(tags, self.ran.lvm.create_thick.call_args.args[3])
+
+    def test_what_extents_add_to_a_thick_lv(self):
+        """Nobody writes it before it is read: whoever extends it shows it.
+
+        By a later request, too, if the first one did not come so far.
+        """
+        for created in (True, False):
+            self.ran.reset_mock()
+            self.ran.lvm.create_thick.return_value = created
+            self.thick(lv('v', '253:5', tags=[names.shown(GIB)],
+                          size=GIB + (8 << 20)))
+            self.assertTrue(self.stack.create_lv('v', GIB, V1, True))
+            self.assertEqual([('g', 'v', GIB, 8 << 20)], self.zeroed())
+            self.ran.lvm.remove_tag.assert_called_once_with(
+                'g', 'v', names.shown(GIB), 30)
 
     def striped(self, *free, stripes=2):
         """A stack of thick volumes, on disks with so much free."""
@@ -117,6 +132,7 @@ class VolumeTest(Case):
 
     def test_thick_lv_is_striped(self):
         self.striped(GIB, GIB)
+        self.thick(lv('v', '253:5'))
         self.assertTrue(self.stack.create_lv('v', GIB, V1, True))
         self.assertEqual(
             {'stripes': 2}, self.ran.lvm.create_thick.call_args.kwargs)
