@@ -304,13 +304,15 @@ class LogicalVolumes:
         lv = self.lvs().get(name)
         if lv and lv.size >= size_bytes and lv.shown == lv.size:
             return False
-        if self.pool and lv and lv.shown < lv.size:
+        # The backend may have been of the other kind when it was created.
+        thick = lv and not lv.thin
+        if lv and not thick and lv.shown < lv.size:
             self._zero_rest(name)  # an image's LV had more than the image
-        if not self.pool and lv and lv.shown == lv.size:
+        if lv and thick and lv.shown == lv.size:
             lvm.add_tag(self.group, name, names.shown(lv.size), self.timeout)
         if lv is None or lv.size < size_bytes:
             lvm.extend(self.group, name, size_bytes, self.timeout)
-        if not self.pool:
+        if thick:
             self._zero_rest(name)
         return True
 

@@ -287,7 +287,7 @@ class VolumeTest(Case):
                          self.called())
 
     def test_thin_lv_is_extended(self):
-        self.lvs(lv('v', size=GIB))
+        self.lvs(lv('v', size=GIB, thin=True))
         self.assertTrue(self.stack.extend_lv('v', 2 * GIB))
         self.assertEqual([mock.call.lvm.extend('g', 'v', 2 * GIB, 30)],
                          self.ran.mock_calls)
@@ -326,6 +326,15 @@ class VolumeTest(Case):
         self.ran.lvm.add_tag.assert_called_with('g', 'v', mark, 30)
         self.ran.lvm.remove_tag.assert_called_with('g', 'v', mark, 30)
 
+    def test_thick_lv_of_a_backend_that_is_thin_by_now(self):
+        self.thick(lv('v', '253:5', size=GIB),
+                   lv('v', '253:5', tags=[names.shown(GIB)], size=2 * GIB))
+        self.stack.pool = 'g-pool'
+        self.assertTrue(self.stack.extend_lv('v', 2 * GIB))
+        self.ran.lvm.add_tag.assert_called_with(
+            'g', 'v', names.shown(GIB), 30)
+        self.assertEqual(4, len(self.zeroed()))
+
     def test_what_is_left_of_an_interrupted_extension_is_zeroed(self):
         """All from where the LV ended at first, whatever was zeroed."""
         self.thick(lv('v', '253:5', tags=[names.shown(GIB)], size=2 * GIB))
@@ -358,7 +367,8 @@ class SnapshotTest(Case):
 
     def setUp(self):
         super().setUp()
-        self.lvs(lv('g-pool', zeroes=True), lv('volume-x', '253:5'))
+        self.lvs(lv('g-pool', zeroes=True),
+                 lv('volume-x', '253:5', thin=True))
 
     def test_holes(self):
         with mock.patch.object(logical_volumes, 'thin_pool') as pool:
@@ -432,7 +442,8 @@ class SnapshotTest(Case):
         """Extending it has failed; nobody sees what was written there."""
         mark = names.shown(GIB)
         self.lvs(lv('g-pool', zeroes=True), lv('volume-y', size=2 * GIB),
-                 lv('volume-x', '253:5', size=2 * GIB, tags=[mark]))
+                 lv('volume-x', '253:5', size=2 * GIB, tags=[mark],
+                    thin=True))
         self.ran.block.number.return_value = '253:5'
         self.stack.create_copy('volume-x', 'volume-y', GIB, size, V1)
         self.assertEqual(['create_snapshot', *more],
