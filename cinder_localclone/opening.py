@@ -37,12 +37,19 @@ def open_wanted(node: nodes.Node, volume_ids: Collection[str] = ()
     """
     return [_of_volume(node, volume_id) for volume_id in
             volume_ids or sorted(each.id for each in _here(node)
-                                 if _obstacle(node, each) == '')]
+                                 if _concerns(node, each))]
 
 
 def _here(node: nodes.Node) -> list[ports.Volume]:
     return [*node.records.volumes_of(node.host),
             *node.attachments.passed_to(node.host)]
+
+
+def _concerns(node: nodes.Node, volume: ports.Volume) -> bool:
+    try:
+        return not _obstacle(node, volume)
+    except exceptions.LocalCloneError:
+        return True  # which is said of that volume, and stops no other
 
 
 def _of_volume(node: nodes.Node, volume_id: str) -> unlocking.Outcome:

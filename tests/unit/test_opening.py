@@ -100,6 +100,14 @@ class OpeningTest(test_encrypted_guests.Case):
         self.assertIn('no handle', found[second.id][1])
         self.assertEqual(('opened', ''), found[third.id])
 
+    def test_row_that_is_not_understood_stops_no_other(self):
+        self.used()
+        odd = self.world.create_volume('a@l')
+        odd.provider_id = 'lc2:luks3:?'
+        found = self.open()
+        self.assertEqual(('opened', ''), found[self.volume.id])
+        self.assertIn('not known', found[odd.id][1])
+
     def test_without_a_key_manager(self):
         self.used()
         self.world.secrets.state = crypt.AWAY
