@@ -122,7 +122,7 @@ def unlock(stack: ports.Stack, passed: Known,
     deadline, noted = time.monotonic() + seconds, known(present, passed)
 
     def act(local: restore.Local) -> Outcome:
-        return _unlock(present, crypt, keys, local,
+        return _unlock(stack, present, crypt, keys, local,
                        noted.get(local.volume_id, ('', '')), deadline)
     return _side_by_side(act, wanted, deadline)
 
@@ -197,9 +197,25 @@ def _locked(local: restore.Local, problem: str) -> Outcome:
     return Outcome(local.volume_id, local.lv, LOCKED, problem)
 
 
-def _unlock(present: survey.Survey, crypt: crypt_ports.Crypt,
-            keys: crypt_ports.Keys, local: restore.Local,
-            noted: tuple[str, str], deadline: float) -> Outcome:
+def _check_noted(stack: ports.Stack, local: restore.Local) -> None:
+    """A volume is still to be open here, after whatever was waited for.
+
+    The volume service does not wait. It may have the volume closed, or
+    copied to another node, by now.
+
+    :raises NotPossible: if it is not
+    """
+    lv = stack.lvs().get(local.lv)
+    if local.lv and not (lv and names.OPENED in lv.tags):
+        raise exceptions.NotPossible(
+            volume=local.volume_id, reason='it is not noted any more that it '
+            'is to be open on this node.')
+
+
+def _unlock(stack: ports.Stack, present: survey.Survey,
+            crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
+            local: restore.Local, noted: tuple[str, str], deadline: float
+            ) -> Outcome:
     luks, key = noted
     if present.crypt(local.volume_id):
         return Outcome(local.volume_id, local.lv, OPEN)
@@ -210,7 +226,8 @@ def _unlock(present: survey.Survey, crypt: crypt_ports.Crypt,
         try:
             decrypting.open_volume(crypt, keys, local.volume_id, key,
                                    keep_header=True, luks=luks,
-                                   recovers=not local.passed)
+                                   recovers=not local.passed,
+                                   proven=lambda: _check_noted(stack, local))
             return Outcome(local.volume_id, local.lv, OPENED)
         except encryption_errors.KeyUnavailable as exc:
             if time.monotonic() + PAUSE > deadline:

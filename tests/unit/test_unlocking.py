@@ -13,6 +13,8 @@ from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import unlock
 from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import restore
 from cinder_localclone import unlocking
@@ -165,6 +167,27 @@ class UnlockTest(Case):
             return ask(key)
         with mock.patch.object(self.keys, '_ask', late):
             self.assertEqual({volume.id: 'opened'}, self.states())
+
+    def test_what_leaves_while_the_key_manager_is_asked(self):
+        """The service does not wait; opening would write to what it copies.
+        """
+        volume = self.volume()
+        key = 'secret-' + volume.id
+        volume.provider_id = str(encryption_types.Recorded(
+            encryption_types.HEADER_BYTES, key, moves_live=False))
+        self.world.headers[volume.id].integrity = 'aead'
+        get = self.keys.get
+
+        def late(*what):
+            with mock.patch.object(source, 'drop_handle'):  # not yet
+                self.a.move(volume, B)
+            return get(*what)
+        with mock.patch.object(self.keys, 'get', late):
+            found = self.unlock()[volume.id]
+        self.assertEqual('locked', found.state)
+        self.assertIn('not noted', found.problem)
+        self.assertNotIn(names.crypt(volume.id), self.a.devices)
+        self.assertEqual([], self.world.wrongs)
 
     def test_key_manager_that_does_not_come(self):
         volumes = [self.volume() for _ in range(6)]
