@@ -123,7 +123,7 @@ class Sessions:
         if path is None:
             path = self._log_in(iqn, properties['target_portal'], auth)
             self._secrets[iqn] = _digest(auth)
-        if block.identity(path)[0] < size_bytes:
+        if _identify(volume_id, iqn, path) < size_bytes:
             iscsi.rescan(path, SCAN_TIMEOUT)  # it was extended
         _verify_passed(volume_id, size_bytes, iqn, path)
         self._look_after(path)

@@ -110,6 +110,16 @@ class SessionsTest(test_sessions.Case):
         self.called.iscsi.rescan.assert_called_once_with(
             '/dev/sda', test_sessions.sessions.SCAN_TIMEOUT)
 
+    @ddt.data(*test_sessions.Case.UNKNOWN)
+    def test_disk_that_has_just_appeared(self, identity):
+        """It is waited for, and not scanned again beneath the kernel."""
+        self.useFixture(fixtures.MockPatchObject(
+            test_sessions.sessions, 'IDENTITY_TIMEOUT', 10))
+        self.called.block.identity.side_effect = [
+            identity] * 3 + [(GIB, V1)] * 2
+        self.assertEqual('/dev/sda', self.attach())
+        self.called.iscsi.rescan.assert_not_called()
+
     @ddt.data((GIB - 512, V1), (GIB, test_sessions.SHADOW))
     def test_another_disk(self, identity):
         self.called.block.identity.return_value = identity
