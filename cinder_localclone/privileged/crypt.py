@@ -11,6 +11,7 @@ Each raises CommandFailed or CommandTimeout, and what
 seconds.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import itertools
@@ -18,6 +19,7 @@ import os
 import pathlib
 import re
 import time
+import typing
 
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
@@ -26,6 +28,7 @@ from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 
+_Seen = typing.TypeVar('_Seen')
 _LOOK = '--disable-locks'
 _PAYLOAD = re.compile(r'^Payload offset:\s*(\d+)$', re.MULTILINE)
 #: What cryptsetup says of a name that no device has.
@@ -63,13 +66,21 @@ def require_handle(path: str) -> str:
     return volume_id or ''
 
 
-def _look(path: str, *argv: str, timeout: float) -> str:
-    """Run what only looks at a header that somebody may be writing."""
+def beside_writer(look: Callable[[], _Seen]) -> _Seen:
+    """What is seen of a header that somebody may be writing.
+
+    :param look: raises HeaderDamaged if it has met him
+    """
     for _time in range(LOOKS - 1):
         with contextlib.suppress(encryption_errors.HeaderDamaged):
-            return run(path, *argv, _LOOK, path, timeout=timeout)
+            return look()
         time.sleep(BETWEEN)
-    return run(path, *argv, _LOOK, path, timeout=timeout)
+    return look()
+
+
+def _look(path: str, *argv: str, timeout: float) -> str:
+    return beside_writer(
+        lambda: run(path, *argv, _LOOK, path, timeout=timeout))
 
 
 def _change(path: str, *argv: str, timeout: float,
@@ -122,6 +133,15 @@ def damaged_copies(path: str, timeout: float) -> list[str]:
     cryptsetup does not say it, as long as one of them is whole.
     """
     require_handle(path)
+    found = _damaged_copies(path, timeout)
+    for _time in range(LOOKS - 1):
+        if found:  # or being written
+            time.sleep(BETWEEN)
+            found = _damaged_copies(path, timeout)
+    return found
+
+
+def _damaged_copies(path: str, timeout: float) -> list[str]:
     data = bytearray()
     process.stream(
         data.extend, 'dd', 'if=' + path, 'bs=%d' % copies.READ_BYTES,

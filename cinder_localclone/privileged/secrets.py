@@ -161,8 +161,9 @@ def test(path: str, key: bytes, timeout: float, slot: str | None = None
 
 def _test(path: str, key: bytes, timeout: float, slot: str | None) -> None:
     at = [] if slot is None else ['--key-slot', slot]
-    _run(path, 'open', *_KEY_ON_STDIN, '--test-passphrase', '--type', 'luks',
-         '--disable-locks', *at, path, key=key, timeout=timeout)
+    crypt.beside_writer(lambda: _run(
+        path, 'open', *_KEY_ON_STDIN, '--test-passphrase', '--type', 'luks',
+        '--disable-locks', *at, path, key=key, timeout=timeout))
 
 
 @entrypoint

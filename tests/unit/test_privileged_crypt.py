@@ -95,12 +95,13 @@ class KeysStayHiddenTest(commands.Case):
 
     @ddt.data(*WITH_KEY)
     def test_no_key_in_an_error(self, name):
-        self.commands._answers.clear()
-        self.commands.answer('dd', BLANK)
-        self.commands.answer('cryptsetup luksDump', luks_headers.ROTATING)
+        self.useFixture(fixtures.MockPatchObject(crypt, 'BETWEEN', 0))
         for code, text in ((1, 'is not a valid LUKS device'), (2, ''),
                            (4, 'access denied'), (5, 'busy')):
-            self.commands.answer('cryptsetup', code=code, err=text, times=1)
+            self.commands._answers.clear()
+            self.commands.answer('dd', BLANK)
+            self.commands.answer('cryptsetup luksDump', luks_headers.ROTATING)
+            self.commands.answer('cryptsetup', code=code, err=text)
             error = self.assertRaises(
                 exceptions.LocalCloneError, getattr(secrets, name),
                 *WITH_KEY[name])
@@ -210,6 +211,25 @@ class LinesTest(commands.Case):
                               HANDLE, 30)
         self.assertEqual(4, len(self.commands.ran))
 
+    def test_trying_a_key_beside_a_writer(self):
+        self.useFixture(fixtures.MockPatchObject(crypt, 'BETWEEN', 0))
+        self.commands.answer('cryptsetup', '', 1, 'Device %s is not a valid '
+                             'LUKS device.' % HANDLE, times=3)
+        secrets.test(HANDLE, KEY, 30)
+        self.assertEqual([KEY] * 4, self.commands.inputs)
+
+    @ddt.data((3, []), (4, ['damaged']))
+    @ddt.unpack
+    def test_comparing_copies_beside_a_writer(self, times, found):
+        """One that is damaged stays so."""
+        self.useFixture(fixtures.MockPatchObject(crypt, 'BETWEEN', 0))
+        seen = [['damaged']] * times + [[]]
+        with mock.patch.object(process, 'stream') as read, \
+                mock.patch.object(crypt.copies, 'problems',
+                                  side_effect=seen):
+            self.assertEqual(found, crypt.damaged_copies(HANDLE, 30))
+        self.assertEqual(4, read.call_count)
+
     def test_mending(self):
         crypt.dump(HANDLE, 30, True)
         self.assertRan('cryptsetup luksDump --dump-json-metadata ' + HANDLE)
@@ -297,6 +317,7 @@ class CaseOfFiles(testtools.TestCase):
                 (privileged.default, 'client_mode', False),
                 (secrets.context, 'client_mode', False),
                 (process, 'subprocess', patcher.original('subprocess')),
+                (crypt, 'BETWEEN', 0),
                 (crypt, 'require_handle', lambda path: VOLUME)):
             self.useFixture(fixtures.MockPatchObject(module, name, value))
         self.directory = pathlib.Path(
