@@ -302,7 +302,7 @@ class Node:
             'kill -0 -- -$(cat /run/cinder-localclone.pid)',
             check=False).returncode
 
-    def operator(self, *words, timeout=120):
+    def operator(self, *words, timeout=300):
         """Run ``cinder-localclone`` with the service's configuration."""
         return self.run(
             [self.lab.python, '-W', 'ignore', '-m',

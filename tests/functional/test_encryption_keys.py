@@ -148,7 +148,7 @@ class KeysTest(encrypted.DriverTest):
             if path.is_file():
                 self.assertNotIn(key.encode(), path.read_bytes(), path)
 
-    def test_secret_that_is_lost(self):
+    def test_secret_that_is_lost_at_length(self):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         expected = self.mark(attached)
@@ -211,7 +211,7 @@ class KeysTest(encrypted.DriverTest):
         self.assert_sound(volume)
         self.assertEqual(expected, self.read(volume, self.n1))
 
-    def test_what_is_made_of_it(self):
+    def test_what_is_made_of_it_at_length(self):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         expected = self.mark(attached)

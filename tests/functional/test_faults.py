@@ -70,7 +70,7 @@ class FaultTest(testtools.TestCase):
             ('completion', 'destination remove metadata'),
             ('live-move rolled back', 'destination roll_back'))
 
-    def test_destination_killed(self):
+    def test_destination_killed_at_length(self):
         self.assert_holds(
             'kill destination',
             ('move', 'destination create_thick metadata'),
@@ -78,7 +78,7 @@ class FaultTest(testtools.TestCase):
             ('completion', 'destination swap_table handle'),
             ('completion', 'destination end_session export'))
 
-    def test_source_loses_power(self):
+    def test_source_loses_power_at_length(self):
         self.assert_holds(
             'cut source',
             ('live-move', 'source commit'),

@@ -71,7 +71,7 @@ class FollowTest(Base):
         self.follows(volume, back, expected, before, writer)
         back.detach()
 
-    def test_both_nodes_lose_power(self):
+    def test_both_nodes_lose_power_at_length(self):
         volume, there, expected = self.moving_volume()
         there.detach()
         back = self.instance.attach(volume, self.n1)
@@ -107,7 +107,7 @@ class ThirdNodeTest(Base):
     ends_lab = True
     nodes = 3
 
-    def test_live_migrated_on(self):
+    def test_live_migrated_on_at_length(self):
         volume, there, expected = self.moving_volume()
         before = there.start_writing(first_mib=300)
         on = self.instance.attach(volume, self.lab.nodes['node3'], live=True)

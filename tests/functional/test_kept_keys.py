@@ -34,7 +34,7 @@ class KeptKeysTest(test_encrypted_by_driver.CopiesTest):
         self.addCleanup(self.n1.run, 'umount %s && lvremove -q -f '
                         'cinder-volumes/%s' % (SYSTEMD, DISK))
 
-    def test_extended_without_a_key_manager(self):
+    def test_extended_without_a_key_manager_at_length(self):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         expected = self.mark(attached)

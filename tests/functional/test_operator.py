@@ -36,7 +36,7 @@ class OperatorTest(test_live_move.Base):
         return node.run(
             ['/usr/bin/python3', '-S', preloaded.__file__, 'ask', path,
              '--config-file', node.directory / 'localclone.conf', *words],
-            timeout=120, check=False)
+            timeout=300, check=False)
 
     def command(self, node, *words, code=0):
         """Run ``cinder-localclone`` on a node; its JSON, or its text."""
