@@ -246,6 +246,39 @@ def _children():
             yield int(pid)
 
 
+def _signal_only_own():
+    """No signal reaches what this process has not started.
+
+    A mutant of what looks for a process may find any other, and tests may be
+    run by root. To it, those others are not there.
+    """
+    def only_own(send, pid_of=int):
+        def wrapped(target, number, *more):
+            if number and not _is_own(pid_of(target)):
+                raise ProcessLookupError(target)
+            return send(target, number, *more)
+        return wrapped
+    os.kill, os.killpg = only_own(os.kill), only_own(os.killpg)
+    signal.pidfd_send_signal = only_own(signal.pidfd_send_signal, _of_pidfd)
+
+
+def _is_own(pid):
+    """Whether a process is of this one's session, or its child."""
+    try:
+        with open('/proc/%d/stat' % pid) as stat:
+            _state, parent, _group, session = stat.read().rpartition(
+                ') ')[2].split()[:4]
+    except FileNotFoundError:
+        return pid > 0  # it has ended
+    return str(os.getpid()) in (parent, session)
+
+
+def _of_pidfd(descriptor):
+    with open('/proc/self/fdinfo/%d' % descriptor) as info:
+        return next((int(line.split()[1]) for line in info
+                     if line.startswith('Pid:')), -1)
+
+
 def _child(task, seconds):
     """The life of a child: nothing of it is printed but its own errors."""
     code = BROKEN
@@ -254,6 +287,7 @@ def _child(task, seconds):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.setsid()  # ctrl-C is for the parent, which ends its children
+        _signal_only_own()
         resource.setrlimit(resource.RLIMIT_CPU, (int(seconds),) * 2)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY,) * 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -180,11 +180,13 @@ class OperatorsTest(testtools.TestCase):
                          [each.diff[0] for each in found(code)])
 
     def test_constants_of_a_module(self):
-        code = 'A = 1\n_B, C = 2, 3\nd = 4\nE = make(5)\nF: int = 6\n'
+        code = ('A = 1\n_B, C = 2, 3\nd = 4\nE = make(5)\nF: int = 6\n'
+                'G = H = 7\n')
         self.assertEqual([], found(code, 'drop-element'))
         self.assertEqual(
             [('A', 'A = 2'), ('_B,C', '_B, C = 3, 3'),
-             ('_B,C', '_B, C = 2, 4'), ('F', 'F: int = 7')],
+             ('_B,C', '_B, C = 2, 4'), ('F', 'F: int = 7'),
+             ('G,H', 'G = H = 8')],
             [(each.where, each.diff[-1][1:])
              for each in found(code, 'constant')])
 
@@ -342,15 +344,31 @@ class ReachTest(PackageTest):
 class ForksTest(testtools.TestCase):
 
     SCRIPT = '''
-import os, pathlib, subprocess, sys, time
+import os, pathlib, signal, subprocess, sys, time
 from tests.mutation import runs
 
 def leaves_behind():
     subprocess.Popen(['sleep', '600'], start_new_session=True)
     return runs.FAILED
 
+def signals():
+    ended = []
+    for session in (False, True):
+        own = subprocess.Popen(['sleep', '600'], start_new_session=session)
+        own.terminate()
+        ended.append(own.wait())
+    for send, target in ((os.kill, os.getppid()), (os.kill, -1),
+                         (os.killpg, os.getpgid(os.getppid())),
+                         (signal.pidfd_send_signal,
+                          os.pidfd_open(os.getppid()))):
+        try:
+            send(target, signal.SIGCONT)
+        except ProcessLookupError:
+            ended.append('refused')
+    return ended != [-15, -15] + 4 * ['refused']
+
 forks = runs.Forks()
-for task in (lambda: runs.PASSED, leaves_behind, lambda: 1 / 0):
+for task in (lambda: runs.PASSED, leaves_behind, signals, lambda: 1 / 0):
     forks.start(task, 1, task.__name__)
     print(forks.ended())
 print(forks.result(lambda: {'any': 'value'}))
@@ -368,8 +386,9 @@ print(list(runs._children()))
             env=dict(os.environ, PYTHONDONTWRITEBYTECODE='1'), text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
         self.assertEqual(
-            ["('<lambda>', 0)", "('leaves_behind', 1)", "('<lambda>', 2)",
-             "{'any': 'value'}", "('sleeps', None)", '[]'],
+            ["('<lambda>', 0)", "('leaves_behind', 1)", "('signals', 0)",
+             "('<lambda>', 2)", "{'any': 'value'}", "('sleeps', None)",
+             '[]'],
             done.stdout.splitlines(), done.stderr)
         self.assertIn('ZeroDivisionError', done.stderr)
 
