@@ -159,10 +159,10 @@ class DevicesTest(commands.Case):
     def test_removed(self):
         self.assertTrue(privileged_crypt.remove_integrity(
             names.integrity(V1), 30))
-        self.assertRan('dmsetup remove --retry ' + names.integrity(V1))
         self.assertRaises(exceptions.Foreign,
                           privileged_crypt.remove_integrity,
                           names.crypt(V1), 30)
+        self.assertRan('dmsetup remove --retry ' + names.integrity(V1))
 
 
 class Case(test_encrypted_volumes.Case):

@@ -172,8 +172,10 @@ class OwnNamesTest(commands.Case):
 
     def test_looking_may_mend_what_is_the_drivers(self):
         crypt.dump('/dev/sda', 30)
-        self.assertRaises(exceptions.Foreign, crypt.dump, '/dev/sda', 30,
-                          True)
+        for look in (lambda path: crypt.dump(path, 30, True),
+                     lambda path: crypt.damaged_copies(path, 30)):
+            self.assertRaises(exceptions.Foreign, look, '/dev/sda')
+        self.assertEqual(1, len(self.commands.ran))
 
     @ddt.data('/backups/%s/x' % VOLUME, '/backups/%s-1' % LUKS,
               'x/%s/%s-1' % (VOLUME, LUKS), '/b/%s/../%s-1' % (VOLUME, LUKS))
@@ -201,7 +203,8 @@ class LinesTest(commands.Case):
     @ddt.unpack
     def test_looking_beside_a_writer(self, function, times, found):
         """It may meet that at both copies."""
-        self.useFixture(fixtures.MockPatchObject(crypt, 'BETWEEN', 0))
+        sleep = self.useFixture(fixtures.MockPatchObject(
+            crypt.time, 'sleep')).mock
         self.commands.answer('cryptsetup', '', 1, 'Device %s is not a valid '
                              'LUKS device.' % HANDLE, times=times)
         if found:
@@ -210,6 +213,7 @@ class LinesTest(commands.Case):
             self.assertRaises(encryption_errors.HeaderDamaged, function,
                               HANDLE, 30)
         self.assertEqual(4, len(self.commands.ran))
+        self.assertEqual([mock.call(crypt.BETWEEN)] * 3, sleep.mock_calls)
 
     def test_trying_a_key_beside_a_writer(self):
         self.useFixture(fixtures.MockPatchObject(crypt, 'BETWEEN', 0))
@@ -284,8 +288,16 @@ class LinesTest(commands.Case):
         self.commands.answer('cryptsetup isLuks', code=1, times=1)
         self.assertFalse(crypt.is_luks(HANDLE, 30))
         self.assertTrue(crypt.is_luks(HANDLE, 30))
+        self.commands.answer('cryptsetup', code=1, times=1, err='Device %s '
+                             'is not a valid LUKS device.' % HANDLE)
+        self.assertFalse(crypt.is_luks(HANDLE, 30))
         self.commands.answer('cryptsetup', code=4, err='does not exist')
         self.assertRaises(exceptions.CommandFailed, crypt.is_luks, HANDLE, 30)
+
+    def test_luks1_that_does_not_say_where_its_data_begins(self):
+        self.commands.answer('cryptsetup', 'Version:\t1\n')
+        self.assertRaises(encryption_errors.HeaderDamaged,
+                          crypt.payload_sectors, HANDLE, 30)
 
     def test_closing(self):
         # Without, it would mend a header that it is not to write.
@@ -306,6 +318,26 @@ class LinesTest(commands.Case):
                 secrets, name), *WITH_KEY[name])
         self.assertFalse([line for line in self.commands.ran
                           if 'luksFormat' in line])
+
+
+class Order(fixtures.Fixture):
+    """``done``: what is flushed, renamed and removed, by name, in order."""
+
+    def _setUp(self):
+        self.done = []
+        for name, of in (
+                ('fsync', lambda number: os.readlink(
+                    '/proc/self/fd/%d' % number)),
+                ('replace', lambda _old, new: str(new)), ('unlink', str)):
+            self.useFixture(fixtures.MockPatchObject(
+                os, name, self._noting(name, of, getattr(os, name))))
+
+    def _noting(self, name, of, act):
+        def noting(*target):
+            what = name, pathlib.Path(of(*target)).name
+            act(*target)
+            self.done.append(what)
+        return noting
 
 
 class CaseOfFiles(testtools.TestCase):
@@ -526,3 +558,54 @@ class FilesTest(CaseOfFiles):
         for _repeated in range(2):
             crypt.drop_backups(str(self.directory), VOLUME)
             self.assertFalse((self.directory / VOLUME).exists())
+
+    def test_backups_outlive_a_power_cut(self):
+        self.format(self.path)
+        directory, first, second = self.directory / VOLUME, *(
+            '%s-%d' % (LUKS, number) for number in (1, 2))
+        order = self.useFixture(Order())
+
+        def written(name):
+            return [('fsync', name + '.partial'), ('replace', name),
+                    ('fsync', VOLUME), ('fsync', self.directory.name)]
+        crypt.header_backup(self.path, str(directory / first), 60)
+        self.assertEqual(0o40700, directory.stat().st_mode)
+        self.assertEqual(written(first), order.done)
+        del order.done[:]
+        crypt.renew_backup(self.path, str(self.directory), 60)
+        # That of before goes when there is another one.
+        self.assertEqual(
+            [*written(second), ('fsync', first), ('unlink', first)],
+            order.done)
+        del order.done[:]
+        crypt.drop_backups(str(self.directory), VOLUME)
+        self.assertEqual(
+            [('fsync', second), ('unlink', second), ('fsync', VOLUME)],
+            order.done)
+
+    def test_backup_that_fails_leaves_what_there_was(self):
+        self.format(self.path)
+        name = crypt.renew_backup(self.path, str(self.directory), 60)
+        with mock.patch.object(os, 'replace', side_effect=OSError):
+            self.assertRaises(OSError, crypt.renew_backup, self.path,
+                              str(self.directory), 60)
+        with open(self.path, 'r+b') as file:
+            file.write(bytes(16 << 20))
+        self.assertRaises(exceptions.LocalCloneError, crypt.header_backup,
+                          self.path, str(self.directory / VOLUME / name), 60)
+        self.assertEqual([name],
+                         crypt.backups(str(self.directory), VOLUME))
+        secrets.test(str(self.directory / VOLUME / name), KEY, 60)
+
+    def test_what_is_removed_is_overwritten(self):
+        """Who keeps a name of the file has no keys by it."""
+        self.format(self.path)
+        kept = [self.directory / str(number) for number in (1, 2)]
+        for link in kept:
+            name = crypt.renew_backup(self.path, str(self.directory), 60)
+            os.link(self.directory / VOLUME / name, link)
+        self.assertTrue(crypt.is_luks(str(kept[1]), 60))
+        crypt.drop_backups(str(self.directory), VOLUME)
+        for link in kept:
+            self.assertFalse(link.read_bytes().strip(b'\0'))
+            self.assertEqual(16 << 20, link.stat().st_size)

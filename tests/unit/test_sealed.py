@@ -51,6 +51,16 @@ class SealedTest(commands.Case):
         self.assertEqual(0o600, self.file.stat().st_mode & 0o777)
         self.assertEqual(0o700, self.file.parent.stat().st_mode & 0o777)
 
+    def test_outlives_a_power_cut(self):
+        order = self.useFixture(test_privileged_crypt.Order())
+        self.seal()
+        sealed.forget(self.directory, VOLUME)
+        name = self.file.name
+        self.assertEqual(
+            [('fsync', name + '.partial'), ('replace', name),
+             ('fsync', 'keys'), ('unlink', name), ('fsync', 'keys')],
+            order.done)
+
     def test_one_that_fails_leaves_what_there_was(self):
         self.seal()
         with mock.patch.object(process, 'run', side_effect=(
