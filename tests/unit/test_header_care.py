@@ -2,17 +2,22 @@
 """Recovery keys; what an operator sees of headers, keeps and restores."""
 
 import contextlib
+import dataclasses
+import functools
 import itertools
 from unittest import mock
 
 import ddt
 
 from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import header_care
+from cinder_localclone.luks import headers
 from cinder_localclone import names
 from cinder_localclone import recovery_keys
 from cinder_localclone import rows
+from tests.unit import test_connections
 from tests.unit import test_key_change
 from tests.unit import world as worlds
 from tests.unit.world import crypt
@@ -222,6 +227,21 @@ class StatusTest(Case):
                           header_care.back_up, self.a.node, self.volume.id)
         self.assertEqual(['2'], self.world.backups[self.volume.id])
 
+    def test_back_up_of_what_others_may_change(self):
+        self.a.remote.add((self.volume.id, 'initiator'))
+        self.assertRaises(encryption_errors.NotAtRest, header_care.back_up,
+                          self.a.node, self.volume.id)
+        self.a.remote.clear()
+        self.assertEqual(['1'], self.world.backups[self.volume.id])
+
+    def test_back_up_to_no_place(self):
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup'), \
+                mock.patch.object(crypt.SimCrypt, 'backup_names',
+                                  return_value=[]):
+            self.assertRaises(encryption_errors.KeyNotChanged,
+                              header_care.back_up, self.a.node,
+                              self.volume.id)
+
 
 @ddt.ddt
 class RestoreTest(Case):
@@ -232,6 +252,16 @@ class RestoreTest(Case):
     def lose(self):
         self.world.headers[self.volume.id] = None
 
+    def backup_of_before(self):
+        """The key is changed; a backup with the old one is still there."""
+        kept = dict(self.world.copies)
+        secret = self.world.secrets.kept[self.old]
+        self.rotate()
+        self.world.copies.update(kept)
+        self.world.backups[self.volume.id].insert(0, '1')
+        self.world.secrets.kept[self.old] = secret
+        return self.volume.id + '-1'
+
     def test_lost(self):
         self.lose()
         self.assertEqual(self.volume.id + '-1', self.restore())
@@ -240,16 +270,12 @@ class RestoreTest(Case):
 
     def test_with_another_key_of_the_same_data(self):
         """As the backup of before would be, had it not been removed."""
-        kept = dict(self.world.copies)
-        secret = self.world.secrets.kept[self.old]
-        self.rotate()
-        self.world.copies.update(kept)
-        self.world.backups[self.volume.id].insert(0, '1')
-        self.assertRaises(encryption_errors.KeyRefused, self.restore,
-                          self.volume.id + '-1')
+        name = self.backup_of_before()
+        secret = self.world.secrets.kept.pop(self.old)
+        self.assertRaises(encryption_errors.KeyRefused, self.restore, name)
         self.assert_changed()  # nothing was written
         self.world.secrets.kept[self.old] = secret
-        self.restore(self.volume.id + '-1')
+        self.restore(name)
         self.assertEqual(self.old, self.key())
         self.assert_opens()
         self.assertEqual(self.old, names.facts(
@@ -320,6 +346,118 @@ class RestoreTest(Case):
                 self.volume.id, self.world.secrets.kept[self.old][1])
         self.a.opened.add(names.crypt(self.volume.id))
         self.refused('open', error=exceptions.SourceBusy)
+
+    def test_attached_whatever_its_status(self):
+        self.volume.volume_attachment = [test_connections.attachment('a')]
+        for status in header_care.DETACHED:
+            self.volume.status = status
+            self.refused('attached')
+
+    def under_way(self):
+        return headers.Reencryption(
+            0, 'checksum', False, 'aes-xts-plain64', 512)
+
+    def test_while_it_is_re_encrypted(self):
+        self.header.under_way = self.under_way()
+        self.refused('it is being re-encrypted')
+
+    def test_of_what_was_being_re_encrypted(self):
+        for copy in self.world.copies.values():
+            copy.under_way = self.under_way()
+        for lose in (lambda: None, self.lose):
+            lose()
+            self.refused('was being re-encrypted')
+
+    @ddt.data((False, 0, True), (False, 1, False), (False, -1, False),
+              (True, 0, True), (True, 1, False), (True, -1, True),
+              (True, -16, True), (True, -17, False))
+    @ddt.unpack
+    def test_length(self, authenticated, more, accepted):
+        """Of an authenticated volume tags and journal come behind it."""
+        recorded = encryption_types.Recorded(
+            32 << 20, self.old, moves_live=not authenticated)
+        self.volume.provider_id = str(recorded)
+        saved, uuid = self.a.node.crypt.backed_up(
+            self.volume.id, self.volume.id + '-1')
+        saved = dataclasses.replace(
+            saved, data_offset=(32 << 20) + (more << 20))
+        check = functools.partial(header_care._check_same, self.a.node,
+                                  self.volume, saved, uuid)
+        if accepted:
+            check()
+        else:
+            self.assertIn('another length', str(self.assertRaises(
+                encryption_errors.KeyNotChanged, check)))
+
+    def test_uuid_of_what_it_was_made_of(self):
+        """Its tag says so; without a tag it is the volume's id."""
+        self.lose()
+        for copy in self.world.copies.values():
+            copy.uuid = 'of the image'
+        (_id, name), = self.world.copies
+        self.a.disk.tags[self.volume.name] -= set(names.tags(
+            luks=self.volume.id))
+        self.refused('another LUKS UUID', name)
+        self.a.disk.tags[self.volume.name] |= set(names.tags(
+            luks='of the image'))
+        self.restore(name)
+
+    def test_without_a_tag(self):
+        self.lose()
+        self.a.disk.tags[self.volume.name] -= set(names.tags(
+            luks=self.volume.id))
+        self.restore()
+        self.assert_opens()
+
+    def test_key_that_does_not_open_the_backup(self):
+        kept = self.world.secrets.kept
+        kept[self.old] = kept[self.old][0], b'other'
+        self.lose()
+        self.refused('', error=encryption_errors.WrongKey)
+
+    def test_what_was_written_is_proven(self):
+        """Before anybody is told that it opens the volume."""
+        name = self.backup_of_before()
+        found, key = crypt.SimCrypt.restore, self.key()
+
+        def torn(own, volume_id, name):
+            found(own, volume_id, name)
+            self.header.slots['0'] = b'noise'
+        self.patch(crypt.SimCrypt, 'restore', torn)
+        self.assertRaises(encryption_errors.WrongKey, self.restore, name)
+        self.assertEqual(key, self.key())
+
+    def test_secret_that_the_key_manager_does_not_keep_for_it(self):
+        """It is in use before a row names it; the row is as it was."""
+        name = self.backup_of_before()
+        key = self.key()
+        with mock.patch.object(crypt.SimKeys, 'consume', side_effect=(
+                encryption_errors.KeyUnavailable(reason='away'))):
+            self.assertRaises(encryption_errors.KeyUnavailable, self.restore,
+                              name)
+        self.assertEqual(key, self.key())
+        self.restore(name)
+        self.assertEqual(self.old, self.key())
+        self.assertIn((self.old, 'volumes', self.volume.id),
+                      self.world.secrets.consumers)
+
+    def test_with_any_of_its_secrets(self):
+        """First the one that the row names, then others of the backup."""
+        copy, = self.world.copies.values()
+        secrets = self.world.secrets
+        secrets.kept['first'] = names.secret(self.volume.id), b'first'
+        copy.slots['1'] = b'first'
+        copy.tokens['1'] = dataclasses.replace(
+            copy.tokens['0'], key=self.old, number='1', keyslots=('0',))
+        copy.tokens['0'] = dataclasses.replace(
+            copy.tokens['0'], key='first', keyslots=('1',))
+        self.lose()
+        self.restore()
+        self.assertEqual(self.old, self.key())
+        self.lose()
+        del secrets.kept[self.old]
+        self.restore()
+        self.assertEqual('first', self.key())
 
     def test_no_such_backup(self):
         self.refused('no such backup', self.volume.id + '-7')
