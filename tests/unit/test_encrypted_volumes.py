@@ -5,6 +5,7 @@ import contextlib
 import copy
 import itertools
 import re
+from unittest import mock
 
 import ddt
 import testtools
@@ -155,6 +156,45 @@ class CreateTest(Case):
         self.assertWhole(volume)
         self.assertEqual([key], list(self.world.secrets.kept))
 
+    def test_header_that_its_key_does_not_open(self):
+        made = crypt.SimCrypt.format
+
+        def otherwise(own, volume_id, options, key):
+            made(own, volume_id, options, b'cut off')
+        with mock.patch.object(crypt.SimCrypt, 'format', otherwise):
+            self.assertRaises(encryption_errors.WrongKey, self.create,
+                              self.row())
+        self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
+
+    def test_failure_that_leaves_something(self):
+        """It does not hide why there is no volume."""
+        self.a.headers_unreadable = True
+        with mock.patch.object(self.a.node.stack, 'remove_handle',
+                               side_effect=OSError):
+            self.assertRaises(encryption_errors.HeaderDamaged, self.create,
+                              self.row())
+
+    def test_zeros_for_another_length(self):
+        with mock.patch.object(crypt.SimCrypt, 'size', return_value=1):
+            self.assertRaises(encryption_errors.OddSize, self.create,
+                              self.row(zeroed='true'))
+        self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
+
+    @ddt.data(
+        ([exceptions.CommandFailed(command='c', code=5, stderr='busy')] * 9,
+         encryption.TRIES), ([OSError, None], 2),
+        ([encryption_errors.HeaderDamaged(path='p', reason='none')], 1))
+    @ddt.unpack
+    def test_erasing(self, results, tried):
+        """A few attempts; whatever becomes of them, the volume goes."""
+        volume = self.row()
+        self.create(volume)
+        with mock.patch.object(crypt.SimCrypt, 'erase',
+                               side_effect=results) as erase:
+            self.delete(volume)
+        self.assertEqual(tried, erase.call_count)
+        self.assertEqual([{}, {}], [self.a.lvs, self.world.secrets.kept])
+
     def test_what_an_earlier_call_has_left_is_made_anew(self):
         """It is never formatted: it may have a header, or a half of one."""
         volume = self.row()
@@ -214,6 +254,27 @@ class StopsTest(Case):
             self.world.secrets.kept.pop('ours', None)
             self.assertNothingLeft()
             self.assertEqual([], self.world.wrongs)
+
+    def test_create_again(self):
+        """It is asked for again, there or after a boot."""
+        for fault in ('cut', 'kill'):
+            for stop in itertools.count(1):
+                self._of(worlds.World(stop_at=(stop,), faults=(fault,)))
+                volume = self.row(zeroed='true')
+                try:
+                    self.create(volume)
+                except effects.Stopped:
+                    self.a.dead = False
+                if (set(self.a.lvs.get(volume.name, ())) == {
+                        'encrypted zeros'} and names.FRESH
+                        not in self.a.disk.tags[volume.name]):
+                    break  # it is all there
+                self.create(volume)
+                self.assertWhole(volume)
+                self.assertEqual({'encrypted zeros'},
+                                 set(self.a.lvs[volume.name]))
+                self.assertEqual([], self.world.wrongs)
+            self.assertGreater(stop, 9)
 
     def test_delete(self):
         for stop, fault in itertools.product(range(1, 60), ('cut', 'kill')):

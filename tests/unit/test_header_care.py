@@ -428,7 +428,7 @@ class RestoreTest(Case):
         self.assertEqual(key, self.key())
 
     def test_secret_that_the_key_manager_does_not_keep_for_it(self):
-        """It is in use before a row names it; the row is as it was."""
+        """It is in use before row and tag name it; both are as they were."""
         name = self.backup_of_before()
         key = self.key()
         with mock.patch.object(crypt.SimKeys, 'consume', side_effect=(
@@ -436,6 +436,8 @@ class RestoreTest(Case):
             self.assertRaises(encryption_errors.KeyUnavailable, self.restore,
                               name)
         self.assertEqual(key, self.key())
+        self.assertEqual(key, names.facts(
+            self.a.disk.tags[self.volume.name])['key'])
         self.restore(name)
         self.assertEqual(self.old, self.key())
         self.assertIn((self.old, 'volumes', self.volume.id),

@@ -5,6 +5,7 @@ import contextlib
 import copy
 import dataclasses
 import itertools
+from unittest import mock
 
 import ddt
 
@@ -126,9 +127,31 @@ class RotateTest(Case):
         self.a.disk.sealed = {self.volume.id: (self.old, b'K')}
         header = copy.deepcopy(self.header)
         del self.world.secrets.kept[self.old]
-        self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+        with mock.patch.object(crypt.SimCrypt, 'write_token') as written:
+            self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+        written.assert_not_called()
         self.assertEqual([{}, header, {self.volume.id: (self.old, b'K')}], [
             self.world.secrets.kept, self.header, self.a.disk.sealed])
+
+    FULL = exceptions.CommandFailed(command='c', code=1, stderr='full')
+
+    def test_backup_with_the_old_key_that_can_not_be_replaced(self):
+        """Whoever restores it needs the old secret."""
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=self.FULL):
+            self.assertRaises(exceptions.CommandFailed, self.rotate)
+        self.assertIn(self.old, self.world.secrets.kept)
+        self.assertEqual(['1'], self.world.backups[self.volume.id])
+        self.rotate()
+        self.assert_changed()
+
+    def test_without_any_backup(self):
+        self.world.backups.clear()
+        self.world.copies.clear()
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=self.FULL):
+            self.rotate()
+        self.assert_changed()
 
     def test_recovery_keys_and_others_stay(self):
         self.header.slots.update({'1': b'recovery', '2': b'by hand'})
@@ -356,6 +379,50 @@ class StopsTest(Case):
             self.assert_settled()
         self.rotate()
         self.assert_changed()
+
+    @ddt.data(*range(1, 12))
+    def test_the_new_secret_is_another_by_now(self, stop):
+        """The row never names what does not open the volume."""
+        self.begin_again((stop,), ('kill',))
+        if self.attempt() or self.key() != self.old:
+            return
+        kept = self.world.secrets.kept
+        for key in set(kept) - {self.old}:
+            kept[key] = kept[key][0], b'another'
+        self.a.dead = False
+        with contextlib.suppress(encryption_errors.WrongKey):
+            self.rotate()
+        self.assert_opens()
+        self.rotate()
+        self.assert_opens()
+
+    @ddt.data((crypt.AWAY, encryption_errors.KeyUnavailable),
+              (crypt.REFUSES, encryption_errors.KeyRefused))
+    @ddt.unpack
+    def test_what_the_node_keeps_until_there_is_another(self, state, error):
+        """It stops, and then there is no key manager."""
+        for stop in itertools.count(1):
+            self.begin_again((), ())
+            self.a.disk.tags[self.volume.name] |= {names.OPENED}
+            self.a.disk.sealed = {self.volume.id: (self.old, b'K')}
+            self.world.stop_at, self.world.faults = (stop,), ('kill',)
+            if self.attempt():
+                return
+            before = dict(self.a.disk.sealed)
+            self.a.dead, self.world.secrets.state = False, state
+            self.assertRaises(error, self.rotate)
+            if before:
+                self.assertNotEqual({}, self.a.disk.sealed, stop)
+
+    def test_key_manager_that_lists_nothing(self):
+        """The header's token is then all that tells of the old secret."""
+        self.patch(crypt.SimKeys, 'find', lambda *_args: [])
+        for stop in itertools.count(1):
+            self.begin_again((stop,), ('kill',))
+            if self.attempt():
+                return
+            self.assertTrue(self.attempt())
+            self.assertNotIn(self.old, self.world.secrets.kept)
 
     def test_a_slot_that_somebody_else_has_taken(self):
         """Between the announcement and the slot; it is left alone."""

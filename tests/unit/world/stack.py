@@ -167,8 +167,10 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                 or self.node.world.home(volume) is not self.node
                 or volume.status == 'deleting' or (
                     volume.status == 'creating'
-                    and not {names.NEWBORN, names.FRESH}.isdisjoint(
-                        self.node.disk.tags[name])),
+                    and (not {names.NEWBORN, names.FRESH}.isdisjoint(
+                        self.node.disk.tags[name])
+                        or set(self.node.lvs[name]) <= {
+                            disks.EMPTY, disks.CLEARED})),
                 'LV has the volume')
         self._insist(
             names.shadow_of_metadata(name) or name not in self.node.lvs
