@@ -11,11 +11,14 @@ import ddt
 import testtools
 
 from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import extending
+from cinder_localclone.luks import options
 from cinder_localclone.luks import tokens
 from cinder_localclone.moves import source
 from cinder_localclone import names
+from cinder_localclone import node as nodes
 from cinder_localclone import pausing
 from cinder_localclone import reencryption
 from cinder_localclone import reencryption_errors
@@ -220,6 +223,43 @@ class StartTest(Case):
         self.assertRaises(encryption_errors.KeyUnavailable, self.start)
         self.assertNotIn(names.REENCRYPTED, self.tags())
 
+    def test_key_that_does_not_open_it(self):
+        """Nothing is written then, though it is open."""
+        self.use()
+        kept, key = self.world.secrets.kept, rows.recorded(self.volume).key
+        kept[key] = kept[key][0], b'other'
+        self.assertRaises(encryption_errors.WrongKey, self.start)
+        self.assertNotIn(names.REENCRYPTED, self.tags())
+
+    @ddt.data((True, 'PASSPHRASE', options.PASSPHRASE),
+              (True, 'HEX', options.RANDOM_KEY),
+              (False, 'PASSPHRASE', options.RANDOM_KEY))
+    @ddt.unpack
+    def test_guesses_of_a_passphrase_take_long(self, shared, key_format,
+                                               derivation):
+        self.header.tokens['0'] = dataclasses.replace(
+            self.header.tokens['0'], shared=shared,
+            key_format=encryption_types.KeyFormat[key_format])
+        self.patch(sim, 'begin', mock.Mock(wraps=sim.begin))
+        self.start()
+        (_header, _slot, given), _more = sim.begin.call_args
+        self.assertEqual(list(derivation), given[-len(derivation):])
+
+    def test_room_is_nobody_elses_meanwhile(self):
+        """From when it is counted until what counts it is written."""
+        held, mark = [], crypt.SimCrypt.mark
+
+        def noting(*args):
+            held.append(nodes.FREE_SPACE in self.a.held)
+            return mark(*args)
+
+        def check(*_args):
+            held.append(nodes.FREE_SPACE in self.a.held)
+        self.patch(crypt.SimCrypt, 'mark', noting)
+        self.patch(reencryption, '_check_room', check)
+        self.start()
+        self.assertEqual([True, True], held[:2])
+
     def test_room(self):
         """What is written becomes the volume's own, all of it."""
         self.world.pool = 'pool'
@@ -239,7 +279,8 @@ class StartTest(Case):
             allocated=rows.body_bytes(self.volume))
         snapshot = dataclasses.replace(lv, name='s', origin=lv.name)
         self.a.free = 0
-        for lvs, enough in (({lv.name: lv}, True),
+        born = dataclasses.replace(lv, origin='image')
+        for lvs, enough in (({lv.name: lv}, True), ({lv.name: born}, False),
                             ({lv.name: lv, 's': snapshot}, False)):
             with mock.patch.object(type(self.a.sim_stack._inner), 'lvs',
                                    return_value=lvs):
@@ -263,7 +304,19 @@ class PauseTest(Case):
         self.assertEqual(Status.PAUSED, self.state().status)
         found = reencryption.resume(self.node, self.volume.id)
         self.assertEqual(Status.RUNNING, found.status)
+        self.assertNotIn(names.PAUSED, self.tags())
         self.end()
+        self.look()
+        self.assertWhole()
+
+    def test_backup_that_can_not_be_made_in_the_end(self):
+        """What there is restores noise: the next look makes it."""
+        self.start()
+        self.end()
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=OSError):
+            self.look()
+        self.assertIn(names.REENCRYPTED, self.tags())
         self.look()
         self.assertWhole()
 
