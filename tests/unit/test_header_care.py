@@ -83,6 +83,15 @@ class RecoveryTest(Case):
         self.assertTrue(self.opens(added.key))
         self.assertEqual([added.slot], self.status()['recovery_keys'])
 
+    def test_not_shown_if_it_does_not_open_the_volume(self):
+        found = crypt.SimCrypt.add_key
+
+        def otherwise(own, volume_id, key, new_key, slot, options):
+            found(own, volume_id, key, b'cut off', slot, options)
+        with mock.patch.object(crypt.SimCrypt, 'add_key', otherwise):
+            self.assertRaises(encryption_errors.WrongKey, self.add)
+        self.assertEqual([], self.status()['recovery_keys'])
+
     def test_stored(self):
         added = self.add(store=True)
         self.assertEqual('', added.key)

@@ -12,6 +12,7 @@ import ddt
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
+from cinder_localclone import headers_at_rest
 from cinder_localclone import key_change
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import tokens
@@ -247,6 +248,20 @@ class RotateTest(Case):
         self.world.settle()
         key_change.rotate(self.b.node, self.volume.id)
         self.assertNotEqual(self.old, self.key())
+
+    def test_any_sign_of_a_move_is_enough(self):
+        """Its record, its metadata LV, or a connection of another node."""
+        for where, name, found in (
+                (self.a.node.records, 'move_of', 'a move'),
+                (headers_at_rest.passing, 'passed_from', ['a node'])):
+            with mock.patch.object(where, name, return_value=found):
+                self.refused()
+        self.volume.status = 'available'
+        self.a.move(self.volume, B)
+        with mock.patch.object(self.b.node.records, 'move_of',
+                               return_value=None):
+            self.assertRaises(encryption_errors.NotAtRest, key_change.rotate,
+                              self.b.node, self.volume.id)
 
     def test_while_it_is_passed_through(self):
         self.a.remote.add((self.volume.id, 'initiator'))
