@@ -165,7 +165,7 @@ class Node:
         return cache
 
     def power_cut(self):
-        """End the node at once; the cache of vda loses part of what it held."""
+        """End the node at once; vda's cache loses part of what it held."""
         processes = self.lab.processes
         processes.kill(self.name)
         for disk in ('vda', 'vdb'):
@@ -180,7 +180,7 @@ class Node:
             if pid:
                 process.wait_for(
                     'the cache of disk %s of %s to end' % (disk, self.name),
-                    lambda ended=pid: process.reap(ended), 20, every=0.05)
+                    lambda ended=pid: process.reap(ended), 60, every=0.05)
 
     @property
     def is_on(self):

@@ -119,9 +119,8 @@ class _Walk:
                 yield from self._function(node, root[0], root)
             elif not prefix and targets(node) and pure(node.value):
                 names = targets(node)
-                for value in (node.value.elts if isinstance(
-                        node.value, ast.Tuple) and len(names) > 1
-                              else [node.value]):
+                each = isinstance(node.value, ast.Tuple) and len(names) > 1
+                for value in node.value.elts if each else [node.value]:
                     yield from self._node(value, ','.join(names), None,
                                           (node.lineno, node.end_lineno))
 
