@@ -270,9 +270,12 @@ def act_as_root() -> None:
     """
     if os.geteuid():
         raise base.CommandError('This needs root: run it with sudo.')
+    from os_brick import privileged as brick
+
     from cinder_localclone import privileged
     from cinder_localclone.privileged import secrets
-    for context in (privileged.default, secrets.context):
+    for context in (privileged.default, secrets.context, brick.default,
+                    brick.brick_privsep_hide_output):
         context.set_client_mode(False)
 
 

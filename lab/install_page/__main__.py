@@ -24,8 +24,8 @@ CINDER_CONF = '/etc/cinder/cinder.conf'
 API_CONF = 'cinder.conf of cinder-api'
 #: Where the node has the checkout.
 CHECKOUT = '/run/checkout'
-#: Programs that look for a terminal or a locale find none.
-COMMAND = 'cd %s && PATH=$PATH:/opt/cinder/bin env -u PYTHONPATH %s bash -c %s'
+#: A node's own commands import the lab's repository.
+COMMAND = 'cd %s && env -u PYTHONPATH %s bash -c %s'
 
 
 def fill(directory):

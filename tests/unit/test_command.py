@@ -17,9 +17,11 @@ from cinder.common import config as cinder_config  # noqa: F401
 from cinder.volume.drivers import lvm as cinder_lvm
 import ddt
 import fixtures
+from os_brick import privileged as brick
 from oslo_config import cfg
 from oslo_db import exception as db_exception
 from oslo_db import options as db_options
+from oslo_privsep import priv_context
 import testtools
 
 from cinder_localclone.cmd import backend
@@ -30,6 +32,7 @@ from cinder_localclone import driver
 from cinder_localclone import exceptions
 from cinder_localclone import opts
 from cinder_localclone import privileged
+from cinder_localclone.privileged import secrets
 from cinder_localclone import state
 from cinder_localclone import version
 
@@ -452,10 +455,14 @@ class BackendTest(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             backend.os, 'geteuid', return_value=user))
         mode = self.useFixture(fixtures.MockPatchObject(
-            privileged.default, 'set_client_mode')).mock
+            priv_context.PrivContext, 'set_client_mode', autospec=True)).mock
         if allowed:
             backend.act_as_root()
-            mode.assert_called_once_with(False)
+            # A helper may not be found: root's PATH lacks the environment.
+            self.assertEqual(
+                [mock.call(each, False) for each in (
+                    privileged.default, secrets.context, brick.default,
+                    brick.brick_privsep_hide_output)], mode.mock_calls)
         else:
             self.assertRaises(base.CommandError, backend.act_as_root)
             mode.assert_not_called()
