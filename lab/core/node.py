@@ -126,10 +126,20 @@ class Node:
             image = self.directory / (disk + '.img')
             below = ('driver=file,node-name=a,filename=%s,cache.direct=on,'
                      'discard=unmap' % image)
-            if self.lab.settings['disks'] == 'volatile':
+            if disk == 'vda' and self.lab.settings['disks'] == 'volatile':
+                cache = self.directory / 'cache.sock'
+                cache.unlink(missing_ok=True)
+                self.lab.processes.start(
+                    self.name + '-cache',
+                    ['/usr/bin/python3', '-S',
+                     self.lab.repo / 'lab/core/volatile_disk.py',
+                     '--file', image, '--socket', cache,
+                     '--report', self.directory / 'power-cut.json'],
+                    self.lab.logs / ('%s.cache.log' % self.name))
+                process.wait_for('the cache of %s' % self.name,
+                                 cache.exists, 20)
                 below = ('driver=nbd,node-name=a,server.type=unix,'
-                         'server.path=%s,discard=unmap'
-                         % self._start_cache(disk, image))
+                         'server.path=%s,discard=unmap' % cache)
             sock = self.directory / (disk + '.sock')
             server = self.directory / (disk + '.server')
             for each in (sock, server):
@@ -149,38 +159,17 @@ class Node:
             process.wait_for('disk %s of %s' % (disk, self.name),
                              sock.exists, 20)
 
-    def _start_cache(self, disk, image):
-        """The socket of a disk's volatile write cache."""
-        cache = self.directory / (disk + '.cache')
-        cache.unlink(missing_ok=True)
-        self.lab.processes.start(
-            '%s-%s-cache' % (self.name, disk),
-            ['/usr/bin/python3', '-S',
-             self.lab.repo / 'lab/core/volatile_disk.py',
-             '--file', image, '--socket', cache,
-             '--report', self.directory / (disk + '.power-cut.json')],
-            self.lab.logs / ('%s.%s.cache.log' % (self.name, disk)))
-        process.wait_for('the cache of disk %s of %s' % (disk, self.name),
-                         cache.exists, 20)
-        return cache
-
     def power_cut(self):
-        """End the node at once; vda's cache loses part of what it held."""
+        """End the node at once; its cache loses part of what it held."""
         processes = self.lab.processes
         processes.kill(self.name)
         for disk in ('vda', 'vdb'):
             processes.kill('%s-%s' % (self.name, disk))
             processes.kill('%s-%s-zeroes' % (self.name, disk))
-        # Cinder's own LVM driver does not flush LVM's metadata: its disk loses
-        # nothing.
-        for disk, number in (('vda', signal.SIGUSR1),
-                             ('vdb', signal.SIGTERM)):
-            pid = processes.signal(
-                '%s-%s-cache' % (self.name, disk), number)
-            if pid:
-                process.wait_for(
-                    'the cache of disk %s of %s to end' % (disk, self.name),
-                    lambda ended=pid: process.reap(ended), 60, every=0.05)
+        pid = processes.signal(self.name + '-cache', signal.SIGUSR1)
+        if pid:
+            process.wait_for('the cache of %s to drop' % self.name,
+                             lambda: process.reap(pid), 20, every=0.05)
 
     @property
     def is_on(self):

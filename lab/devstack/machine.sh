@@ -12,7 +12,7 @@ pvremove -q -y /dev/vda /dev/vdb
 wipefs -q -a /dev/vda /dev/vdb
 rm -f /etc/lvm/lvmlocal.conf /etc/udev/rules.d/11-localclone.rules
 udevadm control --reload
-mkdir -p "$dest" /etc/nova
+mkdir -p "$dest" /etc/nova /etc/sudoers.d
 mkfs.ext4 -q -E nodiscard /dev/vda
 mount /dev/vda "$dest"
 mkdir -p "$dest/bin" "$dest/local/bin" "$dest/data" "$dest/cinder/etc"
