@@ -246,6 +246,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
                                    conf.localclone_source_timeout, host),
         peers=peers, geometry=geometry,
         lock=Lock(host, conf.localclone_lock_timeout),
+        try_lock=Lock(host, 0),
         is_at=directory.is_at, clear=clearing(conf, stack),
         limits=opts.limits(conf),
         authenticates=conf.localclone_authenticated,
@@ -263,7 +264,7 @@ class Lock:
     """The locks of one node, each with a time limit.
 
     :param host: this service's host
-    :param seconds: how long to wait
+    :param seconds: how long to wait; 0: not at all
     """
 
     def __init__(self, host: str, seconds: float):
@@ -280,7 +281,7 @@ class Lock:
         lock = coordination.COORDINATOR.get_lock(
             names.lock(self._host, name))
         try:
-            taken = lock.acquire(blocking=self._seconds)
+            taken = lock.acquire(blocking=self._seconds or False)
         except tooz.LockAcquireFailed:
             taken = False
         if not taken:

@@ -348,7 +348,7 @@ def look(node: nodes.Node, present: surveys.Survey) -> None:
     """
     for volume_id, lv in present.newborns(node.stack.group):
         try:
-            with node.lock(volume_id):
+            with node.try_lock(volume_id):
                 _settle(node, volume_id, lv.name)
         except exceptions.Busy:
             pass

@@ -121,7 +121,7 @@ def _is_encrypted(volume: ports.Volume) -> bool:
 def _attempt(node: nodes.Node, volume_id: str,
              act: Callable[[str], None]) -> None:
     try:
-        with node.lock(volume_id):
+        with node.try_lock(volume_id):
             act(volume_id)
     except exceptions.Busy:
         pass

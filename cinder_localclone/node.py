@@ -24,6 +24,9 @@ class Node:
     :param geometry: what new moves from this node use
     :param lock: ``lock(volume_id)`` holds this node's work on one volume;
         raises Busy if that takes too long
+    :param try_lock: the same for a look, for which nobody waits: raises Busy
+        at once. A look that queued would keep a request waiting, and whoever
+        has the lock brings his work to its end
     :param is_at: ``is_at(connector, host)``: whether a connector belongs to
         the node of a service host
     :param clear: ``clear(lv_name, size_bytes)`` overwrites an LV's data before
@@ -50,6 +53,7 @@ class Node:
     peers: peer_ports.Peers
     geometry: state.Geometry
     lock: Callable[[str], contextlib.AbstractContextManager[None]]
+    try_lock: Callable[[str], contextlib.AbstractContextManager[None]]
     is_at: Callable[[ports.Connector, str], bool]
     clear: Callable[[str, int], None]
     limits: queue.Limits = queue.Limits()

@@ -120,7 +120,7 @@ def look(node: nodes.Node) -> bool:
                              *_recorded(node),
                              *node.stack.survey().foreign_handles()}):
         try:
-            with node.lock(volume_id):
+            with node.try_lock(volume_id):
                 _look_at(node, volume_id)
         except exceptions.Busy:
             pass  # whoever is at work on it brings it to its end

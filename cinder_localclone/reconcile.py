@@ -62,17 +62,15 @@ class Reconciler:
 
     # -- one volume
 
-    def converge(self, volume_id: str, follows: bool = True) -> None:
+    def converge(self, volume_id: str) -> None:
         """Take all steps that are this node's for one volume.
 
-        :param follows: whether it may follow its instance then
         :raises Busy: if other work on it takes too long
         :raises LocalCloneError: if a step failed; the next run tries again
         """
         with self.node.lock(volume_id):
             self.converge_locked(volume_id)
-            if follows:
-                self._follow(volume_id)
+            self._follow(volume_id)
 
     def _follow(self, volume_id: str) -> None:
         """Never while somebody waits for an answer: it may be elsewhere."""
@@ -356,9 +354,15 @@ class Reconciler:
             self._attempt(volume_id)
 
     def _attempt(self, volume_id: str, follows: bool = True) -> None:
-        """One volume that fails never stops the others."""
+        """One volume that fails never stops the others.
+
+        :param follows: whether it may follow its instance then
+        """
         try:
-            self.converge(volume_id, follows)
+            with self.node.try_lock(volume_id):
+                self.converge_locked(volume_id)
+                if follows:
+                    self._follow(volume_id)
         except exceptions.Busy:
             pass  # whoever is at work on it brings it to its end
         except Exception as exc:

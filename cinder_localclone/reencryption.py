@@ -305,7 +305,7 @@ class Look:
         for volume in volumes:
             try:
                 if self._may_concern(volume, present):
-                    with self._node.lock(volume.id):
+                    with self._node.try_lock(volume.id):
                         self._look_at(volume.id)
             except exceptions.Busy:
                 pass

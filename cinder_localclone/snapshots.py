@@ -360,11 +360,13 @@ def _resume_suspended(node: nodes.Node, present: surveys.Survey) -> None:
         owner = facts.get('volume') or facts.get('snapshot')
         if lv.suspended and lv.group == node.stack.group and owner:
             try:
-                with node.lock(owner):  # while nothing takes one
+                with node.try_lock(owner):  # while nothing takes one
                     if node.stack.resume(lv.name):
                         LOG.error('LV %s was left suspended by an LVM '
                                   'command that did not end; it was '
                                   'resumed.', lv.name)
+            except exceptions.Busy:
+                pass
             except exceptions.LocalCloneError as exc:
                 LOG.error('LV %(lv)s is suspended and could not be resumed, '
                           'will retry: %(error)s',
@@ -372,7 +374,7 @@ def _resume_suspended(node: nodes.Node, present: surveys.Survey) -> None:
 
 
 def _remove_doomed(node: nodes.Node, snapshot_id: str) -> None:
-    with node.lock(snapshot_id):
+    with node.try_lock(snapshot_id):
         snapshot = node.snapshots.snapshot(snapshot_id)
         if snapshot is None or not snapshot.is_doomed:
             return
@@ -387,7 +389,7 @@ def _remove_doomed(node: nodes.Node, snapshot_id: str) -> None:
 
 def _end_if_unread(node: nodes.Node, snapshot_id: str) -> None:
     """A reader that ended without a word, or has just been given it."""
-    with node.lock(snapshot_id):
+    with node.try_lock(snapshot_id):
         if not (node.snapshots.is_being_read(snapshot_id)
                 or node.exports.was_offered(snapshot_id)):
             node.exports.withdraw_volume(snapshot_id, None)

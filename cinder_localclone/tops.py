@@ -314,9 +314,11 @@ def look(node: nodes.Node, present: surveys.Survey,
         if present.handle(volume_id):
             continue
         try:
-            with node.lock(volume_id):
+            with node.try_lock(volume_id):
                 if not node.stack.survey().handle(volume_id):
                     node.stack.remove_link(volume_id)
+        except exceptions.Busy:
+            pass
         except exceptions.LocalCloneError as exc:
             LOG.warning('The path of volume %(volume)s, which is not here, '
                         'could not be removed: %(error)s',

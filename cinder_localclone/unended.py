@@ -53,7 +53,7 @@ def end_dead(node: nodes.Node, rows: status_records.StatusRecords,
     """
     for volume_id in rows.older(node.host, moment, statuses):
         try:
-            with node.lock(volume_id):
+            with node.try_lock(volume_id):
                 status = rows.end_dead(
                     volume_id, node.host,
                     {name: lv.shown for name, lv in node.stack.lvs().items()})

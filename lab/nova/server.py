@@ -280,8 +280,15 @@ class Server:
     # -- the guest
 
     def console(self) -> guest_console.Console:
-        """What the guest has said since it runs on this node."""
-        answer = self.act('os-getConsoleOutput', {})
+        """What the guest has said since it runs on this node.
+
+        Nova asks the node, which takes its time while its guests resume
+        after a boot: Nova's API has given up then (HTTP 500).
+        """
+        def ask():
+            answer = self.act('os-getConsoleOutput', {})
+            return None if answer.status_code == 500 else answer
+        answer = process.wait_for('the console', ask, BOOT_TIMEOUT, every=1)
         return guest_console.Console(
             answer.raise_for_status().json()['output'])
 

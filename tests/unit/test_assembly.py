@@ -284,6 +284,12 @@ class LockTest(testtools.TestCase):
         self.lock.acquire.assert_called_once_with(blocking=20)
         self.lock.release.assert_called_once_with()
 
+    def test_a_look_does_not_wait(self):
+        self.locks = assembly.Lock(HOST, 0)
+        self.lock.acquire.return_value = False
+        self.assertRaises(exceptions.Busy, self.hold)
+        self.lock.acquire.assert_called_once_with(blocking=False)
+
     def test_released_after_an_error(self):
         def fail():
             with self.locks('v'):

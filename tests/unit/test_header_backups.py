@@ -46,7 +46,7 @@ class LookTest(testtools.TestCase):
                 yield
             finally:
                 self.locked.remove(volume_id)
-        node.lock = lock
+        node.try_lock = lock
         node.records.volume.side_effect = self.rows.get
         node.records.move_of.side_effect = self.moves.get
         node.records.volumes_of.side_effect = lambda host: [

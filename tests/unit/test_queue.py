@@ -446,10 +446,10 @@ class PriorityTest(Base):
 
     def test_what_waits_is_looked_at_with_the_node_only(self):
         """Its place is what the last look has found."""
-        converge = self.b.reconciler.converge
+        converge = self.b.reconciler.converge_locked
         self.three.volume_attachment = [mock.Mock(
             connector={'host': B}, connection_info=None)]
-        with mock.patch.object(self.b.reconciler, 'converge',
+        with mock.patch.object(self.b.reconciler, 'converge_locked',
                                side_effect=converge) as seen:
             self.look(self.b)
             self.assertEqual(

@@ -140,7 +140,8 @@ class AtRestTest(Base):
     def test_what_nobody_expected_has_its_traceback(self):
         self.a.devices.clear()
         with mock.patch.object(events, 'LOG') as log, mock.patch.object(
-                self.a.reconciler, 'converge', side_effect=KeyError('x')):
+                self.a.reconciler, 'converge_locked',
+                side_effect=KeyError('x')):
             self.converge()
         self.assertTrue(log.error.call_args.kwargs['exc_info'])
 
@@ -168,7 +169,8 @@ class AtRestTest(Base):
         self.a.move(self.volume, B)
         self.b.devices.clear()
         for node in (self.a, self.b):  # the source still has its handle
-            with mock.patch.object(node.reconciler, 'converge') as converge:
+            with mock.patch.object(
+                    node.reconciler, 'converge_locked') as converge:
                 node.reconciler.converge_node(moves=False)
             converge.assert_not_called()
         self.converge(self.b)
@@ -185,18 +187,18 @@ class AtRestTest(Base):
         self.a.devices[over] = {'below': stray.name}
         del self.a.devices[self.handle]
         order = []
-        converge = self.a.reconciler.converge
+        converge = self.a.reconciler.converge_locked
         withdraw_strays = worlds.SimExports.withdraw_strays
 
-        def converging(volume_id, follows):
+        def converging(volume_id):
             order.append(volume_id)
-            converge(volume_id, follows)
+            converge(volume_id)
 
         def withdrawing(exports, wanted):
             order.append(self.handle in self.a.devices)
             withdraw_strays(exports, wanted)
         self.useFixture(fixtures.MockPatchObject(
-            self.a.reconciler, 'converge', converging))
+            self.a.reconciler, 'converge_locked', converging))
         self.useFixture(fixtures.MockPatchObject(
             worlds.SimExports, 'withdraw_strays', withdrawing))
         self.converge()

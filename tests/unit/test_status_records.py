@@ -53,7 +53,7 @@ class DeadTest(Base):
         :param started: how long after the rows were written
         """
         lvs = {name or self.volume.name: mock.Mock(shown=lv)} if lv else {}
-        node = mock.Mock(host=host, lock=lock or mock.MagicMock())
+        node = mock.Mock(host=host, try_lock=lock or mock.MagicMock())
         node.stack.lvs.return_value = lvs
         unended.end_dead(node, self.records, timeutils.utcnow()
                          - datetime.timedelta(seconds=started))
@@ -100,7 +100,7 @@ class DeadTest(Base):
         self.age(records.models.Volume, self.volume.id)
         snapshot = utils.create_snapshot(
             self.context, self.volume.id, status='restoring')
-        node = mock.Mock(host=B, lock=mock.MagicMock())
+        node = mock.Mock(host=B, try_lock=mock.MagicMock())
         node.stack.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
         unended.look(node, self.records, timeutils.utcnow()

@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 
 from cinder_localclone import connections
@@ -32,6 +33,10 @@ GEOMETRY = state.Geometry(128, 32, 8)
 
 def lv_kind(name):
     return 'metadata' if names.shadow_of_metadata(name) else 'volume'
+
+
+class LookWaits(BaseException):
+    """Nobody waits for a look, so it waits for nobody, either."""
 
 
 class World(images.WorldImages):
@@ -226,6 +231,7 @@ class SimNode:
     #: How much was written to handles, by volume.
     written: dict = dataclasses.field(default_factory=dict)
     dead: bool = False
+    looks: bool = False
     gone: bool = False  # for good, until a test says otherwise
 
     def __post_init__(self) -> None:  # annotated: mypy checks the rooms
@@ -240,10 +246,14 @@ class SimNode:
             stack=self.sim_stack, exports=acting(self, iscsi.SimExports(self)),
             sessions=acting(self, iscsi.SimSessions(self)),
             peers=peers.SimPeers(self),
-            geometry=GEOMETRY, lock=self.lock, clear=self.sim_stack.clear,
+            geometry=GEOMETRY, lock=lambda name: self.lock(name),
+            try_lock=self.try_lock, clear=self.sim_stack.clear,
             is_at=lambda connector, host: host.startswith(
                 connector['host']))
         self.reconciler = reconcile.Reconciler(self.node, None)
+        for each in ('converge_node', 'converge_moves'):
+            setattr(self.reconciler, each,
+                    self.look(getattr(self.reconciler, each)))
         self.connections = connections.Connections(
             self.reconciler, directory.Directory(
                 self.host, rows, self.node.peers))
@@ -252,8 +262,25 @@ class SimNode:
     def lvs(self):
         return self.disk.lvs
 
-    @contextlib.contextmanager
     def lock(self, name):
+        # Who would have to wait gives up at once, here; see Node.try_lock.
+        if self.looks and not self.held:
+            raise LookWaits('a look on %s waits for %s' % (self.host, name))
+        return self.try_lock(name)
+
+    def look(self, converge):
+        """The same look, in which nothing may be waited for."""
+        @functools.wraps(converge)
+        def looking(*args, **kwargs):
+            self.looks = True
+            try:
+                return converge(*args, **kwargs)
+            finally:
+                self.looks = False
+        return looking
+
+    @contextlib.contextmanager
+    def try_lock(self, name):
         if name in self.held:
             raise exceptions.Busy(what=name, host=self.host, seconds=0)
         self.held.add(name)
