@@ -20,7 +20,14 @@ def service(node, action) -> None:
         node.run(['/bin/bash', node.lab.repo / 'lab/nova/hypervisor_init.sh',
                   node.directory / 'libvirt', _keys(node.lab),
                   node.address], timeout=90)
-    node.daemon(action, NAME, NAME, conf)
+    node.daemon(action, NAME, NAME, conf, _runner(node.lab))
+
+
+def _runner(lab):
+    """Where volumes are extended in use, Nova has what the guide says."""
+    if not lab.settings['options'].get('localclone_online_extend'):
+        return ''
+    return '%s %s ' % (lab.python, lab.repo / 'lab/nova/online_extend.py')
 
 
 def make_keys(lab) -> None:

@@ -53,7 +53,8 @@ def tempest(cloud, directory, nodes) -> str:
             'cinder': 'true', 'glance': 'true', 'nova': 'true',
             # Without it every class that boots a server is left out, whether
             # that server needs a network or not.
-            'neutron': 'true', 'swift': 'false', 'horizon': 'false'},
+            'neutron': 'true', 'swift': 'false', 'horizon': 'false',
+            'barbican': 'true'},
         # The guest has no network.
         'validation': {'run_validation': 'false'},
         'network-feature-enabled': {'api_extensions': ''},
@@ -66,10 +67,9 @@ def tempest(cloud, directory, nodes) -> str:
             on=('live_migration', 'volume_backed_live_migration',
                 'block_migration_for_live_migration',
                 'live_migrate_back_and_forth', 'resize', 'shelve',
-                'snapshot'),
+                'snapshot', 'attach_encrypted_volume'),
             off=('metadata_service', 'config_drive', 'interface_attach',
-                 'vnc_console', 'volume_multiattach',
-                 'attach_encrypted_volume'))),
+                 'vnc_console', 'volume_multiattach'))),
         'volume': {
             'backend_names': ','.join(BACKENDS), 'storage_protocol': 'iSCSI',
             'vendor_name': 'Open Source', 'backup_driver': 'posix',
@@ -83,10 +83,10 @@ def tempest(cloud, directory, nodes) -> str:
             _switches(
                 on=('multi_backend', 'snapshot', 'clone', 'manage_volume',
                     'manage_snapshot', 'extend_volume_with_snapshot',
-                    'extend_attached_volume', 'volume_revert',
+                    'extend_attached_volume',
+                    'extend_attached_encrypted_volume', 'volume_revert',
                     'concurrency_tests', 'backup'),
-                off=('replication', 'consistency_group',
-                     'extend_attached_encrypted_volume'))),
+                off=('replication', 'consistency_group'))),
     })
 
 

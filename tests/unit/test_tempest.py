@@ -3,11 +3,14 @@
 
 import configparser
 import pathlib
+from unittest import mock
 
 import ddt
 import fixtures
 import testtools
 
+from lab.nova import compute
+from lab.nova import online_extend
 from lab.tempest import kept
 from lab.tempest import results
 from lab.tempest import service_logs
@@ -265,3 +268,22 @@ class SkippedTest(testtools.TestCase):
     def test_unknown(self):
         self.assertEqual([r'tempest\.b\.test_1$'], skipped.unknown(
             self.REASONS, ['tempest.a.test_1', 'tempest.b.test_2']))
+
+
+class OnlineExtendTest(testtools.TestCase):
+    """What nova-compute gets is what the administrators' guide says."""
+
+    def test_the_method_of_the_guide(self):
+        extend = online_extend.method(online_extend.PAGE.read_text())
+        self.assertEqual(2 << 30, extend(None, {}, 'instance', 2 << 30))
+
+    def test_a_page_without_it_is_refused(self):
+        self.assertRaises(ValueError, online_extend.method, 'nothing\n')
+
+    def test_only_where_volumes_are_extended_in_use(self):
+        lab = mock.Mock(settings={'options': {}}, python='python',
+                        repo=pathlib.Path('/repo'))
+        self.assertEqual('', compute._runner(lab))
+        lab.settings['options']['localclone_online_extend'] = True
+        self.assertEqual('python /repo/lab/nova/online_extend.py ',
+                         compute._runner(lab))
