@@ -80,19 +80,22 @@ class ThickTest(base.LabTest):
 
 
 class StripedTest(base.LabTest):
-    """Each node's group has the disk of another group, too.
-
-    No volume moves here: under the many requests of a copy that disk stands
-    still, as qemu-storage-daemon ends no more of what the node has in flight.
-    """
+    """Each node's group has two disks, which are halves of one."""
 
     lab_name = 'striped'
     ends_lab = True
     options = dict(base.QUICK, lvm_type='default', localclone_thick_stripes=2)
 
-    def add_disk(self, node):
-        node.run('vgremove -q --force --yes stock-volumes && '
-                 'vgextend -q cinder-volumes /dev/vdb')
+    def halve_disk(self, node):
+        node.run(
+            'vgremove -q --force --yes cinder-volumes && '
+            'pvremove -q --yes /dev/vda && '
+            'half=$(($(blockdev --getsz /dev/vda) / 2 - 2048)) && '
+            'dmsetup create half-a --table "0 $half linear /dev/vda 2048" && '
+            'dmsetup create half-b --table '
+            '"0 $half linear /dev/vda $((half + 2048))" && '
+            'udevadm settle --timeout=10 && vgcreate -q cinder-volumes '
+            '/dev/mapper/half-a /dev/mapper/half-b')
 
     def segments(self, node):
         """Type and stripes of each LV of a volume."""
@@ -105,7 +108,7 @@ class StripedTest(base.LabTest):
         self.assertEqual(1, done.returncode)
         self.assertIn('localclone_thick_stripes is 2', done.stdout)
         for node in (self.n1, self.n2):
-            self.add_disk(node)
+            self.halve_disk(node)
         self.assertIn('2 of 2 disks', self.n1.operator('doctor').stdout)
         for node in (self.n1, self.n2):
             self.restart(node)
@@ -123,4 +126,10 @@ class StripedTest(base.LabTest):
         self.assertEqual(expected, self.checksum(attached, 64))
         self.assertEqual(2 << 30, int(self.n1.run(
             'blockdev --getsize64 ' + attached.path).stdout))
+        attached.detach()
+        attached = self.instance.attach(volume, self.n2)
+        look.wait_moved(self.lab, volume)
+        self.assertEqual(expected, self.checksum(attached, 64))
+        self.assertEqual({('striped', '2')}, self.segments(self.n2))
+        self.assertEqual(set(), self.segments(self.n1))
         attached.detach()
