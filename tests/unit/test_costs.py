@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an attach, and a look, cost: the processes that they start, in order.
+
+Each takes up to half a second on a busy node, and somebody waits for an
+attach. ``python -m tests.unit.test_costs`` prints all that is asked for.
+"""
+
+import functools
+import sys
+
+import testtools
+
+from tests.unit import machines
+
+A, B = 'a@l', 'b@l'
+KINDS = ('process', 'privileged', 'database')
+
+
+class Case(testtools.TestCase):
+
+    def world(self, thin=True):
+        return self.useFixture(machines.Machines(thin))
+
+    def moving(self, world, count=1):
+        """Volumes that are being copied from A to B."""
+        for _each in range(count):
+            world.attach(world.create_volume(), 'b')
+        world.look(B)
+
+    def processes(self, asked, host):
+        return [what for where, kind, what in asked
+                if (where, kind) == (host, 'process')]
+
+
+class AttachTest(Case):
+
+    def attach(self, where, thin=True):
+        world = self.world(thin)
+        volume = world.create_volume()
+        return world.count(lambda: world.attach(volume, where))
+
+    def test_at_home(self):
+        self.assertEqual(['lvs'] * 2, self.processes(self.attach('a'), A))
+
+    def test_source(self):
+        asked = self.attach('b')
+        self.assertEqual([
+            'lvs',  # handle
+            'sync',
+            'dmsetup message', 'thin_dump', 'dmsetup message',  # holes
+            'lvs', 'dmsetup remove', 'dmsetup create',  # offer
+            'sync',
+            'lvs', 'dmsetup remove',  # left
+        ], self.processes(asked, A))
+
+    def test_destination(self):
+        asked = self.attach('b')
+        self.assertEqual([
+            'lvs', 'vgs',  # description
+            'lvs', 'lvs', 'vgs',
+            'lvcreate', 'vgs', 'sync', 'dd',  # metadata
+            'lvchange --addtag', 'vgs', 'sync',
+            'lvs', 'lvcreate', 'vgs', 'sync',
+            'iscsiadm', 'iscsiadm new', 'iscsiadm update',
+            'iscsiadm --login', 'tee',
+            'lvs', 'dmsetup create', 'python discarder.py',
+            'dmsetup create', 'dd',  # handle
+        ], self.processes(asked, B))
+
+    def test_thick(self):
+        asked = self.attach('b', thin=False)
+        self.assertEqual((7, 31), tuple(
+            len(self.processes(asked, host)) for host in (A, B)))
+
+
+class LookTest(Case):
+    """At most a constant number, however many volumes there are."""
+
+    def test_copies(self):
+        world = self.world()
+        self.moving(world)
+        self.assertEqual(
+            ['lvs'] * 3, self.processes(world.look(B), B))
+
+    def test_volumes_at_rest(self):
+        world = self.world()
+        counts = []
+        for _step in range(2):
+            for _each in range(10):
+                world.create_volume()
+            counts.append(machines.sums(world.look(A, False)))
+        self.assertEqual(counts[0], counts[1])
+        self.assertEqual((3, 4), (counts[0][A, 'process'],
+                                  counts[0][A, 'database']))
+
+
+def show(title, asked):
+    """Print what was asked for: sums, and with ``-v`` all of it."""
+    sums = machines.sums(asked)
+    print('%s: %s' % (title, '; '.join('%s: %s' % (
+        host, ', '.join('%d %s' % (sums[host, kind], kind)
+                        for kind in KINDS))
+        for host in sorted({host for host, _kind in sums}))))
+    if '-v' in sys.argv:
+        for line in asked:
+            print('  %s  %-10s  %s' % line)
+
+
+def show_all():
+    """Print a table of it."""
+    for thin in (True, False):
+        with machines.Machines(thin) as world:
+            kind = 'thin' if thin else 'thick'
+            for where, what in (('a', 'at home'), ('b', 'on another node')):
+                volume = world.create_volume()
+                show('attach %s, %s' % (what, kind), world.count(
+                    functools.partial(world.attach, volume, where)))
+            world.look(B)
+            show('look at moves, one to here, ' + kind, world.look(B))
+            show('look at moves, one from here, ' + kind, world.look(A))
+            show('look at all, one to here, ' + kind, world.look(B, False))
+    with machines.Machines() as world:
+        for _each in range(10):
+            world.create_volume()
+        show('look at all, ten at rest', world.look(A, False))
+
+
+if __name__ == '__main__':
+    show_all()
