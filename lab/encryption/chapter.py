@@ -249,14 +249,17 @@ class Chapter:
 
     def _attach_again(self):
         """As soon as the key manager is asked again."""
+        def settled():
+            status = self.cinder.get('/volumes/' + self.data).json()[
+                'volume']['status']
+            return status if status in ('in-use', 'available') else None
+
         def attach():
-            try:
-                return self.server.attach(self.data, 45)
-            except process.LabError:
-                instances.wait_status(
-                    self.cinder, self.data, 'available', 120)
-                return None
-        process.wait_for('the attach', attach, 150, every=3)
+            self.server.begin_attach(self.data)
+            return process.wait_for('the attach', settled, 180,
+                                    every=1) == 'in-use'
+        process.wait_for('an attach that is not refused', attach, 360,
+                         every=3)
 
     def copies(self, row):
         self._writes()

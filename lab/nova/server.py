@@ -112,12 +112,16 @@ class Server:
     def attach(self, volume_id, timeout=120) -> float:
         """Attach a volume; seconds until Cinder calls it in use."""
         began = time.monotonic()
-        self.nova.post('/servers/%s/os-volume_attachments' % self.id, json={
-            'volumeAttachment': {'volumeId': volume_id},
-        }).raise_for_status()
+        self.begin_attach(volume_id)
         instances.wait_status(self.lab.cinder(), volume_id, 'in-use',
                               timeout)
         return time.monotonic() - began
+
+    def begin_attach(self, volume_id) -> None:
+        """Have Nova attach a volume, which is reserved for it then."""
+        self.nova.post('/servers/%s/os-volume_attachments' % self.id, json={
+            'volumeAttachment': {'volumeId': volume_id},
+        }).raise_for_status()
 
     def detach(self, volume_id, timeout=120) -> float:
         """Detach a volume; seconds until Cinder calls it available."""
