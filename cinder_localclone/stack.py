@@ -58,11 +58,10 @@ class Stack(handles.Handles):
 
     def clone_statuses(self) -> dict[str, tables.CloneStatus]:
         """The same of all clones of this node, by their shadows' ids."""
-        found = tables.parse_clone_statuses(
-            devicemapper.clone_statuses(self.timeout))
-        ids = {name: names.shadow_of_clone(name) for name in found}
-        return {shadow_id: found[name] for name, shadow_id in ids.items()
-                if shadow_id}
+        found = devicemapper.clone_statuses(self.timeout)
+        return {shadow_id: tables.parse_clone_status(line)
+                for name, line in found.items()
+                if (shadow_id := names.shadow_of_clone(name))}
 
     @staticmethod
     def completed_reads(disk: str) -> int:

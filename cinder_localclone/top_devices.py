@@ -8,6 +8,7 @@ what.
 from collections.abc import Mapping
 
 from cinder_localclone.dm import guards
+from cinder_localclone.dm import ioctl
 from cinder_localclone.dm import tables
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
@@ -34,8 +35,9 @@ class TopDevices(logical_volumes.LogicalVolumes):
 
     def devices(self) -> dict[str, tables.Device]:
         """The driver's own device-mapper devices, by name."""
-        info, table = devicemapper.survey(self.timeout)
-        return tables.parse_devices(info, table, names.device_uuid(''))
+        return tables.own_devices(
+            (ioctl.Status(*each) for each in devicemapper.survey(
+                self.timeout)), names.device_uuid(''))
 
     # -- the guard
 

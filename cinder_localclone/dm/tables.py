@@ -2,26 +2,18 @@
 """Device-mapper tables, status lines and listings as values. Pure.
 
 Formats: the kernel's Documentation/admin-guide/device-mapper/linear.rst and
-dm-clone.rst, include/uapi/linux/dm-ioctl.h; ``dmsetup info -c``. All lengths
-are in 512-byte sectors.
+dm-clone.rst. All lengths are in 512-byte sectors.
 """
 
 from collections.abc import Iterable
 import dataclasses
 import functools
-import struct
 
 from cinder_localclone.dm import helpers
+from cinder_localclone.dm import ioctl
 from cinder_localclone import names
 from cinder_localclone import state
 
-#: Columns asked of ``dmsetup info -c``; :func:`parse_info` reads them.
-INFO_COLUMNS = 'name,uuid,major,minor,open,attr'
-#: struct dm_ioctl: version[3], data_size, data_start, target_count,
-#: open_count, flags, event_nr, padding, dev, name, uuid, data.
-_IOCTL = struct.Struct('=3I7IQ128s129s7x')
-#: DM_TARGET_MSG, _IOWR(0xfd, 14, struct dm_ioctl).
-MESSAGE_IOCTL = 3 << 30 | _IOCTL.size << 16 | 0xfd << 8 | 14
 #: Which arguments of a target are devices below it.
 _BELOW = {'linear': (0, 1), 'flakey': (0, 1), 'clone': (0, 3),
           'crypt': (3, 4), 'integrity': (0, 1)}
@@ -61,13 +53,6 @@ def clone(sectors: int, metadata: str, destination: str, source: str,
             '4 hydration_threshold %d hydration_batch_size %d' % (
                 sectors, metadata, destination, source,
                 geometry.region_sectors, geometry.threshold, geometry.batch))
-
-
-def message(name: str, text: str) -> bytes:
-    """What DM_TARGET_MSG takes: a message to a device's only target."""
-    data = struct.pack('=Q', 0) + text.encode() + b'\0'
-    return _IOCTL.pack(4, 0, 0, _IOCTL.size + len(data), _IOCTL.size, 0, 0,
-                       0, 0, 0, 0, name.encode(), b'') + data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,16 +101,6 @@ def parse_clone_status(line: str) -> CloneStatus:
         enabled='no_hydration' not in features, mode=words[-1])
 
 
-def parse_clone_statuses(text: str) -> dict[str, CloneStatus]:
-    """Read ``dmsetup status --target clone``: by the names of the devices."""
-    found = {}
-    for line in text.splitlines():
-        name, colon, status = line.partition(': ')
-        if colon:
-            found[name] = parse_clone_status(status)
-    return found
-
-
 @dataclasses.dataclass(frozen=True)
 class Segment:
     """One line of a table.
@@ -157,7 +132,7 @@ def _parse_segments(table: str) -> Iterable[Segment]:
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A device-mapper device as dmsetup lists it.
+    """A device-mapper device as the kernel shows it.
 
     :param number: ``major:minor``
     :param opened: open count
@@ -228,41 +203,17 @@ def parse_metadata_snapshot(line: str) -> str:
     return words[6]
 
 
-def parse_info(text: str) -> dict[str, Device]:
-    """Read ``dmsetup info -c --noheadings --separator , -o INFO_COLUMNS``."""
-    devices = {}
-    for line in text.splitlines():
-        fields = line.strip().split(',')
-        if len(fields) != 6:
-            continue  # "No devices found"
-        name, uuid, major, minor, opened, attr = fields
-        devices[name] = Device(name, uuid, '%s:%s' % (major, minor),
-                               int(opened), 's' in attr)
-    return devices
+def own_devices(found: Iterable[ioctl.Status], prefix: str
+                ) -> dict[str, Device]:
+    """Those of a node's devices that are the driver's, by name.
 
-
-def parse_tables(text: str) -> dict[str, str]:
-    """Read ``dmsetup table``: each device's table, a line a segment."""
-    tables: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        name, colon, segment = line.partition(': ')
-        if colon:
-            tables.setdefault(name, []).append(segment.strip())
-    return {name: '\n'.join(lines) for name, lines in tables.items()}
-
-
-def parse_devices(info: str, table: str, prefix: str) -> dict[str, Device]:
-    """Devices with their tables, by name.
-
-    :param info: see :func:`parse_info`
-    :param table: see :func:`parse_tables`
+    :param found: with their tables
     :param prefix: of the UUIDs of those that are wanted; so is what decrypts
         a volume, or re-encrypts it, whose UUID cryptsetup makes
     """
-    live = parse_tables(table)
-    return {name: dataclasses.replace(device, table=live.get(name, ''))
-            for name, device in parse_info(info).items()
-            if device.uuid.startswith(prefix)
-            or names.volume_of_crypt(name, device.uuid)
-            or names.volume_of_integrity(name, device.uuid)
-            or helpers.volume_of_helper(name, device.uuid)}
+    return {each.name: Device(each.name, each.uuid, each.number, each.opened,
+                              each.suspended, each.lines)
+            for each in found if each.uuid.startswith(prefix)
+            or names.volume_of_crypt(each.name, each.uuid)
+            or names.volume_of_integrity(each.name, each.uuid)
+            or helpers.volume_of_helper(each.name, each.uuid)}

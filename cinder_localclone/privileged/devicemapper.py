@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device-mapper commands (dmsetup(8)).
+"""Device-mapper: what changes is done by dmsetup(8), looks by ioctl.
 
 Tables come from :mod:`cinder_localclone.dm.tables`. A swap of a live table
 is ``load`` then ``resume``: the kernel suspends, swaps and resumes in that
@@ -9,16 +9,17 @@ Time limits are in seconds. Each raises CommandFailed or CommandTimeout.
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import os
 import sys
 
-import tenacity
-
+from cinder_localclone.dm import ioctl
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import control
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 from cinder_localclone.privileged import while_suspended
@@ -27,22 +28,14 @@ from cinder_localclone.privileged import while_suspended
 SUSPENDED = 5
 
 
-def _device_vanished(exc: BaseException) -> bool:
-    return any(text in str(exc) for text in (
-        'No such device', 'Device does not exist'))
-
-
 @privileged.entrypoint
-# dmsetup lists the devices and then asks for each: one that is removed in
-# between, by other work on this node, makes all of the command fail.
-@tenacity.retry(retry=tenacity.retry_if_exception(_device_vanished),
-                stop=tenacity.stop_after_attempt(10), reraise=True)
-def survey(timeout: float) -> tuple[str, str]:
-    """All devices: the text of ``dmsetup info -c`` and ``dmsetup table``."""
-    info = process.run(
-        'dmsetup', 'info', '-c', '--noheadings', '--separator', ',',
-        '-o', tables.INFO_COLUMNS, timeout=timeout)
-    return info, process.run('dmsetup', 'table', timeout=timeout)
+def survey(timeout: float) -> list[tuple[str, str, str, int, bool, str]]:
+    """The driver's own devices, and all of cryptsetup's.
+
+    :returns: the fields of :class:`.dm.ioctl.Status`, with the live table
+    """
+    return [dataclasses.astuple(each) for each in control.devices(timeout)
+            if each.uuid.startswith((names.device_uuid(''), 'CRYPT-'))]
 
 
 @privileged.entrypoint
@@ -170,12 +163,12 @@ def send(messages: list[tuple[str, str]]) -> list[str]:
     :returns: the names of devices that do not take it: they are gone
     """
     missing = []
-    with open('/dev/mapper/control', 'r+b', buffering=0) as control:
+    with open(control.CONTROL, 'r+b', buffering=0) as kernel:
         for name, text in messages:
             privileged.require(names.is_device(name), name)
             try:
-                fcntl.ioctl(control, tables.MESSAGE_IOCTL,
-                            bytearray(tables.message(name, text)))
+                fcntl.ioctl(kernel, ioctl.TARGET_MSG,
+                            ioctl.message(name, text))
             except OSError:
                 missing.append(name)
     return missing
@@ -184,18 +177,15 @@ def send(messages: list[tuple[str, str]]) -> list[str]:
 @privileged.entrypoint
 def status(name: str, timeout: float) -> str:
     """The status line of a device (dm-clone.rst, "Status")."""
-    # --noflush: asking must not commit the metadata or wait for a disk.
-    return process.run('dmsetup', 'status', '--noflush', name,
-                       timeout=timeout)
+    return control.status(name, timeout)
 
 
 @privileged.entrypoint
-@tenacity.retry(retry=tenacity.retry_if_exception(_device_vanished),
-                stop=tenacity.stop_after_attempt(10), reraise=True)
-def clone_statuses(timeout: float) -> str:
-    """The status lines of all clones, each after its name and a colon."""
-    return process.run('dmsetup', 'status', '--noflush', '--target', 'clone',
-                       timeout=timeout)
+def clone_statuses(timeout: float) -> dict[str, str]:
+    """The status lines of all clones, by name."""
+    return {each.name: each.lines for each in control.statuses(
+        names.shadow_of_clone, timeout)
+        if each.lines.split()[2:3] == ['clone']}  # one is just being made
 
 
 @privileged.entrypoint

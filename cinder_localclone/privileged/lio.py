@@ -30,6 +30,7 @@ from cinder_localclone import iscsi_names
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import configfs
+from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 
 #: Seconds for one change, with those that wait before it.
@@ -64,9 +65,7 @@ class Changes:
             raise exceptions.TargetTimeout(seconds=TIMEOUT)
         try:
             self._check(what)  # what had the turn may have hung
-            work: futures.Future[_Result] = futures.Future()
-            threading.Thread(target=_work, args=(work, change), name='lio',
-                             daemon=True).start()
+            work = process.in_thread(change)
             try:
                 return work.result(max(until - time.monotonic(),
                                        TIMEOUT / 20))
@@ -93,13 +92,6 @@ class Changes:
             raise exceptions.TargetHangs(
                 target=', '.join(sorted(hanging)), since=_clock(
                     min(since for _work, since in hanging.values())))
-
-
-def _work(work: futures.Future, change: Callable[[], typing.Any]) -> None:
-    try:
-        work.set_result(change())
-    except BaseException as exc:
-        work.set_exception(exc)
 
 
 def _clock(seconds: float) -> str:

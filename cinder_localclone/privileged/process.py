@@ -2,16 +2,20 @@
 """Running a command with a time limit that holds, whatever it waits for."""
 
 from collections.abc import Callable
+from concurrent import futures
 import contextlib
 import os
 import selectors
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import typing
 
 from cinder_localclone import exceptions
+
+_Result = typing.TypeVar('_Result')
 
 
 def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
@@ -110,6 +114,35 @@ def stream(take: Callable[[bytes], None], *argv: str, timeout: float) -> None:
         if process.returncode:
             errors.seek(0)
             raise _failed(argv, process.returncode, errors.read())
+
+
+def in_thread(act: Callable[[], _Result]) -> 'futures.Future[_Result]':
+    """Begin what may hang in the kernel; nothing can end such a thread."""
+    work: futures.Future[_Result] = futures.Future()
+    threading.Thread(target=_work, args=(work, act), daemon=True).start()
+    return work
+
+
+def _work(work: futures.Future, act: Callable[[], typing.Any]) -> None:
+    try:
+        work.set_result(act())
+    except BaseException as exc:
+        work.set_exception(exc)
+
+
+def within(timeout: float, what: str, act: Callable[[], _Result]) -> _Result:
+    """Do what takes no process, and may hang as well.
+
+    It is left behind then, too.
+
+    :param timeout: limit in seconds
+    :param what: it is
+    :raises CommandTimeout: when the limit is reached
+    """
+    try:
+        return in_thread(act).result(timeout)
+    except futures.TimeoutError:
+        raise exceptions.CommandTimeout(command=what, seconds=timeout)
 
 
 def run_unless(done: str, *argv: str, timeout: float, grace: float = 0

@@ -22,6 +22,7 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import control
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 from cinder_localclone import thin_map
@@ -50,7 +51,7 @@ def holes(group: str, lv: str, size: int, region: int, timeout: float
         return []
     if sysfs.name_of(number) != names.mapped(group, lv):
         raise exceptions.WrongDevice(path=path, found=number)
-    thin = tables.parse_thin(_table(number, limit))
+    thin = tables.parse_thin(control.table(number, limit))
     if thin is None:
         return []
     number, device = thin
@@ -81,24 +82,16 @@ def release(group: str, pool: str, timeout: float) -> bool:
         return _release_left(device, limit)
 
 
-def _table(number: str, timeout: float) -> str:
-    major, minor = number.split(':')
-    return process.run('dmsetup', 'table', '-j', major, '-m', minor,
-                       timeout=timeout)
-
-
 def _metadata(number: str, timeout: float) -> str:
     """The device of a pool's metadata."""
     path = '/dev/mapper/' + sysfs.name_of(
-        tables.parse_pool_metadata(_table(number, timeout)))
+        tables.parse_pool_metadata(control.table(number, timeout)))
     sysfs.check_mapped(path)
     return path
 
 
 def _held(pool: str, timeout: float) -> str:
-    # --noflush: asking must not commit the metadata.
-    return tables.parse_metadata_snapshot(process.run(
-        'dmsetup', 'status', '--noflush', pool, timeout=timeout))
+    return tables.parse_metadata_snapshot(control.status(pool, timeout))
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Privileged commands that are recorded instead of run."""
 
+import functools
 import shlex
 
 import fixtures
@@ -8,6 +9,7 @@ import testtools
 
 from cinder_localclone import exceptions
 from cinder_localclone import privileged
+from cinder_localclone.privileged import control
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import secrets
 
@@ -15,9 +17,9 @@ from cinder_localclone.privileged import secrets
 class Commands(fixtures.Fixture):
     """Entry points run in this process; what they run is written down.
 
-    ``ran`` has the command lines, ``limits`` their time limits (seconds),
-    ``graces`` what they get besides, ``inputs`` what they read, ``secrets``
-    what no error may have.
+    ``ran`` has the command lines, and looks that take no command ("ioctl
+    ..."); ``limits`` their time limits (seconds), ``graces`` what they get
+    besides, ``inputs`` what they read, ``secrets`` what no error may have.
     """
 
     def _setUp(self):
@@ -28,6 +30,9 @@ class Commands(fixtures.Fixture):
             self.useFixture(fixtures.MockPatchObject(
                 context, 'client_mode', False))
         self.useFixture(fixtures.MockPatchObject(process, 'run', self._run))
+        for name in ('status', 'table'):
+            self.useFixture(fixtures.MockPatchObject(
+                control, name, functools.partial(self._ioctl, name)))
 
     def answer(self, begin, out='', code=0, err='', times=None):
         """How commands end whose line begins like this.
@@ -55,6 +60,9 @@ class Commands(fixtures.Fixture):
             raise exceptions.CommandFailed(command=line, code=code,
                                            stderr=err)
         return out
+
+    def _ioctl(self, name, device, timeout):
+        return self._run('ioctl', name, device, timeout=timeout)
 
     def _answer(self, line):
         for answer in self._answers:

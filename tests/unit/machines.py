@@ -22,18 +22,19 @@ import fixtures
 from cinder_localclone import assembly
 from cinder_localclone import connections
 from cinder_localclone import directory
-from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import export
 from cinder_localclone import handlers
 from cinder_localclone import iscsi_names
 from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import control
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 from cinder_localclone import reconcile
 from cinder_localclone import sessions
 from cinder_localclone import stack
+from tests.unit import dm_kernel
 from tests.unit import world as worlds
 from tests.unit.world import peers
 from tests.unit.world import records
@@ -41,6 +42,7 @@ from tests.unit.world import records
 GIB = 1 << 30
 GROUP, POOL = 'g', 'pool'
 PREFIX = 'iqn.2026-11.org.example:'
+CLONE = '0 2097152 clone 8 1/1024 128 5/16384 0 %s rw'
 
 
 class Machine:
@@ -80,9 +82,9 @@ class Machine:
     def name_of(self, number):
         found = [name for name, device in self.devices.items()
                  if device.number == number]
-        return (found + [names.mapped(GROUP, name, *['tpool'] * (
-            name == POOL)) for name, lv in self.lvs.items()
-                         if lv.number == number] + [''])[0]
+        found += [names.mapped(GROUP, name, *['tpool'] * (name == POOL))
+                  for name, lv in self.lvs.items() if lv.number == number]
+        return (found + [''])[0]
 
     def of_disk(self, path, *entry):
         return '/'.join((path, *entry))
@@ -91,12 +93,26 @@ class Machine:
         kind, name = path.split('/')[-2:]
         return (self.lvs[name].size if kind == GROUP
                 else self.disks[name].size if kind == 'dev'
-                else self.device(name).sectors * 512)
+                else int(self.devices[name].table.split()[1]) * 512)
 
-    def device(self, name):
-        device = self.devices[name]
-        return tables.Device(name, device.uuid, device.number,
-                             self.opened(device.number), False, device.table)
+    def kernel(self):
+        """What device-mapper's ioctls show."""
+        kernel = dm_kernel.Kernel()
+        for name, device in self.devices.items():
+            kernel.add(name, device.number, device.table, CLONE % (
+                '1 no_discard_passdown' if device.hydrates
+                else '2 no_hydration no_discard_passdown'), device.uuid,
+                self.opened(device.number))
+        for name, lv in self.lvs.items():
+            pool = name == POOL
+            kernel.add(
+                names.mapped(GROUP, name, *['tpool'] * pool), lv.number,
+                '0 8 thin-pool %s 253:1 128 0 0' % lv.number if pool
+                else '0 8 thin %s 7' % self.lvs[POOL].number
+                if lv.attr.startswith('V') else '0 8 linear 8:1 0',
+                '0 8 thin-pool 1 5/10 5/10 %s rw' % self.held
+                if pool else '', 'LVM-' + name)
+        return kernel
 
     def opened(self, number):
         return sum(number in each.table.split() for each in
@@ -182,46 +198,9 @@ class Machine:
             else:
                 self.devices[plain[0]].hydrates = (
                     'enable_hydration' in words)
-        else:
-            return getattr(self, 'dmsetup_' + verb)(rest)
-
-    def dmsetup_info(self, words):
-        return ''.join('%s,%s,%s,%d,L--w\n' % (
-            name, device.uuid, device.number.replace(':', ','),
-            self.opened(device.number))
-            for name, device in self.devices.items())
-
-    def dmsetup_table(self, words):
-        if '-m' in words:  # of a thin pool, or what is in it
-            number = '253:' + words[words.index('-m') + 1]
-            return self.table(number)
-        return ''.join('%s: %s\n' % (name, line)
-                       for name, device in self.devices.items()
-                       for line in device.table.splitlines())
-
-    def table(self, number):
-        pool = self.lvs[POOL].number
-        return ('0 8 thin-pool %s 253:1 128 0 0' % pool if number == pool
-                else '0 8 thin %s 7' % pool)
-
-    def dmsetup_status(self, words):
-        name = words[-1]
-        if name.endswith('tpool'):
-            return '0 8 thin-pool 1 5/10 5/10 %s rw' % self.held
-        return '0 2097152 clone 8 1/1024 128 %d/16384 0 %s rw' % (
-            5, '1 no_discard_passdown' if self.devices[name].hydrates
-            else '2 no_hydration no_discard_passdown')
 
     #: Where the pool's snapshot of its metadata is.
     held = '-'
-
-    def dmsetup_targets(self, _words):
-        return 'clone v1.0.0\n'
-
-    def dmsetup_resume(self, _words):
-        return ''
-
-    dmsetup_suspend = dmsetup_clear = dmsetup_resume
 
     def iscsiadm(self, words, _stdin):
         if words == ('-m', 'node'):
@@ -360,6 +339,8 @@ class Machines(fixtures.Fixture):
         for what, fake in (
                 ((process, 'run'), self._run),
                 ((process, 'stream'), self._stream),
+                ((control, '_ioctl'), lambda *what: (
+                    self.machine.kernel().ioctl(*what))),
                 ((sysfs, 'number'), lambda path: self.machine.number(path)),
                 ((sysfs, 'name_of'), lambda number: self.machine.name_of(
                     number) or 'g-pool-tmeta'),

@@ -9,6 +9,7 @@ import ddt
 import testtools
 
 from cinder_localclone import decision
+from cinder_localclone.dm import ioctl
 from cinder_localclone.dm import tables
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
@@ -109,29 +110,29 @@ class LayoutTest(testtools.TestCase):
 
 
 class DevicesTest(commands.Case):
-    """As dmsetup shows them."""
+    """As the kernel shows them."""
 
     HANDLE = 'LOCALCLONE-' + names.handle(V1)
     UUID = 32 * 'a'
 
     def survey(self, kind='INTEGRITY', crypt=True, opened=0):
         above, below = names.crypt(V1), names.integrity(V1)
-        info = ['%s,%s,253,5,1,L--w' % (names.handle(V1), self.HANDLE),
-                '%s,CRYPT-%s-%s-%s,253,6,%d,L--w' % (
-                    below, kind, self.UUID, below, int(crypt))]
-        table = ['%s: 0 2260992 linear 253:1 0' % names.handle(V1),
-                 '%s: 0 2097152 integrity 253:5 33592 28 J 6 '
-                 'journal_sectors:16368 interleave_sectors:32768 '
-                 'buffer_sectors:128 journal_watermark:50 commit_time:10000 '
-                 'fix_padding' % below]
+        found = [
+            ioctl.Status(names.handle(V1), self.HANDLE, '253:5', 1, False,
+                         '0 2260992 linear 253:1 0'),
+            ioctl.Status(
+                below, 'CRYPT-%s-%s-%s' % (kind, self.UUID, below), '253:6',
+                int(crypt), False, '0 2097152 integrity 253:5 33592 28 J 6 '
+                'journal_sectors:16368 interleave_sectors:32768 '
+                'buffer_sectors:128 journal_watermark:50 commit_time:10000 '
+                'fix_padding')]
         if crypt:
-            info.append('%s,CRYPT-LUKS2-%s-%s,253,7,%d,L--w' % (
-                above, self.UUID, above, opened))
-            table.append(
-                '%s: 0 2097152 crypt capi:gcm(aes)-random :32:logon:x 0 '
-                '253:6 0 1 integrity:28:aead' % above)
-        return survey.Survey({}, tables.parse_devices(
-            '\n'.join(info), '\n'.join(table), names.device_uuid('')))
+            found.append(ioctl.Status(
+                above, 'CRYPT-LUKS2-%s-%s' % (self.UUID, above), '253:7',
+                opened, False, '0 2097152 crypt capi:gcm(aes)-random '
+                ':32:logon:x 0 253:6 0 1 integrity:28:aead'))
+        return survey.Survey({}, tables.own_devices(
+            found, names.device_uuid('')))
 
     def test_users(self):
         for kind in ('INTEGRITY', 'SUBDEV'):

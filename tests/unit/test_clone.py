@@ -275,9 +275,8 @@ class CloneTest(test_stack.Case):
         self.ran.devicemapper.status.assert_called_once_with(CLONE, 30)
 
     def test_status_of_all(self):
-        self.ran.devicemapper.clone_statuses.return_value = (
-            '%s: %s\nof-somebody-else: %s\n' % (
-                CLONE, self.RW, self.RW))
+        self.ran.devicemapper.clone_statuses.return_value = {
+            CLONE: self.RW, 'of-somebody-else': self.RW}
         self.assertEqual({SHADOW: self.stack.clone_status(SHADOW)},
                          self.stack.clone_statuses())
         self.ran.devicemapper.clone_statuses.assert_called_once_with(30)

@@ -5,6 +5,7 @@ import ddt
 import testtools
 
 from cinder_localclone.dm import guards
+from cinder_localclone.dm import ioctl
 from cinder_localclone.dm import tables
 from cinder_localclone import names
 
@@ -65,9 +66,8 @@ class CryptTest(testtools.TestCase):
     UUID = 'CRYPT-LUKS2-%s-%s' % (32 * 'a', names.crypt(V1))
 
     def parse(self, name, uuid, table=CRYPT):
-        return tables.parse_devices(
-            '%s,%s,253,9,1,L--w' % (name, uuid), '%s: %s' % (name, table),
-            names.device_uuid(''))
+        return tables.own_devices([ioctl.Status(
+            name, uuid, '253:9', 1, False, table)], names.device_uuid(''))
 
     def test_it_is_the_drivers_own(self):
         found = self.parse(names.crypt(V1), self.UUID)

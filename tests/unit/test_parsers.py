@@ -2,11 +2,11 @@
 """Builders and parsers, against output captured from real nodes."""
 
 import dataclasses
-import struct
 
 import ddt
 import testtools
 
+from cinder_localclone.dm import ioctl
 from cinder_localclone.dm import tables
 from cinder_localclone import hydration
 from cinder_localclone import iscsi_names
@@ -27,18 +27,16 @@ BUSY = ('0 2097152 clone 8 6/1024 128 3800/16384 32 1 no_discard_passdown '
 DONE = BUSY.replace('3800/16384 32', '16384/16384 0')
 VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
 SHADOW = '51e30e7e-5c89-49f1-ab06-345647e00115'
-TABLE = '''cinder--volumes-cinder--volumes--pool_tdata: 0 10485760 linear \
-254:0 18432
-cinder--volumes-cinder--volumes--pool_tdata: 10485760 69206016 linear \
-254:0 10651648
-localclone-%s: 0 2097152 linear 253:6 0
-localclone-clone-%s: 0 2097152 clone 253:4 253:5 8:0 128 2 no_hydration \
-no_discard_passdown 4 hydration_threshold 32 hydration_batch_size 8
-''' % (VOLUME, SHADOW)
-INFO = '''localclone-%(v)s,LOCALCLONE-localclone-%(v)s,253,7,1,L--w
-localclone-clone-%(s)s,LOCALCLONE-localclone-clone-%(s)s,253,6,1,L-sw
-cinder--volumes-volume,LVM-6ahSeYfolA67,253,5,1,L--w
-''' % {'v': VOLUME, 's': SHADOW}
+DEVICES = [
+    ioctl.Status('localclone-' + VOLUME, 'LOCALCLONE-localclone-' + VOLUME,
+                 '253:7', 1, False, '0 2097152 linear 253:6 0'),
+    ioctl.Status(
+        'localclone-clone-' + SHADOW, 'LOCALCLONE-localclone-clone-' + SHADOW,
+        '253:6', 1, True, '0 2097152 clone 253:4 253:5 8:0 128 2 '
+        'no_hydration no_discard_passdown 4 hydration_threshold 32 '
+        'hydration_batch_size 8'),
+    ioctl.Status('cinder--volumes-volume', 'LVM-6ahSeYfolA67', '253:5', 1,
+                 False, '0 2097152 thin 253:2 1')]
 LVS = '''{"report": [{"lv": [
 {"vg_name":"cinder-volumes", "lv_name":"cinder-volumes-pool", \
 "lv_size":"5368709120", "lv_attr":"twi-a-tz--", "lv_tags":"", \
@@ -86,15 +84,6 @@ class TablesTest(testtools.TestCase):
         self.assertEqual((6, 1024),
                          (found.metadata_used, found.metadata_total))
 
-    def test_all_clones(self):
-        found = tables.parse_clone_statuses(
-            'localclone-clone-x: %s\nother: 0 8 clone Fail\n' % BUSY)
-        self.assertEqual(
-            {'localclone-clone-x': tables.parse_clone_status(BUSY),
-             'other': tables.parse_clone_status('0 8 clone Fail')}, found)
-        self.assertEqual({}, tables.parse_clone_statuses(
-            'No devices found\n'))
-
     def test_failed_clone_is_not_finished(self):
         found = tables.parse_clone_status('0 2097152 clone Fail')
         self.assertEqual('Fail', found.mode)
@@ -104,33 +93,22 @@ class TablesTest(testtools.TestCase):
     def test_other_status_is_refused(self, line):
         self.assertRaises(ValueError, tables.parse_clone_status, line)
 
-    def test_listings(self):
-        found = tables.parse_info(INFO + 'No devices found\n')
-        live = tables.parse_tables(TABLE)
-        self.assertEqual(3, len(found))
+    def test_what_the_kernel_shows(self):
+        found = tables.own_devices(DEVICES, names.device_uuid(''))
+        self.assertEqual({names.handle(VOLUME), names.clone(SHADOW)},
+                         set(found))
         handle = found[names.handle(VOLUME)]
-        self.assertEqual(('253:7', 1, False),
-                         (handle.number, handle.opened, handle.suspended))
-        self.assertTrue(found[names.clone(SHADOW)].suspended)
-        clone = tables.Device('c', 'u', '253:6', 1, False,
-                              live[names.clone(SHADOW)])
+        self.assertEqual(('253:7', 1, False, ('253:6',)), (
+            handle.number, handle.opened, handle.suspended, handle.uses()))
+        clone = found[names.clone(SHADOW)]
+        self.assertTrue(clone.suspended)
         self.assertEqual(('253:4', '253:5', '8:0'), clone.uses())
         self.assertEqual(2097152, clone.sectors)
-        first = live['cinder--volumes-cinder--volumes--pool_tdata']
-        self.assertEqual('0 10485760 linear 254:0 18432\n'
-                         '10485760 69206016 linear 254:0 10651648', first)
-        self.assertEqual(79691776, tables.Device(
-            'd', 'u', '253:1', 1, False, first).sectors)
 
-    def test_message(self):
-        found = tables.message('localclone-x', 'hydration_threshold 16')
-        self.assertEqual(0xc138fd0e, tables.MESSAGE_IOCTL)
-        # dm-ioctl.h: data_size, data_start, name, uuid; then the sector.
-        self.assertEqual((4, 0, 0, len(found), 312),
-                         struct.unpack_from('=5I', found))
-        self.assertEqual(b'localclone-x'.ljust(128 + 129 + 7, b'\0'),
-                         found[48:312])
-        self.assertEqual(bytes(8) + b'hydration_threshold 16\0', found[312:])
+    def test_segments(self):
+        self.assertEqual(79691776, tables.Device(
+            'd', 'u', '253:1', 1, False, '0 10485760 linear 254:0 18432\n'
+            '10485760 69206016 linear 254:0 10651648').sectors)
 
 
 class DiskTest(testtools.TestCase):

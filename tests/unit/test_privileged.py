@@ -18,6 +18,7 @@ ENTRY_POINTS = {
               'head_is_zero', 'identity', 'number', 'read_head', 'size',
               'written_sectors', 'zero_head'},
     'configfs': {'exports', 'hanging', 'unused_backstores'},
+    'control': set(),
     'crypt': {'backed_up_volumes', 'backups', 'close', 'damaged_copies',
               'drop_backups', 'dump', 'erase', 'header_backup',
               'header_restore', 'import_token', 'is_luks', 'luks_uuid',

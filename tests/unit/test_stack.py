@@ -951,11 +951,12 @@ class SurveyTest(Case):
     def test_only_the_drivers_own_devices(self):
         self.ran.lvm.volumes.return_value = '{"report": [{"lv": []}]}'
         handle = names.handle(V1)
-        self.ran.devicemapper.survey.return_value = (
-            '%s,LOCALCLONE-%s,253,7,1,L--w\n'
-            'g-volume,LVM-6ahSeYfolA67,253,5,1,L--w\n'
-            'gone,LOCALCLONE-gone,253,8,0,L--w\n' % (handle, handle),
-            '%s: 0 1 linear 253:5 0\ng-volume: 0 1 linear 8:0 0\n' % handle)
+        self.ran.devicemapper.survey.return_value = [
+            [handle, 'LOCALCLONE-' + handle, '253:7', 1, False,
+             '0 1 linear 253:5 0'],
+            ['luks-x', 'CRYPT-LUKS2-x-luks-x', '253:5', 1, False,
+             '0 1 crypt x 0 0 8:0 0'],
+            ['gone', 'LOCALCLONE-gone', '253:8', 0, False, '']]
         present = self.stack.survey()
         self.assertEqual({}, present.lvs)
         self.assertEqual({

@@ -25,9 +25,9 @@ STATUS = ('0 41943040 thin-pool 1 137/5120 32769/327680 %s rw '
           'discard_passdown queue_if_no_space - 1024 \n')
 RESERVE, RELEASE = ('dmsetup message %s 0 %s_metadata_snap' % (POOL, what)
                     for what in ('reserve', 'release'))
-LOOK = 'dmsetup status --noflush ' + POOL
-THIN = 'dmsetup table -j 253 -m 5'
-OF_POOL = 'dmsetup table -j 253 -m 4'
+LOOK = 'ioctl status ' + POOL
+THIN = 'ioctl table 253:5'
+OF_POOL = 'ioctl table 253:4'
 
 
 class Base(commands.Case):

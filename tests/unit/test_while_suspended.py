@@ -14,7 +14,7 @@ from unittest import mock
 import fixtures
 import testtools
 
-from cinder_localclone.dm import tables
+from cinder_localclone.dm import ioctl
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone.privileged import devicemapper
@@ -256,7 +256,7 @@ class DiscarderTest(testtools.TestCase):
 
     def test_numbers(self):
         """As the driver's other room has them."""
-        self.assertEqual(tables.MESSAGE_IOCTL - 8, while_suspended._SUSPEND)
+        self.assertEqual(ioctl.TARGET_MSG - 8, while_suspended._SUSPEND)
         self.assertEqual(SUSPEND, while_suspended._SUSPEND)
         self.assertEqual(LOAD, while_suspended._LOAD)
         self.assertEqual(CLEAR, while_suspended._CLEAR)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at device-mapper by ioctl, without a process for each.
+
+As :mod:`.process` has it, whatever the kernel does the caller goes on at its
+time limit, in seconds. Each raises CommandFailed or CommandTimeout.
+"""
+
+from collections.abc import Callable
+import errno
+import fcntl
+import typing
+
+from cinder_localclone.dm import ioctl
+from cinder_localclone import exceptions
+from cinder_localclone.privileged import process
+
+CONTROL = '/dev/mapper/control'
+#: Bytes of room for an answer: at first, as dmsetup has it, and at most.
+_ROOM, _MOST = 1 << 14, 1 << 26
+_Result = typing.TypeVar('_Result')
+
+
+def devices(timeout: float) -> list[ioctl.Status]:
+    """All devices, with their live tables."""
+    return _within(timeout, 'table', lambda: _each(ioctl.TABLE))
+
+
+def statuses(wanted: Callable[[str], typing.Any], timeout: float
+             ) -> list[ioctl.Status]:
+    """The status of all devices whose names are wanted; nothing commits."""
+    return _within(timeout, 'status', lambda: _each(ioctl.NOFLUSH, wanted))
+
+
+def status(name: str, timeout: float) -> str:
+    """The status of one, a line for each target; nothing commits."""
+    return _within(timeout, 'status ' + name, lambda: _status(
+        name=name, flags=ioctl.NOFLUSH).lines)
+
+
+def table(number: str, timeout: float) -> str:
+    """The live table of the device ``major:minor``."""
+    return _within(timeout, 'table ' + number, lambda: _status(
+        number=number, flags=ioctl.TABLE).lines)
+
+
+def _each(flags: int, wanted: Callable[[str], typing.Any] = bool
+          ) -> list[ioctl.Status]:
+    found = []
+    for name in filter(wanted, ioctl.parse_names(_ask(ioctl.LIST_DEVICES))):
+        try:
+            found.append(_status(name=name, flags=flags))
+        except OSError as exc:
+            if exc.errno != errno.ENXIO:  # it has just gone
+                raise
+    return found
+
+
+def _status(**what: typing.Any) -> ioctl.Status:
+    return ioctl.parse_status(_ask(ioctl.TABLE_STATUS, **what))
+
+
+def _ask(call: int, **what: typing.Any) -> bytearray:
+    size = _ROOM
+    while True:
+        answer = ioctl.request(size, **what)
+        _ioctl(call, answer)
+        if not ioctl.is_full(answer):
+            return answer
+        size *= 2
+        if size > _MOST:
+            raise ioctl.Malformed('it takes more than %d bytes' % _MOST)
+
+
+def _ioctl(call: int, buffer: bytearray) -> None:
+    """The kernel answers where it was asked."""
+    with open(CONTROL, 'r+b', buffering=0) as control:
+        fcntl.ioctl(control, call, buffer)
+
+
+def _within(timeout: float, what: str, act: Callable[[], _Result]
+            ) -> _Result:
+    try:
+        return process.within(timeout, 'device-mapper: ' + what, act)
+    except (OSError, ioctl.Malformed) as exc:
+        raise exceptions.CommandFailed(
+            command='device-mapper: ' + what,
+            code=getattr(exc, 'errno', None), stderr=exc)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at device-mapper by ioctl: what is asked, what answers mean."""
+
+import errno
+import struct
+import threading
+
+import ddt
+import fixtures
+import testtools
+
+from cinder_localclone.dm import ioctl
+from cinder_localclone import exceptions
+from cinder_localclone.privileged import control
+from tests.unit import dm_kernel
+
+CLONE = ('0 2097152 clone 8 6/1024 128 3800/16384 32 1 no_discard_passdown '
+         '4 hydration_threshold 32 hydration_batch_size 8 rw')
+TWO = '0 2097152 linear 253:6 0\n2097152 8 linear 253:5 2097152'
+
+
+class Case(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.kernel = self.useFixture(dm_kernel.Kernel())
+
+
+@ddt.ddt
+class LookTest(Case):
+
+    def test_nothing(self):
+        self.assertEqual([], control.devices(30))
+        self.assertEqual(['list'], self.kernel.asked)
+
+    def test_devices(self):
+        self.kernel.add('a', '253:7', TWO, 'x', 'LVM-1', 3)
+        self.kernel.add('no-table', '253:300', suspended=True)
+        self.kernel.add('error', '4000:1048575', '0 8 error')
+        self.assertEqual([
+            ioctl.Status('a', 'LVM-1', '253:7', 3, False, TWO),
+            ioctl.Status('no-table', 'LOCALCLONE-no-table', '253:300', 0,
+                         True, ''),
+            ioctl.Status('error', 'LOCALCLONE-error', '4000:1048575', 0,
+                         False, '0 8 error')], control.devices(30))
+
+    def test_one_that_goes_meanwhile(self):
+        for name in 'abc':
+            self.kernel.add(name)
+        self.kernel.gone.add('b')
+        self.assertEqual(['a', 'c'], [
+            each.name for each in control.devices(30)])
+
+    def test_however_many(self):
+        """More than fit into the first answer; so with their segments."""
+        for number in range(1000):
+            self.kernel.add('localclone-%036d' % number, '253:%d' % number)
+        self.kernel.add('long', table='\n'.join(
+            '%d 8 linear 8:0 %d' % (8 * n, n) for n in range(2000)))
+        found = control.devices(30)
+        self.assertEqual(1001, len(found))
+        self.assertEqual(2000, len(found[-1].lines.splitlines()))
+        self.assertEqual(4, self.kernel.asked.count('list'))
+
+    def test_not_without_end(self):
+        with fixtures.MockPatchObject(ioctl, 'is_full', lambda answer: True):
+            error = self.assertRaises(
+                exceptions.CommandFailed, control.devices, 30)
+        self.assertIn('bytes', str(error))
+
+    def test_status_and_table(self):
+        self.kernel.add('c', '253:300', TWO, CLONE)
+        self.assertEqual(CLONE, control.status('c', 30))
+        self.assertEqual(TWO, control.table('253:300', 30))
+        self.assertEqual(['status c', 'table c'], self.kernel.asked)
+
+    def test_statuses_of_some(self):
+        for name in ('c1', 'c2', 'other', 'c-gone'):
+            self.kernel.add(name, status=CLONE)
+        self.kernel.gone.add('c-gone')
+        self.assertEqual([('c1', CLONE), ('c2', CLONE)], [
+            (each.name, each.lines) for each in control.statuses(
+                lambda name: name.startswith('c'), 30)])
+
+    def test_no_such_device(self):
+        error = self.assertRaises(
+            exceptions.CommandFailed, control.status, 'x', 30)
+        self.assertIn('exit code %d' % errno.ENXIO, str(error))
+        self.assertRaises(exceptions.CommandFailed, control.table, '1:1', 30)
+
+    def test_other_errors_are_not_taken_for_nothing(self):
+        def refuse(number, buffer):
+            if number == ioctl.TABLE_STATUS:
+                raise OSError(errno.EINVAL, 'no')
+            self.kernel.ioctl(number, buffer)
+        self.kernel.add('a')
+        self.useFixture(fixtures.MockPatchObject(control, '_ioctl', refuse))
+        for act in (control.devices, lambda seconds: control.statuses(
+                bool, seconds)):
+            self.assertRaises(exceptions.CommandFailed, act, 30)
+
+    def test_no_device_mapper(self):
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.privileged.control._ioctl',
+            control_without_a_kernel))
+        self.assertRaises(exceptions.CommandFailed, control.devices, 30)
+
+    def test_a_kernel_that_hangs_holds_nobody_up(self):
+        waits = threading.Event()
+        self.addCleanup(waits.set)
+        self.useFixture(fixtures.MockPatchObject(
+            control, '_ioctl', lambda *what: waits.wait(20)))
+        for act in (control.devices, lambda seconds: control.status(
+                'x', seconds), lambda seconds: control.table('1:1', seconds)):
+            self.assertRaises(exceptions.CommandTimeout, act, 0.05)
+
+    @ddt.data(('0 8 crypt aes-xts-plain64 00ff12 0 8:0 0',
+               '0 8 crypt aes-xts-plain64 000000 0 8:0 0'),
+              ('0 8 crypt aes-xts-plain64 :64:logon:x 0 8:0 0', None),
+              ('0 8 flakey 8:0 0 1 0', None), ('0 8 crypt', None))
+    @ddt.unpack
+    def test_keys_stay_in_the_kernel(self, table, shown):
+        self.kernel.add('c', table=table)
+        self.assertEqual(shown or table, control.devices(30)[0].lines)
+
+
+def control_without_a_kernel(number, buffer):
+    raise FileNotFoundError(errno.ENOENT, 'no control')
+
+
+@ddt.ddt
+class AnswerTest(testtools.TestCase):
+    """What an answer says of its own sizes is believed only within it."""
+
+    def answer(self, data, size=None, count=0, start=312):
+        buffer = bytearray(struct.pack(
+            dm_kernel.HEADER, 4, 0, 0, 312 + len(data) if size is None
+            else size, start, count, 0, 0, 0, 0, 0, b'n' * 128, b'u' * 129)
+            + data)
+        return buffer
+
+    def test_none(self):
+        for data in (b'', bytes(16)):
+            self.assertEqual([], ioctl.parse_names(self.answer(data)))
+
+    @ddt.data((struct.pack('=QI', 1, 0) + b'abc', None),
+              (struct.pack('=QI', 1, 9999) + b'abc\0', None),
+              (b'123', None), (b'123', 1 << 30))
+    @ddt.unpack
+    def test_names_that_end_too_early(self, data, size):
+        if data[:4] == b'\1\0\0\0' and b'abc\0' in data:
+            self.assertEqual(['abc'], ioctl.parse_names(self.answer(data)))
+            return
+        self.assertRaises(ioctl.Malformed, ioctl.parse_names,
+                          self.answer(data, size))
+
+    @ddt.data((b'', None, 312), (bytes(39), None, 312),
+              (bytes(40) + b'x', None, 312), (bytes(80), 320, 312),
+              (bytes(80), None, 1 << 31))
+    @ddt.unpack
+    def test_targets_that_end_too_early(self, data, size, start):
+        self.assertRaises(ioctl.Malformed, ioctl.parse_status, self.answer(
+            data, size, 1, start))
+
+    def test_second_target_beyond_the_end(self):
+        data = struct.pack('=QQiI16s', 0, 8, 0, 4096, b'linear') + b'x\0'
+        self.assertRaises(ioctl.Malformed, ioctl.parse_status,
+                          self.answer(data, count=2))
+        self.assertEqual('0 8 linear x', ioctl.parse_status(
+            self.answer(data, count=1)).lines)
+
+    def test_names_that_fill_all_there_is(self):
+        found = ioctl.parse_status(self.answer(b''))
+        self.assertEqual(('n' * 128, 'u' * 129), (found.name, found.uuid))
+
+
+class RequestTest(testtools.TestCase):
+
+    def test_message(self):
+        found = ioctl.message('localclone-x', 'hydration_threshold 16')
+        self.assertEqual(0xc138fd0e, ioctl.TARGET_MSG)
+        # dm-ioctl.h: data_size, data_start, name, uuid; then the sector.
+        self.assertEqual((4, 0, 0, len(found), 312),
+                         struct.unpack_from('=5I', found))
+        self.assertEqual(b'localclone-x'.ljust(128 + 129 + 7, b'\0'),
+                         found[48:312])
+        self.assertEqual(bytes(8) + b'hydration_threshold 16\0', found[312:])
+
+    def test_a_name_is_never_cut(self):
+        ioctl.request(0, 'x' * 127)
+        self.assertRaises(ValueError, ioctl.request, 0, 'x' * 128)
+
+    def test_numbers(self):
+        self.assertEqual((0xc138fd02, 0xc138fd0c), (
+            ioctl.LIST_DEVICES, ioctl.TABLE_STATUS))
