@@ -35,7 +35,7 @@ V, SNAPSHOT, NEWBORN, SHADOW = ['%s%s' % (letter * 8, '-0000' * 3 + '-'
 #: Of the privileged functions, those that only look.
 READERS = {
     'block': {'head_is_zero', 'identity', 'size', 'completed_reads',
-              'written_sectors', 'number'},
+              'written_sectors', 'number', 'lv_number'},
     'configfs': {'exports', 'unused_backstores', 'hanging'},
     'devicemapper': {'survey', 'status', 'targets', 'clone_statuses',
                      'send'},  # a copy that goes on is none of the driver's
