@@ -7,6 +7,7 @@ attach. ``python -m tests.unit.test_costs`` prints all that is asked for.
 
 import functools
 import sys
+import types
 
 import testtools
 
@@ -86,10 +87,18 @@ class LookTest(Case):
         world = self.world()
         for _each in range(2):
             self.moving(world)
-            for host in (B,):
+            for host in (A, B):
                 asked = world.look(host)
                 self.assertEqual([], self.processes(asked, host))
                 self.assertIn((host, 'database', 'move_of'), asked)
+
+    def test_what_moves_is_known(self):
+        world = self.world()
+        self.moving(world, 2)
+        asked = world.look(A, False)
+        self.assertNotIn((A, 'database', 'is_move'), asked)
+        self.assertEqual(['lvs', 'iscsiadm', 'lvs'],
+                         self.processes(asked, A))
 
     def test_volumes_at_rest(self):
         world = self.world()
@@ -101,6 +110,21 @@ class LookTest(Case):
         self.assertEqual(counts[0], counts[1])
         self.assertEqual((3, 4), (counts[0][A, 'process'],
                                   counts[0][A, 'database']))
+
+    def test_encrypted_volumes_at_rest(self):
+        """Which node an attachment is on is asked once for all."""
+        world = self.world()
+        counts = []
+        for _step in range(2):
+            for _each in range(10):
+                volume = world.create_volume()
+                volume.encryption_key_id, volume.status = 'key', 'in-use'
+                volume.volume_attachment = [types.SimpleNamespace(
+                    id=volume.id, connector={'host': 'b'},
+                    connection_info={}, instance_uuid='i',
+                    attach_status='attached')]
+            counts.append(machines.sums(world.look(A, False)))
+        self.assertEqual(counts[0], counts[1])
 
 
 def show(title, asked):
