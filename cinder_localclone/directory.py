@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which node a connector belongs to."""
 
+from collections.abc import Callable
 from collections.abc import Iterable
+import typing
 
 from cinder_localclone import exceptions
 from cinder_localclone import host_names
@@ -80,3 +82,16 @@ class Directory:
 def _by_name(connector: ports.Connector, hosts: Iterable[str]) -> str | None:
     """The service host of the node that a connector names, if it is one."""
     return host_names.Names(hosts).match(connector.get('host') or '')
+
+
+def remembered(is_at: Callable[[ports.Connector, str], bool]
+               ) -> Callable[[ports.Connector, str], bool]:
+    """:meth:`Directory.is_at` for one look, which asks for each host once."""
+    answers: dict[tuple[typing.Any, ...], bool] = {}
+
+    def answer(connector: ports.Connector, host: str) -> bool:
+        key = connector.get('host'), connector.get('ip'), host
+        if key not in answers:
+            answers[key] = is_at(connector, host)
+        return answers[key]
+    return answer

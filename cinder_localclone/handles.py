@@ -35,7 +35,11 @@ class Handles(top_devices.TopDevices):
         :raises MissingData: if there is no such LV; it is never created here
         :raises NotPossible: if others could be read there
         """
-        present = self.survey()
+        devices = self.devices()
+        if survey.is_on(devices.get(names.handle(volume_id)),
+                        self.number_of(lv), size_bytes):
+            return self._mend_path(volume_id)
+        present = survey.Survey(self.lvs(), devices)
         if present.handle_is_on_lv(volume_id, lv, size_bytes):
             return self._mend_path(volume_id)
         if lv not in present.lvs:
@@ -189,19 +193,23 @@ class Handles(top_devices.TopDevices):
 
     def _ensure_readonly(self, name: str, owner: str, lv: str,
                          size_bytes: int) -> bool:
-        present = self.survey()
-        if present.is_on_lv(name, lv):
+        devices, number = self.devices(), self.number_of(lv)
+        if survey.is_on(devices.get(name), number):
             return devicemapper.mend_path(name)
-        if lv not in present.lvs:
-            raise exceptions.MissingData(
-                what='Logical volume %s' % lv, volume=owner, host=self.host)
-        # One that is on nothing usable.
-        devicemapper.remove(name, self.timeout)
-        self._activate(present.lvs[lv])
+        if not number:
+            present = survey.Survey(self.lvs(), devices)
+            if present.is_on_lv(name, lv):
+                return devicemapper.mend_path(name)
+            if lv not in present.lvs:
+                raise exceptions.MissingData(
+                    what='Logical volume %s' % lv, volume=owner,
+                    host=self.host)
+            self._activate(present.lvs[lv])
+        if name in devices:  # on nothing usable
+            devicemapper.remove(name, self.timeout)
         devicemapper.create(
             name, names.device_uuid(name), tables.linear(
-                size_bytes // state.SECTOR,
-                names.lv_path(present.lvs[lv].group, lv)),
+                size_bytes // state.SECTOR, names.lv_path(self.group, lv)),
             self.timeout, readonly=True)
         devicemapper.mend_path(name)
         return True

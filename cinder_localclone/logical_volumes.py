@@ -60,11 +60,16 @@ class LogicalVolumes:
 
         :param lvs: if they have just been listed; else that is done here
         """
-        return self._free_space(
-            self._free_of_groups(), (lvs or self.lvs()) if self.pool else {})
+        if lvs is None and self.pool:
+            lvs = self.lvs()
+        return self._free_space(self._free_of_groups(lvs or {}), lvs or {})
 
-    def _free_of_groups(self) -> dict[str, reports.Group]:
-        groups = reports.parse_groups(lvm.free(self._groups, self.timeout))
+    def _free_of_groups(self, lvs: Mapping[str, reports.LogicalVolume]
+                        ) -> dict[str, reports.Group]:
+        groups = reports.groups(lvs.values())
+        if not groups.keys() >= {*self._groups}:  # one without any LV
+            groups = reports.parse_groups(
+                lvm.free(self._groups, self.timeout))
         if self.stripes > 1:
             groups[self.group] = dataclasses.replace(
                 groups[self.group], free=reports.free_for_stripes(
@@ -88,7 +93,7 @@ class LogicalVolumes:
 
         :param lvs: as they have just been listed
         """
-        groups = self._free_of_groups()
+        groups = self._free_of_groups(lvs)
         return self._free_space(groups, lvs), reports.capacity(
             lvs, self.group, groups[self.group], self.pool)
 
@@ -98,7 +103,9 @@ class LogicalVolumes:
 
         :param lvs: if they have just been listed; else that is done here
         """
-        return reports.pool_usage(lvs or self.lvs(), self.pool)
+        if lvs is None and self.pool:
+            lvs = self.lvs()
+        return reports.pool_usage(lvs or {}, self.pool)
 
     def pool_transactions(self, pool: str) -> tuple[int, int | None]:
         """A thin pool's transaction ids, by LVM and by the kernel.
@@ -139,7 +146,9 @@ class LogicalVolumes:
     # -- changes
 
     def create_lv(self, name: str, size_bytes: int, volume_id: str,
-                  covered: bool = False, extra_bytes: int = 0) -> bool:
+                  covered: bool = False, extra_bytes: int = 0,
+                  lvs: Mapping[str, reports.LogicalVolume] | None = None
+                  ) -> bool:
         """Create the LV of a volume, thin or thick as configured.
 
         It is tagged with the volume's id, for :mod:`.restore`. Once this
@@ -150,10 +159,11 @@ class LogicalVolumes:
             that is done, which a later call brings to its end. What LVM
             rounds up to is overwritten in any case
         :param extra_bytes: by how much it is longer than the volume
+        :param lvs: if they have just been listed; else that is done here
         :raises PoolDoesNotZero: if it would show what others have deleted
         :raises TooFewDisks: if it could not be striped as configured
         """
-        self._check_pool_zeroes()
+        self._check_pool_zeroes(lvs)
         self.check_disks()
         tags = names.volume_tags(volume_id, extra_bytes)
         if self.pool:
@@ -181,7 +191,8 @@ class LogicalVolumes:
 
     def _check_pool_zeroes(self, lvs: Mapping[str, reports.LogicalVolume]
                            | None = None) -> None:
-        if self.pool and not reports.zeroes(lvs or self.lvs(), self.pool):
+        if self.pool and not reports.zeroes(
+                self.lvs() if lvs is None else lvs, self.pool):
             raise exceptions.PoolDoesNotZero(
                 pool='%s/%s' % (self.group, self.pool), host=self.host)
 
@@ -321,22 +332,32 @@ class LogicalVolumes:
 
         :returns: False if all of it is shown already
         """
-        self.device_of(name)
-        lv = self.lvs()[name]
+        lv = self._located(name)
         if names.shown(lv.shown) not in lv.tags:
             return False
         for start in range(lv.shown, lv.size, ZEROED_AT_ONCE):
             lvm.zero(self.group, name, start,
                      min(ZEROED_AT_ONCE, lv.size - start), self.timeout)
-        self.flush_lv(name)
+        if lv.shown < lv.size:
+            self.flush_lv(name)
         lvm.remove_tag(self.group, name, names.shown(lv.shown), self.timeout)
         return True
+
+    def number_of(self, name: str) -> str:
+        """The ``major:minor`` of an LV, '' unless it is active.
+
+        By the kernel, which keeps what is in use, whatever becomes of it in
+        LVM's metadata. It answers at once.
+        """
+        return block.lv_number(self._group_of(name), name)
 
     def activate(self, name: str) -> bool:
         """Activate an LV, so that it has a device.
 
         :returns: False also if there is no such LV
         """
+        if self.number_of(name):
+            return False
         lv = self.lvs().get(name)
         return lv is not None and self._activate(lv)
 
@@ -346,6 +367,11 @@ class LogicalVolumes:
         :raises WrongDevice: if the path does not lead to the LV: whoever
             writes there would write into a file, or to another
         """
+        self._located(name)
+        return names.lv_path(self.group, name)
+
+    def _located(self, name: str) -> reports.LogicalVolume:
+        """An LV whose path leads to it; it is active afterwards."""
         self.activate(name)
         lv = self.lvs().get(name)
         path = names.lv_path(self.group, name)
@@ -353,7 +379,7 @@ class LogicalVolumes:
         if lv is None or not number or number != lv.number:
             raise exceptions.WrongDevice(
                 path=path, found=number or 'nothing')
-        return path
+        return lv
 
     def _activate(self, lv: reports.LogicalVolume) -> bool:
         if lv.number:
@@ -363,34 +389,11 @@ class LogicalVolumes:
 
     def remove_lv(self, name: str) -> bool:
         """Remove an LV, so that it does not come back after a power cut."""
-        group = (self.metadata_group if names.shadow_of_metadata(name)
-                 else self.group)
-        return lvm.remove(group, name, self.timeout)
+        return lvm.remove(self._group_of(name), name, self.timeout)
 
-    def create_metadata(self, move: state.Move) -> bool:
-        """Create the metadata LV and zero its head: once, marked by a tag.
-
-        More tags say what :mod:`.restore` needs to know of the move.
-        """
-        name = names.metadata_lv(move.shadow_id)
-        if not lvm.create_thick(
-                self.metadata_group, name,
-                move.geometry.metadata_bytes(move.size_bytes),
-                names.tags(
-                    volume=move.volume_id, geometry=move.geometry,
-                    source=move.source_iqn, copied=move.size_gib)
-                + names.extra(move.extra_bytes)
-                + [names.FOLLOWS] * move.follows
-                + [names.UNMAPPED] * move.is_under_guest, self.timeout):
-            lv = self.lvs()[name]
-            activated = self._activate(lv)
-            if names.METADATA_READY in lv.tags:
-                return activated
-        block.zero_head(names.lv_path(self.metadata_group, name),
-                        self.timeout)
-        lvm.add_tag(self.metadata_group, name, names.METADATA_READY,
-                    self.timeout)
-        return True
+    def _group_of(self, name: str) -> str:
+        return (self.metadata_group if names.shadow_of_metadata(name)
+                else self.group)
 
     def flush_lv(self, lv: str) -> None:
         """Everything written to an LV so far is on stable storage then."""

@@ -66,11 +66,14 @@ class Stack(typing.Protocol):
         """How many reads a source's disk has completed, failed ones too."""
 
     def create_lv(self, name: str, size_bytes: int, volume_id: str,
-                  covered: bool = False, extra_bytes: int = 0) -> bool:
+                  covered: bool = False, extra_bytes: int = 0,
+                  lvs: Mapping[str, reports.LogicalVolume] | None = None
+                  ) -> bool:
         """Create the LV of a volume.
 
         :param covered: nobody reads what was not written to it before; else
             it reads as zeros
+        :param lvs: if they have just been listed
         """
 
     def create_snapshot(self, snapshot_id: str, origin: str,
@@ -109,6 +112,9 @@ class Stack(typing.Protocol):
 
     def extend_lv(self, name: str, size_bytes: int) -> bool:
         """Extend the LV of a volume; what is new reads as zeros."""
+
+    def number_of(self, name: str) -> str:
+        """The ``major:minor`` of an LV, '' unless it is active."""
 
     def activate(self, name: str) -> bool:
         """Activate an LV; one that is gone is left alone."""

@@ -7,12 +7,13 @@ for an operator's repair. Nothing here depends on how far an earlier run got.
 
 from collections.abc import Iterable, Iterator
 import contextlib
+import dataclasses
 import functools
-
 
 from cinder_localclone import births
 from cinder_localclone import copies
 from cinder_localclone import copying
+from cinder_localclone import directory
 from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import hydration
@@ -312,6 +313,9 @@ class Reconciler:
         survey = self.node.stack.survey()
         remote = functools.cache(self.node.exports.remote)  # asked once
         links = self.node.stack.links()
+        # What seems to differ is looked at again, with the volume's lock.
+        glance = dataclasses.replace(
+            self.node, is_at=directory.remembered(self.node.is_at))
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
                     'creating', 'deleting', 'error_deleting',
@@ -322,11 +326,12 @@ class Reconciler:
             if (rows.visible_id(volume) or _lacks_handle(survey, volume)
                     or self._exports_differ(
                         volume, remote().get(volume_id, set()))
-                    or tops.differs(self.node, volume, survey, links)
+                    or tops.differs(glance, volume, survey, links)
                     or moves and self._followers.are_due(volume)):
                 self._attempt(volume_id, moves)
         # It may hang; and what is offered keeps a stray LV in use.
-        offering.withdraw_strays(self.node, survey)
+        offering.withdraw_strays(self.node, survey, {
+            move.shadow_id for move in recorded})
         group = self.node.stack.group
         known = {rows.handle_id(volume) for volume in home.values()}
         self._attempt_all(survey.volumes_above(group) - known - waiting

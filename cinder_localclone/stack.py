@@ -47,6 +47,36 @@ class Stack(handles.Handles):
 
     # -- the clone
 
+    def create_metadata(self, move: state.Move) -> bool:
+        """Create the metadata LV and zero its head: once, marked by a tag.
+
+        More tags say what :mod:`.restore` needs to know of the move. It
+        outlives a power cut once :meth:`create_lv` has returned.
+        """
+        name = names.metadata_lv(move.shadow_id)
+        tags = names.tags(
+            volume=move.volume_id, geometry=move.geometry,
+            source=move.source_iqn, copied=move.size_gib)
+        tags += names.extra(move.extra_bytes)
+        tags += [names.FOLLOWS] * move.follows
+        tags += [names.UNMAPPED] * move.is_under_guest
+        # The volume's LV follows: if it outlives a power cut, so does this,
+        # without which it would count as complete.
+        flush = self.metadata_group != self.group
+        if not lvm.create_thick(
+                self.metadata_group, name,
+                move.geometry.metadata_bytes(move.size_bytes), tags,
+                self.timeout, flush=flush):
+            lv = self.lvs()[name]
+            activated = self._activate(lv)
+            if names.METADATA_READY in lv.tags:
+                return activated
+        block.zero_head(names.lv_path(self.metadata_group, name),
+                        self.timeout)
+        lvm.add_tag(self.metadata_group, name, names.METADATA_READY,
+                    self.timeout, flush=flush)
+        return True
+
     def clone_status(self, shadow_id: str) -> tables.CloneStatus:
         """The state of a move's clone, without committing its metadata.
 

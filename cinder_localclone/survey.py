@@ -140,10 +140,9 @@ class Survey:
 
     def is_on_lv(self, name: str, lv: str, size: int = 0) -> bool:
         """The same for a device of this name."""
-        body, device = self.lvs.get(lv), self.devices.get(name)
-        return bool(body and device
-                    and device.uses() == (body.number,)
-                    and _is_usable(device, size))
+        body = self.lvs.get(lv)
+        return is_on(self.devices.get(name), body.number if body else '',
+                     size)
 
     def handle_is_on_clone(self, move: state.Move) -> bool:
         """Whether a volume's handle is usable and maps to a move's clone.
@@ -191,6 +190,16 @@ class Survey:
                  for name, device in self.devices.items()
                  if numbers.intersection(device.uses())}
         return {volume_id for volume_id in above if volume_id}
+
+
+def is_on(device: tables.Device | None, number: str, size: int = 0) -> bool:
+    """Whether a device is usable and maps to this very one.
+
+    :param number: the other's; '' if there is none
+    :param size: bytes that it must have at least
+    """
+    return bool(number and device and device.uses() == (number,)
+                and _is_usable(device, size))
 
 
 def _is_usable(device: tables.Device, size: int) -> bool:

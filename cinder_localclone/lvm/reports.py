@@ -37,6 +37,8 @@ class LogicalVolume:
     :param opened: whether anything has its device open
     :param metadata_size: bytes of a thin pool's own metadata
     :param metadata_used: bytes of these that are in use
+    :param group_size: bytes of its group
+    :param group_free: bytes of that which no LV has
     """
 
     group: str
@@ -56,6 +58,8 @@ class LogicalVolume:
     opened: bool = False
     metadata_size: int = 0
     metadata_used: int = 0
+    group_size: int = 0
+    group_free: int = 0
 
     @property
     def extra(self) -> int:
@@ -257,7 +261,14 @@ def parse_volumes(text: str) -> dict[str, LogicalVolume]:
         metadata_size=int(row['lv_metadata_size'] or 0),
         metadata_used=int(int(row['lv_metadata_size'] or 0) * _percent(
             row['metadata_percent']) / 100),
+        group_size=int(row['vg_size']), group_free=int(row['vg_free']),
     ) for row in _rows(text, 'lv')}
+
+
+def groups(lvs: Iterable[LogicalVolume]) -> dict[str, Group]:
+    """The groups that LVs are in, by name, as they were listed."""
+    return {lv.group: Group(lv.group_size, lv.group_free) for lv in lvs
+            if lv.group_size}
 
 
 def parse_groups(text: str) -> dict[str, Group]:

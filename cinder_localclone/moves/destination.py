@@ -14,6 +14,7 @@ from cinder_localclone import passing
 from cinder_localclone import ports
 from cinder_localclone import rows
 from cinder_localclone import state
+from cinder_localclone import survey
 from cinder_localclone import thin_map
 from cinder_localclone import tops
 
@@ -46,19 +47,18 @@ class Allocate(flow.Step):
             return self._node.stack.create_lv(
                 move.destination_lv, move.size_bytes, move.volume_id,
                 covered=True,  # by the clone
-                extra_bytes=move.extra_bytes)
+                extra_bytes=move.extra_bytes, lvs=lvs)
 
     def _activate(self, move: state.Move) -> None:
-        lvs = self._node.stack.lvs()
-        for what, lv in (
-                ('The logical volume', lvs.get(move.destination_lv)),
-                ('The move metadata', lvs.get(
-                    names.metadata_lv(move.shadow_id)))):
-            if lv is None:
+        stack = self._node.stack
+        for what, name in (
+                ('The logical volume', move.destination_lv),
+                ('The move metadata', names.metadata_lv(move.shadow_id))):
+            if not stack.number_of(name) and name not in stack.lvs():
                 raise exceptions.MissingData(
                     what=what, volume=move.volume_id,
                     host=self._node.host)
-            self._node.stack.activate(lv.name)
+            stack.activate(name)
 
 
 class AttachSource(flow.Step):
@@ -246,7 +246,8 @@ def _check_handle(node: nodes.Node, move: state.Move) -> None:
     :raises SourceBusy: if the handle is open on anything else
     :raises NotPossible: if it is longer than what is to be copied
     """
-    present = node.stack.survey()
+    present = node.stack.survey() if move.follows else survey.Survey(
+        {}, node.stack.devices())
     handle, clone = present.handle(move.volume_id), present.clone(
         move.shadow_id)
     if move.follows and present.is_handle_foreign(move.volume_id):

@@ -5,6 +5,8 @@ The export keeps the device open and the device keeps the LV in use, so they
 are made in this order and go in the other one, before the LV.
 """
 
+from collections.abc import Collection
+
 from oslo_log import log as logging
 
 from cinder_localclone import exceptions
@@ -31,16 +33,21 @@ def withdraw_above(node: nodes.Node, lv: str) -> None:
         withdraw(node, shadow_id)
 
 
-def withdraw_strays(node: nodes.Node, present: survey.Survey) -> None:
+def withdraw_strays(node: nodes.Node, present: survey.Survey,
+                    moves: Collection[str] = ()) -> None:
     """Offer nothing of moves that are over.
 
     What fails is logged, and stops nothing else.
 
     :param present: what there is on this node
+    :param moves: those that there were a moment ago, by shadow id: one that
+        has ended since is left to the next look. Any other is asked for
     """
-    node.exports.withdraw_strays(node.records.is_move)
+    def is_move(shadow_id: str) -> bool:
+        return shadow_id in moves or node.records.is_move(shadow_id)
+    node.exports.withdraw_strays(is_move)
     strays = [shadow_id for shadow_id in present.sources()
-              if not node.records.is_move(shadow_id)]
+              if not is_move(shadow_id)]
     try:
         devices = node.stack.devices() if strays else {}
         for shadow_id in strays:

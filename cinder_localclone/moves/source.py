@@ -254,6 +254,8 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
     """
     name = names.handle(move.volume_id)
     try:
+        if name not in node.stack.devices():
+            return  # each look comes here: without LVM, of nearly all
         present = node.stack.survey()
         handle = present.handle(move.volume_id)
         body = present.lvs.get(move.source_lv)

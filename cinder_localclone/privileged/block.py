@@ -136,6 +136,17 @@ def disable_discards(path: str) -> None:
 
 
 @privileged.entrypoint
+def lv_number(group: str, lv: str) -> str:
+    """The ``major:minor`` of an LV, '' unless it is active.
+
+    By the kernel, in which the device bears the name that LVM gave it.
+    """
+    found = sysfs.number(names.lv_path(group, lv))
+    return found if found and sysfs.name_of(found) == names.mapped(
+        group, lv) else ''
+
+
+@privileged.entrypoint
 def number(path: str) -> str:
     """The ``major:minor`` of a block device, '' if the path leads to none."""
     return sysfs.number(path)

@@ -10,7 +10,8 @@ leaves its origin suspended, with the guest above it, or a thin pool in which
 nothing can be changed any more (measured with LVM 2.03.16). LVM puts SIGTERM
 off for those moments.
 
-What has changed outlives a power cut once the function returns.
+What has changed outlives a power cut once the function returns, or the next
+one of which it was told.
 """
 
 from cinder_localclone import exceptions
@@ -28,14 +29,18 @@ _STRIPE = '64k'
 _EXISTS = 'already exists in volume group'
 
 
-def _change(group: str, *argv: str, timeout: float) -> None:
+def _change(group: str, *argv: str, timeout: float, flush: bool = True
+            ) -> None:
     process.run(*argv, timeout=timeout, grace=GRACE)
-    _flush(group, timeout)
+    if flush:
+        _flush(group, timeout)
 
 
-def _change_unless(done: str, group: str, *argv: str, timeout: float) -> bool:
+def _change_unless(done: str, group: str, *argv: str, timeout: float,
+                   flush: bool = True) -> bool:
     changed = process.run_unless(done, *argv, timeout=timeout, grace=GRACE)
-    _flush(group, timeout)  # whoever has done it may not have come to this
+    if flush:  # whoever has done it may not have come to this
+        _flush(group, timeout)
     return changed
 
 
@@ -54,18 +59,19 @@ def _flush(group: str, timeout: float) -> None:
         process.run('sync', *paths, timeout=timeout)
 
 
-def _lvchange(group: str, name: str, *words: str, timeout: float) -> None:
+def _lvchange(group: str, name: str, *words: str, timeout: float,
+              flush: bool = True) -> None:
     _change(group, 'lvchange', *words, '%s/%s' % (group, name),
-            timeout=timeout)
+            timeout=timeout, flush=flush)
 
 
 @privileged.entrypoint
 def volumes(groups: list[str], timeout: float) -> str:
-    """All LVs of some groups: LVM's JSON, sizes in bytes."""
+    """All LVs of some groups, and these: LVM's JSON, sizes in bytes."""
     return process.run(
         'lvs', *_JSON, '-o', 'vg_name,lv_name,lv_size,lv_attr,lv_tags,'
         'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,zero,'
-        'lv_uuid,pool_lv,origin,lv_metadata_size',
+        'lv_uuid,pool_lv,origin,lv_metadata_size,vg_size,vg_free',
         *groups, timeout=timeout)
 
 
@@ -112,11 +118,14 @@ def create_thin(group: str, pool: str, name: str, size: int,
 
 @privileged.entrypoint
 def create_thick(group: str, name: str, size: int, tags: list[str],
-                 timeout: float, stripes: int = 1) -> bool:
+                 timeout: float, stripes: int = 1, flush: bool = True
+                 ) -> bool:
     """Create a linear or striped LV, with whatever its extents had before.
 
     :param size: bytes; LVM rounds up to whole extents, of each stripe
     :param stripes: over how many disks
+    :param flush: False if a change of the group follows that flushes this
+        one, too: LVM writes all of a group at once
     :returns: False if there is such an LV
     """
     striped = ('--type', 'striped', '--stripes', str(stripes),
@@ -124,7 +133,7 @@ def create_thick(group: str, name: str, size: int, tags: list[str],
     return _change_unless(
         _EXISTS, group, 'lvcreate', '--yes', '--wipesignatures', 'n',
         '--zero', 'n', *striped, '-L', '%db' % size, '-n', name,
-        *_tagged(tags), group, timeout=timeout)
+        *_tagged(tags), group, timeout=timeout, flush=flush)
 
 
 @privileged.entrypoint
@@ -179,9 +188,13 @@ def deactivate(group: str, name: str, timeout: float) -> None:
 
 
 @privileged.entrypoint
-def add_tag(group: str, name: str, tag: str, timeout: float) -> None:
-    """Tag an LV; one that has the tag keeps it."""
-    _lvchange(group, name, '--addtag', tag, timeout=timeout)
+def add_tag(group: str, name: str, tag: str, timeout: float,
+            flush: bool = True) -> None:
+    """Tag an LV; one that has the tag keeps it.
+
+    :param flush: as :func:`create_thick`
+    """
+    _lvchange(group, name, '--addtag', tag, timeout=timeout, flush=flush)
 
 
 @privileged.entrypoint

@@ -36,15 +36,13 @@ def _line(words, change):
                      target, *arguments])
 
 
-def as_listed(text, change):
-    """What ``dmsetup table`` prints, resized; others' devices are as is."""
-    lines = []
-    for line in text.splitlines():
-        name, colon, table = line.partition(': ')
-        if colon and name.startswith(DEVICES):
-            line = '%s: %s' % (name, resized(table, change))
-        lines.append(line)
-    return '\n'.join(lines)
+def as_listed(devices, change):
+    """Devices, each with its name first and its table last, resized.
+
+    Others' devices are as they are.
+    """
+    return [(name, *more, resized(table, change) if name.startswith(DEVICES)
+             else table) for name, *more, table in devices]
 
 
 def reported(text, change):
@@ -84,10 +82,8 @@ def _wrap(module, name, wrapped):
 def _devices(smaller, larger):
     mapper = _module('privileged.devicemapper')
 
-    def survey(real, *args):
-        info, tables = real(*args)
-        return info, as_listed(tables, larger)
-    _wrap(mapper, 'survey', survey)
+    _wrap(mapper, 'survey', lambda real, *args: as_listed(
+        real(*args), larger))
     _wrap(mapper, 'create', lambda real, name, uuid, table, *args, **kwargs:
           real(name, uuid, resized(table, smaller), *args, **kwargs))
     for each in ('swap_table', 'swap_flushed', 'replace_suspended'):

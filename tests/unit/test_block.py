@@ -12,6 +12,7 @@ import fixtures
 import testtools
 
 from cinder_localclone import exceptions
+from cinder_localclone import privileged
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import discarder
 from cinder_localclone.privileged import sysfs
@@ -97,6 +98,29 @@ class CommandsTest(commands.Case):
             self.assertRaises(exceptions.Foreign, block.discard,
                               '/dev/mapper/' + name, [(0, 4096)], 1, 1, 30)
         self.assertRan()
+
+
+class LvTest(testtools.TestCase):
+    """An LV by the kernel: its path leads to the device that LVM named."""
+
+    def number(self, number, name):
+        with mock.patch.object(sysfs, 'number', return_value=number) as of:
+            with mock.patch.object(sysfs, 'name_of', return_value=name):
+                with mock.patch.object(privileged.default, 'client_mode',
+                                       False):
+                    found = block.lv_number('g-1', 'volume-x')
+        of.assert_called_once_with('/dev/g-1/volume-x')
+        return found
+
+    def test_active(self):
+        self.assertEqual('253:5', self.number('253:5', 'g--1-volume--x'))
+
+    def test_not_active(self):
+        self.assertEqual('', self.number('', ''))
+
+    def test_path_that_leads_elsewhere(self):
+        for name in ('g--1-volume--y', 'localclone-x', ''):
+            self.assertEqual('', self.number('253:5', name))
 
 
 class DiscarderTest(testtools.TestCase):

@@ -35,7 +35,7 @@ V, SNAPSHOT, NEWBORN, SHADOW = ['%s%s' % (letter * 8, '-0000' * 3 + '-'
 #: Of the privileged functions, those that only look.
 READERS = {
     'block': {'head_is_zero', 'identity', 'size', 'completed_reads',
-              'written_sectors', 'number'},
+              'written_sectors', 'number', 'lv_number'},
     'configfs': {'exports', 'unused_backstores', 'hanging'},
     'devicemapper': {'survey', 'status', 'targets', 'clone_statuses',
                      'send'},  # a copy that goes on is none of the driver's
@@ -223,7 +223,7 @@ class ScalingTest(testtools.TestCase):
         self.out, self.replaced = [], set()
         for name in ('create', 'swap_table', 'swap_flushed',
                      'replace_suspended', 'discard_beneath', 'survey'):
-            self.real('privileged.devicemapper', name, ('', ''))
+            self.real('privileged.devicemapper', name, ())
         for name in ('create_thin', 'extend', 'volumes'):
             self.real('privileged.lvm', name)
         self.real('privileged.thin_pool', 'holes')
@@ -275,17 +275,16 @@ class ScalingTest(testtools.TestCase):
             for args in self.out])
 
     def test_listed(self):
-        self.assertEqual(
-            'localclone-x: 0 1600 linear 253:1 0\n'
-            'localclone-x: 1600 160 linear 253:1 1600\n'
-            'cinder--volumes-y: 0 100 linear 253:1 5',
-            scaling.as_listed(
-                'localclone-x: 0 100 linear 253:1 0\n'
-                'localclone-x: 100 10 linear 253:1 100\n'
-                'cinder--volumes-y: 0 100 linear 253:1 5',
-                lambda sectors: sectors * 16))
-        self.assertEqual('No devices found', scaling.as_listed(
-            'No devices found', lambda sectors: sectors * 16))
+        part = '0 100 linear 253:1 0\n100 10 linear 253:1 100'
+        devices = [['localclone-x', 'u', '253:7', 1, False, part],
+                   ['localclone-y', 'u', '253:8', 0, True, ''],
+                   ['luks-z', 'u', '253:9', 0, False, part]]
+        self.assertEqual([
+            ('localclone-x', 'u', '253:7', 1, False, '0 1600 linear 253:1 0\n'
+             '1600 160 linear 253:1 1600'),
+            ('localclone-y', 'u', '253:8', 0, True, ''),
+            ('luks-z', 'u', '253:9', 0, False, part)],
+            scaling.as_listed(devices, lambda sectors: sectors * 16))
 
     def test_reported(self):
         rows = [{'lv_name': name, 'lv_size': '100'} for name in (

@@ -41,7 +41,8 @@ class LvmTest(commands.Case):
         self.assertRan(
             'lvs ' + JSON + '-o vg_name,lv_name,lv_size,lv_attr,lv_tags,'
             'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,'
-            'zero,lv_uuid,pool_lv,origin,lv_metadata_size g h',
+            'zero,lv_uuid,pool_lv,origin,lv_metadata_size,vg_size,vg_free '
+            'g h',
             'vgs ' + JSON + '-o vg_name,vg_size,vg_free g')
 
     def test_transactions(self):
@@ -103,6 +104,16 @@ class LvmTest(commands.Case):
             self.assertEqual(['vgs --noheadings -o pv_name g',
                               'sync /dev/sda /dev/sdb'],
                              self.commands.ran[1:])
+
+    def test_what_the_next_change_flushes(self):
+        self.commands.answer('lvcreate', times=1)
+        self.commands.answer('lvcreate', code=5, err=EXISTS)
+        for created in (True, False):
+            self.assertEqual(created, lvm.create_thick(
+                'g', 'v', 4 << 20, [], 30, flush=False))
+        lvm.add_tag('g', 'v', 't', 30, flush=False)
+        self.assertEqual(['lvcreate', 'lvcreate', 'lvchange'], [
+            line.split()[0] for line in self.commands.ran])
 
     def test_so_does_what_was_changed_before(self):
         """By a service that was killed before it came to flushing it."""

@@ -62,6 +62,22 @@ class DirectoryTest(testtools.TestCase):
         self.assertRaises(exceptions.PeerUnreachable, self.directory.find,
                           None, {'host': 'down'})
 
+    def test_hosts_are_asked_for_once_in_a_look(self):
+        asked = []
+
+        def is_at(connector, host):
+            asked.append((connector, host))
+            return connector.get('host') == 'a' or bool(connector.get('ip'))
+        remembered = directory.remembered(is_at)
+        connectors = [{'host': 'a', 'initiator': 'x'}, {'host': 'b'},
+                      {'host': 'b', 'ip': '192.0.2.1'}]
+        for _each in range(2):
+            self.assertEqual([True, False, True], [
+                remembered(each, 'a@l') for each in connectors])
+        self.assertEqual(3, len(asked))
+        self.assertTrue(remembered(connectors[0], 'b@l'))
+        self.assertEqual(4, len(asked))
+
     def test_addresses_are_asked_for_once(self):
         for _again in range(2):
             self.directory.find(None, {'ip': '192.0.2.2'})

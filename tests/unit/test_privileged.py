@@ -15,8 +15,8 @@ from cinder_localclone.privileged import secrets
 #: and with another one comes the question who may ask what through it.
 ENTRY_POINTS = {
     'block': {'completed_reads', 'disable_discards', 'discard', 'flush',
-              'head_is_zero', 'identity', 'number', 'read_head', 'size',
-              'written_sectors', 'zero_head'},
+              'head_is_zero', 'identity', 'lv_number', 'number', 'read_head',
+              'size', 'written_sectors', 'zero_head'},
     'configfs': {'exports', 'hanging', 'unused_backstores'},
     'control': set(),
     'crypt': {'backed_up_volumes', 'backups', 'close', 'damaged_copies',

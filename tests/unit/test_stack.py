@@ -50,6 +50,7 @@ class Case(testtools.TestCase):
         self.stack = stack.Stack('g', 'g-pool', 'fast', 30, host='b@l')
         self.ran.devicemapper.mend_path.return_value = False
         self.ran.block.number.return_value = ''
+        self.ran.block.lv_number.return_value = ''
 
     def lvs(self, *present):
         self.stack.lvs = lambda: {each.name: each for each in present}
@@ -57,13 +58,19 @@ class Case(testtools.TestCase):
     def called(self):
         return [name for name in (
             call[0].partition('.')[2] for call in self.ran.mock_calls)
-            if name != 'mend_path']
+            if name not in ('mend_path', 'lv_number')]
 
     def assertRan(self, *calls):
-        """These, besides looks at the handle's path."""
+        """These, besides looks at the handle's path and at LVs."""
         self.assertEqual(list(calls), [
             call for call in self.ran.mock_calls
-            if call[0] != 'devicemapper.mend_path'])
+            if call[0] not in ('devicemapper.mend_path', 'block.lv_number')])
+
+    def without_lvm(self, lv, number):
+        """The kernel has an LV, and LVM is not to be asked."""
+        self.ran.block.lv_number.side_effect = lambda group, name: (
+            number if (group, name) == ('g', lv) else '')
+        self.stack.lvs = lambda: self.fail('LVM is asked')
 
     def devices(self, *present):
         self.stack.devices = lambda: {each.name: each for each in present}
@@ -102,12 +109,21 @@ class VolumeTest(Case):
         self.assertEqual(['localclone.volume=' + V1, 'localclone.extra=512'],
                          create.call_args.args[-2][:2])
 
+    def test_pool_by_what_was_just_listed(self):
+        listed = self.stack.lvs()
+        self.stack.lvs = lambda: self.fail('asked again')
+        self.assertTrue(self.stack.create_lv('v', GIB, V1, lvs=listed))
+        for lvs in ({}, {'g-pool': lv('g-pool')}):
+            self.assertRaises(exceptions.PoolDoesNotZero,
+                              self.stack.create_lv, 'v', GIB, V1, lvs=lvs)
+
     def test_thick_lv_that_is_written_before_it_is_read(self):
         tags = ['localclone.volume=' + V1, names.shown(GIB)]
         self.thick(lv('v', '253:5', tags=tags))
         self.assertTrue(self.stack.create_lv('v', GIB, V1, True))
+        # Nothing was zeroed, so there is nothing to flush.
         self.assertEqual(
-            ['create_thick', 'number', 'flush', 'remove_tag'], self.called())
+            ['create_thick', 'number', 'remove_tag'], self.called())
         self.assertEqual(tags, self.ran.lvm.create_thick.call_args.args[3])
 
     def test_what_extents_add_to_a_thick_lv(self):
@@ -137,7 +153,8 @@ class VolumeTest(Case):
         self.assertEqual(
             {'stripes': 2}, self.ran.lvm.create_thick.call_args.kwargs)
         self.stack.create_metadata(MOVE)
-        self.assertEqual({}, self.ran.lvm.create_thick.call_args.kwargs)
+        self.assertNotIn('stripes',
+                         self.ran.lvm.create_thick.call_args.kwargs)
 
     def test_fewer_disks_than_stripes(self):
         self.striped(9 * GIB)
@@ -251,15 +268,21 @@ class VolumeTest(Case):
         facts = names.facts(self.ran.lvm.create_thick.call_args.args[3])
         self.assertEqual(('1', '512'), (facts['copied'], facts['extra']))
 
-    def test_size_and_place_of_metadata(self):
+    @ddt.data(('fast', True), ('g', False))
+    @ddt.unpack
+    def test_size_and_place_of_metadata(self, group, flush):
+        """The volume's LV comes after it, and flushes its own group."""
+        self.stack.metadata_group = group
         self.stack.create_metadata(MOVE)
-        path = '/dev/fast/' + META
-        group, name, size, _tags, _limit = (
+        where, name, size, _tags, _limit = (
             self.ran.lvm.create_thick.call_args.args)
-        self.assertEqual(('fast', META, 4 << 20), (group, name, size))
-        self.ran.block.zero_head.assert_called_once_with(path, 30)
+        self.assertEqual((group, META, 4 << 20), (where, name, size))
+        self.assertEqual({'flush': flush},
+                         self.ran.lvm.create_thick.call_args.kwargs)
+        self.ran.block.zero_head.assert_called_once_with(
+            '/dev/%s/%s' % (group, META), 30)
         self.ran.lvm.add_tag.assert_called_once_with(
-            'fast', META, names.METADATA_READY, 30)
+            group, META, names.METADATA_READY, 30, flush=flush)
 
     def test_metadata_that_could_not_be_zeroed_is_not_marked(self):
         self.ran.block.zero_head.side_effect = FAILED
@@ -358,8 +381,7 @@ class VolumeTest(Case):
     def test_activate(self, name, number, did):
         self.lvs(lv('v', number))
         self.assertIs(did, self.stack.activate(name))
-        self.assertEqual([mock.call.lvm.activate('g', 'v', 30)] * did,
-                         self.ran.mock_calls)
+        self.assertRan(*[mock.call.lvm.activate('g', 'v', 30)] * did)
 
 
 @ddt.ddt
@@ -545,8 +567,7 @@ class SnapshotTest(Case):
             mock.call.lvm.remove_tag('g', 'volume-x', names.NEWBORN, 30),
             mock.call.lvm.deactivate('g', '_snapshot-y', 30))
 
-    @ddt.data(('', ['remove', 'activate', 'create']),
-              ('253:5', ['remove', 'create']))
+    @ddt.data(('', ['activate', 'create']), ('253:5', ['create']))
     @ddt.unpack
     def test_handle(self, number, called):
         name = names.handle(SNAPSHOT)
@@ -561,6 +582,13 @@ class SnapshotTest(Case):
 
     def test_handle_that_is_there(self):
         self.lvs(lv('_snapshot-' + SNAPSHOT, '253:5'))
+        self.devices(device(names.handle(SNAPSHOT), '253:7',
+                            '0 1 linear 253:5 0'))
+        self.assertFalse(self.stack.ensure_handle_on_snapshot(SNAPSHOT, GIB))
+        self.assertRan()
+
+    def test_handle_that_is_there_by_the_kernel(self):
+        self.without_lvm('_snapshot-' + SNAPSHOT, '253:5')
         self.devices(device(names.handle(SNAPSHOT), '253:7',
                             '0 1 linear 253:5 0'))
         self.assertFalse(self.stack.ensure_handle_on_snapshot(SNAPSHOT, GIB))
@@ -581,8 +609,7 @@ class SourceTest(Case):
 
     NAME = names.source(SHADOW)
 
-    @ddt.data(('', ['remove', 'activate', 'create']),
-              ('253:5', ['remove', 'create']))
+    @ddt.data(('', ['activate', 'create']), ('253:5', ['create']))
     @ddt.unpack
     def test_of_what_is_copied_and_only_to_be_read(self, number, called):
         """The LV may be longer."""
@@ -611,6 +638,16 @@ class SourceTest(Case):
         self.devices(device(self.NAME, '253:8', table))
         self.assertTrue(self.stack.ensure_source(MOVE))
         self.assertEqual(['remove', 'create'], self.called())
+
+    @ddt.data(None, '', '0 2097152 linear 253:6 0')
+    def test_of_an_lv_that_the_kernel_has(self, table):
+        """Then nobody waits for LVM."""
+        self.devices(*[] if table is None else [
+            device(self.NAME, '253:8', table)])
+        self.without_lvm(MOVE.source_lv, '253:5')
+        self.assertTrue(self.stack.ensure_source(MOVE))
+        self.assertEqual(['remove'] * (table is not None) + ['create'],
+                         self.called())
 
     def test_never_of_an_lv_that_is_gone(self):
         self.lvs()
@@ -686,6 +723,19 @@ class HandleTest(Case):
             names.handle(V1), '253:7', '0 2097152 linear 253:5 0'))
         self.assertFalse(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.assertRan()
+
+    def test_handle_that_is_right_by_the_kernel(self):
+        """Nobody waits for LVM then; any other handle is looked at."""
+        self.devices(device(
+            names.handle(V1), '253:7', '0 2097152 linear 253:5 0'))
+        self.without_lvm('v', '253:5')
+        self.assertFalse(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
+        self.assertFalse(self.stack.activate('v'))
+        self.assertRan()
+        self.lvs(lv('v', '253:6'))
+        for number, size in (('253:6', GIB), ('', GIB), ('253:5', 2 * GIB)):
+            self.ran.block.lv_number.side_effect = lambda *_lv: number
+            self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', size))
 
     def test_handle_is_swapped_over_to_its_lv(self):
         self.lvs(lv('v', '253:5'))
@@ -901,6 +951,19 @@ class SpaceTest(Case):
             self.assertEqual(free.volumes, capacity.free)
         return (capacity.total, capacity.free, capacity.provisioned,
                 capacity.volumes)
+
+    def test_room_as_it_was_listed_with_the_lvs(self):
+        """Of a group without any LV nothing is listed."""
+        listed = {'g-pool': lv('g-pool', size=8 * GIB, group_size=20,
+                               group_free=9),
+                  META: lv(META, group='fast', group_size=8, group_free=7)}
+        self.assertEqual(reports.FreeSpace(8 * GIB, 7, False),
+                         self.stack.free_space(listed))
+        self.assertEqual(7, self.stack.space(listed)[0].metadata)
+        self.ran.lvm.free.assert_not_called()
+        del listed[META]
+        self.groups(g=20, fast=6)
+        self.assertEqual(6, self.stack.free_space(listed).metadata)
 
     @ddt.data((10, 24), (35, 0))
     @ddt.unpack

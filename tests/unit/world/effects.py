@@ -17,7 +17,7 @@ UNNOTED = frozenset((
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',
     'newborn', 'zone_of', 'correct_services', 'pool_usage', 'resume',
     'note_offered', 'was_offered', 'lv_name', 'passed', 'passed_to',
-    'recorded_passes', 'wanted_encryption',
+    'recorded_passes', 'wanted_encryption', 'number_of',
     'copies', 'is_away', 'reads_zeros', 'written', 'is_unmapped',
     'can_guard', 'header_sectors', 'links', 'remove_served',
     'uuid', 'size', 'damaged_copies', 'backup_names', 'backed_up',

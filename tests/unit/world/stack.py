@@ -111,7 +111,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         return self.node.reads
 
     def create_lv(self, name, size, volume_id, covered=False,
-                  extra_bytes=0):
+                  extra_bytes=0, lvs=None):
         self._insist_body(volume_id, size, extra_bytes)
         created = self.node.disk.create(
             name, volume_id, [disks.EMPTY] * disks.regions(size), extra_bytes)
@@ -142,6 +142,11 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
 
     def extend_lv(self, name, size):
         return self.node.disk.extend(name, size)
+
+    def number_of(self, name):
+        active = name in self.node.lvs and name not in (
+            self.node.disk.inactive)
+        return name if active else ''
 
     def activate(self, name):
         self._insist(name in self.node.lvs, 'no such LV')
