@@ -97,12 +97,30 @@ class RecoveryTest(Case):
         self.assertEqual('', added.key)
         self.assertEqual({self.old, added.secret},
                          set(self.world.secrets.kept))
+        self.assertIn((added.secret, 'volumes', self.volume.id),
+                      self.world.secrets.consumers)
         self.rotate()
         self.assertEqual(2, len(self.world.secrets.kept))
         self.assertIn(added.secret, self.world.secrets.kept)
         self.remove()
         self.assertEqual({self.key()}, set(self.world.secrets.kept))
         self.assert_changed()
+
+    @ddt.data('add', 'remove')
+    def test_what_was_not_added_to_its_end_goes(self, act):
+        """Its secret, too: nothing else names that one."""
+        full = exceptions.CommandFailed(command='c', code=1, stderr='full')
+        with mock.patch.object(crypt.SimCrypt, 'add_key', side_effect=full):
+            self.assertRaises(exceptions.CommandFailed, self.add, store=True)
+        self.assertEqual((2, 2), (len(self.header.tokens),
+                                  len(self.world.secrets.kept)))
+        if act == 'add':
+            self.add()
+            self.assertEqual(2, len(self.header.tokens))
+        else:
+            self.assertRaises(encryption_errors.KeyNotChanged, self.remove)
+            self.assertEqual(['0'], list(self.header.tokens))
+        self.assertEqual([self.old], list(self.world.secrets.kept))
 
     def test_goes_with_its_volume(self):
         self.add(store=True)
