@@ -202,6 +202,23 @@ class StatusTest(Case):
         self.assertRaises(exceptions.StaleMove, header_care.status,
                           self.b.node, self.volume.id)
 
+    def test_of_what_the_driver_does_not_encrypt(self):
+        """What a guest has written there is not looked at."""
+        plain = self.world.create_volume(A)
+        for look in (header_care.status, header_care.verify):
+            self.assertRaises(encryption_errors.KeyNotChanged, look,
+                              self.a.node, plain.id)
+
+    def test_what_is_verified(self):
+        """In the order in which one thing says why the next is wrong."""
+        also = ['tags of the LV', 'backup of the header']
+        for before in (['copies of the header', 'key', 'key slots'],
+                       ['header', 'copies of the header']):
+            self.assertEqual(before + also, [
+                each['what'] for each in header_care.verify(
+                    self.a.node, self.volume.id)])
+            self.world.headers[self.volume.id] = None
+
     def test_change_that_is_not_complete(self):
         self.world.stop_at = (self.world.moment + 9,)
         self.world.faults = ('kill',)
@@ -253,6 +270,20 @@ class StatusTest(Case):
         self.assertRaises(encryption_errors.HeaderDamaged,
                           header_care.back_up, self.a.node, self.volume.id)
         self.assertEqual(['2'], self.world.backups[self.volume.id])
+
+    def test_back_up_of_what_can_not_be_understood(self):
+        """cryptsetup would copy it, and that took the place of the others."""
+        self.world.headers[self.volume.id] = None
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup') as renewed:
+            self.assertRaises(encryption_errors.HeaderDamaged,
+                              header_care.back_up, self.a.node,
+                              self.volume.id)
+        renewed.assert_not_called()
+
+    def test_back_up_without_a_handle(self):
+        del self.a.devices[names.handle(self.volume.id)]
+        self.assertEqual(self.volume.id + '-2', header_care.back_up(
+            self.a.node, self.volume.id))
 
     def test_back_up_of_what_others_may_change(self):
         self.a.remote.add((self.volume.id, 'initiator'))
@@ -441,6 +472,14 @@ class RestoreTest(Case):
         kept[self.old] = kept[self.old][0], b'other'
         self.lose()
         self.refused('', error=encryption_errors.WrongKey)
+
+    def test_what_is_refused_closes_nothing(self):
+        with self.a.node.lock(self.volume.id):
+            self.a.node.crypt.open(
+                self.volume.id, self.world.secrets.kept[self.old][1])
+        self.world.secrets.state = crypt.AWAY
+        self.refused('away', error=encryption_errors.KeyUnavailable)
+        self.assertIn(names.crypt(self.volume.id), self.a.devices)
 
     def test_what_was_written_is_proven(self):
         """Before anybody is told that it opens the volume."""
