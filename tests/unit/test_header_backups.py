@@ -132,6 +132,8 @@ class LookTest(testtools.TestCase):
         self.rows['odd'] = row('odd', A, provider_id='lc9:what')
         self.node.crypt.backed_up_volumes.return_value = ['odd', MOVED]
         self.assertEqual(([HERE], [MOVED]), self.look())
+        self.node.crypt.backed_up_volumes.return_value = [MOVED]
+        self.assertEqual(([HERE], [MOVED]), self.look())
 
     def compared(self):
         self.wrong.reset_mock()

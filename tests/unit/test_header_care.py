@@ -255,6 +255,22 @@ class StatusTest(Case):
         self.a.disk.tags[self.volume.name] |= set(names.tags(key='other'))
         self.assertIn('localclone.key', self.wrong()['tags of the LV'])
 
+    @ddt.data('luks', 'extra')
+    def test_tag_that_is_not_true(self, fact):
+        tags = self.a.disk.tags
+        tags[self.volume.name] = {*names.tags(**{fact: '7'})} | {
+            tag for tag in tags[self.volume.name]
+            if not tag.startswith('localclone.%s=' % fact)}
+        self.assertIn('localclone.%s says 7' % fact,
+                      self.wrong()['tags of the LV'])
+
+    def test_what_can_not_be_looked_at(self):
+        """It says so, and the rest is looked at."""
+        with mock.patch.object(crypt.SimCrypt, 'backup_names',
+                               side_effect=OSError('no such disk')):
+            self.assertEqual({'backup of the header': 'no such disk'},
+                             self.wrong())
+
     def test_backups(self):
         self.header.slots['4'] = b'by hand'
         self.assertIn('other key slots', self.wrong()['backup of the header'])
@@ -526,6 +542,27 @@ class RestoreTest(Case):
         del secrets.kept[self.old]
         self.restore()
         self.assertEqual('first', self.key())
+
+    @ddt.data(*header_care.DETACHED)
+    def test_whatever_keeps_it_from_being_used(self, status):
+        self.assertEqual(('available', 'error', 'maintenance'),
+                         header_care.DETACHED)
+        self.lose()
+        self.volume.status = status
+        self.restore()
+        self.assert_settled()
+
+    def test_with_another_secret_if_one_is_another_by_now(self):
+        copy, = self.world.copies.values()
+        kept = self.world.secrets.kept
+        kept['second'] = names.secret(self.volume.id), b'second'
+        copy.slots['1'] = b'second'
+        copy.tokens['1'] = dataclasses.replace(
+            copy.tokens['0'], key='second', number='1', keyslots=('1',))
+        kept[self.old] = kept[self.old][0], b'another'
+        self.lose()
+        self.restore()
+        self.assertEqual('second', self.key())
 
     def test_no_such_backup(self):
         self.refused('no such backup', self.volume.id + '-7')

@@ -122,7 +122,8 @@ class KeysStayHiddenTest(commands.Case):
         self.assertRaises(ValueError, secrets.add_key, HANDLE, KEY, new_key,
                           '1', [], 30)
         self.assertRan()
-        secrets.add_key(HANDLE, KEY, 4096 * b'x', '1', [], 30)
+        for length in (1, 4096):
+            secrets.add_key(HANDLE, KEY, length * b'x', '1', [], 30)
 
     def test_header_that_can_not_be_understood(self):
         """No slot of it is dropped."""
@@ -273,6 +274,37 @@ class LinesTest(commands.Case):
         self.assertRan(line % '', line % (
             ' --readonly --allow-discards --disable-locks'))
 
+    @ddt.data(
+        ('begin_reencryption', 'reencrypt {} --init-only --key-slot 0 '
+         '--active-name {crypt} --cipher c {handle}'),
+        ('add_key', 'luksAddKey {} --new-key-slot 1 --new-keyfile /dev/fd/'
+         '{fd} --pbkdf pbkdf2 {handle}'),
+        ('format_luks1', 'luksFormat {} --type luks1 --cipher '
+         'aes-xts-plain64 --key-size 256 --pbkdf-force-iterations 1000 '
+         '{handle}'),
+        ('format_luks2', 'luksFormat {} --type luks2 {handle}'),
+        ('kill_slot', 'luksKillSlot {} {handle} 1'),
+        ('refresh', 'refresh {} --disable-locks {crypt}'),
+        ('resize', 'resize {} --disable-locks {crypt}'),
+        ('test', 'open {} --test-passphrase --type luks --disable-locks '
+         '{handle}'))
+    @ddt.unpack
+    def test_whole_lines_with_a_key(self, name, line):
+        """Of a word that is missing cryptsetup may do more than is wanted."""
+        self.commands.answer('dd', BLANK)
+        self.commands.answer('cryptsetup luksDump', luks_headers.ROTATING)
+        with mock.patch.object(secrets, '_pipe', lambda _key: (
+                contextlib.nullcontext(7))):
+            getattr(secrets, name)(*WITH_KEY[name])
+        self.assertEqual('cryptsetup ' + line.format(
+            '--batch-mode --key-file -', crypt=CRYPT, handle=HANDLE, fd=7),
+            self.commands.ran[-1])
+
+    def test_discards_of_what_is_open(self):
+        secrets.refresh(CRYPT, KEY, 30, True)
+        self.assertRan('cryptsetup refresh --batch-mode --key-file - '
+                       '--disable-locks --allow-discards ' + CRYPT)
+
     def test_what_is_open_changes_and_its_header_does_not(self):
         """Another node may have it open as well."""
         secrets.resize(CRYPT, KEY, 30)
@@ -334,7 +366,7 @@ class LinesTest(commands.Case):
                              err='Device %s is still in use.' % CRYPT)
         self.assertRaises(exceptions.CommandFailed, crypt.close, CRYPT, 30)
 
-    @ddt.data(dict(out='\0' * 99), dict(out='\0' * ((1 << 20) - 4) + 'LUKS'),
+    @ddt.data(dict(out='\0' * 99), dict(out='X' * (1 << 20)), dict(out='\0' * ((1 << 20) - 4) + 'LUKS'),
               dict(code=1, err='Input/output error'))
     def test_only_what_is_blank_is_formatted(self, answer):
         self.commands.answer('dd', **answer)

@@ -324,6 +324,12 @@ class LockedTest(Case):
         self.assertEqual([names.crypt(opened.id)], [
             name for name in self.a.devices if names.is_crypt(name)])
 
+    def test_what_can_not_be_looked_at(self):
+        volume = self.volume()
+        with mock.patch.object(self.crypt, 'header',
+                               side_effect=OSError('no such device')):
+            self.assertEqual({volume.id: 'no such device'}, self.locked())
+
     def test_passed_through(self):
         volume = self.volume(opened=False)
         self.assertEqual({}, self.locked())
