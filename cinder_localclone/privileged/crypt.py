@@ -282,7 +282,8 @@ def _written(target: pathlib.Path) -> Iterator[pathlib.Path]:
     """A file that is about to be written; it is kept when that is done."""
     partial = target.with_name(target.name + '.partial')
     target.parent.mkdir(mode=0o700, exist_ok=True)
-    partial.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        _shred(partial)  # that of a power cut has keys, too
     yield partial
     with open(partial, 'rb') as written:
         os.fchmod(written.fileno(), 0o600)
@@ -314,13 +315,12 @@ def renew_backup(path: str, directory: str, timeout: float) -> str:
     """
     volume_id = require_handle(path)
     of_volume = pathlib.Path(directory, volume_id)
-    before = sorted(of_volume.glob('*'))
     luks_uuid = run(path, 'luksUUID', _LOOK, path, timeout=timeout).strip()
     name = names.header_backup(luks_uuid, str(1 + max(
-        map(_number, before), default=0)))
+        map(_number, of_volume.glob('*')), default=0)))
     _back_up(path, _require_backup(str(of_volume / name), volume_id), timeout)
-    for file in before:
-        if names.is_header_backup(file.name):
+    for file in sorted(of_volume.glob('*')):
+        if names.is_header_backup(file.name) and file.name != name:
             _shred(file)
     return name
 

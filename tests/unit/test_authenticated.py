@@ -70,6 +70,7 @@ class LayoutTest(testtools.TestCase):
         for kind, gib, expected in (
                 (('aes-gcm-random', 'aead', 512), 1, (81, 17199104)),
                 (('aes-gcm-random', 'aead', 4096), 1, (32, 17559552)),
+                (('aegis128-random', 'aead', 512), 1, (89, 17108992)),
                 (('aes-xts-plain64', 'hmac-sha256', 512), 100,
                  (6480, 16793600)),
                 (('chacha20-random', 'poly1305', 512), 1, (81, 17199104))):

@@ -38,6 +38,7 @@ class GuardTest(testtools.TestCase):
         ('0 0 1 1', '0 1 1 1'),  # up every other second
         ('1 drop_writes', '0'), ('drop_writes', 'error_writes'),
         ('flakey', 'linear'),
+        ('0 4096 flakey', '8 4096 flakey'),  # its beginning can be written
         ('linear 253:7', 'linear 253:8'),  # the rest of another volume
         ('linear 253:7 4096', 'linear 253:7 0'),  # the rest is the header
         ('linear', 'error'), (TABLE, '0 2097152 linear 253:7 0'))

@@ -132,6 +132,8 @@ class LookTest(testtools.TestCase):
         self.rows['odd'] = row('odd', A, provider_id='lc9:what')
         self.node.crypt.backed_up_volumes.return_value = ['odd', MOVED]
         self.assertEqual(([HERE], [MOVED]), self.look())
+        self.node.crypt.backed_up_volumes.return_value = [MOVED]
+        self.assertEqual(([HERE], [MOVED]), self.look())
 
     def compared(self):
         self.wrong.reset_mock()
@@ -158,6 +160,46 @@ class LookTest(testtools.TestCase):
         self.assertEqual([], self.compared())
         self.node.crypt.header.return_value.reencryption = None
         self.assertEqual([HERE], self.compared())
+
+    def test_compared_again_until_it_is_right(self):
+        """As when the disk for backups is full."""
+        self.node.crypt.backed_up_volumes.return_value = [HERE]
+        self.wrong.return_value = ['other key slots']
+        self.node.crypt.header.return_value.opened_by.return_value = [
+            mock.Mock(key='k')]
+        self.node.crypt.renew_backup.side_effect = OSError
+        for _look in range(2):
+            self.assertEqual([HERE], self.compared())
+        self.node.crypt.renew_backup.side_effect = None
+        self.assertEqual([HERE], self.compared())
+        self.assertEqual([], self.compared())
+
+    def test_compared_while_others_have_another_volume(self):
+        self.node.crypt.backed_up_volumes.return_value = [HERE]
+        self.node.exports.remote.return_value = {OTHER: {'iqn'}}
+        self.assertEqual([HERE], self.compared())
+
+    @ddt.data(None, {'host': B}, {'status': 'deleting'},
+              {'migration_status': 'target:' + OTHER})
+    def test_row_that_is_another_by_now(self, change):
+        """Time goes by between the list and each of the volumes."""
+        self.node.records.volume.side_effect = lambda volume_id: (
+            change and row(HERE, **dict({'host': A}, **change)))
+        self.assertEqual(([], []), self.look())
+        self.node.crypt.backed_up_volumes.return_value = [HERE]
+        self.assertEqual([], self.compared())
+        self.node.crypt.header.assert_not_called()
+
+    def test_one_that_is_busy_stops_no_other(self):
+        self.rows.update({each: row(each, A) for each in ('a', 'z')})
+        lock = self.node.lock
+
+        def busy(volume_id):
+            if volume_id == HERE:
+                raise exceptions.Busy(what='v', host='h', seconds=1)
+            return lock(volume_id)
+        self.node.lock = busy
+        self.assertEqual((['a', 'z'], []), self.look())
 
     def test_a_few_at_a_time(self):
         del self.rows[HERE]

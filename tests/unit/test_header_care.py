@@ -97,12 +97,30 @@ class RecoveryTest(Case):
         self.assertEqual('', added.key)
         self.assertEqual({self.old, added.secret},
                          set(self.world.secrets.kept))
+        self.assertIn((added.secret, 'volumes', self.volume.id),
+                      self.world.secrets.consumers)
         self.rotate()
         self.assertEqual(2, len(self.world.secrets.kept))
         self.assertIn(added.secret, self.world.secrets.kept)
         self.remove()
         self.assertEqual({self.key()}, set(self.world.secrets.kept))
         self.assert_changed()
+
+    @ddt.data('add', 'remove')
+    def test_what_was_not_added_to_its_end_goes(self, act):
+        """Its secret, too: nothing else names that one."""
+        full = exceptions.CommandFailed(command='c', code=1, stderr='full')
+        with mock.patch.object(crypt.SimCrypt, 'add_key', side_effect=full):
+            self.assertRaises(exceptions.CommandFailed, self.add, store=True)
+        self.assertEqual((2, 2), (len(self.header.tokens),
+                                  len(self.world.secrets.kept)))
+        if act == 'add':
+            self.add()
+            self.assertEqual(2, len(self.header.tokens))
+        else:
+            self.assertRaises(encryption_errors.KeyNotChanged, self.remove)
+            self.assertEqual(['0'], list(self.header.tokens))
+        self.assertEqual([self.old], list(self.world.secrets.kept))
 
     def test_goes_with_its_volume(self):
         self.add(store=True)
@@ -184,6 +202,23 @@ class StatusTest(Case):
         self.assertRaises(exceptions.StaleMove, header_care.status,
                           self.b.node, self.volume.id)
 
+    def test_of_what_the_driver_does_not_encrypt(self):
+        """What a guest has written there is not looked at."""
+        plain = self.world.create_volume(A)
+        for look in (header_care.status, header_care.verify):
+            self.assertRaises(encryption_errors.KeyNotChanged, look,
+                              self.a.node, plain.id)
+
+    def test_what_is_verified(self):
+        """In the order in which one thing says why the next is wrong."""
+        also = ['tags of the LV', 'backup of the header']
+        for before in (['copies of the header', 'key', 'key slots'],
+                       ['header', 'copies of the header']):
+            self.assertEqual(before + also, [
+                each['what'] for each in header_care.verify(
+                    self.a.node, self.volume.id)])
+            self.world.headers[self.volume.id] = None
+
     def test_change_that_is_not_complete(self):
         self.world.stop_at = (self.world.moment + 9,)
         self.world.faults = ('kill',)
@@ -220,6 +255,22 @@ class StatusTest(Case):
         self.a.disk.tags[self.volume.name] |= set(names.tags(key='other'))
         self.assertIn('localclone.key', self.wrong()['tags of the LV'])
 
+    @ddt.data('luks', 'extra')
+    def test_tag_that_is_not_true(self, fact):
+        tags = self.a.disk.tags
+        tags[self.volume.name] = {*names.tags(**{fact: '7'})} | {
+            tag for tag in tags[self.volume.name]
+            if not tag.startswith('localclone.%s=' % fact)}
+        self.assertIn('localclone.%s says 7' % fact,
+                      self.wrong()['tags of the LV'])
+
+    def test_what_can_not_be_looked_at(self):
+        """It says so, and the rest is looked at."""
+        with mock.patch.object(crypt.SimCrypt, 'backup_names',
+                               side_effect=OSError('no such disk')):
+            self.assertEqual({'backup of the header': 'no such disk'},
+                             self.wrong())
+
     def test_backups(self):
         self.header.slots['4'] = b'by hand'
         self.assertIn('other key slots', self.wrong()['backup of the header'])
@@ -235,6 +286,20 @@ class StatusTest(Case):
         self.assertRaises(encryption_errors.HeaderDamaged,
                           header_care.back_up, self.a.node, self.volume.id)
         self.assertEqual(['2'], self.world.backups[self.volume.id])
+
+    def test_back_up_of_what_can_not_be_understood(self):
+        """cryptsetup would copy it, and that took the place of the others."""
+        self.world.headers[self.volume.id] = None
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup') as renewed:
+            self.assertRaises(encryption_errors.HeaderDamaged,
+                              header_care.back_up, self.a.node,
+                              self.volume.id)
+        renewed.assert_not_called()
+
+    def test_back_up_without_a_handle(self):
+        del self.a.devices[names.handle(self.volume.id)]
+        self.assertEqual(self.volume.id + '-2', header_care.back_up(
+            self.a.node, self.volume.id))
 
     def test_back_up_of_what_others_may_change(self):
         self.a.remote.add((self.volume.id, 'initiator'))
@@ -424,6 +489,14 @@ class RestoreTest(Case):
         self.lose()
         self.refused('', error=encryption_errors.WrongKey)
 
+    def test_what_is_refused_closes_nothing(self):
+        with self.a.node.lock(self.volume.id):
+            self.a.node.crypt.open(
+                self.volume.id, self.world.secrets.kept[self.old][1])
+        self.world.secrets.state = crypt.AWAY
+        self.refused('away', error=encryption_errors.KeyUnavailable)
+        self.assertIn(names.crypt(self.volume.id), self.a.devices)
+
     def test_what_was_written_is_proven(self):
         """Before anybody is told that it opens the volume."""
         name = self.backup_of_before()
@@ -469,6 +542,27 @@ class RestoreTest(Case):
         del secrets.kept[self.old]
         self.restore()
         self.assertEqual('first', self.key())
+
+    @ddt.data(*header_care.DETACHED)
+    def test_whatever_keeps_it_from_being_used(self, status):
+        self.assertEqual(('available', 'error', 'maintenance'),
+                         header_care.DETACHED)
+        self.lose()
+        self.volume.status = status
+        self.restore()
+        self.assert_settled()
+
+    def test_with_another_secret_if_one_is_another_by_now(self):
+        copy, = self.world.copies.values()
+        kept = self.world.secrets.kept
+        kept['second'] = names.secret(self.volume.id), b'second'
+        copy.slots['1'] = b'second'
+        copy.tokens['1'] = dataclasses.replace(
+            copy.tokens['0'], key='second', number='1', keyslots=('1',))
+        kept[self.old] = kept[self.old][0], b'another'
+        self.lose()
+        self.restore()
+        self.assertEqual('second', self.key())
 
     def test_no_such_backup(self):
         self.refused('no such backup', self.volume.id + '-7')

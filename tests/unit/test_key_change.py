@@ -98,6 +98,12 @@ class RotateTest(Case):
             self.rotate()
             self.assert_changed(before)
 
+    def test_without_a_handle(self):
+        """It is there before anything is read or written through it."""
+        del self.a.devices[names.handle(self.volume.id)]
+        self.rotate()
+        self.assert_changed()
+
     def test_what_is_open_stays_open(self):
         name = names.crypt(self.volume.id)
         with self.a.node.lock(self.volume.id):
@@ -292,6 +298,19 @@ class RotateTest(Case):
         self.patch(crypt.SimCrypt, 'header', under_way)
         self.assertIn('re-encrypted',
                       self.refused(encryption_errors.KeyNotChanged))
+
+    @ddt.data({'requirements': ('another',)},
+              {'reencryption': headers.Reencryption(
+                  0, 'checksum', False, 'aes-xts-plain64', 512)})
+    def test_header_that_is_not_to_be_written(self, says):
+        """Whatever for."""
+        found = self.a.node.crypt.header(self.volume.id)
+        with mock.patch.object(crypt.SimCrypt, 'header', return_value=(
+                dataclasses.replace(found, **says))):
+            self.assertRaises(
+                encryption_errors.KeyNotChanged, headers_at_rest.to_change,
+                self.a.node, self.volume.id)
+            self.refused(encryption_errors.KeyNotChanged)
 
     @ddt.data((crypt.AWAY, encryption_errors.KeyUnavailable),
               (crypt.REFUSES, encryption_errors.KeyRefused))

@@ -2,6 +2,8 @@
 """LUKS2 headers as cryptsetup 2.6.1 prints them, tokens, options."""
 
 import copy
+import dataclasses
+import hashlib
 import json
 
 import ddt
@@ -9,8 +11,10 @@ import testtools
 
 from cinder_localclone import encryption_types
 from cinder_localclone.encryption_types import KeyFormat
+from cinder_localclone.luks import copies
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import keys
+from cinder_localclone.luks import notes
 from cinder_localclone.luks import options
 from cinder_localclone.luks import progress
 from cinder_localclone.luks import tokens
@@ -89,8 +93,44 @@ class HeaderTest(testtools.TestCase):
             for number in ('10', '9'):
                 slots[number] = copy.deepcopy(slots['0'])
                 digest['keyslots'].append(number)
-        self.assertEqual(('0', '9', '10'), headers.parse(changed(
-            luks_headers.PLAIN, many)).keyslots)
+                metadata['tokens'][number] = dict(
+                    metadata['tokens']['0'], keyslots=[number])
+        header = headers.parse(changed(luks_headers.PLAIN, many))
+        numbers = '0', '9', '10'
+        self.assertEqual((numbers, numbers, numbers, numbers), (
+            header.keyslots, header.all_keyslots, header.all_tokens,
+            tuple(each.number for each in header.tokens)))
+
+    def test_the_older_key_comes_first(self):
+        header = headers.parse(luks_headers.ROTATING)
+        self.assertEqual((FIRST, SECOND), dataclasses.replace(
+            header, tokens=(SECOND, FIRST)).opened_by(tokens.Role.VOLUME))
+
+    def test_all_slots_are_gone(self):
+        """As when a volume is deleted, and that is repeated."""
+        def erase(metadata):
+            metadata['keyslots'].clear()
+            metadata['digests']['0']['keyslots'].clear()
+        header = headers.parse(changed(luks_headers.PLAIN, erase))
+        self.assertEqual((0, ()), (header.key_bits, header.keyslots))
+
+    def test_what_the_data_begins_with_is_its_cipher(self):
+        """Whatever the number of that segment is."""
+        def split(metadata):
+            first = metadata['segments']['0']
+            metadata['segments'] = {
+                '0': dict(first, offset=str(32 * MIB), encryption='other'),
+                '1': dict(first, size=str(16 * MIB))}
+            metadata['digests']['0']['segments'] = ['0', '1']
+        header = headers.parse(changed(luks_headers.PLAIN, split))
+        self.assertEqual(('aes-xts-plain64', 16 * MIB),
+                         (header.cipher, header.data_offset))
+
+    def test_data_of_which_no_key_is_known(self):
+        error = self.assertRaises(ValueError, headers.parse, changed(
+            luks_headers.PLAIN, lambda each: each['digests']['0'].update(
+                segments=['7'])))
+        self.assertIn('no key of segment 0', str(error))
 
     def test_tokens_of_others_are_left_alone(self):
         header = headers.parse(changed(
@@ -190,6 +230,15 @@ class ReencryptionTest(testtools.TestCase):
         header = headers.parse(changed(luks_headers.PAUSED, fix))
         self.assertEqual(832 * MIB, header.reencryption.done)
 
+    def test_all_is_done_but_the_end(self):
+        def complete(metadata):
+            del metadata['segments']['1']
+            metadata['segments']['0']['size'] = 'dynamic'
+        header = headers.parse(changed(luks_headers.PAUSED, complete))
+        self.assertEqual((0, False), (
+            header.reencryption.done, header.reencryption.interrupted))
+        self.assertTrue(header.grows)
+
     def test_without_what_says_how(self):
         error = self.assertRaises(ValueError, headers.parse, changed(
             luks_headers.STARTED, lambda each: each['keyslots'].pop('2')))
@@ -202,6 +251,55 @@ class ReencryptionTest(testtools.TestCase):
             metadata['digests']['0']['keyslots'].append('5')
         header = headers.parse(changed(luks_headers.STARTED, add))
         self.assertEqual(('5',), header.keyslots_without_token)
+
+
+class CopiesTest(testtools.TestCase):
+    """The bytes of a header; whole ones of cryptsetup are looked at, too."""
+
+    SIZE = 16 << 10
+
+    def copy(self, magic, size=SIZE, version=2, says=None):
+        made = bytearray(size)
+        copies._BEGIN.pack_into(made, 0, magic, version, says or size, 7)
+        made[72:78] = b'sha256'
+        made[448:480] = hashlib.sha256(made).digest()
+        return bytes(made)
+
+    def pair(self, first=copies._FIRST, second=copies._SECOND, **more):
+        return self.copy(first, **more) + self.copy(second, **more)
+
+    def assertDamaged(self, data):
+        self.assertEqual(['the first copy of its header is damaged',
+                          'the second copy of its header is damaged'],
+                         copies.problems(data))
+
+    def test_up_to_the_end_of_what_is_read(self):
+        for size in (self.SIZE, copies.READ_BYTES // 2):
+            self.assertEqual([], copies.problems(self.pair(size=size)))
+
+    def test_one_in_the_place_of_the_other(self):
+        self.assertDamaged(self.pair(copies._SECOND, copies._FIRST))
+
+    def test_another_version(self):
+        self.assertDamaged(self.pair(version=1))
+
+    def test_what_is_no_size(self):
+        self.assertDamaged(self.copy(copies._FIRST, size=20000))
+        self.assertDamaged(self.pair(size=8 << 10))
+
+    def test_what_is_not_all_there(self):
+        for length in (0, 100, 512, self.SIZE - 1):
+            self.assertDamaged(self.pair()[:length])
+
+
+class NotesTest(testtools.TestCase):
+
+    def test_what_is_passed_through(self):
+        """By tags of that kind alone, and of volumes alone."""
+        self.assertEqual({UUID: ('luks', 'key:1')}, notes.known_of_passed([
+            notes.passed(UUID, 'luks', 'key:1'),
+            UUID.replace('1', '2') + '=luks:key',
+            notes.passed('no-volume', 'luks', 'key'), 'other']))
 
 
 @ddt.ddt

@@ -11,11 +11,15 @@ import ddt
 from cinder_localclone import births
 from cinder_localclone import exceptions
 from cinder_localclone.luks import headers
+from cinder_localclone.luks import options
 from cinder_localclone.luks import tokens
 from cinder_localclone import names
 from cinder_localclone import recovery_keys
+from cinder_localclone import reencryption
 from cinder_localclone import reencryption_errors
+from cinder_localclone import reencryption_plan
 from cinder_localclone import rows
+from cinder_localclone import unlocking
 from tests.unit import test_key_change
 from tests.unit import test_reverting
 from tests.unit import world as worlds
@@ -147,6 +151,32 @@ class OwnKeyTest(Case):
         self.assert_own(self.born())
         self.assertIn('ours', self.world.secrets.kept)
 
+    def test_backup_of_one_with_the_shared_key_of_its_image(self):
+        """Nothing else makes one."""
+        self.of(worlds.World())
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        volume = self.volume = self.row(key='type:ours')
+        self.create(volume)
+        volume.status = 'available'
+        self.header.slots['7'] = b'by hand'
+        newborn = self.born(key='type:ours')
+        name, = self.a.node.crypt.backup_names(newborn.id)
+        self.assertEqual({'0': b'K'}, self.world.copies[
+            newborn.id, name].slots)
+
+    @ddt.data(({'key': 'type:ours', 'key_format': 'passphrase'},
+               options.PASSPHRASE),
+              ({'key': 'type:ours'}, options.RANDOM_KEY),
+              ({'key_format': 'passphrase'}, options.RANDOM_KEY))
+    @ddt.unpack
+    def test_guesses_of_a_passphrase_take_long(self, specs, derivation):
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        with mock.patch.object(crypt.SimCrypt, 'add_key', autospec=True,
+                               side_effect=crypt.SimCrypt.add_key) as added:
+            self.born(**specs)
+        added.assert_called_once()
+        self.assertEqual(derivation, added.call_args.args[-1])
+
     def test_from_its_own_to_a_shared_key(self):
         self.world.secrets.kept['ours'] = 'for all', b'K'
         self.assert_own(self.born(key='type:ours'), 'ours')
@@ -216,6 +246,19 @@ class OwnKeyTest(Case):
         self.rotate()
         self.assertNotIn(new, self.world.secrets.kept)
         self.assert_changed()
+
+    def test_re_encryption_after_a_revert(self):
+        """The process has no row: the LV says which secret opens it."""
+        snapshot_id = self.snapshot()
+        self.rotate()
+        self.volume.status = 'reverting'
+        test_reverting.Base.revert(self.world, self.volume, snapshot_id, A)
+        self.volume.status = 'available'
+        self.world.set_snapshot(snapshot_id, deleted=True)
+        node = self.a.node
+        reencryption.start(node, self.volume.id, reencryption_plan.Wish())
+        self.assertEqual((self.volume.id, self.old), unlocking.noted_on_body(
+            node.stack.survey(), self.volume.id))
 
 
 @ddt.ddt

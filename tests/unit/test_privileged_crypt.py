@@ -117,6 +117,22 @@ class KeysStayHiddenTest(commands.Case):
         self.assertFalse([line for line in self.commands.ran if not
                           line.startswith(('dd', 'cryptsetup luksDump'))])
 
+    @ddt.data(b'', 4097 * b'x')
+    def test_what_does_not_go_into_a_pipe_is_no_new_key(self, new_key):
+        self.assertRaises(ValueError, secrets.add_key, HANDLE, KEY, new_key,
+                          '1', [], 30)
+        self.assertRan()
+        for length in (1, 4096):
+            secrets.add_key(HANDLE, KEY, length * b'x', '1', [], 30)
+
+    def test_header_that_can_not_be_understood(self):
+        """No slot of it is dropped."""
+        self.commands._answers.clear()
+        self.commands.answer('cryptsetup luksDump', '{}')
+        self.assertRaises(encryption_errors.HeaderDamaged, secrets.kill_slot,
+                          *WITH_KEY['kill_slot'])
+        self.assertEqual(1, len(self.commands.ran))
+
     def test_the_daemon_is_one_that_logs_nothing(self):
         context = secrets.context
         self.assertIsNot(privileged.default, context)
@@ -178,11 +194,13 @@ class OwnNamesTest(commands.Case):
         self.assertEqual(1, len(self.commands.ran))
 
     @ddt.data('/backups/%s/x' % VOLUME, '/backups/%s-1' % LUKS,
-              'x/%s/%s-1' % (VOLUME, LUKS), '/b/%s/../%s-1' % (VOLUME, LUKS))
+              'x/%s/%s-1' % (VOLUME, LUKS), '/b/%s/../%s-1' % (VOLUME, LUKS),
+              '/b/../%s/%s-1' % (VOLUME, LUKS))
     def test_backups(self, file):
         for function in (crypt.header_backup, crypt.header_restore):
             self.assertRaises(exceptions.Foreign, function, HANDLE, file, 30)
-        self.assertRaises(exceptions.Foreign, crypt.drop_backups, '/b', '..')
+        for function in (crypt.drop_backups, crypt.backups):
+            self.assertRaises(exceptions.Foreign, function, '/b', '..')
         self.assertRan()
 
 
@@ -215,6 +233,11 @@ class LinesTest(commands.Case):
         self.assertEqual(4, len(self.commands.ran))
         self.assertEqual([mock.call(crypt.BETWEEN)] * 3, sleep.mock_calls)
 
+    def test_looking_where_nobody_writes(self):
+        with mock.patch.object(crypt.time, 'sleep') as slept:
+            crypt.dump(HANDLE, 30)
+        slept.assert_not_called()
+
     def test_trying_a_key_beside_a_writer(self):
         self.useFixture(fixtures.MockPatchObject(crypt, 'BETWEEN', 0))
         self.commands.answer('cryptsetup', '', 1, 'Device %s is not a valid '
@@ -228,11 +251,14 @@ class LinesTest(commands.Case):
         """One that is damaged stays so."""
         self.useFixture(fixtures.MockPatchObject(crypt, 'BETWEEN', 0))
         seen = [['damaged']] * times + [[]]
-        with mock.patch.object(process, 'stream') as read, \
+        done = mock.Mock()
+        with mock.patch.object(process, 'stream', done.read), \
+                mock.patch.object(crypt.time, 'sleep', done.sleep), \
                 mock.patch.object(crypt.copies, 'problems',
                                   side_effect=seen):
             self.assertEqual(found, crypt.damaged_copies(HANDLE, 30))
-        self.assertEqual(4, read.call_count)
+        self.assertEqual(['read'] + 3 * ['sleep', 'read'],
+                         [call[0] for call in done.mock_calls])
 
     def test_mending(self):
         crypt.dump(HANDLE, 30, True)
@@ -247,6 +273,37 @@ class LinesTest(commands.Case):
                 HANDLE + ' ' + CRYPT)
         self.assertRan(line % '', line % (
             ' --readonly --allow-discards --disable-locks'))
+
+    @ddt.data(
+        ('begin_reencryption', 'reencrypt {} --init-only --key-slot 0 '
+         '--active-name {crypt} --cipher c {handle}'),
+        ('add_key', 'luksAddKey {} --new-key-slot 1 --new-keyfile /dev/fd/'
+         '{fd} --pbkdf pbkdf2 {handle}'),
+        ('format_luks1', 'luksFormat {} --type luks1 --cipher '
+         'aes-xts-plain64 --key-size 256 --pbkdf-force-iterations 1000 '
+         '{handle}'),
+        ('format_luks2', 'luksFormat {} --type luks2 {handle}'),
+        ('kill_slot', 'luksKillSlot {} {handle} 1'),
+        ('refresh', 'refresh {} --disable-locks {crypt}'),
+        ('resize', 'resize {} --disable-locks {crypt}'),
+        ('test', 'open {} --test-passphrase --type luks --disable-locks '
+         '{handle}'))
+    @ddt.unpack
+    def test_whole_lines_with_a_key(self, name, line):
+        """Of a word that is missing cryptsetup may do more than is wanted."""
+        self.commands.answer('dd', BLANK)
+        self.commands.answer('cryptsetup luksDump', luks_headers.ROTATING)
+        with mock.patch.object(secrets, '_pipe', lambda _key: (
+                contextlib.nullcontext(7))):
+            getattr(secrets, name)(*WITH_KEY[name])
+        self.assertEqual('cryptsetup ' + line.format(
+            '--batch-mode --key-file -', crypt=CRYPT, handle=HANDLE, fd=7),
+            self.commands.ran[-1])
+
+    def test_discards_of_what_is_open(self):
+        secrets.refresh(CRYPT, KEY, 30, True)
+        self.assertRan('cryptsetup refresh --batch-mode --key-file - '
+                       '--disable-locks --allow-discards ' + CRYPT)
 
     def test_what_is_open_changes_and_its_header_does_not(self):
         """Another node may have it open as well."""
@@ -309,7 +366,7 @@ class LinesTest(commands.Case):
                              err='Device %s is still in use.' % CRYPT)
         self.assertRaises(exceptions.CommandFailed, crypt.close, CRYPT, 30)
 
-    @ddt.data(dict(out='\0' * 99), dict(out='\0' * ((1 << 20) - 4) + 'LUKS'),
+    @ddt.data(dict(out='\0' * 99), dict(out='X' * (1 << 20)), dict(out='\0' * ((1 << 20) - 4) + 'LUKS'),
               dict(code=1, err='Input/output error'))
     def test_only_what_is_blank_is_formatted(self, answer):
         self.commands.answer('dd', **answer)
@@ -450,8 +507,15 @@ class FilesTest(CaseOfFiles):
         crypt.import_token(self.path, str(tokens.Token(
             key='', key_format=encryption_types.KeyFormat.PASSPHRASE,
             role=tokens.Role.RECOVERY, keyslots=('2',))), '2', timeout=60)
-        self.assertRaises(encryption_errors.WrongKey, secrets.kill_slot,
-                          self.path, '1', b'any other', 60)
+        secrets.add_key(self.path, KEY, b'by hand', '5',
+                        list(options.RANDOM_KEY), 60)
+        # That cryptsetup would do with.
+        for key in (b'any other', b'by hand'):
+            self.assertRaises(encryption_errors.WrongKey, secrets.kill_slot,
+                              self.path, '1', key, 60)
+        self.assertEqual(('0', '1', '2', '5'), self.header().keyslots)
+        crypt.run(self.path, 'luksKillSlot', '--batch-mode', self.path, '5',
+                  timeout=60)
         secrets.kill_slot(self.path, '1', b'recovery', 60)
         self.assertEqual(('0', '2'), self.header().keyslots)
         self.assertRaises(encryption_errors.LastKey, secrets.kill_slot,
@@ -558,6 +622,67 @@ class FilesTest(CaseOfFiles):
         for _repeated in range(2):
             crypt.drop_backups(str(self.directory), VOLUME)
             self.assertFalse((self.directory / VOLUME).exists())
+
+    def test_what_a_power_cut_has_left_of_a_backup(self):
+        """It has keys as well: it is overwritten, and all others go."""
+        self.format(self.path)
+        old, part, other = [
+            self.of_volume(name % LUKS, text='keys')
+            for name in ('%s-9', '%s-10.partial', '%s-4.partial')]
+        kept = self.directory / 'kept'
+        os.link(part, kept)
+        crypt.renew_backup(self.path, str(self.directory), 60)
+        new, = part.parent.iterdir()
+        self.assertEqual(LUKS + '-10', new.name)
+        self.assertEqual(bytes(4), kept.read_bytes())
+        secrets.test(str(new), KEY, 60)
+
+    def test_names_of_backups(self):
+        """By number: the last one is what is restored."""
+        for number in (9, 10, 11):
+            self.of_volume('%s-%d' % (LUKS, number))
+        for name in ('notes', '%s-12.partial' % LUKS):
+            self.of_volume(name)
+        self.assertEqual(
+            ['%s-%d' % (LUKS, number) for number in (9, 10, 11)],
+            crypt.backups(str(self.directory), VOLUME))
+
+    def of_volume(self, name, volume=VOLUME, text=''):
+        file = self.directory / volume / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def test_volumes_that_have_backups(self):
+        """Not those of which there is only a part of one, or no directory."""
+        none = self.directory / 'none'
+        self.assertEqual([], crypt.backed_up_volumes(str(none)))
+        other, part, empty, file = ('%s%d' % (VOLUME[:-1], number)
+                                    for number in range(4, 8))
+        self.of_volume(LUKS + '-1', other)
+        self.of_volume(LUKS + '-1')
+        self.of_volume(LUKS + '-2.partial')
+        self.of_volume(LUKS + '-1.partial', part)
+        self.of_volume(LUKS + '-1', 'lost+found')
+        (self.directory / empty).mkdir()
+        (self.directory / file).touch()
+        self.assertEqual([VOLUME, other],
+                         crypt.backed_up_volumes(str(self.directory)))
+
+    def test_what_is_removed_is_overwritten_before(self):
+        """However small: not only in the memory of this process."""
+        file, seen = self.of_volume('small', text='keys'), []
+
+        def flushed(descriptor):
+            seen.append(os.pread(descriptor, 99, 0))
+        before = len(os.listdir('/proc/self/fd'))
+        with mock.patch.object(os, 'fsync', flushed):
+            crypt._shred(file)
+        self.assertEqual([bytes(4)], seen)
+        self.assertFalse(file.exists())
+        with crypt._opened(self.directory):
+            pass
+        self.assertEqual(before, len(os.listdir('/proc/self/fd')))
 
     def test_backups_outlive_a_power_cut(self):
         self.format(self.path)

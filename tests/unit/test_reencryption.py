@@ -12,6 +12,7 @@ import testtools
 
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import extending
 from cinder_localclone.luks import options
@@ -245,6 +246,19 @@ class StartTest(Case):
         (_header, _slot, given), _more = sim.begin.call_args
         self.assertEqual(list(derivation), given[-len(derivation):])
 
+    def test_begun_though_cryptsetup_says_it_is_not(self):
+        """It came to its time limit. A look had seen that there is none."""
+        self.look()
+        begin = crypt.SimCrypt.begin_reencryption
+
+        def late(*args):
+            begin(*args)
+            raise exceptions.CommandFailed(command='c', code=1, stderr='late')
+        with mock.patch.object(crypt.SimCrypt, 'begin_reencryption', late):
+            self.assertRaises(exceptions.CommandFailed, self.start)
+        self.look()
+        self.assertIn(self.volume.id, self.a.reencrypting)
+
     def test_room_is_nobody_elses_meanwhile(self):
         """From when it is counted until what counts it is written."""
         held, mark = [], crypt.SimCrypt.mark
@@ -291,6 +305,79 @@ class StartTest(Case):
                     reencryption._check_room(self.node, self.volume)
 
 
+@ddt.ddt
+class LookTest(Case):
+    """Time goes by between a look's list of volumes and each of them."""
+
+    def setUp(self):
+        super().setUp()
+        self.start()
+        with self.node.lock(self.volume.id):
+            self.node.runner.stop(self.volume.id)
+        self.listed = self.node.records.volumes_of(A)
+        self.present = self.node.stack.survey()
+
+    def look(self, error=False):
+        """:param error: whether there is one"""
+        with mock.patch.object(events, 'say') as said:
+            reencryption.Look(self.node).look(self.listed, self.present)
+        self.assertEqual(error, events.REENCRYPTION_STOPPED in [
+            call.args[0] for call in said.call_args_list])
+
+    def test_nothing_has_changed(self):
+        self.look()
+        self.assertIn(self.volume.id, self.a.reencrypting)
+
+    @ddt.data({'host': 'b@l#p'}, {'status': 'extending'},
+              {'migration_status': 'target:another'})
+    def test_its_row_is_another_by_now(self, row):
+        vars(self.volume).update(row)
+        self.look()
+        self.assertEqual(set(), self.a.reencrypting)
+
+    def test_its_row_is_gone_by_now(self):
+        del self.world.volumes[self.volume.id]
+        self.look()
+        self.assertEqual(set(), self.a.reencrypting)
+
+    def test_its_lv_is_gone_by_now(self):
+        lvs = self.node.stack.lvs()
+        del lvs[self.volume.name]
+        with mock.patch.object(type(self.a.sim_stack._inner), 'lvs',
+                               return_value=lvs):
+            self.look()
+        self.assertEqual(set(), self.a.reencrypting)
+
+    def test_it_moves_by_now(self):
+        """Its record is enough, and so is its metadata LV."""
+        for where, name, found in (
+                (self.node.records, 'move_of', 'a move'),
+                (self.node.stack, 'survey', mock.Mock(**{
+                    'metadata.return_value': ['a shadow']}))):
+            with mock.patch.object(where, name, return_value=found):
+                self.look()
+            self.assertEqual(set(), self.a.reencrypting)
+
+    def test_it_has_all_been_done_but_is_not_at_its_end(self):
+        """The header says so while cryptsetup is still at work."""
+        self.end()
+        self.a.reencrypting.add(self.volume.id)
+        self.look()
+        self.assertIn(names.REENCRYPTED, self.tags())
+        self.assertEqual({}, self.world.backups)
+        self.a.reencrypting.clear()
+        self.look()
+        self.assertWhole()
+
+    def test_header_that_names_no_secret_in_the_end(self):
+        """No backup of it takes the place of others."""
+        self.end()
+        self.header.tokens.clear()
+        self.look(error=True)
+        self.assertIn(names.REENCRYPTED, self.tags())
+        self.assertEqual({}, self.world.backups)
+
+
 class PauseTest(Case):
 
     def test_pause_and_resume(self):
@@ -325,6 +412,21 @@ class PauseTest(Case):
         reencryption.pause(self.node, self.volume.id)
         self.assertEqual(Status.RUNNING, self.start().status)
         self.assertNotIn(names.PAUSED, self.tags())
+
+    def test_resumed_after_it_was_killed(self):
+        """What it has left is put together first, unless a guest has it."""
+        self.start()
+        sim.kill(self.a, self.volume.id)
+        self.assertEqual(Status.RUNNING, reencryption.resume(
+            self.node, self.volume.id).status)
+        self.assertFalse(self.header.under_way.interrupted)
+        self.use()
+        sim.kill(self.a, self.volume.id)
+        self.assertRaises(reencryption_errors.Interrupted,
+                          reencryption.resume, self.node, self.volume.id)
+        self.assertTrue(self.header.under_way.interrupted)
+        self.assertEqual(set(), self.a.reencrypting)
+        self.assertEqual([], self.world.wrongs)
 
     def test_nothing_to_pause(self):
         for act in (reencryption.pause, reencryption.resume):

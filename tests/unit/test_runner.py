@@ -123,7 +123,12 @@ class StartTest(Case):
         with mock.patch.object(subprocess, 'Popen') as started:
             self.runner.start(VOLUME)
         self.assertEqual([], self.commands.ran)
-        self.assertTrue(started.call_args.kwargs['start_new_session'])
+        given = started.call_args.kwargs
+        self.assertEqual((True, subprocess.DEVNULL, '/'), (
+            given['start_new_session'], given['stdin'], given['cwd']))
+        self.assertEqual(
+            [str(self.written(kind)) for kind in ('json', 'log')],
+            [given[name].name for name in ('stdout', 'stderr')])
         self.assertEqual(
             runner.command(VOLUME, self.runner.config_files, 'lc'),
             started.call_args.args[0])
@@ -141,9 +146,11 @@ class StartTest(Case):
         later = iter([[], [], [], ['1']])
         with mock.patch.object(subprocess, 'Popen'), mock.patch.object(
                 runner, '_processes', lambda _volume: next(later)), \
-                mock.patch.object(runner, 'SEEN', 10):
+                mock.patch.object(runner, 'SEEN', 10), \
+                mock.patch.object(runner.time, 'sleep') as slept:
             self.runner.start(VOLUME)
         self.assertEqual([], list(later))
+        self.assertEqual(2, slept.call_count)
 
     def test_what_is_no_volume(self):
         for act in (self.runner.start, self.runner.stop,
@@ -181,6 +188,21 @@ class StopTest(Case):
 
     def test_none(self):
         self.assertTrue(self.runner.stop(VOLUME))
+        self.assertTrue(runner.stop(VOLUME, -1))
+
+    def test_the_daemon_keeps_no_descriptor(self):
+        process = self.run_as(SLEEPS, 'encryption', 'run', VOLUME)
+        before = len(os.listdir('/proc/self/fd'))
+        runner._terminate(str(process.pid), VOLUME)
+        self.assertEqual(before, len(os.listdir('/proc/self/fd')))
+
+    def test_end_of_what_it_says(self):
+        """It may begin in the middle of a letter."""
+        self.written('json', 'x').write_bytes(
+            b'first' + '\xe4'.encode() * 2047 + b'last\xff')
+        said = runner.said(VOLUME)
+        self.assertTrue(said.startswith('\ufffd\xe4'), said[:9])
+        self.assertTrue(said.endswith('last\ufffd'), said[-9:])
 
     def test_what_it_says(self):
         self.assertIsNone(self.runner.progress(VOLUME))
@@ -205,18 +227,36 @@ class BecomeTest(Case):
             (tools / name).write_text(
                 '#!/bin/sh\nshift %d\nexec "$@"\n' % skipped)
             (tools / name).chmod(0o755)
-        done = subprocess.run(
-            [sys.executable, '-W', 'ignore', '-c',
-             'import pathlib, sys\n'
-             'from unittest import mock\n'
-             'from cinder_localclone.privileged import runner\n'
-             'with mock.patch.object(pathlib.Path, "write_text"):\n'
-             '    runner.become_cryptsetup(%r, b"the\\nkey\\0", "checksum")'
-             % VOLUME], capture_output=True, timeout=120,
-            env=dict(os.environ, PATH='%s:/usr/bin:/bin' % tools))
-        lines, key, rest = done.stdout.partition(b'the\nkey\0')
-        self.assertEqual(b'the\nkey\0', key, done.stderr)
+        self.useFixture(fixtures.EnvironmentVariable(
+            'PATH', '%s:/usr/bin:/bin' % tools))
+        self.useFixture(fixtures.EnvironmentVariable('LC_ALL', 'de_DE'))
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if not pid:
+            self.become(writing)
+        os.close(writing)
+        with open(reading, 'rb') as output:
+            said = output.read()
+        self.assertEqual(0, os.waitpid(pid, 0)[1], said)
+        lines, key, rest = said.partition(b'the\nkey\0')
+        self.assertEqual(b'the\nkey\0', key, said)
         self.assertEqual(
-            ' '.join(runner.resuming(VOLUME, 'checksum')[1:]),
-            lines.decode().strip())
+            ['/proc/self/oom_score_adj -1000',
+             ' '.join(runner.resuming(VOLUME, 'checksum')[1:])],
+            lines.decode().splitlines())
         self.assertNotIn(b'key\0', rest)
+        self.assertIn(b'LC_ALL=C\n', rest)
+
+    @staticmethod
+    def become(output):
+        try:
+            for number, descriptor in enumerate((
+                    os.open(os.devnull, os.O_RDONLY), output, output)):
+                os.dup2(descriptor, number)
+            with mock.patch.object(
+                    pathlib.Path, 'write_text', autospec=True,
+                    side_effect=lambda path, text: os.write(
+                        1, b'%s %s\n' % (bytes(path), text.encode()))):
+                runner.become_cryptsetup(VOLUME, b'the\nkey\0', 'checksum')
+        finally:
+            os._exit(99)

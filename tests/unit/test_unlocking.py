@@ -14,6 +14,7 @@ from cinder_localclone.cmd import base
 from cinder_localclone.cmd import unlock
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import restore
@@ -60,8 +61,11 @@ class UnlockTest(Case):
         volumes = [self.volume() for _ in range(9)]
         self.volume(opened=False)
         self.world.create_volume(A)
+        hook = self.useFixture(fixtures.MockPatchObject(
+            threading, 'excepthook')).mock
         self.assertEqual({each.id: 'opened' for each in volumes},
                          self.states())
+        hook.assert_not_called()
         for each in volumes:
             self.assertIn(names.crypt(each.id), self.a.devices)
         self.assertEqual(9, sum(map(names.is_crypt, self.a.devices)))
@@ -149,12 +153,16 @@ class UnlockTest(Case):
     def test_what_a_boot_does_not_give_out(self):
         volume = self.volume()
         self.a.disk.tags[volume.name] |= {names.NEWBORN}
-        self.assertEqual({volume.id: 'locked'}, self.states())
+        found = self.unlock()[volume.id]
+        self.assertEqual('locked', found.state)
+        self.assertIn('newborn', found.problem)
 
     def test_what_raises_anything(self):
         volume = self.volume()
         with mock.patch.object(self.crypt, 'header', side_effect=OSError):
-            self.assertEqual({volume.id: 'locked'}, self.states())
+            found = self.unlock()[volume.id]
+        self.assertEqual('locked', found.state)
+        self.assertIn('OSError', found.problem)
 
     def test_key_manager_that_comes_late(self):
         volume, asked = self.volume(), []
@@ -165,8 +173,27 @@ class UnlockTest(Case):
             if len(asked) < 3:
                 raise encryption_errors.KeyUnavailable(reason='late')
             return ask(key)
-        with mock.patch.object(self.keys, '_ask', late):
+        with mock.patch.object(self.keys, '_ask', late), mock.patch.object(
+                unlocking.time, 'sleep') as slept:
             self.assertEqual({volume.id: 'opened'}, self.states())
+        self.assertEqual([mock.call(unlocking.PAUSE)] * 2, slept.mock_calls)
+
+    def test_key_manager_that_is_not_waited_for(self):
+        """There is no time for that; the reason is told."""
+        volume = self.volume()
+        self.world.secrets.state = crypt.AWAY
+        with mock.patch.object(unlocking, 'PAUSE', 99), mock.patch.object(
+                unlocking.time, 'sleep') as slept:
+            found = self.unlock()[volume.id]
+        self.assertIn('away', found.problem)
+        slept.assert_not_called()
+
+    def test_what_is_gone_while_the_key_manager_is_asked(self):
+        gone = mock.Mock(**{'lvs.return_value': {}})
+        here, passed = (restore.Local('v', lv, 0) for lv in ('lv', ''))
+        self.assertRaises(exceptions.NotPossible, unlocking._check_noted,
+                          gone, here)
+        unlocking._check_noted(gone, passed)
 
     def test_what_leaves_while_the_key_manager_is_asked(self):
         """The service does not wait; opening would write to what it copies.
@@ -199,7 +226,8 @@ class UnlockTest(Case):
 
     def test_key_manager_that_hangs(self):
         """A boot goes on."""
-        volumes = [self.volume() for _ in range(6)]
+        volumes, before = [self.volume() for _ in range(6)], (
+            threading.enumerate())
         hangs = threading.Event()
         self.addCleanup(hangs.set)
         with mock.patch.object(self.keys, 'get', side_effect=(
@@ -208,6 +236,10 @@ class UnlockTest(Case):
         self.assertEqual({each.id: 'there was no time left'
                           for each in volumes},
                          {key: each.problem for key, each in found.items()})
+        # Nor does the process wait for one in the end.
+        self.assertEqual([], [
+            each for each in threading.enumerate()
+            if each not in before and not each.daemon])
 
     def test_other_secret_of_a_rotation(self):
         volume = self.volume()
@@ -231,10 +263,12 @@ class SealedTest(Case):
             'secret-' + self.opened.id, b'key secret-%s' % (
                 self.opened.id.encode()))}
         self.world.secrets.state = crypt.AWAY
+        # It is not waited for.
+        self.useFixture(fixtures.MockPatchObject(unlocking, 'PAUSE', 99))
 
     def test_opened(self):
         other = self.volume()
-        found = self.states(seconds=0.2)
+        found = self.states()
         self.assertEqual({self.opened.id: 'opened', other.id: 'locked'},
                          found)
 
@@ -245,17 +279,16 @@ class SealedTest(Case):
 
     def test_key_of_another_secret(self):
         self.a.disk.sealed[self.opened.id] = 'before', b'x'
-        self.assertEqual({self.opened.id: 'locked'},
-                         self.states(seconds=0.2))
+        self.assertEqual({self.opened.id: 'locked'}, self.states())
 
     def test_key_that_opens_nothing(self):
         self.world.headers[self.opened.id].slots = {'0': b'other'}
-        found = self.unlock(seconds=0.2)[self.opened.id]
+        found = self.unlock()[self.opened.id]
         self.assertIn('key manager', found.problem)
 
     def test_header_of_another_volume(self):
         self.world.headers[self.opened.id].uuid = 'another'
-        found = self.unlock(seconds=0.2)[self.opened.id]
+        found = self.unlock()[self.opened.id]
         self.assertIn('another', found.problem)
         self.assertNotIn(names.crypt(self.opened.id), self.a.devices)
 
@@ -291,6 +324,12 @@ class LockedTest(Case):
         self.assertEqual([names.crypt(opened.id)], [
             name for name in self.a.devices if names.is_crypt(name)])
 
+    def test_what_can_not_be_looked_at(self):
+        volume = self.volume()
+        with mock.patch.object(self.crypt, 'header',
+                               side_effect=OSError('no such device')):
+            self.assertEqual({volume.id: 'no such device'}, self.locked())
+
     def test_passed_through(self):
         volume = self.volume(opened=False)
         self.assertEqual({}, self.locked())
@@ -319,6 +358,16 @@ class PlanTest(Case):
             [(local.volume_id, local.passed and local.lv)
              for local in unlocking.plan(present, {'other': ('l', 'k')})])
         self.assertIsInstance(unlocking.plan(present)[0], restore.Local)
+
+    def test_what_is_noted_on_the_lv_below(self):
+        """On that of the same volume, and of no other."""
+        volume, other = self.volume(), self.volume()
+        noted = {each.id: unlocking.noted_on_body(
+            self.a.sim_stack.survey(), each.id) for each in (volume, other)}
+        self.assertEqual(self.noted(volume, other), noted)
+        self.a.disk.tags[volume.name] = self.a.disk.tags[other.name]
+        self.assertEqual(('', ''), unlocking.noted_on_body(
+            self.a.sim_stack.survey(), volume.id))
 
 
 class CommandTest(Case):
