@@ -248,7 +248,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
         lock=Lock(host, conf.localclone_lock_timeout),
         try_lock=Lock(host, 0),
         is_at=directory.is_at, clear=clearing(conf, stack),
-        limits=opts.limits(conf),
+        limits=opts.limits(conf), pacing=opts.pacing(conf),
         authenticates=conf.localclone_authenticated,
         tell=notices.Notices(host, rows).tell)
     reconciler = reconcile.Reconciler(
@@ -327,11 +327,9 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
     loops = [
         _loop(conf.localclone_move_interval, reconciler.converge_moves),
         _loop(conf.localclone_node_interval,
-              lambda: look(service, backups))]
-    interval = conf.localclone_wake_interval
-    if interval:
-        loops.append(_loop(1, lambda: wake_copies(
-            reconciler.copying.waker, interval)))
+              lambda: look(service, backups)),
+        _loop(1, lambda: wake_copies(
+            reconciler.copying.waker, opts.pacing(conf).tick))]
     return loops
 
 
@@ -361,10 +359,13 @@ def _loop(seconds: float, act: Callable[[], None]) -> typing.Any:
 
 
 def wake_copies(waker: wake.Waker, interval: float) -> None:
-    """Prompt copies for up to a minute, as long as there are any.
+    """Pace and prompt copies for up to a minute, while there are any.
 
     :param interval: seconds in between
     """
     until = time.monotonic() + 60
-    while waker.wake() and time.monotonic() < until:
+    while True:
+        now = time.monotonic()
+        if not waker.wake(now) or now >= until:
+            return
         time.sleep(interval)

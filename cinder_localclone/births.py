@@ -231,7 +231,7 @@ def _check_type(node: nodes.Node, volume: ports.Volume, image: str,
         be larger, and is authenticated
     """
     try:
-        wanted = node.snapshots.wanted_encryption(volume)
+        wanted = node.snapshots.wanted_encryption(volume, new=True)
     except encryption_types.InvalidType as exc:
         raise exceptions.ForeignImage(image=image, reason=str(exc))
     check_alike(image, encryption, wanted)

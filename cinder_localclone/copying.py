@@ -5,6 +5,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
+import dataclasses
 
 from oslo_utils import timeutils
 
@@ -36,17 +37,19 @@ class Copies:
         self._turns: dict[str, queue.Turn] = {}
         self._running: set[str] = set()
         self._some_ended = False
-        self.waker = wake.Waker(node.stack.wake_hydration)
+        self.waker = wake.Waker(node.stack.seen, node.stack.wake_hydration,
+                                node.pacing)
 
     def progress(self, shadow_id: str) -> hydration.Progress | None:
         """How far a copy was when it was last checked."""
-        copy = self._copies.get(shadow_id)
-        return copy.progress if copy else None
+        return self.all_progress().get(shadow_id)
 
     def all_progress(self) -> dict[str, hydration.Progress]:
         """The same of all copies, by their shadows' ids."""
-        return {shadow_id: copy.progress for shadow_id, copy
-                in list(self._copies.items()) if copy.progress}
+        return {shadow_id: dataclasses.replace(
+            copy.progress, pace=self.waker.speed(shadow_id))
+            for shadow_id, copy in list(self._copies.items())
+            if copy.progress}
 
     # -- whose turn it is
 
@@ -137,8 +140,12 @@ class Copies:
                 move.shadow_id, runs) and progress.pause:
             events.say(events.COPYING_FAILS, volume=move.volume_id,
                        seconds=progress.pause)
-        self.waker.watch(move.shadow_id, move.geometry.threshold,
-                         runs and not status.finished)
+        if runs and not status.finished:
+            self.waker.watch(move.shadow_id, move.geometry,
+                             turn.entry.pace if turn else '',
+                             self._node.stack.counters(move))
+        else:
+            self.waker.forget(move.shadow_id)
         if turn:
             self._note(move, turn.entry.stalled, copy.stall.check(
                 status.hydrated, timeutils.now()))
@@ -153,6 +160,7 @@ class Copies:
         turn = self._turn(move.shadow_id)
         if not (turn and turn.runs):
             self._copies.pop(move.shadow_id, None)
+            self.waker.forget(move.shadow_id)
             if names.clone(move.shadow_id) in self._node.stack.devices():
                 self._node.stack.set_hydration(move.shadow_id, False)
         else:
@@ -175,4 +183,5 @@ class Copies:
     def ended(self, shadow_id: str) -> None:
         """A copy is complete."""
         self._copies.pop(shadow_id, None)
+        self.waker.forget(shadow_id)
         self._some_ended = True

@@ -38,21 +38,30 @@ TRIES = 3
 
 def wanted(node: nodes.Node, volume: ports.Volume
            ) -> encryption_types.Encryption | None:
-    """How a volume is to be encrypted by this driver, by its type.
+    """How a new volume is to be encrypted by this driver, by its type.
 
     :raises InvalidEncryptionType: if it can't be
+    :raises InvalidPaceType: if the type says nonsense of its copies
     """
     try:
-        found = node.snapshots.wanted_encryption(volume)
+        found = node.snapshots.wanted_encryption(volume, new=True)
     except encryption_types.InvalidType as exc:
-        raise encryption_errors.InvalidEncryptionType(
-            volume=volume.id, reason=exc)
+        raise invalid(volume, exc)
     if found and found.authenticated and not node.authenticates:
         raise encryption_errors.InvalidEncryptionType(
             volume=volume.id, reason='%sintegrity is experimental, and '
             'localclone_authenticated is not set on %s' % (
                 encryption_types.PREFIX, node.host))
     return found
+
+
+def invalid(volume: ports.Volume, why: encryption_types.InvalidType
+            ) -> exceptions.LocalCloneError:
+    """The error of a type of which no volume can be."""
+    kind = (encryption_errors.InvalidPaceType
+            if isinstance(why, encryption_types.InvalidPace)
+            else encryption_errors.InvalidEncryptionType)
+    return kind(volume=volume.id, reason=why)
 
 
 # -- create
@@ -229,12 +238,12 @@ def check_retype(node: nodes.Node, volume: ports.Volume,
     :param extra_specs: of the new type
     :raises EncryptionChange: if it would
     :raises InvalidEncryptionType: if no volume can be of the new type
+    :raises InvalidPaceType: the same, for its pace
     """
     try:
-        after = encryption_types.parse(extra_specs)
+        after = encryption_types.parse(extra_specs, new=True)
     except encryption_types.InvalidType as exc:
-        raise encryption_errors.InvalidEncryptionType(
-            volume=volume.id, reason=exc)
+        raise invalid(volume, exc)
     try:
         before = node.snapshots.wanted_encryption(volume)
     except encryption_types.InvalidType:

@@ -19,6 +19,14 @@ class InvalidEncryptionType(exceptions.LocalCloneError):
     user_message = 'ENCRYPTION_TYPE'
 
 
+class InvalidPaceType(exceptions.LocalCloneError):
+    """A volume type that asks for a pace of copies there is none of."""
+
+    message = _('Volume %(volume)s can\'t be of its type: %(reason)s. Nothing '
+                'was changed. Correct the extra spec of the type.')
+    user_message = 'PACE_TYPE'
+
+
 class KeyUnreadable(exceptions.LocalCloneError):
     """An owner's secret that can't be read by what the owner has sent."""
 

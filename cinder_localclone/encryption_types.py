@@ -17,7 +17,8 @@ localclone:key_format      hex, raw, passphrase    hex
 ========================== ======================= =====================
 
 Whatever is not one of these is an error: a word that is misspelt would
-otherwise give its owner a volume that is not encrypted.
+otherwise give its owner a volume that is not encrypted. The only one that has
+nothing to do with that is ``localclone:pace``; see :mod:`.pace`.
 """
 
 from collections.abc import Iterable
@@ -25,6 +26,8 @@ from collections.abc import Mapping
 import dataclasses
 import enum
 import re
+
+from cinder_localclone import pace
 
 PREFIX = 'localclone:'
 LUKS2 = 'luks2'
@@ -44,6 +47,10 @@ _HMACS = ('hmac-sha256', 'hmac-sha512')
 
 class InvalidType(ValueError):
     """Extra specs of which no volume can be made; says why, in words."""
+
+
+class InvalidPace(InvalidType):
+    """The same of their copies."""
 
 
 class KeyFormat(str, enum.Enum):
@@ -189,14 +196,20 @@ def in_words(encryption: Encryption | Recorded | None) -> str:
             else 'encrypted, not authenticated')
 
 
-def parse(extra_specs: Mapping[str, str]) -> Encryption | None:
+def parse(extra_specs: Mapping[str, str], new: bool = False
+          ) -> Encryption | None:
     """How volumes of a type are encrypted by this driver, if they are.
 
+    :param new: a volume is to be of that type: all that it says is checked.
+        Of one that is there only its encryption matters
     :raises InvalidType: if they can't be
     """
     specs = {name.removeprefix(PREFIX): str(value).strip()
              for name, value in extra_specs.items()
              if name.startswith(PREFIX)}
+    wanted_pace = specs.pop('pace', None)
+    if new and wanted_pace is not None:
+        _check_pace(wanted_pace)
     how = specs.pop('encryption', None)
     unknown = sorted(set(specs) - {
         'cipher', 'key_size', 'sector_size', 'integrity', 'moves',
@@ -213,6 +226,12 @@ def parse(extra_specs: Mapping[str, str]) -> Encryption | None:
     if how != LUKS2:
         raise _not_one_of('encryption', how, [LUKS2])
     return _parse(specs)
+
+
+def _check_pace(value: str) -> None:
+    values = [each.value for each in pace.Pace]
+    if value not in values:
+        raise InvalidPace(str(_not_one_of('pace', value, values)))
 
 
 def _parse(specs: Mapping[str, str]) -> Encryption:

@@ -28,6 +28,8 @@ class Progress:
     :param seconds_left: None while there is no rate
     :param pause: seconds for which it is not tried again; see :class:`Brake`
     :param place: that of one which waits for its turn; see :mod:`.queue`
+    :param pace: how fast it may go at this moment, a
+        :class:`~cinder_localclone.pace.Speed`; '' if it may not
     """
 
     percent: float
@@ -35,6 +37,7 @@ class Progress:
     seconds_left: float | None
     pause: float = 0
     place: int = 0
+    pace: str = ''
 
     def __str__(self) -> str:
         if self.place:

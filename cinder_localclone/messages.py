@@ -141,6 +141,9 @@ DETAILS = {
         'The volume is being re-encrypted; try again when that has ended.')),
     'KEEPS_SIZE': ('LC42', _(
         'A volume of this type keeps its size; copy it to a larger one.')),
+    'PACE_TYPE': ('LC43', _(
+        'The volume type asks for a pace of copies that this storage does '
+        'not have; an administrator has to correct the type.')),
 }
 #: What was asked for, where Cinder has no word for it: (id, text).
 MOVE = ('LC1', _('move volume'))

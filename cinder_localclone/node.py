@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 
 from cinder_localclone import crypt_ports
+from cinder_localclone import pace
 from cinder_localclone import peer_ports
 from cinder_localclone import ports
 from cinder_localclone import queue
@@ -32,6 +33,7 @@ class Node:
     :param clear: ``clear(lv_name, size_bytes)`` overwrites an LV's data before
         it is removed, where thick volumes would leak it
     :param limits: how many copies run at one time, of all nodes'
+    :param pacing: how fast those to this node may be
     :param authenticates: whether new volumes may be authenticated
     :param tell: ``tell(milestone, move)`` says it in the log, and to whoever
         gets Cinder's notifications; it raises nothing
@@ -57,6 +59,7 @@ class Node:
     is_at: Callable[[ports.Connector, str], bool]
     clear: Callable[[str, int], None]
     limits: queue.Limits = queue.Limits()
+    pacing: pace.Settings = pace.Settings()
     authenticates: bool = False
     tell: Callable[[state.Milestone, state.Move], None] = (
         lambda _milestone, _move: None)

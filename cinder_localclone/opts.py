@@ -3,6 +3,7 @@
 
 from oslo_config import cfg
 
+from cinder_localclone import pace
 from cinder_localclone import queue
 from cinder_localclone import state
 
@@ -22,8 +23,44 @@ localclone_opts = [
     cfg.IntOpt(
         'localclone_hydration_threshold', default=32, min=1, max=4096,
         help='Most regions that are being copied at one moment. A multiple '
-             'of the batch keeps several requests in flight. To spare a slow '
-             'link, set both this and the batch to 1.'),
+             'of the batch keeps several requests in flight. This is full '
+             'speed; beside a guest a copy takes it only if localclone_pace '
+             'says so.'),
+    cfg.StrOpt(
+        'localclone_pace', default=pace.Settings.pace.value,
+        choices=[
+            ('yield', 'two regions of 64 KiB at one moment while the guest '
+             'reads or writes its volume, and full speed 0.6 s after it has '
+             'stopped'),
+            ('full', 'full speed, whatever the guest does: the shortest '
+             'copies, and slow synchronous writes beside them'),
+            ('spare', 'one region at one moment, and full speed only when '
+             'the guest has rested for 5 s: for guests that would rather '
+             'have longer copies than bursts in their pauses')],
+        help='How a volume is copied beside the guest that uses it. One that '
+             'nobody uses is copied at full speed in any case. The extra '
+             'spec localclone:pace of a volume type goes before this. What '
+             'the guest does is read from the statistics of the volume\'s '
+             'device, every localclone_wake_interval (0.2 s at most).'),
+    cfg.IntOpt(
+        'localclone_pace_floor', default=pace.Settings.floor >> 20, min=1,
+        max=10000,
+        help='MiB a second that each copy makes at least, so that it ends '
+             'though its guest never rests: while it makes less over 2 s, '
+             'it is taken a step nearer to full speed, and so on. What disks '
+             'and network can\'t give, it does not make; '
+             'localclone_max_rate_in goes before this.'),
+    cfg.IntOpt(
+        'localclone_max_rate_in', default=pace.Settings.limit >> 20, min=0,
+        max=100000,
+        help='Most MiB a second that are copied to this node, by all copies '
+             'of the backend together, for a network or disks that must be '
+             'spared. Each copy has the same share; what one does not use, '
+             'the others get. It holds over some seconds; within them copies '
+             'come in bursts. Regions that guests write to for the first '
+             'time are copied at once, and count; what guests read is not '
+             'limited, and does not count. A copy waits for 20 s at most. '
+             '0: no limit.'),
     cfg.StrOpt(
         'localclone_metadata_group',
         help='Volume group of the small LVs that record what has been copied '
@@ -46,7 +83,8 @@ localclone_opts = [
              'that guest I/O paused. The kernel copies only while no guest '
              'I/O is in flight, and by itself checks once a second. A longer '
              'interval makes copies beside busy guests slower, and these '
-             'guests a little faster. 0 leaves it to the kernel.'),
+             'guests a little faster. 0 leaves that to the kernel, and the '
+             'driver only tells it when the pace of a copy changes.'),
     cfg.IntOpt(
         'localclone_max_copies_in', default=queue.Limits.into, min=0,
         max=1000,
@@ -190,6 +228,15 @@ def limits(configuration) -> queue.Limits:
         into=configuration.localclone_max_copies_in,
         out_of=configuration.localclone_max_copies_out,
         total=configuration.localclone_max_copies)
+
+
+def pacing(configuration) -> pace.Settings:
+    """How fast copies may be."""
+    return pace.Settings(
+        pace=pace.Pace(configuration.localclone_pace),
+        floor=configuration.localclone_pace_floor << 20,
+        limit=configuration.localclone_max_rate_in << 20,
+        prompt=configuration.localclone_wake_interval)
 
 
 def list_opts():

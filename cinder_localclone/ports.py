@@ -14,6 +14,7 @@ import typing
 
 from cinder_localclone.dm import tables
 from cinder_localclone.lvm import reports
+from cinder_localclone import pace
 from cinder_localclone import state
 from cinder_localclone import survey as surveys
 from cinder_localclone import thin_map
@@ -160,8 +161,15 @@ class Stack(typing.Protocol):
     def set_hydration(self, shadow_id: str, enabled: bool) -> bool:
         """Let the kernel copy, or stop it."""
 
-    def wake_hydration(self, thresholds: dict[str, int]) -> list[str]:
+    def wake_hydration(self, steps: Mapping[str, pace.Step]) -> list[str]:
         """Prompt the kernel to go on; returns the clones that are gone."""
+
+    def counters(self, move: state.Move) -> tuple[str, str]:
+        """Where the kernel counts what is done to handle and LV."""
+
+    def seen(self, counters: Mapping[str, tuple[str, str]]
+             ) -> dict[str, pace.Seen]:
+        """What it has counted there, of those that can be seen."""
 
     def remove_clone(self, shadow_id: str) -> bool:
         """Remove the clone of a move."""

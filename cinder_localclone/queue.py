@@ -21,6 +21,7 @@ class Entry:
     :param stalled: when it was last seen that nothing of it is copied in
         its turn; seconds. 0: it was not, or has made progress since
     :param began: when the move did; seconds
+    :param pace: what the volume's type says of it; see :mod:`.pace`
     """
 
     shadow_id: str
@@ -31,6 +32,7 @@ class Entry:
     awaited: bool = False
     stalled: float = 0
     began: float = 0
+    pace: str = ''
 
     @property
     def ends(self) -> frozenset[str]:

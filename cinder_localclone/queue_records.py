@@ -12,6 +12,7 @@ import datetime
 
 from oslo_utils import timeutils
 
+from cinder_localclone import encryption_types
 from cinder_localclone import names
 from cinder_localclone import queue
 from cinder_localclone import records
@@ -45,6 +46,8 @@ class QueueRecords(snapshot_records.SnapshotRecords):
                 model.id.in_(shadows)).all()
             attached = self._attached(session, shadows)
             awaited = self._awaited(session, shadows)
+            paces = self._paces(session, {row.volume_type_id
+                                          for row in volumes})
             return [queue.Entry(
                 shadow_id=shadows[row.id].id, volume_id=row.id,
                 source=records._service(shadows[row.id].host),
@@ -53,6 +56,7 @@ class QueueRecords(snapshot_records.SnapshotRecords):
                 stalled=_stalled(shadows[row.id]),
                 began=shadows[row.id].created_at.replace(
                     tzinfo=datetime.timezone.utc).timestamp(),
+                pace=paces.get(row.volume_type_id, ''),
             ) for row in volumes]
 
     @staticmethod
@@ -71,6 +75,15 @@ class QueueRecords(snapshot_records.SnapshotRecords):
                 for row in session.query(column).filter_by(
                     deleted=False, status='creating').filter(
                         column.in_(ids))}
+
+    @staticmethod
+    def _paces(session: records.Session, types: Collection[str]
+               ) -> dict[str, str]:
+        model = records.models.VolumeTypeExtraSpecs
+        return {row.volume_type_id: row.value or '' for row in session.query(
+            model.volume_type_id, model.value).filter_by(
+                deleted=False, key=encryption_types.PREFIX + 'pace').filter(
+                    model.volume_type_id.in_(types))}
 
     def note_stalled(self, move: state.Move, stalled: bool) -> None:
         """Record that a copy makes no progress, and when; or that it does.

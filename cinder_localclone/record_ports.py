@@ -118,7 +118,7 @@ class SnapshotRecords(typing.Protocol):
     def place(self, volume_id: str, old: str, new: str) -> None:
         """Give a volume that is being created another home."""
 
-    def wanted_encryption(self, volume: ports.Volume
+    def wanted_encryption(self, volume: ports.Volume, new: bool = False
                           ) -> encryption_types.Encryption | None:
         """How a volume is to be encrypted by this driver."""
 

@@ -98,16 +98,18 @@ class SnapshotRecords(records.Records):
                 row.availability_zone = service.availability_zone
 
     @staticmethod
-    def wanted_encryption(volume: ports.Volume
+    def wanted_encryption(volume: ports.Volume, new: bool = False
                           ) -> encryption_types.Encryption | None:
         """How a volume is to be encrypted by this driver, by its type.
 
+        :param new: it is to be created; see :func:`.encryption_types.parse`
         :raises InvalidType: if it can't be
         """
         if not volume.volume_type_id:
             return None
         return encryption_types.parse(
-            volume_types.get_volume_type_extra_specs(volume.volume_type_id))
+            volume_types.get_volume_type_extra_specs(volume.volume_type_id),
+            new)
 
     def set_encryption(self, volume: ports.Volume,
                        encryption: encryption_types.Recorded | None

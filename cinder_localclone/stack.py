@@ -20,6 +20,7 @@ Everything here may raise CommandFailed or CommandTimeout.
 """
 
 from collections.abc import Mapping
+import contextlib
 
 from oslo_log import log as logging
 
@@ -27,9 +28,11 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import handles
 from cinder_localclone import names
+from cinder_localclone import pace
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import lvm
+from cinder_localclone.privileged import sysfs
 from cinder_localclone import state
 from cinder_localclone import survey
 from cinder_localclone import thin_map
@@ -292,17 +295,44 @@ class Stack(handles.Handles):
             self.timeout)
         return True
 
-    def wake_hydration(self, thresholds: Mapping[str, int]) -> list[str]:
+    def wake_hydration(self, steps: Mapping[str, pace.Step]) -> list[str]:
         """Make the kernel check whether clones can go on copying.
 
-        :param thresholds: regions at once, as they are, by shadow id
+        It does so when it is told the threshold, so that comes last.
+
+        :param steps: how, by shadow id
         :returns: the shadow ids of clones that are gone
         """
         missing = devicemapper.send([
-            (names.clone(shadow_id), 'hydration_threshold %d' % threshold)
-            for shadow_id, threshold in thresholds.items()])
-        return [shadow_id for shadow_id in thresholds
+            (names.clone(shadow_id), text)
+            for shadow_id, step in steps.items()
+            for text in ('hydration_batch_size %d' % step.batch,
+                         'hydration_threshold %d' % step.threshold)])
+        return [shadow_id for shadow_id in steps
                 if names.clone(shadow_id) in missing]
+
+    def counters(self, move: state.Move) -> tuple[str, str]:
+        """The device numbers of a volume's handle and of its LV.
+
+        '' for one that is not there, or whose I/O the kernel does not count.
+        """
+        return (_counted(names.handle_path(move.volume_id)),
+                _counted(names.lv_path(self.group, move.destination_lv)))
+
+    @staticmethod
+    def seen(counters: Mapping[str, tuple[str, str]]
+             ) -> dict[str, pace.Seen]:
+        """What guests have done so far, and what was copied, by shadow id.
+
+        Read in this process, many times a second; sysfs answers without the
+        disks. What has gone, or says something else, is left out.
+        """
+        found = {}
+        for shadow_id, (handle, lv) in counters.items():
+            with contextlib.suppress(ValueError):
+                found[shadow_id] = pace.parse(
+                    sysfs.counters(handle), sysfs.counters(lv))
+        return found
 
     def remove_clone(self, shadow_id: str) -> bool:
         """Remove the clone of a move; its LVs stay.
@@ -334,3 +364,8 @@ class Stack(handles.Handles):
         lvm.remove_tag(
             self.metadata_group, names.metadata_lv(move.shadow_id),
             names.SWAPPING, self.timeout)
+
+
+def _counted(path: str) -> str:
+    number = block.number(path)
+    return number if sysfs.is_counted(number) else ''

@@ -1,11 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waking copies that the I/O of guests has put to sleep."""
+"""Pacing copies, and waking those that the I/O of guests has put to sleep."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+
+from cinder_localclone import pace
+from cinder_localclone import state
+
+
+@dataclasses.dataclass
+class _Copy:
+    """A copy that is under way.
+
+    :param sent: what the kernel was told last; None: it may have forgotten
+    """
+
+    law: pace.Law
+    how: pace.Pace
+    counters: tuple[str, str]
+    sent: pace.Step | None = None
+    speed: pace.Speed = pace.Speed.FULL
 
 
 class Waker:
-    """Prompts the kernel to go on with copies.
+    """Prompts the kernel to go on with copies, each at its pace.
 
     The kernel starts copying regions only while no guest I/O is in flight.
     If there is some when the last region under way is done, it checks again
@@ -13,31 +32,88 @@ class Waker:
     a guest that does nothing but a few synchronous writes slows the copy to a
     twentieth. A message makes it check at once.
 
-    :param send: ``send({shadow id: threshold})`` sends it to clones; returns
-        the ids of those that are gone
+    A message says how many regions may be on their way, too: that is how a
+    copy is slowed. It never lets the kernel copy what is held back, which is
+    another message; see :meth:`.ports.Stack.set_hydration`.
+
+    :param look: ``look({shadow id: counters})`` says what of them the kernel
+        has counted; what can't be seen is left out
+    :param send: ``send({shadow id: step})`` sends it to clones; returns the
+        ids of those that are gone
     """
 
-    def __init__(self, send: Callable[[dict[str, int]], list[str]]):
+    def __init__(
+            self,
+            look: Callable[[Mapping[str, tuple[str, str]]],
+                           dict[str, pace.Seen]],
+            send: Callable[[Mapping[str, pace.Step]], list[str]],
+            settings: pace.Settings):
+        self._look = look
         self._send = send
-        self._thresholds: dict[str, int] = {}
+        self._settings = settings
+        self._copies: dict[str, _Copy] = {}
+        self._budget = pace.Budget(settings.limit)
+        self._prompted: float | None = None
 
-    def watch(self, shadow_id: str, threshold: int, copying: bool) -> None:
-        """Note the state of a clone.
+    def watch(self, shadow_id: str, geometry: state.Geometry,
+              extra_spec: str = '',
+              counters: tuple[str, str] = ('', '')) -> None:
+        """A copy is under way; at each check, of which it may be the first.
 
-        :param threshold: regions that it copies at once
-        :param copying: whether it is to be prompted from now on
+        :param geometry: of its clone
+        :param extra_spec: what the volume's type says of its pace
+        :param counters: where the kernel counts what its guest does, and
+            what is copied
         """
-        if copying:
-            self._thresholds[shadow_id] = threshold
-        else:
-            self._thresholds.pop(shadow_id, None)
+        before = self._copies.get(shadow_id)
+        law = before.law if before else pace.Law(
+            geometry, self._settings.floor)
+        self._copies[shadow_id] = _Copy(
+            law, self._settings.of(extra_spec), counters,
+            # The clone may have been made again since.
+            speed=before.speed if before else pace.Speed.FULL)
 
-    def wake(self) -> bool:
-        """Prompt all copies that are under way.
+    def forget(self, shadow_id: str) -> None:
+        """A copy is not under way any more."""
+        self._copies.pop(shadow_id, None)
 
+    def speed(self, shadow_id: str) -> str:
+        """How fast a copy may go at this moment; '' if it may not."""
+        copy = self._copies.get(shadow_id)
+        return copy.speed.value if copy else ''
+
+    def wake(self, now: float) -> bool:
+        """Look at all copies that are under way, and prompt them.
+
+        :param now: a monotonic time in seconds
         :returns: whether any of them is still there
         """
-        if self._thresholds:
-            for shadow_id in self._send(dict(self._thresholds)):
-                self._thresholds.pop(shadow_id, None)
-        return bool(self._thresholds)
+        copies = dict(self._copies)
+        seen = self._look({
+            shadow_id: copy.counters for shadow_id, copy in copies.items()
+            if copy.how is not pace.Pace.FULL or self._settings.limit})
+        rooms = self._budget.spend({
+            shadow_id: copy.law.take(seen.get(shadow_id), now)
+            for shadow_id, copy in copies.items()}, now)
+        steps = {}
+        for shadow_id, copy in copies.items():
+            steps[shadow_id], copy.speed = copy.law.step(
+                copy.how, now, rooms[shadow_id])
+        self._tell(copies, steps, now)
+        return bool(self._copies)
+
+    def _tell(self, copies: dict[str, _Copy], steps: dict[str, pace.Step],
+              now: float) -> None:
+        """Tell the kernel what is new to it; and all of it, now and then."""
+        prompt = self._settings.prompt
+        if prompt and (self._prompted is None
+                       or now - self._prompted >= prompt):
+            self._prompted = now
+        else:
+            steps = {shadow_id: step for shadow_id, step in steps.items()
+                     if step != copies[shadow_id].sent}
+        for shadow_id, step in steps.items():
+            copies[shadow_id].sent = step
+        if steps:
+            for shadow_id in self._send(steps):
+                self.forget(shadow_id)

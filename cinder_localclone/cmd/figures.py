@@ -17,6 +17,7 @@ from cinder_localclone.cmd import sources
 from cinder_localclone import comparison
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import pace
 from cinder_localclone import queue
 from cinder_localclone import state
 from cinder_localclone import unlocking
@@ -89,6 +90,10 @@ METRICS = {each.name: each for each in (
     # of the service
     Metric('localclone_copy_rate_bytes', 'How much of a volume is copied to '
            'this node in a second, over the last minute', ('volume',)),
+    Metric('localclone_copy_pace', 'How fast a volume may be copied to this '
+           'node at this moment (1; the others are 0): full speed; yielding '
+           'to its guest; at the floor, beside a guest that does not rest; '
+           'limited by localclone_max_rate_in', ('volume', 'pace')),
     Metric('localclone_events_total', 'Lines that the volume service has '
            'written to its log, by what they say', ('event',), 'counter'),
     Metric('localclone_refusals_total', 'What the volume service did not do '
@@ -253,6 +258,9 @@ class Figures:
             if shadow_id in volumes:
                 self._add('copy_rate_bytes', copy['rate'] or 0,
                           volume=volumes[shadow_id])
+                for speed in pace.Speed if copy.get('pace') else ():
+                    self._add('copy_pace', speed == copy['pace'],
+                              volume=volumes[shadow_id], pace=speed.value)
 
     def _of_doctor(self, found: list[checks.Finding]) -> None:
         worst: dict[str, int] = {}

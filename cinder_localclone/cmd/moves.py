@@ -7,11 +7,12 @@ import time
 from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone import inspection
+from cinder_localclone import pace
 from cinder_localclone import queue
 from cinder_localclone import state
 
 COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
-           'MiB/s', 'Seconds left', 'Remark')
+           'MiB/s', 'Seconds left', 'Pace', 'Remark')
 #: Phases after which a move that has ended was complete.
 COPIED = ('migrating', 'completing')
 
@@ -52,6 +53,8 @@ def _row(backend, move):
     if seen and seen['rate']:
         row['MiB/s'] = round(seen['rate'] / (1 << 20), 1)
         row['Seconds left'] = round(seen['seconds_left'])
+    if seen and seen.get('pace'):  # older services do not say
+        row['Pace'] = pace.in_words(seen['pace'])
     if move.phase is state.Phase.STARTING:
         row['Remark'] = 'copying waits for the source to be detached'
     elif clone['mode'] != 'rw':
@@ -128,7 +131,8 @@ def watch(backend: backends.Backend, seconds: float | None) -> None:
 def _rest(row):
     if row['Remark'] or not row['MiB/s']:
         return row['Remark']
-    return '%s MiB/s  %s s left' % (row['MiB/s'], row['Seconds left'])
+    return '%s MiB/s  %s s left  %s' % (
+        row['MiB/s'], row['Seconds left'], row['Pace'] or '')
 
 
 class Moves(base.Command):

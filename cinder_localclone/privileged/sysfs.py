@@ -55,6 +55,16 @@ def name_of(number: str) -> str:
     return _text('dev', 'block', number, 'dm', 'name')
 
 
+def is_counted(number: str) -> bool:
+    """Whether the kernel counts the I/O of the device ``major:minor``."""
+    return _text('dev', 'block', number, 'queue', 'iostats') == '1'
+
+
+def counters(number: str) -> str:
+    """What it has counted (Documentation/block/stat.rst), or ''."""
+    return _text('dev', 'block', number, 'stat')
+
+
 def mapped_device(name: str) -> str:
     """The kernel's name (``dm-N``) of a device-mapper device, or ''."""
     for entry in os.listdir(os.path.join(ROOT, 'block')):

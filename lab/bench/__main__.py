@@ -31,6 +31,8 @@ def main():
     parser.add_argument('--name', default='bench', help='name of the lab')
     parser.add_argument('--only-encrypted', action='store_true',
                         help='only what encryption costs')
+    parser.add_argument('--only-pace', action='store_true',
+                        help='only copies beside a guest, at each pace')
     options = parser.parse_args()
     lab = labs.Lab(options.name)
     try:
@@ -38,7 +40,7 @@ def main():
             lab.down()
         lab.up(disks='plain', disk_gib=40, keys=True)
         try:
-            rows = run(lab, options.only_encrypted)
+            rows = run(lab, options.only_encrypted, options.only_pace)
         finally:
             lab.down(keep_logs=True)
     except process.LabError as exc:
@@ -57,11 +59,14 @@ def main():
     return 0
 
 
-def run(lab, only_encrypted=False):
+def run(lab, only_encrypted=False, only_pace=False):
     """All figures of a lab that is up."""
-    if only_encrypted:
+    if only_encrypted or only_pace:
         bench = Bench(lab)
-        bench.encrypted()
+        if only_encrypted:
+            bench.encrypted()
+        if only_pace:
+            bench.beside_a_guest()
         return bench.rows
     for node in lab.nodes.values():
         lab.write_service_config(node, 'stock')

@@ -12,6 +12,13 @@ from lab.core import look
 GUEST = ('fio --name=x --filename=%s --direct=1 --bs=4k --ioengine=psync '
          '--rw=randwrite --sync=1 --rate_iops=25 --runtime=10 --time_based '
          '--output-format=json')
+#: Options of the driver by how copies go beside that guest: as they do by
+#: default, at full speed, at the kernel's own pace, and not at all.
+PACES = {'yield': {}, 'full': {'localclone_pace': 'full'},
+         'kernel': {'localclone_pace': 'full', 'localclone_wake_interval': 0},
+         'off': None}
+HOLD = ('for each in $(dmsetup ls --target clone | cut -f 1); do '
+        'dmsetup message $each 0 disable_hydration; done')
 
 
 def p99(out):
@@ -57,22 +64,32 @@ class Copies(base.Base):
 
     def beside_a_guest(self, size=2):
         """The copy while a guest writes synchronously, 25 times a second;
-        what the copy costs the guest.
+        what the copy costs the guest. Each pace after the other.
         """
-        rates, waits = [], []
-        for options in ({}, {'localclone_wake_interval': 0}):
-            self.settings(options)
+        rates, waits = {}, {}
+        for pace, options in PACES.items():
+            self.settings(options or {})
             volume = self.prepared(size, mib=size << 10)
             attached = self.instance.attach(volume, self.n2)
+            if options is None:  # nobody is there to let it go on
+                self.n2.service('stop')
+                self.n2.run(HOLD)
             # No longer than the copy: what follows is another matter.
             guest = self.n2.popen(GUEST % attached.path)
-            rates.append(self.rate(seconds=10))
+            if options is not None:
+                rates[pace] = self.rate(seconds=10)
             guest.wait(60)
-            waits.append(p99(guest.stdout.decode()))
+            waits[pace] = p99(guest.stdout.decode())
+            if options is None:
+                self.n2.service('start')
+                self.n2.wait_service()
             attached.detach()
             self.delete(volume)
-        self.add('hydration_beside_guest', rates[0], 'MiB/s', rates[1])
-        self.add('guest_write_p99_beside_copy', waits[0], 'ms', waits[1])
+        for pace, name in (('yield', ''), ('full', '_at_full_speed')):
+            self.add('hydration_beside_guest' + name, rates[pace], 'MiB/s',
+                     rates['kernel'])
+            self.add('guest_write_p99_beside_copy' + name, waits[pace], 'ms',
+                     waits['off'])
         self.settings({})
 
     def rate(self, seconds=None, node=None):

@@ -18,6 +18,7 @@ from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import opts
+from cinder_localclone import pace
 from cinder_localclone import queue
 
 HOST = 'n1@l'
@@ -100,12 +101,16 @@ class AssembleTest(Base):
         service = self.assemble(
             volume_group='g', localclone_metadata_group='fast',
             target_ip_address='192.0.2.1', localclone_region_size=128,
-            localclone_max_copies_in=5)
+            localclone_max_copies_in=5, localclone_pace='spare',
+            localclone_pace_floor=3, localclone_max_rate_in=7)
         self.assertEqual(('g', 'pool', 'fast', HOST), (
             service.stack.group, service.stack.pool,
             service.stack.metadata_group, service.stack.host))
         self.assertEqual(256, service.node.geometry.region_sectors)
         self.assertEqual(queue.Limits(into=5), service.node.limits)
+        self.assertEqual(
+            pace.Settings(pace.Pace.SPARE, 3 << 20, 7 << 20, 0.05),
+            service.node.pacing)
         self.assertIn('192.0.2.1', service.addresses)
         self.assertIs(service.stack, service.node.stack)
         self.assertIs(service.node, service.reconciler.node)
@@ -308,6 +313,7 @@ class LockTest(testtools.TestCase):
         self.lock.release.assert_not_called()
 
 
+@ddt.ddt
 class LoopsTest(Base):
 
     def setUp(self):
@@ -338,8 +344,13 @@ class LoopsTest(Base):
         self.reconciler.copying.waker.wake.return_value = False
         self.assertEqual(1, wake())
 
-    def test_copies_can_be_left_to_the_kernel(self):
-        self.assertEqual(2, len(self.start(localclone_wake_interval=0)))
+    @ddt.data((0.05, 0.05), (0, 0.2), (5, 0.2))
+    @ddt.unpack
+    def test_copies_are_looked_at_however_seldom_they_are_prompted(
+            self, prompt, tick):
+        with mock.patch.object(assembly, 'wake_copies') as wake:
+            self.start(localclone_wake_interval=prompt)[2]()
+        wake.assert_called_once_with(self.reconciler.copying.waker, tick)
 
     def test_loops_survive_an_error(self):
         for error in (exceptions.LocalCloneError(reason='x'), KeyError('x')):

@@ -3,12 +3,16 @@
 
 import dataclasses
 import itertools
+import pathlib
 from unittest import mock
 
 import ddt
+import fixtures
 
 from cinder_localclone import exceptions
 from cinder_localclone import names
+from cinder_localclone import pace
+from cinder_localclone.privileged import sysfs
 from cinder_localclone import thin_map
 from tests.unit import test_stack
 from tests.unit.test_stack import device
@@ -297,10 +301,43 @@ class CloneTest(test_stack.Case):
     def test_wake(self):
         self.ran.devicemapper.send.return_value = [names.clone(V1)]
         self.assertEqual([V1], self.stack.wake_hydration(
-            {SHADOW: 32, V1: 8}))
+            {SHADOW: pace.Step(32, 8), V1: pace.Step(2, 1)}))
+        # Never "enable_hydration": what is held back stays so.
         self.ran.devicemapper.send.assert_called_once_with([
+            (CLONE, 'hydration_batch_size 8'),
             (CLONE, 'hydration_threshold 32'),
-            (names.clone(V1), 'hydration_threshold 8')])
+            (names.clone(V1), 'hydration_batch_size 1'),
+            (names.clone(V1), 'hydration_threshold 2')])
+
+    def sysfs(self, number, stat, iostats='1'):
+        root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MockPatchObject(sysfs, 'ROOT', str(root)))
+        device = root / 'dev' / 'block' / number
+        (device / 'queue').mkdir(parents=True)
+        (device / 'stat').write_text(stat)
+        (device / 'queue' / 'iostats').write_text(iostats + '\n')
+        return device
+
+    def test_where_its_io_is_counted(self):
+        device = self.sysfs('253:7', '')
+        self.ran.block.number.return_value = '253:7'
+        self.assertEqual(('253:7', '253:7'), self.stack.counters(MOVE))
+        self.assertEqual(
+            ['/dev/mapper/localclone-' + V1, '/dev/g/volume-' + SHADOW],
+            [call.args[0] for call in self.ran.block.number.mock_calls])
+        (device / 'queue' / 'iostats').write_text('0\n')
+        self.assertEqual(('', ''), self.stack.counters(MOVE))
+        self.ran.block.number.return_value = ''
+        self.assertEqual(('', ''), self.stack.counters(MOVE))
+
+    def test_what_is_counted(self):
+        device = self.sysfs('253:7', ' 5 0 40 1 7 0 64 9 2 5 9 0 0 0 0 0 0')
+        both = {SHADOW: ('253:7', '253:7'), V1: ('253:7', '')}
+        self.assertEqual({SHADOW: pace.Seen(12, 2, 0)},
+                         self.stack.seen(both))
+        (device / 'stat').unlink()  # it has gone
+        self.assertEqual({}, self.stack.seen(both))
+        self.assertEqual({}, self.stack.seen({SHADOW: ('', '')}))
 
     def test_completed_reads(self):
         self.ran.block.completed_reads.return_value = 4711

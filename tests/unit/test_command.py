@@ -372,8 +372,11 @@ class WatchTest(testtools.TestCase):
             moves.watch(made, 0.001)
 
     def test_what_stands_beside_a_bar(self):
-        row = {'Remark': '', 'MiB/s': 2.5, 'Seconds left': 7}
-        self.assertEqual('2.5 MiB/s  7 s left', moves._rest(row))
+        row = {'Remark': '', 'MiB/s': 2.5, 'Seconds left': 7,
+               'Pace': 'limited'}
+        self.assertEqual('2.5 MiB/s  7 s left  limited', moves._rest(row))
+        self.assertEqual('2.5 MiB/s  7 s left  ', moves._rest(
+            dict(row, Pace=None)))
         self.assertEqual('', moves._rest(dict(row, **{'MiB/s': None})))
         self.assertEqual('oh', moves._rest(dict(row, Remark='oh')))
 

@@ -171,7 +171,7 @@ class DestinationTest(Base):
         self.assertEqual(100, self.b.reconciler.progress(shadow_id).percent)
         self.assertEqual([], self.told)
         with mock.patch.object(worlds.SimStack, 'wake_hydration') as wake:
-            self.assertFalse(self.b.reconciler.copying.waker.wake())
+            self.assertFalse(self.b.reconciler.copying.waker.wake(0))
         wake.assert_not_called()  # that clone is about to go
         self.converge(self.b)
         self.assertIsNone(self.b.reconciler.progress(shadow_id))

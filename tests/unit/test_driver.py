@@ -298,13 +298,16 @@ class DriverTest(Case):
         create.assert_called_once_with(self.node, mock.ANY, wanted)
         self.node.stack.create_lv.assert_not_called()
 
-    def test_types_of_which_no_volume_can_be(self):
-        self.node.snapshots.wanted_encryption.side_effect = (
-            encryption_types.InvalidType('no'))
+    @ddt.data((encryption_types.InvalidType,
+               encryption_errors.InvalidEncryptionType, 'ENCRYPTION_TYPE'),
+              (encryption_types.InvalidPace,
+               encryption_errors.InvalidPaceType, 'PACE_TYPE'))
+    @ddt.unpack
+    def test_types_of_which_no_volume_can_be(self, found, error, told):
+        self.node.snapshots.wanted_encryption.side_effect = found('no')
         with mock.patch.object(messages, 'api') as api:
-            self.assertRaises(encryption_errors.InvalidEncryptionType,
-                              self.driver.create_volume, volume())
-        self.assertEqual(messages.DETAILS['ENCRYPTION_TYPE'],
+            self.assertRaises(error, self.driver.create_volume, volume())
+        self.assertEqual(messages.DETAILS[told],
                          api.API().create.call_args.kwargs['detail'])
         self.node.stack.create_lv.assert_not_called()
 

@@ -43,6 +43,27 @@ class ParseTest(testtools.TestCase):
                   key='type:' + REFERENCE, key_format='raw', moves='live',
                   integrity='none'))
 
+    def test_the_pace_of_copies_has_nothing_to_do_with_it(self):
+        for value in ('yield', 'full', 'spare', ' spare '):
+            specs = {'localclone:pace': value}
+            self.assertIsNone(encryption_types.parse(specs, new=True))
+            self.assertEqual(
+                encryption_types.Encryption(), encryption_types.parse(
+                    {**specs, 'localclone:encryption': 'luks2'}, new=True))
+
+    @ddt.data('', 'slow', 'FULL', 'full speed')
+    def test_a_pace_that_there_is_none_of(self, value):
+        specs = {'localclone:pace': value}
+        error = self.assertRaises(
+            encryption_types.InvalidPace, encryption_types.parse, specs,
+            new=True)
+        self.assertIn('localclone:pace=%s is not possible; choose yield or '
+                      'full or spare' % value, str(error))
+        # Of a volume that is there nothing depends on it.
+        self.assertEqual(
+            encryption_types.Encryption(), encryption_types.parse(
+                {**specs, 'localclone:encryption': 'luks2'}))
+
     @ddt.data(
         ({'encrypton': 'luks2'}, 'localclone:encrypton'),
         ({'encryption': 'luks2', 'cypher': 'x'}, 'localclone:cypher'),

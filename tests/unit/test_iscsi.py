@@ -258,6 +258,7 @@ class CommandsTest(Case):
     RECORD = 'iscsiadm -m node -T %s -p %s ' % (IQN, PORTAL)
     COMPLETE = RECORD + (
         '--op update -n node.startup -v manual '
+        "-n 'node.conn[0].tcp.window_size' -v 0 "
         '-n node.session.initial_login_retry_max -v 0 '
         '-n node.session.scan -v manual '
         '-n node.session.auth.authmethod -v CHAP '

@@ -59,6 +59,7 @@ FROZEN = {
     'LC40': ('FRESH_ENCRYPTED', '6288dd'),
     'LC41': ('REENCRYPTING', 'f984ff'),
     'LC42': ('KEEPS_SIZE', '97c4a7'),
+    'LC43': ('PACE_TYPE', '1bc3a8'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
@@ -83,6 +84,7 @@ OF_ENCRYPTION = {
     'EncryptionChange': 'LC34', 'NotThere': 'LC35', 'KeyUnavailable': 'LC36',
     'HeaderDamaged': 'LC37', 'ForeignHeader': 'LC37', 'MovesCold': 'LC38',
     'NotAtRest': 'LC39', 'KeepsSize': 'LC42',
+    'InvalidPaceType': 'LC43',
     'WouldReadNoise': 'LC40', 'NotBlank': 'LC20',
     # Nothing that an owner could do anything about.
     'KeyRefused': 'LC00', 'WrongKey': 'LC00', 'NotSealed': 'LC00',

@@ -229,6 +229,12 @@ class FiguresTest(testtools.TestCase):
                 found['copied_bytes', V1], found['clone_failed', V1],
                 found['copy_rate_bytes', V1],
                 found['refusals_total', 'source_busy']))
+        self.assertNotIn(('copy_pace', V1, 'full'), found)  # older ones
+        found = collected(storage=said, service={
+            'events': {}, 'refusals': {},
+            'copies': {SHADOW: {'rate': None, 'pace': 'floor'}}})
+        self.assertEqual([0, 0, 1, 0], [found['copy_pace', V1, pace] for pace
+                         in ('full', 'yielding', 'floor', 'limited')])
         failed = dataclasses.replace(status, mode='Fail')
         self.assertEqual(1, collected(storage=storage(
             self.metadata(), clones={SHADOW: failed}))['clone_failed', V1])

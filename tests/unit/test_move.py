@@ -218,7 +218,7 @@ class MoveTest(Base):
         def look(seconds):
             now.return_value += seconds
             world.reconcile()
-            seen = (clone['hydrating'], node.reconciler.copying.waker.wake(),
+            seen = (clone['hydrating'], node.reconciler.copying.waker.wake(0),
                     node.reconciler.progress(shadow_id).pause)
             node.hydrate()
             return seen

@@ -442,6 +442,7 @@ class ChecksTest(testtools.TestCase):
         self.assertEqual(verdict, found.verdict)
 
 
+@ddt.ddt
 class MovesTest(testtools.TestCase):
 
     def row(self, move, found, problem=''):
@@ -458,6 +459,19 @@ class MovesTest(testtools.TestCase):
         self.assertEqual((25.0, 2.0, 7, ''), tuple(
             row[key] for key in ('Percent', 'MiB/s', 'Seconds left',
                                  'Remark')))
+
+    @ddt.data(('yielding', 'yielding to the guest'), ('full', 'full speed'),
+              ('floor', 'at the floor'), ('limited', 'limited'),
+              ('of a newer service', 'of a newer service'), ('', None))
+    @ddt.unpack
+    def test_pace(self, pace, words):
+        progress = dataclasses.asdict(
+            hydration.Progress(25.0, None, None, pace=pace))
+        found = standing(B, clone=dict(CLONE, hydrated=1, regions=4),
+                         progress=progress)
+        self.assertEqual(words, self.row(MIGRATING, found)['Pace'])
+        del progress['pace']  # an older service does not say
+        self.assertIsNone(self.row(MIGRATING, found)['Pace'])
 
     def test_copy_that_fails(self):
         progress = dataclasses.asdict(

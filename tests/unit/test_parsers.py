@@ -16,7 +16,6 @@ from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import iscsi
 from cinder_localclone import state
-from cinder_localclone import wake
 
 # Linux 6.1.176, dmsetup 1.02.185
 FRESH = ('0 2097152 clone 8 6/1024 128 0/16384 0 2 no_hydration '
@@ -345,21 +344,3 @@ class HydrationTest(testtools.TestCase):
         failed = tables.parse_clone_status('0 2097152 clone Fail')
         for now in range(0, 100, 5):
             self.assertEqual(0, brake.pause(failed, now, now))
-
-    def test_copies_are_woken_while_they_last(self):
-        sent, gone = [], []
-
-        def send(thresholds):
-            sent.append(thresholds)
-            return gone
-        waker = wake.Waker(send)
-        self.assertFalse(waker.wake())
-        waker.watch('a', 16, True)
-        waker.watch('b', 8, True)
-        self.assertTrue(waker.wake())
-        waker.watch('a', 16, False)
-        waker.wake()
-        gone.append('b')
-        self.assertFalse(waker.wake())
-        self.assertFalse(waker.wake())
-        self.assertEqual([{'a': 16, 'b': 8}, {'b': 8}, {'b': 8}], sent)

@@ -16,6 +16,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone import names
 from cinder_localclone import opts
+from cinder_localclone import pace
 from cinder_localclone import queue
 from cinder_localclone.state import Phase
 from tests.unit import world as worlds
@@ -408,8 +409,8 @@ class PriorityTest(Base):
             self.assertEqual(bool(place), 'its turn' in str(progress))
         waker = self.b.reconciler.copying.waker
         with mock.patch.object(waker, '_send', return_value=[]) as send:
-            waker.wake()
-        send.assert_called_once_with({self.one.name_id: 32})
+            waker.wake(0)
+        send.assert_called_once_with({self.one.name_id: pace.Step(32, 8)})
 
     def test_a_live_move_is_not_in_the_queue(self):
         live = self.world.create_volume(A)

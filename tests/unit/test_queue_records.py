@@ -5,6 +5,7 @@ import datetime
 
 from cinder import objects
 from cinder.tests.unit import utils
+from cinder.volume import volume_types
 import ddt
 from oslo_utils import timeutils
 import sqlalchemy
@@ -86,6 +87,15 @@ class CopiesTest(test_records.Base):
             self.assertEqual(attached, self.entry().attached)
         attachment.destroy()
         self.assertFalse(self.entry().attached)
+
+    def test_what_its_type_says_of_its_pace(self):
+        self.assertEqual('', self.entry().pace)
+        for specs, said in (({'localclone:pace': 'spare'}, 'spare'),
+                            ({'localclone:encryption': 'luks2'}, '')):
+            self.volume.volume_type_id = volume_types.create(
+                self.context, 'type "%s"' % said, specs)['id']
+            self.volume.save()
+            self.assertEqual(said, self.entry().pace)
 
     def test_a_snapshot_waits(self):
         snapshot = utils.create_snapshot(

@@ -48,7 +48,7 @@ ORDER = (
     'crypt_ports', 'ports',
     'images', 'hydration', 'queue', 'decision', 'manageable', 'survey',
     'thin_map', 'luks', 'lvm', 'dm', 'iscsi_names', 'host_names', 'names',
-    'rows', 'encryption_types', 'state', 'exceptions',
+    'rows', 'encryption_types', 'pace', 'state', 'exceptions',
 )
 #: These are values and functions of values: they import each other, what is
 #: listed here of the standard library, and nothing else, so nothing that
@@ -57,7 +57,8 @@ PURE = ('nova.placement', 'capabilities', 'node', 'served', 'record_ports',
         'peer_ports', 'crypt_ports', 'ports',
         'images', 'hydration', 'queue', 'decision', 'manageable',
         'survey', 'thin_map', 'luks', 'encryption_types', 'lvm', 'dm',
-        'iscsi_names', 'host_names', 'names', 'rows', 'state', 'exceptions')
+        'iscsi_names', 'host_names', 'names', 'rows', 'pace', 'state',
+        'exceptions')
 HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'functools',
             'hashlib', 'heapq', 'json', 're', 'struct', 'types', 'typing',
             'xml'}

@@ -189,6 +189,14 @@ class NewbornTest(Case):
             self.assertEqual(
                 wanted, self.records.wanted_encryption(self.volume))
 
+    def test_a_pace_matters_to_new_volumes_alone(self):
+        self.volume.volume_type_id = volume_types.create(
+            self.context, 'type', {'localclone:pace': 'slow'})['id']
+        self.assertIsNone(self.records.wanted_encryption(self.volume))
+        self.assertRaises(
+            encryption_types.InvalidPace, self.records.wanted_encryption,
+            self.volume, new=True)
+
     @ddt.data({'status': 'error'}, {'status': 'available'},
               {'host': C + '#p'}, {'host': A + '#q'})
     def test_not_what_it_was_asked_for(self, changes):

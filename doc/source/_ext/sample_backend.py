@@ -143,7 +143,7 @@ def _inspect(host, volume_id):
         clone={'hydrated': 134808 if copies else 12, 'regions': 327680,
                'mode': 'rw', 'enabled': copies},
         progress=dataclasses.asdict(hydration.Progress(
-            41.1, 161.6 * (1 << 20), 74.6))
+            41.1, 43.4 * (1 << 20), 277.8, pace='yielding'))
         if copies else None)
 
 
@@ -353,7 +353,8 @@ def _measured(*_args):
         'service': answer({
             'events': {'move_completed': 4, 'copying': 61},
             'refusals': {'source_busy': 0, 'no_free_space': 1},
-            'copies': {SHADOW: {'rate': 161.6 * (1 << 20)}}}, 0.02),
+            'copies': {SHADOW: {'rate': 43.4 * (1 << 20),
+                                'pace': 'yielding'}}}, 0.02),
         'doctor': answer([checks.Finding('commands', checks.OK)], 1.4)}
 
 

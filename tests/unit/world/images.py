@@ -114,8 +114,8 @@ class SimSnapshotRecords:
         volume.availability_zone = self.zone_of(new)
 
     @staticmethod
-    def wanted_encryption(volume):
-        return encryption_types.parse(volume.extra_specs)
+    def wanted_encryption(volume, new=False):
+        return encryption_types.parse(volume.extra_specs, new)
 
     def set_encryption(self, volume, encryption):
         row = self.world.volumes.get(volume.id)

@@ -228,6 +228,11 @@ class SimNode:
     #: Its pool does not say what was never written; does not zero blocks.
     odd_pool: bool = False
     zeroes: bool = True
+    #: What its kernel has counted: reads and writes of handles; bytes that
+    #: were copied to LVs. Whether it shows none of that.
+    ios: dict = dataclasses.field(default_factory=dict)
+    copied: dict = dataclasses.field(default_factory=dict)
+    blind: bool = False
     #: How much was written to handles, by volume.
     written: dict = dataclasses.field(default_factory=dict)
     dead: bool = False

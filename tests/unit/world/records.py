@@ -148,7 +148,9 @@ class SimRecords(images.SimSnapshotRecords):
             bool(self.volume(move.volume_id).volume_attachment),
             move.volume_id in waiting,
             self.world.stalled.get(move.shadow_id, 0),
-            began.index(move.shadow_id)) for move in moves]
+            began.index(move.shadow_id),
+            self.volume(move.volume_id).extra_specs.get(
+                'localclone:pace', '')) for move in moves]
 
     def note_stalled(self, move, stalled):
         self._check(move)

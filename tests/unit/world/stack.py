@@ -5,6 +5,7 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import pace
 from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone import survey
@@ -253,9 +254,22 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             return False
         return self.ensure_clone(move, None)
 
-    def wake_hydration(self, thresholds):
-        return [shadow_id for shadow_id in thresholds
+    def wake_hydration(self, steps):
+        gone = [shadow_id for shadow_id in steps
                 if names.clone(shadow_id) not in self.node.devices]
+        for shadow_id in set(steps) - set(gone):
+            self.node.devices[names.clone(shadow_id)]['step'] = (
+                steps[shadow_id])
+        return gone
+
+    def counters(self, move):
+        return names.handle(move.volume_id), move.destination_lv
+
+    def seen(self, counters):
+        return {shadow_id: pace.Seen(
+            self.node.ios.get(handle, 0), 0, self.node.copied.get(lv, 0))
+            for shadow_id, (handle, lv) in counters.items()
+            if handle in self.node.devices and not self.node.blind}
 
     def set_hydration(self, shadow_id, enabled):
         clone = self.node.devices[names.clone(shadow_id)]

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast copies go beside the guests of a node. Pure: time is an argument.
+
+What a guest notices of a copy is how many regions are on their way when its
+own I/O comes: each of its flushes, and each first touch, waits behind them.
+So a copy takes steps between one region at a time and all that its geometry
+allows. :class:`Law` chooses one by what the guest does, :class:`Budget` keeps
+all copies of a node together within a rate. Neither starts what is held back:
+a step is two numbers that the kernel looks at only while it may copy.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import enum
+
+from cinder_localclone import state
+
+#: Seconds between two looks, at most.
+LOOK = 0.2
+#: Seconds over which a rate is compared with the floor; how far beyond the
+#: floor it has to be for a step back.
+JUDGED, BEYOND = 2.0, 1.5
+#: Seconds of its share that a copy may catch up with; and those for which it
+#: waits at most, whatever was copied meanwhile. One that waits for a minute
+#: would count as stalled.
+HELD, LONGEST_WAIT = 1.0, 20.0
+#: Sectors of a unit in which steps are measured.
+_UNIT = 128
+
+
+class Pace(str, enum.Enum):
+    """How a copy goes beside its guest."""
+
+    #: Slowly while the guest works, else at full speed.
+    YIELD = 'yield'
+    #: At full speed, whatever the guest does.
+    FULL = 'full'
+    #: As slowly as can be until the guest has rested for longer.
+    SPARE = 'spare'
+
+
+#: Seconds that a guest rests before its copy goes at full speed.
+RESTED = {Pace.YIELD: 0.6, Pace.FULL: 0.0, Pace.SPARE: 5.0}
+#: How many units are copied at one moment while the guest works.
+_BESIDE = {Pace.YIELD: 2, Pace.SPARE: 1}
+
+
+class Speed(str, enum.Enum):
+    """How fast a copy may go at a moment, and why."""
+
+    FULL = 'full'
+    YIELDING = 'yielding'
+    FLOOR = 'floor'
+    LIMITED = 'limited'
+
+
+_IN_WORDS: dict[str, str] = {
+    Speed.FULL: 'full speed', Speed.YIELDING: 'yielding to the guest',
+    Speed.FLOOR: 'at the floor', Speed.LIMITED: 'limited'}
+
+
+def in_words(speed: str) -> str:
+    """What an operator reads; of a speed unknown here, its own word."""
+    return _IN_WORDS.get(speed, speed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What an operator has set for the copies to a node.
+
+    :param floor: bytes a second that a copy makes, if it can, beside a guest
+    :param limit: bytes a second of all copies together; 0: none
+    :param prompt: seconds between prompts to go on; 0: there are none
+    """
+
+    pace: Pace = Pace.YIELD
+    floor: int = 10 << 20
+    limit: int = 0
+    prompt: float = 0.05
+
+    def of(self, extra_spec: str) -> Pace:
+        """The pace of a volume.
+
+        :param extra_spec: what its type says; '' or nonsense: nothing
+        """
+        word = extra_spec.strip()
+        return Pace(word) if word in tuple(Pace) else self.pace
+
+    @property
+    def tick(self) -> float:
+        """Seconds between two looks."""
+        return min(self.prompt or LOOK, LOOK)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What the kernel is told; see :class:`.state.Geometry`."""
+
+    threshold: int
+    batch: int
+
+
+#: Nothing new is copied.
+STANDSTILL = Step(0, 1)
+
+
+def ladder(geometry: state.Geometry) -> tuple[Step, ...]:
+    """The steps of a copy, from the slowest to all that it is made for."""
+    own = Step(geometry.threshold, geometry.batch)
+    found: list[Step] = []
+    units = 1
+    while True:
+        threshold = _regions(units, geometry)
+        if threshold >= own.threshold:
+            return (*found, own)
+        # In one request only what is worth it: a guest's waits behind it.
+        batch = _regions(units if units > 2 else 1, geometry)
+        step = Step(threshold, min(batch, own.batch))
+        if step not in found:
+            found.append(step)
+        units *= 2
+
+
+def _regions(units: int, geometry: state.Geometry) -> int:
+    return max(1, units * _UNIT // geometry.region_sectors)
+
+
+def _place(steps: tuple[Step, ...], threshold: int) -> int:
+    """The place of the last step with so many regions, or the first one."""
+    return max(place for place, step in enumerate(steps)
+               if not place or step.threshold <= threshold)
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What the kernel has counted so far.
+
+    :param ios: reads and writes that the handle has completed
+    :param in_flight: those that it has not
+    :param copied: bytes that were written to the LV, but not by the guest;
+        a difference of two counters that are read one after the other
+    """
+
+    ios: int
+    in_flight: int
+    copied: int
+
+
+def parse(handle: str, lv: str) -> Seen:
+    """Read what Documentation/block/stat.rst describes of both devices.
+
+    All that a guest writes reaches the LV; what is written to that besides
+    was copied.
+
+    :raises ValueError: if it is something else
+    """
+    above, below = ([int(word) for word in text.split()]
+                    for text in (handle, lv))
+    if min(len(above), len(below)) < 11:
+        raise ValueError('not the statistics of a disk')
+    return Seen(above[0] + above[4], above[8],
+                (below[6] - above[6]) * state.SECTOR)
+
+
+class Law:
+    """The pace of one copy, from look to look.
+
+    :param floor: bytes a second
+    """
+
+    def __init__(self, geometry: state.Geometry, floor: int):
+        self.steps = ladder(geometry)
+        self._lowest = {pace: _place(self.steps, _regions(units, geometry))
+                        for pace, units in _BESIDE.items()}
+        self._floor = floor
+        self._seen: Seen | None = None
+        #: When the guest was seen to work; bytes copied until then, and when
+        #: they were last compared with the floor; steps taken for its sake.
+        self._worked: float | None = None
+        self._judged: tuple[float, int] | None = None
+        self._copied = 0
+        self._raised = 0
+
+    def take(self, seen: Seen | None, now: float) -> int:
+        """Take in what a look has shown.
+
+        :param seen: None if it could not be seen
+        :returns: bytes copied since the last one
+        """
+        before, self._seen = self._seen, seen
+        if seen is None:
+            return 0
+        if seen.in_flight or before and seen.ios != before.ios:
+            self._worked = now
+        if before is None:
+            return 0
+        copied = max(0, seen.copied - before.copied)
+        self._copied += copied
+        return copied
+
+    def step(self, pace: Pace, now: float, room: float = 1.0
+             ) -> tuple[Step, Speed]:
+        """How it goes on.
+
+        What can't be seen is copied at full speed: nobody knows of a guest.
+
+        :param room: how much of its share of the budget is left, at most 1;
+            0 or less: nothing
+        """
+        top = len(self.steps) - 1
+        # As many steps as there is room for.
+        allowed = min(top, int(room * len(self.steps))) if room > 0 else -1
+        wanted, speed = top, Speed.FULL
+        if self._is_beside(pace, now):
+            lowest = self._lowest[pace]
+            self._judge(now, top - lowest, allowed < lowest + self._raised)
+            wanted = lowest + self._raised
+            speed = Speed.FLOOR if self._raised else Speed.YIELDING
+        else:
+            self._judged, self._raised = None, 0
+        if allowed < wanted:
+            wanted, speed = allowed, Speed.LIMITED
+        return (STANDSTILL if wanted < 0 else self.steps[wanted]), speed
+
+    def _is_beside(self, pace: Pace, now: float) -> bool:
+        """Whether a guest is at work that it is to yield to."""
+        return (self._seen is not None and self._worked is not None
+                and now - self._worked < RESTED[pace])
+
+    def _judge(self, now: float, most: int, limited: bool) -> None:
+        """A step up while the rate is beneath the floor, down beyond it.
+
+        :param most: steps there are
+        :param limited: whether it is the budget that holds it back
+        """
+        if self._judged is None or limited:
+            self._judged = now, self._copied
+            return
+        began, before = self._judged
+        if now - began < JUDGED:
+            return
+        rate = (self._copied - before) / (now - began)
+        if rate < self._floor:
+            self._raised = min(most, self._raised + 1)
+        elif rate >= BEYOND * self._floor and self._raised:
+            self._raised -= 1
+        self._judged = now, self._copied
+
+
+class Budget:
+    """What all copies to a node may copy together, in fair shares.
+
+    What one has no use for, because it yields to its guest, the others get.
+
+    :param limit: bytes a second; 0: as many as they can
+    """
+
+    def __init__(self, limit: int):
+        self._limit = limit
+        self._rooms: dict[str, float] = {}
+        self._since: float | None = None
+
+    def spend(self, copied: Mapping[str, int], now: float
+              ) -> dict[str, float]:
+        """Account for what was copied since the last look.
+
+        :param copied: bytes, by copy; of all that there are
+        :returns: how much of its share each has left: 1, all of a second; 0
+            or less: nothing
+        """
+        since, self._since = self._since, now
+        if not self._limit or not copied:
+            return dict.fromkeys(copied, 1.0)
+        share = self._limit * HELD / len(copied)
+        debt = self._limit * LONGEST_WAIT / len(copied)
+        self._rooms = {key: max(-debt, self._rooms.get(key, 0.0) - spent)
+                       for key, spent in copied.items()}
+        elapsed = 0.0 if since is None else min(HELD, now - since)
+        self._share_out(self._limit * elapsed, share)
+        return {key: room / share for key, room in self._rooms.items()}
+
+    def _share_out(self, left: float, share: float) -> None:
+        """:param share: what each can have at most"""
+        wanting = list(self._rooms)
+        while left >= 1 and wanting:
+            part, left = left / len(wanting), 0.0
+            for key in wanting:
+                room = min(share, self._rooms[key] + part)
+                left += self._rooms[key] + part - room
+                self._rooms[key] = room
+            wanting = [key for key in wanting if self._rooms[key] < share]

@@ -1,0 +1,615 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast copies go: on traces of what the kernel counts, in the world."""
+
+import dataclasses
+
+import ddt
+import fixtures
+import testtools
+
+from cinder_localclone import encryption
+from cinder_localclone import encryption_errors
+from cinder_localclone import events
+from cinder_localclone import names
+from cinder_localclone import pace
+from cinder_localclone.pace import Pace
+from cinder_localclone.pace import Speed
+from cinder_localclone.pace import Step
+from cinder_localclone import queue
+from cinder_localclone import reconcile
+from cinder_localclone import state
+from cinder_localclone import wake
+from tests.unit import world as worlds
+
+A, B = 'a@l', 'b@l'
+MIB = 1 << 20
+TICK = 0.05
+GEOMETRY = state.Geometry(128, 32, 8)
+FULL, SLOW, SLOWEST = Step(32, 8), Step(2, 1), Step(1, 1)
+#: MiB a second that a kernel copies by threshold (facts of the lab: one
+#: processor, regions of 64 KiB). IDLE: no guest. BUSY: a guest that hardly
+#: leaves a gap, worse than any that was measured.
+IDLE = {0: 0, 1: 34, 2: 43, 4: 60, 8: 73, 16: 86, 32: 117}
+BUSY = {0: 0, 1: 0.2, 2: 0.5, 4: 2, 8: 6, 16: 12, 32: 25}
+
+
+def stat(reads=0, writes=0, written=0, in_flight=0):
+    """A line of /sys/dev/block/*/stat, with the 17 fields of 5.5 and later."""
+    return '%8d %8d %8d %8d %8d %8d %8d %8d %8d %8d %8d%s\n' % (
+        reads, 0, reads * 8, reads // 2, writes, 0, written, writes, in_flight,
+        writes, writes, ' %8d' % 0 * 6)
+
+
+def seen(ios=0, copied=0, in_flight=0):
+    return pace.Seen(ios, in_flight, copied)
+
+
+def trace():
+    """What a guest does whose volume is copied: (second, both lines).
+
+    Made by hand, in the form of what the prototype of the laws reads 20
+    times a second: from 1 s to 4 s 25 synchronous writes of 4 KiB a second
+    (a write and a flush each), at 7 s one read, from 9 s on one write that
+    hangs. Beside that 43 MiB/s are copied.
+    """
+    writes = reads = 0
+    for tick in range(220):
+        second = tick / 20
+        if 1 <= second < 4 and not tick % 4:  # 5 times a second: 5 writes
+            writes += 10
+        reads += second == 7
+        guest = writes // 2 * 8
+        copied = int(43 * MIB * second) // 512
+        yield second, stat(reads, writes, guest, int(second >= 9)), stat(
+            0, 0, guest + copied)
+
+
+def run(law, how, lines=None):
+    """The steps that a law takes: [(from which second, step, speed)]."""
+    found = []
+    for second, handle, lv in lines or trace():
+        law.take(pace.parse(handle, lv), second)
+        step = law.step(how, second)
+        if not found or found[-1][1:] != step:
+            found.append((second, *step))
+    return found
+
+
+class LadderTest(testtools.TestCase):
+
+    def steps(self, *geometry):
+        return [(step.threshold, step.batch) for step in pace.ladder(
+            state.Geometry(*geometry))]
+
+    def test_of_the_default(self):
+        self.assertEqual([(1, 1), (2, 1), (4, 4), (8, 8), (16, 8), (32, 8)],
+                         self.steps(128, 32, 8))
+
+    def test_of_small_regions(self):
+        self.assertEqual(
+            [(16, 16), (32, 16), (64, 64), (128, 128), (256, 256)],
+            self.steps(8, 256, 256))
+
+    def test_of_large_regions(self):
+        self.assertEqual([(1, 1), (2, 2), (4, 2)], self.steps(512, 4, 2))
+        self.assertEqual([(1, 1), (2, 2), (3, 4)], self.steps(2048, 3, 4))
+
+    def test_never_more_than_the_operator_has_set(self):
+        self.assertEqual([(1, 1)], self.steps(128, 1, 1))
+        self.assertEqual([(1, 1)], self.steps(8, 1, 1))
+        self.assertEqual([(1, 1), (2, 1)], self.steps(128, 2, 1))
+        for region in (8, 32, 128, 512, 2048):
+            for threshold, batch in ((1, 1), (32, 8), (7, 256), (4096, 3)):
+                steps = self.steps(region, threshold, batch)
+                self.assertEqual((threshold, batch), steps[-1])
+                self.assertEqual(sorted(steps), steps)
+                self.assertLessEqual(max(each for _, each in steps), batch)
+
+
+@ddt.ddt
+class LawTest(testtools.TestCase):
+    """One copy, on the trace; its kernel copies what it likes."""
+
+    def setUp(self):
+        super().setUp()
+        self.law = pace.Law(GEOMETRY, 10 * MIB)
+
+    def test_yields_while_the_guest_works_and_a_moment_after(self):
+        found = run(self.law, Pace.YIELD)
+        self.assertEqual([
+            (0, FULL, Speed.FULL), (1.0, SLOW, Speed.YIELDING),
+            (4.4, FULL, Speed.FULL), (7.0, SLOW, Speed.YIELDING),
+            (7.65, FULL, Speed.FULL), (9.0, SLOW, Speed.YIELDING)], found)
+
+    def test_spares_it_for_longer(self):
+        self.assertEqual([
+            (0, FULL, Speed.FULL), (1.0, SLOWEST, Speed.YIELDING)],
+            run(self.law, Pace.SPARE))
+        quiet = [(second, stat(9), stat(written=int(second * 99999)))
+                 for second in (11, 15.9, 16.1)]
+        self.assertEqual([(11, SLOWEST), (16.1, FULL)], [
+            each[:2] for each in run(self.law, Pace.SPARE, quiet)])
+
+    def test_full_speed_whatever_the_guest_does(self):
+        self.assertEqual([(0, FULL, Speed.FULL)], run(self.law, Pace.FULL))
+
+    def test_without_a_guest(self):
+        idle = [(second, stat(), stat(written=second * 200000))
+                for second in range(10)]
+        for how in Pace:
+            self.assertEqual([(0, FULL, Speed.FULL)],
+                             run(self.law, how, idle))
+
+    def test_a_guest_that_is_at_it_from_the_first_look_on(self):
+        self.assertEqual([(0, SLOW, Speed.YIELDING)], run(
+            self.law, Pace.YIELD, [(0, stat(5, in_flight=1), stat())]))
+
+    def copy(self, rate, seconds, room=1.0, start=0.0):
+        """A guest that never rests; how the copy goes, every half second.
+
+        :param rate: MiB a second by threshold
+        """
+        found, copied, step, now = [], 0.0, None, start
+        while now < start + seconds:
+            self.law.take(seen(int(now * 100), int(copied)), now)
+            step, speed = self.law.step(Pace.YIELD, now, room)
+            if round(now * 20) % 10 == 0:
+                found.append((step.threshold, speed))
+            copied += rate[step.threshold] * MIB * TICK
+            now = round(now + TICK, 2)
+        return found, copied / seconds / MIB
+
+    def test_beneath_the_floor_it_takes_a_step_after_the_other(self):
+        self.copy(BUSY, 0.2)
+        found, rate = self.copy(BUSY, 60, start=0.2)
+        thresholds = [each[0] for each in found]
+        self.assertEqual([2, 4, 8, 16], sorted(set(thresholds)))
+        self.assertEqual(sorted(thresholds), thresholds)
+        self.assertIn((2, Speed.YIELDING), found)
+        self.assertEqual((16, Speed.FLOOR), found[-1])
+        self.assertLess(10, rate)
+        # The guest leaves more gaps: there is no need to hurry any more.
+        found, _rate = self.copy({key: 3 * value + 20 for key, value
+                                  in BUSY.items()}, 20, start=60.2)
+        self.assertEqual((2, Speed.YIELDING), found[-1])
+
+    def test_a_floor_that_cannot_be_reached(self):
+        self.copy(BUSY, 0.2)
+        found, _rate = self.copy(dict.fromkeys(BUSY, 1), 60, start=0.2)
+        self.assertEqual((32, Speed.FLOOR), found[-1])
+
+    def test_a_limit_beneath_the_floor(self):
+        """It comes first; and it is not answered by a jump afterwards."""
+        self.copy(BUSY, 0.2)
+        found, _rate = self.copy(BUSY, 60, 0.1, start=0.2)
+        self.assertEqual({(1, Speed.LIMITED)}, set(found[1:]))
+        self.assertEqual((2, Speed.YIELDING), self.copy(
+            BUSY, 1, start=60.2)[0][-1])
+
+    @ddt.data((1.0, FULL, Speed.FULL), (0.99, Step(32, 8), Speed.FULL),
+              (0.5, Step(8, 8), Speed.LIMITED), (0.01, SLOWEST, Speed.LIMITED),
+              (0.0, pace.STANDSTILL, Speed.LIMITED),
+              (-3.0, pace.STANDSTILL, Speed.LIMITED))
+    @ddt.unpack
+    def test_as_many_steps_as_there_is_room(self, room, step, speed):
+        self.law.take(seen(), 0)
+        self.assertEqual((step, speed), self.law.step(Pace.YIELD, 0, room))
+
+    def test_what_cannot_be_seen(self):
+        """For a moment, or for good: it is copied as if nobody was there."""
+        run(self.law, Pace.YIELD)
+        self.assertEqual(0, self.law.take(None, 11))
+        self.assertEqual((FULL, Speed.FULL), self.law.step(Pace.YIELD, 11))
+        self.assertEqual(0, self.law.take(seen(9), 12))
+        self.law.take(seen(10), 12.1)
+        self.assertEqual(SLOW, self.law.step(Pace.YIELD, 12.1)[0])
+
+    def test_what_was_copied(self):
+        """All of the LV's writes that the handle has not seen; never less."""
+        taken = [self.law.take(pace.parse(stat(0, 0, above), stat(
+            0, 0, below)), 0) for above, below in (
+                (100, 1100), (100, 1300), (150, 1346), (150, 1350))]
+        # A guest's write may be counted below first.
+        self.assertEqual([0, 200 * 512, 0, 4 * 512], taken)
+
+    @ddt.data('', 'x', '1 2 3', stat()[:60])
+    def test_what_is_no_statistics(self, text):
+        self.assertRaises(ValueError, pace.parse, text, stat())
+        self.assertRaises(ValueError, pace.parse, stat(), text)
+
+    def test_before_there_were_discards_and_flushes(self):
+        old = ' 5 0 40 1 7 0 64 9 2 5 9'
+        self.assertEqual(pace.Seen(12, 2, 0), pace.parse(old, old))
+
+
+class BudgetTest(testtools.TestCase):
+
+    def spend(self, budget, demands, seconds=60):
+        """MiB a second that each copies, by what it could."""
+        copied, total = dict.fromkeys(demands, 0), dict.fromkeys(demands, 0)
+        for tick in range(int(seconds / TICK)):
+            rooms = budget.spend(copied, tick * TICK)
+            copied = {key: int(demand * MIB * TICK) if rooms[key] > 0 else 0
+                      for key, demand in demands.items()}
+            for key, each in copied.items():
+                total[key] += each
+        return [total[key] / seconds / MIB for key in demands]
+
+    def assert_near(self, wanted, found):
+        for each, other in zip(wanted, found, strict=True):
+            self.assertAlmostEqual(each, other, delta=0.06 * max(wanted))
+
+    def test_none(self):
+        budget = pace.Budget(0)
+        self.assertEqual({'a': 1.0}, budget.spend({'a': 1 << 40}, 5))
+        self.assertEqual({}, budget.spend({}, 6))
+
+    def test_one(self):
+        self.assert_near([20], self.spend(pace.Budget(20 * MIB), {'a': 117}))
+
+    def test_fair(self):
+        self.assert_near([10, 10], self.spend(
+            pace.Budget(20 * MIB), {'a': 117, 'b': 60}))
+
+    def test_what_one_has_no_use_for_the_others_get(self):
+        self.assert_near([2, 9, 9], self.spend(
+            pace.Budget(20 * MIB), {'a': 2, 'b': 117, 'c': 30}))
+
+    def test_more_than_all_can_do(self):
+        self.assert_near([43, 10], self.spend(
+            pace.Budget(200 * MIB), {'a': 43, 'b': 10}))
+
+    def test_those_that_come_and_go(self):
+        budget = pace.Budget(20 * MIB)
+        self.spend(budget, {'a': 117}, 5)
+        self.assert_near([10, 10], self.spend(
+            budget, {'a': 117, 'b': 117}))
+        self.assertEqual({'b'}, set(budget.spend({'b': 0}, 99)))
+
+    def test_nothing_is_saved_up_for_long(self):
+        budget = pace.Budget(20 * MIB)
+        budget.spend({'a': 0}, 0)
+        for now in (1, 50, 10000):
+            self.assertEqual({'a': 1.0}, budget.spend({'a': 0}, now))
+        # A look that comes late finds no hours to make up for.
+        self.assertEqual({'a': 0.0}, budget.spend({'a': 40 * MIB}, 99999))
+
+    def test_no_copy_waits_for_a_minute(self):
+        """Whatever its guest has had copied meanwhile."""
+        budget = pace.Budget(MIB)
+        budget.spend({'a': 0, 'b': 0}, 0)
+        budget.spend({'a': 1 << 40, 'b': 0}, 1)
+        now = 1
+        while budget.spend({'a': 0, 'b': 0}, now)['a'] <= 0:
+            now += 1
+        self.assertLess(now, 30)
+
+
+class WakerTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.sent, self.gone, self.asked = [], [], []
+        self.seen = {}
+
+    def waker(self, **settings):
+        def send(steps):
+            self.sent.append(dict(steps))
+            return self.gone
+
+        def look(counters):
+            self.asked.append(dict(counters))
+            return self.seen
+        return wake.Waker(look, send, pace.Settings(**settings))
+
+    def test_while_they_last(self):
+        waker = self.waker()
+        self.assertFalse(waker.wake(0))
+        waker.watch('a', GEOMETRY)
+        waker.watch('b', state.Geometry(128, 1, 1))
+        self.assertTrue(waker.wake(1))
+        waker.forget('a')
+        waker.forget('a')
+        waker.wake(2)
+        self.gone.append('b')
+        self.assertFalse(waker.wake(3))
+        self.assertFalse(waker.wake(4))
+        self.assertEqual([{'a': FULL, 'b': SLOWEST}, {'b': SLOWEST},
+                          {'b': SLOWEST}], self.sent)
+        self.assertEqual('', waker.speed('b'))
+
+    def test_each_at_its_pace(self):
+        waker = self.waker()
+        for name, spec in (('a', ''), ('b', 'full'), ('c', 'spare'),
+                           ('d', 'nonsense')):
+            waker.watch(name, GEOMETRY, spec, ('253:1', '253:2'))
+        self.seen = {name: seen(in_flight=1) for name in 'acd'}
+        waker.wake(0)
+        self.assertEqual([{'a': SLOW, 'b': FULL, 'c': SLOWEST, 'd': SLOW}],
+                         self.sent)
+        self.assertEqual(['yielding', 'full', 'yielding', ''],
+                         [waker.speed(name) for name in 'abcx'])
+        # Nobody needs to know what b's guest does.
+        self.assertEqual([dict.fromkeys('acd', ('253:1', '253:2'))],
+                         self.asked)
+
+    def test_another_check_changes_no_more_than_it_has_to(self):
+        """The clone may be another by then, and is told again."""
+        waker = self.waker(prompt=0)
+        waker.watch('a', GEOMETRY)
+        self.seen = {'a': seen(in_flight=1)}
+        waker.wake(0)
+        waker.watch('a', GEOMETRY)
+        self.assertEqual('yielding', waker.speed('a'))
+        self.seen = {'a': seen()}
+        waker.wake(0.1)  # its guest worked a moment ago
+        self.assertEqual([{'a': SLOW}] * 2, self.sent)
+
+    def test_prompts(self):
+        waker = self.waker(prompt=1)
+        waker.watch('a', GEOMETRY)
+        for tick in range(21):
+            waker.wake(tick / 10)
+        self.assertEqual(3, len(self.sent))
+        self.seen = {'a': seen(in_flight=1)}
+        waker.wake(2.1)  # what is new is not waited with
+        self.assertEqual(SLOW, self.sent[-1]['a'])
+        self.assertEqual(4, len(self.sent))
+
+    def test_no_prompts(self):
+        waker = self.waker(prompt=0)
+        waker.watch('a', GEOMETRY)
+        for tick in range(100):
+            self.assertTrue(waker.wake(tick))
+        self.assertEqual([{'a': FULL}], self.sent)
+
+    def test_all_of_a_budget(self):
+        """What is copied at full speed counts, too."""
+        waker = self.waker(limit=20 * MIB, pace=Pace.FULL)
+        for name in 'ab':
+            waker.watch(name, GEOMETRY, counters=(name, name))
+        copied = {'a': 0.0, 'b': 0.0}
+        for tick in range(1200):
+            self.seen = {name: seen(copied=int(copied[name]))
+                         for name in 'ab'}
+            waker.wake(tick * TICK)
+            for name, step in self.sent[-1].items():
+                copied[name] += IDLE[step.threshold] * MIB * TICK / 2
+        for name in 'ab':
+            self.assertAlmostEqual(10, copied[name] / 60 / MIB, delta=1)
+        self.assertEqual('limited', waker.speed('a'))
+
+
+class SettingsTest(testtools.TestCase):
+
+    def test_the_type_goes_first(self):
+        settings = pace.Settings(pace=Pace.SPARE)
+        self.assertEqual(
+            [Pace.SPARE, Pace.FULL, Pace.YIELD, Pace.SPARE, Pace.SPARE],
+            [settings.of(spec) for spec in (
+                '', ' full ', 'yield', 'spare', 'FULL')])
+
+
+@ddt.ddt
+class WorldTest(testtools.TestCase):
+    """Moves from a to b in the simulated world, to their end."""
+
+    #: Seconds between two looks; bytes of a region of the simulated world.
+    TICK = 0.1
+    REGION = worlds.GIB // worlds.REGIONS
+
+    def begin(self, **settings):
+        self.now = self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.copying.timeutils.now',
+            return_value=0.0)).mock
+        self.said = self.useFixture(fixtures.MockPatchObject(
+            events, 'say', wraps=events.say)).mock
+        self.world = worlds.World()
+        self.b = self.world.nodes[B]
+        self.b.node = dataclasses.replace(
+            self.b.node, pacing=pace.Settings(**settings),
+            limits=queue.Limits(0, 0, 0))
+        self.b.reconciler = reconcile.Reconciler(self.b.node, None)
+        self.waker = self.b.reconciler.copying.waker
+
+    def moving(self, **more):
+        volume = self.world.create_volume(A, **more)
+        self.world.nodes[A].move(volume, B)
+        return volume
+
+    def clone(self, volume):
+        return self.b.devices.get(names.clone(volume.name_id))
+
+    def copy(self, clone, rates):
+        """The kernel, for a tick; its regions are huge here."""
+        step = clone.get('step', FULL)
+        if not clone['hydrating']:
+            return
+        lv, metadata = clone['lv'], clone['metadata']
+        local = self.b.lvs[metadata]['local']
+        copied = self.b.copied.get(lv, 0) + int(
+            rates[step.threshold] * MIB * self.TICK)
+        self.b.copied[lv] = copied
+        for region in range(worlds.REGIONS):
+            if region not in local and copied >= (region + 1) * self.REGION:
+                self.b.disk.write(lv, region, self.b._from_source(
+                    clone, region))
+                self.b.disk.make_local(metadata, region)
+                self.b.reads += 1
+
+    def live(self, volumes, rates, seconds, busy=(), look=None):
+        """The time passes; when each volume was copied.
+
+        :param busy: volumes whose guests never rest
+        :param look: is called with the second all along
+        """
+        ended, start = {}, self.now.return_value
+        for tick in range(int(seconds / self.TICK)):
+            now = self.now.return_value = start + tick * self.TICK
+            for volume in busy:
+                handle = names.handle(volume.id)
+                self.b.ios[handle] = self.b.ios.get(handle, 0) + 3
+            if not tick % 50:  # localclone_move_interval
+                for node in self.world.nodes.values():
+                    node.reconciler.converge_moves()
+            self.waker.wake(now)
+            for volume in volumes:
+                clone = self.clone(volume)
+                if clone:
+                    self.copy(clone, rates)
+                else:
+                    ended.setdefault(volume.id, now - start)
+            if len(ended) == len(volumes):
+                break
+            if look:
+                look(now)
+        self.assertEqual([], self.world.wrongs)
+        return ended
+
+    def assert_never_stopped(self):
+        for event in (events.STALLED, events.COPYING_FAILS):
+            self.assertNotIn(event, [
+                call.args[0] for call in self.said.mock_calls if call.args])
+        self.assertEqual({}, self.world.stalled)
+
+    def test_a_move_ends_though_its_guest_never_rests(self):
+        self.begin(floor=10 * MIB)
+        volume = self.moving()
+        expected = [self.b.read(volume.id, n) for n in range(worlds.REGIONS)]
+        ended = self.live([volume], BUSY, 300, busy=[volume])
+        self.assertLess(ended[volume.id], 1024 / 10 + 15)
+        self.assert_never_stopped()
+        self.world.settle()
+        self.assertEqual({}, self.world.shadows)
+        self.assertEqual(expected, [
+            self.b.read(volume.id, n) for n in range(worlds.REGIONS)])
+
+    def test_without_a_floor_it_would_not(self):
+        self.begin(floor=0)
+        volume = self.moving()
+        self.assertEqual({}, self.live([volume], BUSY, 130, busy=[volume]))
+        self.assertEqual(SLOW, self.clone(volume)['step'])
+
+    def test_at_full_speed_without_a_guest(self):
+        self.begin()
+        volume = self.moving()
+        self.assertLess(self.live([volume], IDLE, 60)[volume.id],
+                        1024 / 117 + 6)
+
+    def test_what_its_type_says_goes_first(self):
+        self.begin(floor=1)
+        hurried = self.moving(extra_specs={'localclone:pace': 'full'})
+        spared = self.moving(extra_specs={'localclone:pace': 'spare'})
+        plain = self.moving(extra_specs={'localclone:pace': 'odd'})
+        both = [hurried, spared, plain]
+        self.live(both, BUSY, 10, busy=both)
+        self.assertEqual([FULL, SLOWEST, SLOW], [
+            self.clone(volume)['step'] for volume in both])
+        shown = self.b.reconciler.copying.all_progress()
+        self.assertEqual(['full', 'yielding', 'yielding'], [
+            shown[volume.name_id].pace for volume in both])
+
+    def test_within_a_budget_in_equal_shares(self):
+        self.begin(limit=20 * MIB)
+        volumes = [self.moving() for _each in range(2)]
+        self.live(volumes, IDLE, 60)
+        found = [self.b.copied[self.clone(volume)['lv']] / 60 / MIB
+                 for volume in volumes]
+        for rate in found:
+            self.assertAlmostEqual(10, rate, delta=1)
+        self.assertEqual('limited', self.b.reconciler.progress(
+            volumes[0].name_id).pace)
+        ended = self.live(volumes, IDLE, 120)
+        self.assertEqual(2, len(ended))
+        self.assert_never_stopped()
+
+    def test_a_small_budget_is_no_stall(self):
+        """Bursts with long pauses; regions of 256 MiB are left aside here."""
+        self.begin(limit=MIB)
+        volumes = [self.moving() for _each in range(3)]
+        before, since, waits = {}, {}, [0]
+
+        def look(now):
+            for lv, copied in self.b.copied.items():
+                if copied != before.get(lv):
+                    since[lv] = now
+                waits.append(now - since[lv])
+            before.update(self.b.copied)
+        self.live(volumes, IDLE, 70, look=look)
+        self.assertEqual(3, len(since))
+        self.assertLess(5, max(waits))
+        self.assertLess(max(waits), 30)
+
+    def test_a_kernel_that_shows_nothing_ends_nothing(self):
+        self.begin()
+        volume = self.moving()
+        self.live([volume], IDLE, 3, busy=[volume])
+        self.b.blind = True
+        self.assertEqual([volume.id], list(self.live(
+            [volume], IDLE, 60, busy=[volume])))
+        self.assert_never_stopped()
+
+    def test_what_is_held_back_is_not_started(self):
+        """A live migration: the guest still writes at the source."""
+        self.begin(pace=Pace.FULL)
+        volume = self.world.create_volume(A)
+        self.world.nodes[A].opened.add(names.handle(volume.id))
+        self.world.nodes[A].move(volume, B, live=True)
+        self.live([volume], IDLE, 30)
+        clone = self.clone(volume)
+        self.assertFalse(clone['hydrating'])
+        self.assertNotIn('step', clone)
+        self.assertEqual(set(), self.b.lvs[clone['metadata']]['local'])
+
+    @ddt.data('waits', 'pauses')
+    def test_what_is_stopped_is_not_prompted(self, why):
+        self.begin()
+        volume = self.moving()
+        self.live([volume], IDLE, 1)
+        if why == 'waits':
+            self.b.node = dataclasses.replace(
+                self.b.node, limits=queue.Limits(0, 0, 0))
+            entries = self.b.node.records.copies(B)
+            self.useFixture(fixtures.MockPatchObject(
+                queue, 'turns', return_value={volume.name_id: queue.Turn(
+                    entries[0], 1)}))
+        else:
+            self.useFixture(fixtures.MockPatch(
+                'cinder_localclone.hydration.Brake.pause', return_value=5))
+        self.b.reconciler.converge_moves()
+        clone = self.clone(volume)
+        self.assertFalse(clone['hydrating'])
+        clone.pop('step')
+        self.assertFalse(self.waker.wake(99))
+        self.assertNotIn('step', clone)
+        self.assertEqual('', self.b.reconciler.progress(volume.name_id).pace)
+
+    @ddt.data('it has to make room', 'it has ended alone')
+    def test_what_cannot_be_driven_is_not_prompted(self, why):
+        self.begin()
+        volume = self.moving()
+        self.live([volume], IDLE, 1)
+        move = self.b.node.records.move_of(volume.id)
+        copying = self.b.reconciler.copying
+        if why == 'it has ended alone':
+            copying.ended(move.shadow_id)
+        else:
+            self.useFixture(fixtures.MockPatchObject(
+                queue, 'turns', return_value={}))
+            with self.b.lock(volume.id):
+                copying.hindered(move)
+        self.assertFalse(self.waker.wake(99))
+
+    def test_a_type_with_a_pace_that_there_is_none_of(self):
+        self.begin()
+        specs = {'localclone:pace': 'slow'}
+        new = self.world.row(A, extra_specs=specs)
+        node = self.world.nodes[A].node
+        error = self.assertRaises(encryption_errors.InvalidPaceType,
+                                  encryption.wanted, node, new)
+        self.assertIn('localclone:pace=slow is not possible; choose yield or '
+                      'full or spare', str(error))
+        other = self.world.create_volume(A)
+        self.assertRaises(encryption_errors.InvalidPaceType,
+                          encryption.check_retype, node, other, specs)
+        encryption.check_retype(node, other, {'localclone:pace': 'spare'})
