@@ -366,7 +366,8 @@ class LinesTest(commands.Case):
                              err='Device %s is still in use.' % CRYPT)
         self.assertRaises(exceptions.CommandFailed, crypt.close, CRYPT, 30)
 
-    @ddt.data(dict(out='\0' * 99), dict(out='X' * (1 << 20)), dict(out='\0' * ((1 << 20) - 4) + 'LUKS'),
+    @ddt.data(dict(out='\0' * 99), dict(out='X' * (1 << 20)),
+              dict(out='\0' * ((1 << 20) - 4) + 'LUKS'),
               dict(code=1, err='Input/output error'))
     def test_only_what_is_blank_is_formatted(self, answer):
         self.commands.answer('dd', **answer)
