@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress and pace of a background copy. Pure: time is an argument."""
+"""Progress of a background copy. Pure: time is an argument."""
 
 import collections
 import dataclasses
