@@ -78,6 +78,7 @@ class Base(test.TestCase):
             exports=mock.MagicMock(), sessions=mock.MagicMock(),
             peers=mock.MagicMock(), geometry=GEOMETRY,
             lock=lambda name: contextlib.nullcontext(),
+            try_lock=lambda name: contextlib.nullcontext(),
             is_at=lambda connector, at: at.startswith(connector['host']),
             clear=lambda lv, size: None)
         node.snapshots.wanted_encryption.return_value = None
