@@ -55,7 +55,7 @@ SHIFTS = {
     'cmd/figures.py': 'what people asked for, in a metric',
     'cmd/nodes.py': 'whole GiB for people',
     'cmd/volumes.py': 'what people asked for, in JSON',
-    'dm/tables.py': 'the number of an ioctl',
+    'dm/ioctl.py': 'the number of an ioctl',
 }
 
 

@@ -419,7 +419,7 @@ class BarsTest(testtools.TestCase):
 
     def show(self, *rows):
         self.bars.show([dict(zip(moves.COLUMNS, (
-            'v', A, to, phase, 1, percent, None, None, '')))
+            'v', A, to, phase, 1, percent, None, None, None, '')))
             for to, phase, percent in rows])
 
     def shown(self):

@@ -15,6 +15,7 @@ from cinder_localclone import export
 from cinder_localclone import iscsi_names
 from cinder_localclone import iscsi_target
 from cinder_localclone import names
+from cinder_localclone import node
 from cinder_localclone import reconcile
 from cinder_localclone import state
 
@@ -325,7 +326,9 @@ class ServedAgainTest(testtools.TestCase):
                              list(self.exports._ended))
 
     def reconciler(self):
-        self.node = mock.MagicMock(host=HOST, exports=self.exports)
+        self.node = node.Node(**{
+            each.name: mock.MagicMock() for each in dataclasses.fields(
+                node.Node)} | {'host': HOST, 'exports': self.exports})
         self.node.records.moves_of.return_value = []
         self.node.records.move_of.return_value = None
         survey = self.node.stack.survey.return_value

@@ -102,7 +102,8 @@ class InspectTest(testtools.TestCase):
                       'regions': 16384, 'hydrating': 1, 'enabled': True,
                       'mode': 'rw'},
             'progress': {'percent': 25.0, 'rate': None,
-                         'seconds_left': None, 'pause': 0.0, 'place': 0}},
+                         'seconds_left': None, 'pause': 0.0, 'place': 0,
+                         'pace': ''}},
             found)
         self.assertEqual([], inspection.differences(found, move(), B, NEW))
 
