@@ -138,7 +138,7 @@ class Seen:
     :param ios: reads and writes that the handle has completed
     :param in_flight: those that it has not
     :param copied: bytes that were written to the LV, but not by the guest;
-        a difference of two counters that are read one after the other
+        a difference of two counters, off by what one of them has yet to count
     """
 
     ios: int
@@ -163,7 +163,7 @@ def parse(handle: str, lv: str) -> Seen:
 
 
 class Law:
-    """The pace of one copy, from look to look.
+    """The pace of one copy, from look to look at the same devices.
 
     :param floor: bytes a second
     """
@@ -174,6 +174,9 @@ class Law:
                         for pace, units in _BESIDE.items()}
         self._floor = floor
         self._seen: Seen | None = None
+        #: The most bytes that were ever seen to be copied: what a guest has
+        #: under way makes them come and go.
+        self._most = 0
         #: When the guest was seen to work; bytes copied until then, and when
         #: they were last compared with the floor; steps taken for its sake.
         self._worked: float | None = None
@@ -192,9 +195,10 @@ class Law:
             return 0
         if seen.in_flight or before and seen.ios != before.ios:
             self._worked = now
-        if before is None:
-            return 0
-        copied = max(0, seen.copied - before.copied)
+        if before is None or seen.ios < before.ios:  # another handle
+            self._most = seen.copied
+        copied = max(0, seen.copied - self._most)
+        self._most += copied
         self._copied += copied
         return copied
 

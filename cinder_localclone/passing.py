@@ -111,7 +111,7 @@ def look(node: nodes.Node) -> bool:
 
     One volume that fails does not stop the others.
 
-    :returns: whether all is as it should be
+    :returns: whether all is seen to be as it should be
     """
     fine = True
     named = {volume.id
@@ -123,7 +123,7 @@ def look(node: nodes.Node) -> bool:
             with node.try_lock(volume_id):
                 _look_at(node, volume_id)
         except exceptions.Busy:
-            pass  # whoever is at work on it brings it to its end
+            fine = False  # whoever is at work on it may fail
         except Exception as exc:  # sysfs, the database: whatever it is
             fine = False
             events.say(events.NOT_PASSED, volume=volume_id, error=exc,

@@ -66,8 +66,8 @@ class Waker:
             what is copied
         """
         before = self._copies.get(shadow_id)
-        law = before.law if before else pace.Law(
-            geometry, self._settings.floor)
+        law = before.law if before and before.counters == counters else (
+            pace.Law(geometry, self._settings.floor))
         self._copies[shadow_id] = _Copy(
             law, self._settings.of(extra_spec), counters,
             # The clone may have been made again since.

@@ -7,6 +7,7 @@ its own sizes is believed only within the answer.
 
 from collections.abc import Iterator
 import dataclasses
+import re
 import struct
 import typing
 
@@ -26,6 +27,11 @@ LIST_DEVICES, TABLE_STATUS, TARGET_MSG = (
 #: more room; asking commits nothing.
 _SUSPENDED, TABLE, _FULL, NOFLUSH = 1 << 1, 1 << 4, 1 << 8, 1 << 11
 _LONGEST = 127
+#: Others may have given a device a name that is no text.
+_ERRORS = 'surrogateescape'
+#: What a table of dm-integrity says of an algorithm, and its key.
+_KEYED = re.compile(
+    r'\b((?:internal_hash|journal_crypt|journal_mac):[^: ]*:)([^ ]+)')
 
 
 class Malformed(ValueError):
@@ -41,12 +47,13 @@ def request(size: int, name: str = '', number: str = '', flags: int = 0,
     :param number: its ``major:minor``
     :raises ValueError: if no device can have that name
     """
-    if len(name.encode()) > _LONGEST:
+    named = name.encode(errors=_ERRORS)
+    if len(named) > _LONGEST:
         raise ValueError('too long a name: %s' % name)
     size = max(size, _HEADER.size + len(data))
     return bytearray((_HEADER.pack(
         4, 0, 0, size, _HEADER.size, 0, 0, flags, 0, 0,
-        _device(number), name.encode(), b'') + data).ljust(size, b'\0'))
+        _device(number), named, b'') + data).ljust(size, b'\0'))
 
 
 def message(name: str, text: str) -> bytearray:
@@ -121,6 +128,8 @@ def _lines(data: bytes, count: int) -> Iterator[str]:
 
 def _without_key(target: str, text: str) -> str:
     """As dmsetup shows it: a key that is not in the keyring stays there."""
+    if target == 'integrity':
+        return _KEYED.sub(lambda found: found[1] + '0' * len(found[2]), text)
     words = text.split(' ')
     if target == 'crypt' and len(words) > 1 and words[1][:1] != ':':
         words[1] = '0' * len(words[1])
@@ -144,4 +153,4 @@ def _text(data: bytes, at: int) -> str:
     end = data.find(b'\0', at)
     if end < 0:
         raise Malformed('a text without an end at %d' % at)
-    return data[at:end].decode(errors='replace')
+    return data[at:end].decode(errors=_ERRORS)

@@ -48,7 +48,7 @@ class Kernel(fixtures.Fixture):
         found = struct.unpack_from(HEADER, buffer)
         assert found[:5] == (4, 0, 0, len(buffer), 312), found
         flags, dev = found[7], found[10]
-        name = found[11].rstrip(b'\0').decode()
+        name = os.fsdecode(found[11].rstrip(b'\0'))
         if request == LIST_DEVICES:
             self.asked.append('list')
             self._answer(buffer, flags, 0, self._names(), '', 0)
@@ -82,14 +82,14 @@ class Kernel(fixtures.Fixture):
                         self.devices[name][2]) if name else ('', 0)
         struct.pack_into(
             HEADER, buffer, 0, 4, 48, 0, 312 + len(data), 312, count, opened,
-            flags, 0, 0, dev, name.encode(), uuid.encode())
+            flags, 0, 0, dev, os.fsencode(name), os.fsencode(uuid))
         buffer[312:312 + len(data)] = data
 
     def _names(self):
         parts = []
         for name, what in self.devices.items():
             entry = _aligned(struct.pack('=QI', self._dev(what[1]), 0)
-                             + name.encode() + b'\0')
+                             + os.fsencode(name) + b'\0')
             parts.append(entry + struct.pack('=2I', 7, 0))
         return b''.join(
             entry[:8] + struct.pack('=I', len(entry) if n + 1 < len(parts)

@@ -51,6 +51,14 @@ class LookTest(Case):
         self.assertEqual(['a', 'c'], [
             each.name for each in control.devices(30)])
 
+    def test_names_that_are_no_text(self):
+        """Those of others; as long as the kernel lets them be."""
+        odd = '\udcff' * 127
+        for name in ('a', odd, 'b'):
+            self.kernel.add(name)
+        self.assertEqual(['a', odd, 'b'], [
+            each.name for each in control.devices(30)])
+
     def test_however_many(self):
         """More than fit into the first answer; so with their segments."""
         for number in range(1000):
@@ -117,6 +125,13 @@ class LookTest(Case):
     @ddt.data(('0 8 crypt aes-xts-plain64 00ff12 0 8:0 0',
                '0 8 crypt aes-xts-plain64 000000 0 8:0 0'),
               ('0 8 crypt aes-xts-plain64 :64:logon:x 0 8:0 0', None),
+              ('0 8 integrity 8:0 0 32 D 3 internal_hash:hmac(sha256):0aff '
+               'journal_crypt:ctr(aes):0b block_size:512 '
+               'journal_mac:hmac(sha1):0c',
+               '0 8 integrity 8:0 0 32 D 3 internal_hash:hmac(sha256):0000 '
+               'journal_crypt:ctr(aes):00 block_size:512 '
+               'journal_mac:hmac(sha1):00'),
+              ('0 8 integrity 8:0 0 4 J 1 internal_hash:crc32c', None),
               ('0 8 flakey 8:0 0 1 0', None), ('0 8 crypt', None))
     @ddt.unpack
     def test_keys_stay_in_the_kernel(self, table, shown):

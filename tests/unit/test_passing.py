@@ -441,6 +441,16 @@ class EndsTest(Passed):
             self.b.reconciler.converge_moves()
         look.assert_not_called()
 
+    def test_what_nobody_could_look_at_is_looked_at_soon(self):
+        """Whoever has the lock may fail at it."""
+        self.b.stop(power=True)
+        self.b.dead = False
+        with self.b.lock(self.volume.id):
+            self.b.reconciler.converge_node()
+        self.assertEqual({}, self.b.passed)
+        self.b.reconciler.converge_moves()
+        self.assertEqual({self.volume.id: A}, self.b.passed)
+
     def test_a_secret_is_not_shown(self):
         connection = served.connection_of(self.attached)
         self.assertTrue(connection.passes)
