@@ -18,6 +18,9 @@ from lab.core import zero_page
 Done = collections.namedtuple('Done', 'returncode stdout stderr')
 BOOT_TIMEOUT = 60
 SERVICE_TIMEOUT = 180
+#: Packets that wait on a slow link: what is copied must not keep all else
+#: waiting for seconds.
+QUEUE = '40'
 #: Cinder logs it when a driver takes requests.
 READY = 'Driver post RPC initialization completed'
 #: And this, when it never will.
@@ -188,8 +191,11 @@ class Node:
         """Delay, loss or rate of what the node sends (tc-netem(8)).
 
         No words: none of it. In the node, whose kernel has netem for sure.
+        A rate comes with a queue as short as that of a real link.
         """
         if words:  # at once: several may ask at a time
+            if 'rate' in words and 'limit' not in words:
+                words += ('limit', QUEUE)
             self.run(['tc', 'qdisc', 'replace', 'dev', 'vec0', 'root',
                       'netem', *words])
         else:
