@@ -59,7 +59,9 @@ localclone_opts = [
              'the others get. It holds over some seconds; within them copies '
              'come in bursts. Regions that guests write to for the first '
              'time are copied at once, and count; what guests read is not '
-             'limited, and does not count. A copy waits for 20 s at most. '
+             'limited, and does not count. A copy waits for 20 s at most, '
+             'so many copies beneath a small limit exceed it; and what '
+             'the kernel was told not to count (iostats) is not limited. '
              '0: no limit.'),
     cfg.StrOpt(
         'localclone_metadata_group',
