@@ -19,7 +19,7 @@ class Follows(base.Base):
     def follow(self, mib=400):
         """The longest gap of a reader at the swap, beside it at rest."""
         volume = self.prepared(1, mib=mib)
-        self.n1.netem('rate', '100mbit')
+        self.n1.slow_down('100mbit')
         self.instance.attach(volume, self.n2).detach()
         back = self.instance.attach(volume, self.n1)
         reader = self._reader(back.path, 300)

@@ -18,9 +18,9 @@ from lab.core import zero_page
 Done = collections.namedtuple('Done', 'returncode stdout stderr')
 BOOT_TIMEOUT = 60
 SERVICE_TIMEOUT = 180
-#: Packets that wait on a slow link: what is copied must not keep all else
-#: waiting for seconds.
-QUEUE = '40'
+#: A slow link (tc-cake(8)). Who sends little over it does not wait behind what
+#: is copied, as on nodes whose queues are fair, which those of systemd are.
+RATE = 'cake bandwidth %s'
 #: Cinder logs it when a driver takes requests.
 READY = 'Driver post RPC initialization completed'
 #: And this, when it never will.
@@ -188,18 +188,25 @@ class Node:
         self._ip('link', 'set', self.tap, 'master', 'br0')
 
     def netem(self, *words):
-        """Delay, loss or rate of what the node sends (tc-netem(8)).
+        """Delay or loss of what the node sends (tc-netem(8)).
 
-        No words: none of it. In the node, whose kernel has netem for sure.
-        A rate comes with a queue as short as that of a real link.
+        No words: none of it, nor a rate. In the node, whose kernel has netem
+        for sure.
         """
-        if words:  # at once: several may ask at a time
-            if 'rate' in words and 'limit' not in words:
-                words += ('limit', QUEUE)
-            self.run(['tc', 'qdisc', 'replace', 'dev', 'vec0', 'root',
-                      'netem', *words])
+        if words:
+            self._replace_queue('netem ' + ' '.join(words))
         else:
             self.run('tc qdisc del dev vec0 root', check=False)
+
+    def slow_down(self, rate):
+        """Limit what the node sends, until :meth:`netem`.
+
+        :param rate: as tc(8) has it: '15mbit'
+        """
+        self._replace_queue(RATE % rate)
+
+    def _replace_queue(self, how):  # at once: several may ask at a time
+        self.run('tc qdisc replace dev vec0 root ' + how)
 
     def _ip(self, *words):
         self.lab.host_run('ip', *words)

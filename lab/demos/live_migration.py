@@ -10,8 +10,8 @@ from lab.core import process
 from lab.demos import show
 from lab.nova import server as servers
 
-#: So slow that a live migration can be aborted, as tc-netem(8) has it.
-SLOW = ('rate', '15mbit')
+#: So slow that a live migration can be aborted, as tc(8) has it.
+SLOW = '15mbit'
 
 
 class LiveMigration:
@@ -65,7 +65,7 @@ class LiveMigration:
     def abort(self, source, target):
         """Abort one; nothing of it stays."""
         began = time.monotonic()
-        source.netem(*SLOW)
+        source.slow_down(SLOW)
         try:
             number = len(self.server.migrations()) + 1
             self.server.live_migrate(target).raise_for_status()

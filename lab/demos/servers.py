@@ -142,7 +142,7 @@ class Operations(server_under_test.ServerUnderTest):
         """
         before, here = self.written(), self.server.node
         there = self.elsewhere()
-        here.netem('rate', '100mbit')  # or the copies end too soon
+        here.slow_down('100mbit')  # or the copies end too soon
         try:
             self.step('cold migration', self.server.cold_migrate(there))
             console = self.server.wait_found(before)
@@ -202,7 +202,7 @@ class Operations(server_under_test.ServerUnderTest):
         """The same, to a node to which the volumes are being copied."""
         node, source = self.elsewhere(), self.server.node
         self.server.shelve()
-        source.netem('rate', '80mbit')
+        source.slow_down('80mbit')
         try:
             self.step('unshelve on the other node',
                       self.server.unshelve(node))

@@ -11,6 +11,7 @@ import time
 from lab.core import api
 from lab.core import instance as instances
 from lab.core import look
+from lab.core import node as nodes
 from lab.core import process
 from lab.faults import disk as disks
 from lab.faults import encrypted_disk
@@ -28,10 +29,10 @@ SCALE = 16
 DISK = 8
 PATTERN = 'another-tenant'
 #: All but the targets keeps its pace: services start, requests are answered.
-#: Several may ask at a time. A short queue: who waits in it can't log in.
+#: Several may ask at a time.
 _BRAKE = '''
 tc qdisc replace dev vec0 root handle 1: prio bands 4 &&
-tc qdisc replace dev vec0 parent 1:4 handle 40: netem %s &&
+tc qdisc replace dev vec0 parent 1:4 handle 40: %s &&
 tc filter replace dev vec0 parent 1: protocol ip prio 1 u32 \\
     match ip sport 3260 0xffff %s flowid 1:4
 '''
@@ -226,22 +227,19 @@ class Environment:
                  'enable; do echo 0 >$e; sleep 1; echo 1 >$e; done',
                  check=check)
 
-    def brake(self, node, rate=None):
-        """Slow what a node's targets send; None: no more."""
-        if rate:
-            self.hold_up(node, 'rate %s limit 40' % rate)
-        elif node.is_on:
-            node.netem()
+    def brake(self, node, rate=None, to=None):
+        """Slow what a node's targets send; None: no more.
 
-    def hold_up(self, node, how, to=None):
-        """The same in any way.
-
-        :param how: words of netem
         :param to: the node for which that is meant; None: all
         """
-        if node.is_on:
-            node.run(_BRAKE % (how, 'match ip dst %s/32' % to.address
-                               if to else ''))
+        if not node.is_on:
+            return
+        if rate:
+            node.run(_BRAKE % (
+                nodes.RATE % rate,
+                'match ip dst %s/32' % to.address if to else ''))
+        else:
+            node.netem()
 
     def heal(self):
         """Undo whatever a fault has done; everything runs afterwards."""

@@ -16,7 +16,7 @@ from lab.operations import subject as subjects
 #: MiBs that are copied while a volume hydrates, and on which link: that takes
 #: some minutes. Fewer, if all of the volume is to be read meanwhile.
 OCCUPIED, READ = 128, 24
-SLOW = 'rate 10mbit limit 40'
+SLOW = '10mbit'
 
 
 class Situation:
@@ -186,7 +186,7 @@ class Hydrating(Situation):
     @classmethod
     def slow_down(cls, environment):
         first, second, _third = environment.nodes.values()
-        environment.hold_up(first, SLOW, second)
+        environment.brake(first, SLOW, second)
 
     @classmethod
     def end(cls, environment):

@@ -208,8 +208,12 @@ class LabTest(testtools.TestCase):
 
     def brake(self, rate=None):
         """Slow the link of the source down; None: no more."""
-        if self.n1.is_on:
-            self.n1.netem(*(('rate', rate) if rate else ()))
+        if not self.n1.is_on:
+            return
+        if rate:
+            self.n1.slow_down(rate)
+        else:
+            self.n1.netem()
 
     def assert_moved(self, volume, attached, expected, mib=96):
         """The move ends; the data is right; the source is gone."""
