@@ -15,6 +15,7 @@ from lab.bench import copies
 from lab.bench import encrypted
 from lab.bench import follows
 from lab.core import process
+from lab.core import source
 
 
 class Bench(encrypted.Encrypted, copies.Copies, attach.Attach, births.Births,
@@ -40,7 +41,9 @@ def main():
             lab.down()
         lab.up(disks='plain', disk_gib=40, keys=True)
         try:
+            began = time.time()
             rows = run(lab, options.only_encrypted, options.only_pace)
+            seconds = round(time.time() - began)
         finally:
             lab.down(keep_logs=True)
     except process.LabError as exc:
@@ -48,7 +51,12 @@ def main():
         return 1
     if options.json:
         with open(options.json, 'w') as out:
-            json.dump(rows, out, indent=1)
+            json.dump({'commit': source.commit_of(lab.repo),
+                       'kernel': lab.settings['kernel']['release'],
+                       'began': time.strftime('%Y-%m-%d %H:%M',
+                                              time.gmtime(began)),
+                       'seconds': seconds,
+                       'rows': rows}, out, indent=1)
             out.write(os.linesep)
     print('\n%-34s %10s %-6s %10s %7s' % (
         'figure', 'value', 'unit', 'beside', 'ratio'))

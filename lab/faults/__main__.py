@@ -9,6 +9,7 @@ import sys
 import time
 
 from lab.core import process
+from lab.core import source
 from lab.faults import environment as environments
 from lab.faults import matrix as matrices
 from lab.faults import plan
@@ -96,7 +97,7 @@ def run(used, results, options):
             return thrasher.run(used[0], options.seed,
                                 options.minutes or 20, used[0].say)
         lab = used[0].lab
-        results.begin(commit=result.commit_of(lab.repo), labs=len(used),
+        results.begin(commit=source.commit_of(lab.repo), labs=len(used),
                       kernel=lab.settings['kernel']['release'])
         matrix = matrices.Matrix(used, results)
         matrix.discover()

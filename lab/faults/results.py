@@ -5,26 +5,12 @@ import collections
 import json
 import os
 import pathlib
-import subprocess
 import threading
 import time
 
 from lab.faults import cells
 from lab.faults import plan
 from lab.faults import whole_operation
-
-
-def commit_of(repo):
-    """The commit of a working tree; with a "+" if files differ from it."""
-    def git(*words):
-        return subprocess.run(
-            ['git', '-C', str(repo), *words], text=True, timeout=60,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip()
-    try:
-        return git('rev-parse', '--short=12', 'HEAD') + (
-            '+' if git('status', '--porcelain', '-uno') else '')
-    except OSError:
-        return ''
 
 
 class Results:
