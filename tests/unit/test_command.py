@@ -463,7 +463,10 @@ class BackendTest(testtools.TestCase):
             self.assertEqual(
                 [mock.call(each, False) for each in (
                     privileged.default, secrets.context, brick.default,
-                    brick.brick_privsep_hide_output)], mode.mock_calls)
+                    # os-brick 6, of Cinder 27, has one.
+                    *filter(None, [getattr(
+                        brick, 'brick_privsep_hide_output', None)]))],
+                mode.mock_calls)
         else:
             self.assertRaises(base.CommandError, backend.act_as_root)
             mode.assert_not_called()
