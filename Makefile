@@ -3,7 +3,11 @@
 SIZE ?= 2
 # LAB=NAME: for two at once
 NAMED = $(if $(LAB),--name $(LAB))
-LABRUN = PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -m
+# CINDER=28: that release instead of 29; PYTHON=python3.13: that one instead of
+# Debian's; NATIVE_THREADS=1: the nodes' services without eventlet
+LABRUN = PYTHONDONTWRITEBYTECODE=1 $(if $(CINDER),LOCALCLONE_LAB_CINDER=$(CINDER)) $(if $(PYTHON),LOCALCLONE_LAB_PYTHON=$(PYTHON)) $(if $(NATIVE_THREADS),LOCALCLONE_LAB_NATIVE_THREADS=1) /usr/bin/python3 -m
+# stestr has a meaning of its own for it.
+unexport PYTHON
 
 .PHONY: demo live-migration servers placement test unit lab-up lab-down lab-status bench docs faults operations encryption mutations tempest sbom devstack ansible install-page
 demo: python3 ; $(LABRUN) lab.demos.move $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
@@ -12,8 +16,8 @@ live-migration: python3
 # ONLY=REGEX: operations like it
 servers: python3 ; $(LABRUN) lab.demos.servers $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
 placement: python3 ; $(LABRUN) lab.demos.placement $(NAMED) $(if $(KEEP),--keep)
-# ALL=1: the longest functional tests, too
-test: python3 ; $(LABRUN) lab.testrun $(if $(ALL),--all)
+# ALL=1: the longest functional tests, too; ONLY=REGEX: functional ones like it
+test: python3 ; $(LABRUN) lab.testrun $(if $(ALL),--all) $(if $(ONLY),'$(ONLY)')
 # ALL=1: the exhaustive ones, too
 unit: python3 ; $(LABRUN) lab.testrun --unit $(if $(ALL),--all)
 bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(JSON),--json $(JSON))

@@ -10,8 +10,10 @@ TargetTimeout if the target hangs.
 """
 
 from collections.abc import Callable
+from collections.abc import Hashable
 from collections.abc import Mapping
 import json
+import threading
 import time
 from typing import Any
 
@@ -36,6 +38,36 @@ OFFERING = 600
 PROBE_TIMEOUT = 2
 
 
+class Recent:
+    """What was noted a moment ago, by whichever thread.
+
+    :param seconds: how long that is
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._noted: dict[Hashable, float] = {}
+        # Without eventlet another thread may run in the midst of a line.
+        self._lock = threading.Lock()
+
+    def note(self, what: Hashable) -> None:
+        """It is now."""
+        now = time.monotonic()
+        with self._lock:
+            self._noted = {each: when for each, when in self._noted.items()
+                           if when > now - self._seconds}
+            self._noted[what] = now
+
+    def forget(self, what: Hashable) -> None:
+        """It does not count any more."""
+        with self._lock:
+            self._noted.pop(what, None)
+
+    def __contains__(self, what: Hashable) -> bool:
+        since = time.monotonic() - self._seconds
+        return self._noted.get(what, since) > since
+
+
 class Exports:
     """What this node serves, through the kernel's own target (LIO).
 
@@ -53,14 +85,14 @@ class Exports:
         self.port = port
         #: Where hosts without the backend are served.
         self.portal = iscsi_target.portal(address, port)
-        #: iSCSI names of what was offered: when, monotonic seconds
-        self._offered: dict[str, float] = {}
-        #: Snapshots that were offered: when, monotonic seconds
-        self._lent: dict[str, float] = {}
+        #: iSCSI names of what was offered.
+        self._offered = Recent(OFFERING)
+        #: Snapshots that were offered.
+        self._lent = Recent(OFFERING)
         #: Backstores that nothing served at the last look.
         self._unused: set[str] = set()
-        #: (volume id, initiator or None for all): when, monotonic seconds
-        self._ended: dict[tuple[str, str | None], float] = {}
+        #: (volume id, initiator or None for all)
+        self._ended = Recent(ENDING)
 
     def source_location(self, shadow_id: str) -> str:
         """Where the source of a move is served: a provider_location."""
@@ -137,24 +169,21 @@ class Exports:
             self.prefix, volume_id, initiator, self.host
         ) if passed else iscsi_names.remote_iqn(
             self.prefix, volume_id, initiator)
-        self._offered[iqn] = time.monotonic()
+        self._offered.note(iqn)
         self._export(iqn, device or names.handle_path(volume_id), volume_id,
                      readonly, initiator, auth)
         for which in (initiator, None):
-            self._ended.pop((volume_id, which), None)
+            self._ended.forget((volume_id, which))
         return dict(iscsi_target.connection_properties(
             iscsi_target.location(self.address, self.port, iqn), auth),
             volume_id=volume_id)
 
     def note_offered(self, snapshot_id: str) -> None:
         """A snapshot is about to be offered to somebody."""
-        self._lent[snapshot_id] = time.monotonic()
+        self._lent.note(snapshot_id)
 
     def was_offered(self, snapshot_id: str) -> bool:
         """Whether that was a moment ago: it may not have been opened yet."""
-        since = time.monotonic() - OFFERING
-        self._lent = {each: when for each, when in self._lent.items()
-                      if when > since}
         return snapshot_id in self._lent
 
     def offer_again(self, volume_id: str, initiator: str,
@@ -184,15 +213,8 @@ class Exports:
                                      self.host)}
 
     def _has_ended(self, volume_id: str, initiator: str) -> bool:
-        since = time.monotonic() - ENDING
-        return any(self._ended.get((volume_id, which), since) > since
+        return any((volume_id, which) in self._ended
                    for which in (initiator, None))
-
-    def _note_ended(self, volume_id: str, initiator: str | None) -> None:
-        now = time.monotonic()
-        self._ended = {which: when for which, when in self._ended.items()
-                       if when > now - ENDING}
-        self._ended[volume_id, initiator] = now
 
     def offered(self) -> set[str]:
         """The names of all targets that this node serves."""
@@ -220,9 +242,6 @@ class Exports:
         :param at_once: even then
         :returns: whether anything was withdrawn
         """
-        since = time.monotonic() - OFFERING
-        self._offered = {iqn: when for iqn, when in self._offered.items()
-                         if when > since}
         return any([self._unexport(iqn, names.handle(volume_id))
                     for iqn in sorted(unnamed)
                     if at_once or iqn not in self._offered])
@@ -239,7 +258,7 @@ class Exports:
 
         :returns: whether it was served
         """
-        self._note_ended(volume_id, initiator)
+        self._ended.note((volume_id, initiator))
         iqns = self.offered()
         if initiator:
             iqns &= self._remote_iqns(volume_id, initiator)
@@ -247,7 +266,7 @@ class Exports:
             iqns = {iqn for iqn in iqns if volume_id ==
                     iscsi_names.volume_of_remote_iqn(self.prefix, iqn)}
         for iqn in iqns:  # if it can't be withdrawn now, the next look does
-            self._offered.pop(iqn, None)
+            self._offered.forget(iqn)
         name = names.handle(volume_id)
         return any([lio.unexport(iqn, name) for iqn in sorted(iqns)]
                    or [name in _unused() and lio.unexport('', name)])

@@ -249,6 +249,9 @@ class Keys:
         :param key: for errors
         """
         done: list[tuple[typing.Any, BaseException | None]] = []
+        # join() with a time limit raises what nobody expects when it is over,
+        # under eventlet on Python 3.13.
+        over = threading.Event()
 
         def call() -> None:
             try:
@@ -256,13 +259,13 @@ class Keys:
                     done.append((act(self._open()), None))
             except BaseException as exc:
                 done.append((None, exc))
+            over.set()
         if time.monotonic() < self._silent:
             raise encryption_errors.KeyUnavailable(
                 reason='it gave no answer within %s s a moment ago' %
                 self._timeout)
-        thread = threading.Thread(target=call, daemon=True)
-        thread.start()
-        thread.join(self._timeout)
+        threading.Thread(target=call, daemon=True).start()
+        over.wait(self._timeout)
         if not done:
             self._login = None
             self._silent = time.monotonic() + self._timeout

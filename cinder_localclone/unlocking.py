@@ -176,19 +176,21 @@ def _side_by_side(act: Callable[[restore.Local], Outcome],
     for number in range(len(wanted)):
         waiting.put(number)
 
-    def work() -> None:
-        while True:
-            try:
+    def work(over: threading.Event) -> None:
+        try:
+            while True:
                 number = waiting.get_nowait()
-            except queue.Empty:
-                return
-            done[number] = act(wanted[number])
-    threads = [threading.Thread(target=work, daemon=True)
-               for _each in range(min(AT_ONCE, len(wanted)))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0, deadline - time.monotonic()))
+                done[number] = act(wanted[number])
+        except queue.Empty:
+            pass
+        finally:
+            over.set()
+    # Not join(): see Keys._call.
+    overs = [threading.Event() for _each in range(min(AT_ONCE, len(wanted)))]
+    for over in overs:
+        threading.Thread(target=work, args=(over,), daemon=True).start()
+    for over in overs:
+        over.wait(max(0, deadline - time.monotonic()))
     return [done.get(number, _locked(local, _NOT_DONE))
             for number, local in enumerate(wanted)]
 

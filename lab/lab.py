@@ -26,7 +26,10 @@ from lab.nova import control_plane as nova_control
 
 STATE = pathlib.Path('/var/tmp/localclone-lab')
 DEFAULTS = {'disks': 'volatile', 'disk_gib': 40, 'debug': False,
-            'options': {}, 'nova': False, 'keys': False, 'nodes': 2}
+            'options': {}, 'nova': False, 'keys': False, 'nodes': 2,
+            'native_threads': False}
+#: Of the environment, if not empty: volume services without eventlet.
+NATIVE_THREADS = 'LOCALCLONE_LAB_NATIVE_THREADS'
 
 
 def used_by(pids) -> list:
@@ -94,6 +97,7 @@ class Lab:
         install.packages(progress, nova=nova)
         self.settings['venv'] = str(install.venv(progress, [
             name for name in install.ADDITIONS if self.settings[name]]))
+        self.settings['native_threads'] = bool(os.environ.get(NATIVE_THREADS))
         self.settings['kernel'] = kernel.choose(progress)
 
     def up(self, progress=print, service=True, **settings) -> None:

@@ -182,6 +182,14 @@ def workers(kernel, processors, memory):
                  and memory > 2 * LAB_MEMORY) else 1
 
 
+def versions(lab):
+    """What the tests run with, in words."""
+    return subprocess.run([lab.python, '-c', (
+        'import importlib.metadata as found, platform; print("Cinder %s, '
+        'Python %s" % (found.version("cinder"), platform.python_version()))'
+    )], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
 def free_memory():
     """MiB that processes may still take."""
     found = re.search(r'(?m)^MemAvailable: +(\d+) kB$', pathlib.Path(
@@ -219,7 +227,7 @@ def main():
 
 def run(lab, options):
     """Run what is asked for; the exit code."""
-    suites, told = [], []
+    suites, told = [], [versions(lab)]
     if options.unit or not options.tests:
         fast = options.unit and not options.all
         suites.append(suite(
@@ -231,9 +239,11 @@ def run(lab, options):
         kernel = lab.settings['kernel']
         at_once = options.workers or workers(kernel, os.cpu_count(),
                                              free_memory())
-        told.append('nodes run Linux %s (%s); workers, each with a lab: %d' % (
-            kernel['release'], 'seccomp' if kernel['seccomp'] else 'ptrace',
-            at_once))
+        told.append('nodes run Linux %s (%s)%s; workers, each with a lab: '
+                    '%d' % (kernel['release'],
+                            'seccomp' if kernel['seccomp'] else 'ptrace',
+                            ', services native threads' if lab.settings[
+                                'native_threads'] else '', at_once))
         print('\n' + told[-1])
         short = not (options.all or options.tests)
         if short:

@@ -271,11 +271,13 @@ def act_as_root() -> None:
     if os.geteuid():
         raise base.CommandError('This needs root: run it with sudo.')
     from os_brick import privileged as brick
+    from oslo_privsep import priv_context
 
     from cinder_localclone import privileged
     from cinder_localclone.privileged import secrets
-    for context in (privileged.default, secrets.context, brick.default,
-                    brick.brick_privsep_hide_output):
+    of_brick = [each for each in vars(brick).values()  # as many as it has
+                if isinstance(each, priv_context.PrivContext)]
+    for context in (privileged.default, secrets.context, *of_brick):
         context.set_client_mode(False)
 
 

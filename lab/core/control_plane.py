@@ -20,11 +20,10 @@ class ControlPlane:
     :param lab: the :class:`lab.lab.Lab` it belongs to
     """
 
-    #: What the template is named, and the files that it is made by: of this
-    #: directory, or absolute.
+    #: What the template is named, and the files that it is made by, besides
+    #: the venv: of this directory, or absolute.
     template = 'control'
-    sources = ('constraints.txt', 'control_plane.py', 'config.py',
-               'bootstrap.py')
+    sources = ('control_plane.py', 'config.py', 'bootstrap.py')
     databases = ('keystone', 'cinder', 'glance')
     #: Each API's configuration file and WSGI module.
     apis = {
@@ -44,9 +43,8 @@ class ControlPlane:
 
     def prepare(self, progress) -> None:
         """Copy the template of database and keys; make it if need be."""
-        inputs = b''.join((
-            (install.HERE / name).read_bytes()
-            for name in self.sources))
+        inputs = self.lab.venv.name.encode() + b''.join(
+            (install.HERE / name).read_bytes() for name in self.sources)
         made = install.template(self.template, inputs, self._make, progress)
         shutil.rmtree(self.directory, ignore_errors=True)
         process.run('cp', '-a', '--reflink=auto', str(made),

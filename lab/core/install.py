@@ -51,6 +51,10 @@ REQUIREMENTS = (
 #: What some labs have besides.
 ADDITIONS = {'nova': ('nova', 'openstack-placement', 'libvirt-python'),
              'keys': ('barbican',)}
+#: Of the environment: a release of Cinder ("28"), and a Python that is here,
+#: in place of constraints.txt's and Debian's.
+CINDER = 'LOCALCLONE_LAB_CINDER'
+PYTHON = 'LOCALCLONE_LAB_PYTHON'
 
 
 def cache_directory() -> pathlib.Path:
@@ -119,44 +123,79 @@ def take_apart(directory, *names, options=()) -> None:
         process.run('dpkg-deb', '-x', str(package), str(directory))
 
 
+def _of_release() -> str:
+    """What the release of Cinder that is asked for has in place of the other
+    constraints; nothing if they are its own.
+
+    :raises LabError: if it is not one that is known here
+    """
+    release = os.environ.get(CINDER)
+    ours = (HERE / 'constraints.txt').read_text()
+    if not release or '\ncinder==%s.' % release in ours:
+        return ''
+    path = HERE / ('constraints_cinder%s.txt' % release)
+    if not path.exists():
+        raise process.LabError('%s=%s: there is no %s' % (
+            CINDER, release, path.name))
+    return path.read_text()
+
+
 def venv(progress, additions=()) -> pathlib.Path:
     """The venv with OpenStack, built once for each set of requirements.
 
     Additions come into it when first asked for: what is there already stays
-    as it is, so labs that run from it do not notice.
+    as it is, so labs that run from it do not notice. The environment may ask
+    for another release of Cinder, and another Python.
 
     :param additions: of :data:`ADDITIONS`
     """
-    constraints = HERE / 'constraints.txt'
-    digest = hashlib.sha256(
-        constraints.read_bytes() + ' '.join(REQUIREMENTS).encode()
-    ).hexdigest()[:12]
-    with _locked('venv') as directory:
+    python = os.environ.get(PYTHON, '/usr/bin/python3')
+    if PYTHON in os.environ and not shutil.which(python):
+        raise process.LabError('%s=%s: it is not here' % (PYTHON, python))
+    instead = _of_release()
+    digest = hashlib.sha256(b''.join((
+        (HERE / 'constraints.txt').read_bytes(),
+        ' '.join(REQUIREMENTS).encode(), instead.encode(),
+        os.environ.get(PYTHON, '').encode()))).hexdigest()[:12]
+    with _locked('venv-' + digest) as directory:
         path = directory / ('venv-' + digest)
-        pip = [str(path / 'bin/pip'), 'install', '-q',
-               '--disable-pip-version-check', '-c', str(constraints)]
         if not (path / 'complete').exists():
             progress('OpenStack from PyPI into %s (minutes, once)' % path)
             shutil.rmtree(path, ignore_errors=True)
-            process.run('/usr/bin/python3', '-m', 'venv', str(path),
-                        timeout=120)
+            process.run(python, '-m', 'venv', str(path), timeout=120)
+            pip = _pip(path, instead)
             process.run(*pip, 'wheel', 'setuptools<81', timeout=300)
             process.run(*pip, *REQUIREMENTS, timeout=2400)
             (path / 'complete').touch()
         for name in additions:
-            _add(name, path, pip, progress)
+            _add(name, path, instead, progress)
         return path
 
 
-def _add(name, path, pip, progress):
-    constraints = HERE / ('constraints_%s.txt' % name)
+def _pip(path, instead, *more):
+    """Words that have pip install what constraints allow.
+
+    :param instead: lines that stand for those of the same packages
+    :param more: files, besides constraints.txt
+    """
+    texts = [(HERE / name).read_text() for name in ('constraints.txt', *more)]
+    pins = {line.partition('==')[0]: line
+            for text in (*texts, instead) for line in text.splitlines()}
+    held = path / 'constraints.txt'
+    held.write_text('\n'.join(pins.values()) + '\n')
+    return [str(path / 'bin/pip'), 'install', '-q',
+            '--disable-pip-version-check', '-c', str(held)]
+
+
+def _add(name, path, instead, progress):
+    constraints = 'constraints_%s.txt' % name
     wanted = ADDITIONS[name]
     done = path / ('complete-%s-%s' % (name, hashlib.sha256(
-        constraints.read_bytes() + ' '.join(wanted).encode()
+        (HERE / constraints).read_bytes() + ' '.join(wanted).encode()
     ).hexdigest()[:12]))
     if not done.exists():
         progress('%s from PyPI (minutes, once)' % ', '.join(wanted))
-        process.run(*pip, '-c', str(constraints), *wanted, timeout=2400)
+        process.run(*_pip(path, instead, constraints), *wanted, timeout=2400)
         done.touch()
 
 

@@ -332,12 +332,14 @@ class Node:
                     'pid': pid, 'number': number}, timeout=30)
         if action in ('start', 'restart'):
             self.run(
-                'PATH=$PATH:%(venv)s/bin setsid '
+                'PATH=$PATH:%(venv)s/bin '
+                'OS_CINDER_DISABLE_EVENTLET_PATCHING=%(native)d setsid '
                 '%(runner)s%(venv)s/bin/%(program)s '
                 '--config-file %(conf)s >>%(log)s 2>&1 </dev/null & '
                 'echo $! >%(pid)s' % {
                     'venv': self.lab.venv, 'program': program, 'conf': conf,
                     'runner': runner,
+                    'native': self.lab.settings['native_threads'],
                     'log': self.lab.logs / (
                         '%s.%s.log' % (self.name, name)), 'pid': pid})
 

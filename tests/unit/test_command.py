@@ -101,15 +101,13 @@ class ProcessTest(testtools.TestCase):
 
     def test_nothing_to_show(self):
         import sqlalchemy
-        try:
-            from cinder.db import models
-        except ImportError:  # before Cinder 28
-            from cinder.db.sqlalchemy import models
+
+        from cinder_localclone import records
         conf = self.useFixture(ConfigurationFixture())
         engine = sqlalchemy.create_engine(
             'sqlite:///%s/cinder.sqlite' % conf.directory)
         self.addCleanup(engine.dispose)
-        models.BASE.metadata.create_all(engine)
+        records.models.BASE.metadata.create_all(engine)
         done = self.run_command('--config-file', conf.path, 'moves')
         self.assertEqual((0, '', 'No volume is moving.\n'), (
             done.returncode, done.stdout, done.stderr))
@@ -465,7 +463,10 @@ class BackendTest(testtools.TestCase):
             self.assertEqual(
                 [mock.call(each, False) for each in (
                     privileged.default, secrets.context, brick.default,
-                    brick.brick_privsep_hide_output)], mode.mock_calls)
+                    # os-brick 6, of Cinder 27, has one.
+                    *filter(None, [getattr(
+                        brick, 'brick_privsep_hide_output', None)]))],
+                mode.mock_calls)
         else:
             self.assertRaises(base.CommandError, backend.act_as_root)
             mode.assert_not_called()

@@ -323,7 +323,7 @@ class ServedAgainTest(testtools.TestCase):
                 VOLUME, INITIATOR, properties))
             self.exports.withdraw_volume('another', INITIATOR)
             self.assertEqual([('another', INITIATOR)],
-                             list(self.exports._ended))
+                             list(self.exports._ended._noted))
 
     def reconciler(self):
         self.node = node.Node(**{

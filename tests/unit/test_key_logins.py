@@ -123,19 +123,23 @@ class LoginTest(testtools.TestCase):
 
     def test_one_login_for_all_calls(self):
         """Without what is kept, there are five of each."""
-        for _repeated in range(5):
+        self.get()
+        once = self.server.discoveries  # Cinder 27's Barbican client: two
+        for _repeated in range(4):
             self.get()
-        self.assertEqual((1, 1), (len(self.server.logins),
-                                  self.server.discoveries))
+        self.assertEqual((1, once), (len(self.server.logins),
+                                     self.server.discoveries))
 
     def test_what_castellan_does_by_itself(self):
         """Once that keeps a client by itself, nobody else has to."""
         manager = keys.key_manager.API(None)
         whose = keys.castellan_utils.credential_factory(None)
-        for _repeated in range(5):
+        manager.get(whose, SECRET)
+        once = self.server.discoveries
+        for _repeated in range(4):
             manager.get(whose, SECRET)
-        self.assertEqual((5, 5), (len(self.server.logins),
-                                  self.server.discoveries))
+        self.assertEqual((5, 5 * once), (len(self.server.logins),
+                                         self.server.discoveries))
 
     def test_token_that_is_refused(self):
         self.get()

@@ -18,6 +18,7 @@ import yaml
 
 from lab.core import capture
 from lab.core import claim
+from lab.core import install
 from lab.core import process
 from lab.core import quick_start
 from lab.faults import __main__ as faults
@@ -239,6 +240,76 @@ class LabOfAnotherProcessTest(testtools.TestCase):
         self.assertEqual(-signal.SIGKILL, other.wait())
         self.assertEqual(['demo'], [
             call.args[0].name for call in down.call_args_list])
+
+
+@ddt.ddt
+class VenvTest(testtools.TestCase):
+    """Another release of Cinder, or Python, has a venv of its own."""
+
+    def setUp(self):
+        super().setUp()
+        cache = self.useFixture(fixtures.TempDir()).path
+        for name, value in (('LOCALCLONE_LAB_CACHE', cache),
+                            (install.CINDER, None), (install.PYTHON, None)):
+            self.useFixture(fixtures.EnvironmentVariable(name, value))
+        self.ran = []
+        self.patch(process, 'run', self.run_command)
+        self.patch(install.shutil, 'which',
+                   lambda name: name == 'python3.13')
+
+    def run_command(self, *words, **_more):
+        self.ran.append(words)
+        if 'venv' in words:
+            pathlib.Path(words[-1]).mkdir()
+
+    def venv(self, cinder=None, python=None, additions=()):
+        with (fixtures.EnvironmentVariable(install.CINDER, cinder),
+              fixtures.EnvironmentVariable(install.PYTHON, python)):
+            return install.venv(mock.Mock(), additions)
+
+    def held(self, path):
+        lines = (path / 'constraints.txt').read_text().splitlines()
+        return dict(line.split('==') for line in lines if '==' in line)
+
+    def test_each_has_its_own(self):
+        paths = [self.venv(*how) for how in (
+            (None,), ('28',), ('27',), (None, 'python3.13'),
+            ('28', 'python3.13'))]
+        self.assertEqual(5, len(set(paths)))
+        self.assertEqual(paths[0], self.venv('29'))
+        self.assertEqual(
+            ['/usr/bin/python3'] * 3 + ['python3.13'] * 2,
+            [words[0] for words in self.ran if 'venv' in words])
+
+    @ddt.data('27', '28')
+    def test_release(self, release):
+        ours, other = (self.held(self.venv(each)) for each in (None, release))
+        self.assertEqual(release, other['cinder'].partition('.')[0])
+        lines = (install.HERE / ('constraints_cinder%s.txt' % release)
+                 ).read_text().splitlines()
+        instead = dict(line.split('==') for line in lines if '==' in line)
+        self.assertEqual(dict(ours, **instead), other)
+        # No line is in vain.
+        self.assertEqual({}, dict(instead.items() & ours.items()))
+
+    def test_additions_are_held_to_both(self):
+        path = self.venv('28', additions=['keys'])
+        held = self.held(path)
+        self.assertEqual('28', held['cinder'].partition('.')[0])
+        self.assertIn('barbican', held)
+        self.assertEqual(
+            [('-c', str(path / 'constraints.txt'), 'barbican')],
+            [words[-3:] for words in self.ran if 'barbican' in words])
+
+    def test_release_that_is_not_known(self):
+        error = self.assertRaises(process.LabError, self.venv, '26')
+        self.assertIn('constraints_cinder26.txt', str(error))
+        self.assertEqual([], self.ran)
+
+    def test_python_that_is_not_here(self):
+        error = self.assertRaises(process.LabError, self.venv, None, 'python9')
+        self.assertIn('python9', str(error))
+        self.assertEqual([], self.ran)
 
 
 @ddt.ddt

@@ -9,6 +9,8 @@ import contextlib
 import json
 import os
 import sys
+import threading
+import time
 import types
 from unittest import mock
 
@@ -33,6 +35,7 @@ from tests.unit import world as worlds
 
 A, B, E = 'a@l', 'b@l', 'e@l'
 V = '00000001-0000-4000-8000-000000000000'
+W = '00000003-0000-4000-8000-000000000000'
 S = '00000002-0000-4000-8000-000000000000'
 
 
@@ -350,7 +353,56 @@ class WithdrawnTest(testtools.TestCase):
         with mock.patch.object(export.time, 'monotonic', lambda: later):
             self.assertTrue(self.exports.withdraw_unnamed(V, {self.iqn}))
         self.lio.unexport.assert_called_once_with(self.iqn, names.handle(V))
-        self.assertEqual({}, self.exports._offered)
+
+    def meanwhile(self, act, look):
+        """Another native thread acts right when a time is compared."""
+        clock, over = time.monotonic, threading.Event()
+        other = threading.Thread(target=lambda: (act(), over.set()))
+
+        class Time(float):
+
+            def __gt__(self, limit):
+                if not other.ident:
+                    other.start()
+                    over.wait(0.2)  # it may have to wait for its turn
+                return float(self) > limit
+
+        with mock.patch.object(export.time, 'monotonic',
+                               lambda: Time(clock())):
+            self.exports.offer_volume(W, 'iqn.d', 'CHAP u p')
+            self.exports.note_offered(W)
+            self.exports.withdraw_volume(W, 'iqn.d')
+            look()
+        other.join()
+
+    def test_offered_while_something_else_is_looked_at(self):
+        self.meanwhile(
+            lambda: self.exports.offer_volume(V, 'iqn.d', 'CHAP u p'),
+            lambda: (self.exports.offer_volume(W, 'iqn.e', 'CHAP u p'),
+                     self.exports.withdraw_unnamed(W, {'iqn.of:w'})))
+        self.assertFalse(self.exports.withdraw_unnamed(V, {self.iqn}))
+
+    def test_lent_while_something_else_is_looked_at(self):
+        self.meanwhile(lambda: self.exports.note_offered(V),
+                       lambda: (self.exports.note_offered(W),
+                                self.exports.was_offered(W)))
+        self.assertTrue(self.exports.was_offered(V))
+
+    def test_ended_while_something_else_ends(self):
+        told = self.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
+        self.meanwhile(lambda: self.exports.withdraw_volume(V, 'iqn.d'),
+                       lambda: self.exports.withdraw_volume(W, 'iqn.e'))
+        self.lio.export.reset_mock()
+        self.assertFalse(self.exports.offer_again(V, 'iqn.d', told))
+        self.lio.export.assert_not_called()
+
+    def test_served_anew_while_something_else_ends(self):
+        told = self.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
+        self.exports.withdraw_volume(V, 'iqn.d')
+        self.meanwhile(
+            lambda: self.exports.offer_volume(V, 'iqn.d', 'CHAP u p'),
+            lambda: self.exports.withdraw_volume(W, 'iqn.e'))
+        self.assertTrue(self.exports.offer_again(V, 'iqn.d', told))
 
     def test_at_once(self):
         self.exports.offer_volume(V, 'iqn.d', 'CHAP u p')
