@@ -20,7 +20,8 @@ placement: python3 ; $(LABRUN) lab.demos.placement $(NAMED) $(if $(KEEP),--keep)
 test: python3 ; $(LABRUN) lab.testrun $(if $(ALL),--all) $(if $(ONLY),'$(ONLY)')
 # ALL=1: the exhaustive ones, too
 unit: python3 ; $(LABRUN) lab.testrun --unit $(if $(ALL),--all)
-bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(JSON),--json $(JSON))
+# ONLY=REGEX: chapters like it
+bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(JSON),--json $(JSON))
 # ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on, LABS=2 side by side
 # (as many as the machine has room for), WIDTH=N cells in a batch,
 # SUMMARY=FILE for the documentation; SEED=, MINUTES=: random
