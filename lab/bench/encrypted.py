@@ -115,8 +115,8 @@ class Encrypted(at_rest.AtRest):
         return (at[0] - int(segments[0]['offset'])) >> 20 if at else 0
 
     def _guest_waits(self, attached):
-        return copies.p99(self.n1.run(
-            copies.GUEST % attached.path, timeout=60).stdout)
+        return copies.waits(self.n1.run(
+            copies.GUEST % attached.path, timeout=60).stdout)[1]
 
     def _rate(self, volume):
         """MiB a second until it has ended."""

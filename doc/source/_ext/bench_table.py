@@ -46,11 +46,17 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
         'hydration_beside_guest_at_full_speed': (
             'the same with ``localclone_pace = full``',
             "the kernel's own pace"),
+        'guest_write_p95_beside_copy': (
+            'how long all but 5 of 100 of its writes take at most',
+            'the same while nothing is copied'),
         'guest_write_p99_beside_copy': (
-            'how long all but one of 100 of its writes take at most',
+            'all but one of 100',
+            'the same while nothing is copied'),
+        'guest_write_p95_beside_copy_at_full_speed': (
+            'all but 5 with ``localclone_pace = full``',
             'the same while nothing is copied'),
         'guest_write_p99_beside_copy_at_full_speed': (
-            'the same with ``localclone_pace = full``',
+            'all but one with ``localclone_pace = full``',
             'the same while nothing is copied'),
         'follow_pause_ms': (
             'longest gap of a guest\'s reader, once a millisecond, when its '
