@@ -15,12 +15,13 @@ from lab.bench import births
 from lab.bench import copies
 from lab.bench import encrypted
 from lab.bench import follows
+from lab.core import extras
 from lab.core import process
 from lab.core import source
 
 
-#: Volumes of the project at a time: 20 move, some do not.
-VOLUMES = 40
+#: Of the project: 20 volumes move at a time, some do not.
+QUOTAS = {'volumes': 40, 'snapshots': 40, 'gigabytes': 2000}
 
 
 class Bench(encrypted.Encrypted, copies.Copies, attach.Attach, births.Births,
@@ -36,7 +37,7 @@ CHAPTERS = {
     'follow': (Bench.follow, False), 'moves': (Bench.beside_moves, False),
     'attach': (lambda bench: bench.attach((1, 4, 16)), True),
     'births': (lambda bench: bench.births(1, 16), False),
-    'encrypted': (Bench.encrypted, True)}
+    'encrypted': (Bench.encrypted, False)}
 
 
 def main():
@@ -87,7 +88,7 @@ def run(lab, only='.'):
     :param only: a regular expression that finds names of chapters
     """
     bench = Bench(lab)
-    bench.allow(VOLUMES)
+    extras.raise_quotas(lab, 'demo', **QUOTAS)
     for name, (measure, has_stock) in CHAPTERS.items():
         if not re.search(only, name):
             continue

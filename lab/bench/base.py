@@ -23,13 +23,6 @@ class Base:
         #: Seconds of Cinder's own way to another node, by size in GiB.
         self.generic = {}
 
-    def allow(self, volumes):
-        """Raise the project's quotas."""
-        self.lab.cinder().put(
-            '/os-quota-sets/' + self.demo.project,
-            {'quota_set': {'volumes': volumes, 'snapshots': volumes,
-                           'gigabytes': 50 * volumes}}).raise_for_status()
-
     def add(self, name, value, unit, beside=None):
         """Note a figure and show it.
 

@@ -16,6 +16,15 @@ def second_backend(lab, node) -> None:
     lab.wait_for_services(SECOND, nodes=[node.name])
 
 
+def raise_quotas(lab, user, **most) -> None:
+    """Let a user's project have more than Cinder's defaults.
+
+    :param most: numbers by Cinder's names of quotas
+    """
+    lab.cinder().put('/os-quota-sets/' + lab.cinder(user).project,
+                     {'quota_set': most}).raise_for_status()
+
+
 def backups(lab):
     """The directory that backups are kept in."""
     return lab.directory / 'backups'

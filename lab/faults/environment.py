@@ -9,6 +9,7 @@ import threading
 import time
 
 from lab.core import api
+from lab.core import extras
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import node as nodes
@@ -89,11 +90,8 @@ class Environment:
         self.heal()
         self._sweep()
         for user in ('demo', 'admin'):
-            self.lab.cinder().put(
-                '/os-quota-sets/' + self.lab.cinder(user).project,
-                {'quota_set': {'volumes': 100, 'gigabytes': 1000,
-                               'snapshots': 100}}
-            ).raise_for_status()
+            extras.raise_quotas(self.lab, user, volumes=100, gigabytes=1000,
+                                snapshots=100)
         for node in self.nodes.values():
             self.bystanders.append(self._bystander(node))
 

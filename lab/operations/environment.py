@@ -44,9 +44,7 @@ class Environment(environments.Environment):
             raise process.LabError('lab "%s" was not brought up for '
                                    'operations: take it down first' % (
                                        self.lab.name))
-        self.lab.cinder().put(
-            '/os-quota-sets/' + self.lab.cinder('demo').project,
-            {'quota_set': QUOTAS}).raise_for_status()
+        extras.raise_quotas(self.lab, 'demo', **QUOTAS)
         if fresh:
             third = self.nodes['node3']
             extras.second_backend(self.lab, third)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures as reStructuredText, from what ``make bench JSON=FILE`` wrote."""
 
-from collections.abc import Iterable
 from typing import Any
+
+import list_table
 
 _READS, _WRITES = '4 KiB random reads', '4 KiB synchronous random writes'
 _GUEST = 'a guest that writes 4 KiB synchronously 25 times a second'
@@ -103,18 +104,10 @@ def rst(run: dict[str, Any]) -> list[str]:
         found = [(*texts, rows[name]) for name, texts in names.items()
                  if name in rows]
         if found:
-            lines += ['.. list-table:: ' + title, '   :header-rows: 1',
-                      '   :widths: 36 12 32 12 8', '']
-            lines += _cells(('figure', 'value', 'compared with', 'value',
-                             'ratio'))
-            for what, beside, row in found:
-                lines += _cells((
-                    what, '%s %s' % (_number(row['value']), row['unit']),
-                    beside, _number(row['beside']), _number(row['ratio'])))
-            lines.append('')
+            lines += list_table.rst([
+                ('figure', 'value', 'compared with', 'value', 'ratio'),
+                *((what, '%s %s' % (_number(row['value']), row['unit']),
+                   beside, _number(row['beside']), _number(row['ratio']))
+                  for what, beside, row in found)],
+                title, '36 12 32 12 8')
     return lines
-
-
-def _cells(texts: Iterable[str]) -> list[str]:
-    return ['   %s - %s' % ('*' if not index else ' ', text)
-            for index, text in enumerate(texts)]

@@ -5,6 +5,8 @@ import collections
 from collections.abc import Iterable
 from typing import Any
 
+import list_table
+
 #: Operation, fault; cells, run, hold, seconds, not reached.
 Row = tuple[str, str, int, int, int, int, int]
 
@@ -39,15 +41,14 @@ def rst(summary: dict[str, Any]) -> list[str]:
              'occur.' % tuple(totals), '']
     for run in summary['runs']:
         lines += [_of_run(run), '']
-    lines += ['.. list-table::', '   :header-rows: 1',
-              '   :widths: 20 45 8 15 12', '']
-    lines += _row('Operation', 'Fault', 'Cells', 'Verdict', 'Seconds a cell')
-    for operation, faults in _by_operation(rows).items():
-        for _operation, fault, cells, run, hold, seconds, unreached in faults:
-            lines += _row(operation, fault, str(cells),
-                          _verdict(cells, run, hold, unreached),
-                          '%.0f' % (seconds / run) if run else '')
-    return [*lines, '']
+    return lines + list_table.rst([
+        ('Operation', 'Fault', 'Cells', 'Verdict', 'Seconds a cell'),
+        *((operation, fault, str(cells),
+           _verdict(cells, run, hold, unreached),
+           '%.0f' % (seconds / run) if run else '')
+          for operation, faults in _by_operation(rows).items()
+          for _operation, fault, cells, run, hold, seconds, unreached
+          in faults)], widths='20 45 8 15 12')
 
 
 def _by_operation(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -55,8 +56,3 @@ def _by_operation(rows: Iterable[Row]) -> dict[str, list[Row]]:
     for row in rows:
         by_operation.setdefault(row[0], []).append(row)
     return by_operation
-
-
-def _row(*cells: str) -> list[str]:
-    return ['   %s - %s' % ('*' if not index else ' ', cell)
-            for index, cell in enumerate(cells)]

@@ -8,6 +8,8 @@ import pathlib
 
 import yaml
 
+import list_table
+
 from cinder_localclone.cmd import figures
 from cinder_localclone import events
 from cinder_localclone import notices
@@ -17,12 +19,7 @@ RULES = (pathlib.Path(__file__).parents[3]
 
 
 def _table(widths, header, rows) -> list[str]:
-    lines = ['.. list-table::', '   :header-rows: 1',
-             '   :widths: ' + widths, '']
-    for row in (header, *rows):
-        for number, cell in enumerate(row):
-            lines.append('   %s %s' % ('* -' if not number else '  -', cell))
-    return [*lines, '']
+    return list_table.rst([header, *rows], widths=widths)
 
 
 def metrics() -> list[str]:

@@ -4,6 +4,8 @@
 
 from typing import Any
 
+import list_table
+
 #: What a cell says, for who has not read the list.
 WORDS = {
     'works': 'It is done while the situation lasts.',
@@ -28,13 +30,11 @@ def rst(table: Any, messages: dict[str, str]) -> list[str]:
     lines = []
     for situation in table.situations:
         lines += ['%s' % situation.title, '   %s' % situation.explanation]
-    lines += ['', '.. list-table::', '   :header-rows: 1',
-              '   :stub-columns: 1', '']
-    lines += _row('', *(each.title for each in table.situations))
-    for operation in table.operations:
-        lines += _row(operation, *(
-            _verdict(table.expected[cell]) for cell in table.row(operation)))
-    lines += ['']
+    lines += ['', *list_table.rst([
+        ('', *(each.title for each in table.situations)),
+        *((operation, *(_verdict(table.expected[cell])
+                        for cell in table.row(operation)))
+          for operation in table.operations)], stub=True)]
     for word, meaning in WORDS.items():
         lines += [word, '   ' + meaning]
     lines += ['']
@@ -50,8 +50,3 @@ def rst(table: Any, messages: dict[str, str]) -> list[str]:
 def _verdict(expected: Any) -> str:
     note = ' :sup:`%s`' % expected.note if expected.note else ''
     return expected.verdict + note
-
-
-def _row(*cells: str) -> list[str]:
-    return ['   %s - %s' % ('*' if not index else ' ', cell)
-            for index, cell in enumerate(cells)]

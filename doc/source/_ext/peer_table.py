@@ -3,6 +3,8 @@
 
 from typing import Any
 
+import list_table
+
 
 def rst(methods: Any, version: str) -> list[str]:
     """A row for each version, in reStructuredText.
@@ -10,11 +12,9 @@ def rst(methods: Any, version: str) -> list[str]:
     :param methods: as ``peer.METHODS``
     :param version: the newest, ``peer.VERSION``
     """
-    lines = ['.. list-table::', '   :header-rows: 1', '   :widths: 12 88', '',
-             '   * - since', '     - calls']
+    rows = [('since', 'calls')]
     for since in sorted({each.since for each in methods.values()} | {version}):
         calls = sorted({each.name for each in methods.values()
                         if each.since == since})
-        lines += ['   * - ' + since, '     - ' + ', '.join(
-            '``%s``' % name for name in calls)]
-    return [*lines, '']
+        rows.append((since, ', '.join('``%s``' % name for name in calls)))
+    return list_table.rst(rows, widths='12 88')

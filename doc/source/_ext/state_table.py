@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state machine as reStructuredText, from its own table."""
 
+import list_table
+
 from cinder_localclone import state
 
 #: Stands where graphviz is not installed, instead of the drawing.
@@ -16,14 +18,13 @@ def rst(draw: bool) -> list[str]:
     graph = ['.. graphviz::', '', '   digraph move {',
              '     node [shape=box, style=rounded, fontname="sans-serif"];',
              '     edge [fontname="sans-serif", fontsize=10];']
-    table = ['.. list-table::', '   :header-rows: 1', '',
-             '   * - phase', '     - event', '     - identities',
-             '     - next phase']
+    rows = [('phase', 'event', 'identities', 'next phase')]
     for (phase, event, committed), after in state.TRANSITIONS.items():
         graph.append('     "%s" -> "%s" [label="%s"%s];' % (
             phase.value, after.value, event.value,
             '' if committed else ', style=dashed'))
-        table += ['   * - ``%s``' % phase.value, '     - ' + event.value,
-                  '     - ' + ('swapped' if committed else 'as before'),
-                  '     - ``%s``' % after.value]
-    return [*([*graph, '   }'] if draw else NO_DRAWING), '', *table, '']
+        rows.append(('``%s``' % phase.value, event.value,
+                     'swapped' if committed else 'as before',
+                     '``%s``' % after.value))
+    return [*([*graph, '   }'] if draw else NO_DRAWING), '',
+            *list_table.rst(rows)]
