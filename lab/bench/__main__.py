@@ -14,7 +14,9 @@ from lab.bench import attach
 from lab.bench import births
 from lab.bench import copies
 from lab.bench import encrypted
+from lab.bench import floor
 from lab.bench import follows
+from lab.bench import guests
 from lab.core import extras
 from lab.core import process
 from lab.core import source
@@ -25,7 +27,7 @@ QUOTAS = {'volumes': 40, 'snapshots': 40, 'gigabytes': 2000}
 
 
 class Bench(encrypted.Encrypted, copies.Copies, attach.Attach, births.Births,
-            follows.Follows):
+            follows.Follows, guests.Guests, floor.Floor, floor.Looks):
     """All figures."""
 
 
@@ -33,9 +35,11 @@ class Bench(encrypted.Encrypted, copies.Copies, attach.Attach, births.Births,
 CHAPTERS = {
     'memory': (Bench.memory, True), 'at_rest': (Bench.at_rest, False),
     'hydration': (Bench.hydration, False),
-    'guest': (Bench.beside_a_guest, False), 'sparse': (Bench.sparse, False),
+    'guest': (Bench.beside_a_guest, False),
+    'lost': (Bench.writes_lost, False), 'sparse': (Bench.sparse, False),
     'follow': (Bench.follow, False), 'moves': (Bench.beside_moves, False),
     'attach': (lambda bench: bench.attach((1, 4, 16)), True),
+    'floor': (Bench.over_floor, False), 'looks': (Bench.looks, False),
     'births': (lambda bench: bench.births(1, 16), False),
     'encrypted': (Bench.encrypted, False)}
 

@@ -1,34 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a copy is, what of it is spared, what it costs the guest."""
+"""How fast a copy is, and what of it is spared."""
 
-import json
 import re
-import statistics
 import time
 
 from lab.bench import base
 from lab.core import look
-
-#: Synchronous writes, 25 a second for 10 s.
-GUEST = ('fio --name=x --filename=%s --direct=1 --bs=4k --ioengine=psync '
-         '--rw=randwrite --sync=1 --rate_iops=25 --runtime=10 --time_based '
-         '--output-format=json')
-#: Options of the driver by how copies go beside that guest: as they do by
-#: default, at full speed, at the kernel's own pace, and not at all.
-PACES = {'yield': {}, 'full': {'localclone_pace': 'full'},
-         'kernel': {'localclone_pace': 'full', 'localclone_wake_interval': 0},
-         'off': None}
-HOLD = ('for each in $(dmsetup ls --target clone | cut -f 1); do '
-        'dmsetup message $each 0 disable_hydration; done')
-
-
-def waits(out):
-    """Milliseconds that all but 5, and all but one, of 100 writes took at
-    most.
-    """
-    job = json.loads(out[out.index('{'):])['jobs'][0]
-    found = job['write']['clat_ns']['percentile']
-    return [found[each] / 1e6 for each in ('95.000000', '99.000000')]
 
 
 class Copies(base.Base):
@@ -65,50 +42,6 @@ class Copies(base.Base):
         attached.detach()
         self.delete(volume)
         self.settings({})
-
-    def beside_a_guest(self):
-        """The copy while a guest writes synchronously, 25 times a second;
-        what the copy costs the guest. Medians of rounds.
-        """
-        found = {pace: [] for pace in PACES}
-        for _round in range(base.ROUNDS):
-            for pace, options in PACES.items():
-                found[pace].append(self._beside_a_guest(options))
-        rates, p95, p99 = [
-            {pace: statistics.median(each[column] for each in rounds)
-             for pace, rounds in found.items()} for column in range(3)]
-        for pace, name in (('yield', ''), ('full', '_at_full_speed')):
-            self.add('hydration_beside_guest' + name, rates[pace], 'MiB/s',
-                     rates['kernel'])
-            self.add('guest_write_p95_beside_copy' + name, p95[pace], 'ms',
-                     p95['off'])
-            self.add('guest_write_p99_beside_copy' + name, p99[pace], 'ms',
-                     p99['off'])
-        self.settings({})
-
-    def _beside_a_guest(self, options, size=2):
-        """MiB a second, and what the guest waits for.
-
-        :param options: None: nothing is copied
-        """
-        self.settings(options or {})
-        volume = self.prepared(size, mib=size << 10)
-        attached = self.instance.attach(volume, self.n2)
-        rate = 0
-        if options is None:  # nobody is there to let it go on
-            self.n2.service('stop')
-            self.n2.run(HOLD)
-        # No longer than the copy: what follows is another matter.
-        guest = self.n2.popen(GUEST % attached.path)
-        if options is not None:
-            rate = self.rate(seconds=10)
-        guest.wait(60)
-        if options is None:
-            self.n2.service('start')
-            self.n2.wait_service()
-        attached.detach()
-        self.delete(volume)
-        return rate, *waits(guest.stdout.decode())
 
     def rate(self, seconds=None, node=None):
         """MiB a second that the clone copies, once it has begun."""

@@ -7,7 +7,7 @@ import time
 
 from lab.bench import at_rest
 from lab.bench import base
-from lab.bench import copies
+from lab.bench import guests
 from lab.core import instance as instances
 from lab.core import process
 from lab.keys import types
@@ -115,8 +115,8 @@ class Encrypted(at_rest.AtRest):
         return (at[0] - int(segments[0]['offset'])) >> 20 if at else 0
 
     def _guest_waits(self, attached):
-        return copies.waits(self.n1.run(
-            copies.GUEST % attached.path, timeout=60).stdout)[1]
+        return guests.figures(guests.work(
+            self.n1, attached.path, guests.WORK['write']))['p99']
 
     def _rate(self, volume):
         """MiB a second until it has ended."""

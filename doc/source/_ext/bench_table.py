@@ -6,7 +6,23 @@ from typing import Any
 import list_table
 
 _READS, _WRITES = '4 KiB random reads', '4 KiB synchronous random writes'
-_GUEST = 'a guest that writes 4 KiB synchronously 25 times a second'
+_ALONE, _NO_COPY = 'copying, no guest at work', 'the copy stands still'
+_WAITS = {'write': 'a write to what is local',
+          'first_write': 'a first write to what is not',
+          'read': 'a read of what is local',
+          'remote_read': 'a read of what is not'}
+#: Of a guest on the node to which its volume is copied.
+_BESIDE_A_GUEST = {
+    'hydration_beside_guest': (
+        'copying beside 50 synchronous writes a second', _ALONE),
+    'hydration_beside_busy_guest': (
+        'copying beside 8 reads and writes at a time', _ALONE),
+    **{'guest_%s_%s_beside_copy' % (what, which): (
+        '%s: all but %s of 100 take at most' % (words, few), _NO_COPY)
+       for what, words in _WAITS.items()
+       for which, few in (('p95', 'five'), ('p99', 'one'))},
+    'busy_guest_iops': ('8 reads and writes (70 to 30) at a time', _NO_COPY),
+    'busy_guest_p99': ('all but one of 100 of these take at most', _NO_COPY)}
 
 #: Chapter: figure: what it is, what it is compared with.
 CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
@@ -17,13 +33,22 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
                            "the stock LVM driver's"),
         'service_memory_beside_moves': (
             'memory of the volume service while 20 volumes move',
-            'before they do')},
+            'before they do'),
+        'look_1000_volumes': (
+            'processor time of a periodic look at all of 1000 volumes',
+            'at ten')},
     'An attach on the other node': {
         **{'attach_%dGiB' % size: (
             '%d GiB, from the API call to the first correct read' % size,
             "the stock driver's migration, then an attach")
            for size in (1, 4, 16)},
         'attach_16GiB_over_1GiB': ('16 GiB', '1 GiB'),
+        'attach_over_floor': (
+            'an attach until the caller has the path',
+            'the same steps of LVM, device-mapper and iSCSI by bare scripts'),
+        'processes_over_floor': (
+            'processes and threads that the two nodes start meanwhile',
+            'for the scripts'),
         'attach_beside_20_moves': ('while 20 volumes move', 'while none does'),
         'birth_16GiB': (
             'a volume of 16 GiB from a snapshot that is on the other node, '
@@ -42,23 +67,19 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
         'sparse_move_10_percent_on_wire': ('the same, what is transferred',
                                            'the same')},
     'A copy beside a guest': {
-        'hydration_beside_guest': (
-            'copying beside %s' % _GUEST, "the kernel's own pace"),
-        'hydration_beside_guest_at_full_speed': (
-            'the same with ``localclone_pace = full``',
-            "the kernel's own pace"),
-        'guest_write_p95_beside_copy': (
-            'how long all but 5 of 100 of its writes take at most',
-            'the same while nothing is copied'),
-        'guest_write_p99_beside_copy': (
-            'all but one of 100',
-            'the same while nothing is copied'),
-        'guest_write_p95_beside_copy_at_full_speed': (
-            'all but 5 with ``localclone_pace = full``',
-            'the same while nothing is copied'),
-        'guest_write_p99_beside_copy_at_full_speed': (
-            'all but one with ``localclone_pace = full``',
-            'the same while nothing is copied'),
+        **{name + suffix: (what + mark, beside)
+           for suffix, mark in (
+               ('', ''), ('_at_full_speed', ', ``localclone_pace = full``'))
+           for name, (what, beside) in _BESIDE_A_GUEST.items()},
+        'guest_write_p99_over_plain': (
+            'all but one of 100 writes to what is local',
+            'the same guest, and no copy ever'),
+        'guest_first_write_p99_over_plain': (
+            'all but one of 100 first writes',
+            'the same guest, and no copy ever'),
+        'writes_lost_over_a_whole_move': (
+            'synchronous writes, one after the other, that a copy has kept a '
+            'guest from until its end', '``localclone_pace = full``'),
         'follow_pause_ms': (
             'longest gap of a guest\'s reader, once a millisecond, when its '
             'volume follows it', 'of the same reader at rest')},

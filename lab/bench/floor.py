@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An attach on the other node, beside the same steps by bare scripts."""
+
+import statistics
+import time
+
+from lab.bench import base
+from lab.core import instance as instances
+from lab.core import look
+
+_TARGET = 'iqn.2026-11.org.example:floor'
+#: At the source: flushed, its map read, offered by a device of its own.
+_SOURCE = '''
+set -e
+lv=/dev/cinder-volumes/floor
+sync -d $lv
+pool=/dev/mapper/cinder--volumes-cinder--volumes--pool
+dmsetup message $pool-tpool 0 reserve_metadata_snap
+thin_dump -m -f xml ${pool}_tmeta >/dev/null
+dmsetup message $pool-tpool 0 release_metadata_snap
+dmsetup create floor --table "0 $(blockdev --getsz $lv) linear $lv 0"
+core=/sys/kernel/config/target/core/iblock_99/floor
+tpg=/sys/kernel/config/target/iscsi/%(target)s/tpgt_1
+mkdir -p $core $tpg/np/%(address)s:3260 $tpg/lun/lun_0
+echo udev_path=/dev/mapper/floor >$core/control
+echo 1 >$core/enable
+ln -s $core $tpg/lun/lun_0/floor
+for each in authentication=0 generate_node_acls=1 demo_mode_write_protect=1
+do echo ${each#*=} >$tpg/attrib/${each%%=*}; done
+echo 1 >$tpg/enable
+'''
+#: At the destination: LVs, log-in, clone, handle, a first read.
+_DESTINATION = '''
+set -e
+lvcreate -q -y -W n -Z n -L 4m -n floor-meta cinder-volumes
+dd if=/dev/zero of=/dev/cinder-volumes/floor-meta bs=1M count=4 oflag=direct \
+    status=none
+lvcreate -q -y -V 1g -T cinder-volumes/cinder-volumes-pool -n floor
+sync -d /dev/cinder-volumes/floor-meta
+on="-m node -T %(target)s -p %(address)s:3260"
+iscsiadm $on -o new
+iscsiadm $on -o update -n node.conn[0].timeo.noop_out_interval -v 5
+iscsiadm $on --login
+disk=/dev/disk/by-path/ip-%(address)s:3260-iscsi-%(target)s-lun-0
+until [ -e $disk ]; do sleep 0.02; done
+lv=/dev/cinder-volumes/floor
+size=$(blockdev --getsz $lv)
+dmsetup create floor-clone --table "0 $size clone \
+    /dev/cinder-volumes/floor-meta $lv $disk 128 1 no_hydration"
+dmsetup create floor --table "0 $size linear /dev/mapper/floor-clone 0"
+dd if=/dev/mapper/floor of=/dev/null bs=4k count=1 iflag=direct status=none
+'''
+_GONE_THERE = '''
+dmsetup remove --retry floor
+dmsetup remove --retry floor-clone
+iscsiadm -m node -T %(target)s --logout
+iscsiadm -m node -T %(target)s -o delete
+lvremove -q -f cinder-volumes/floor cinder-volumes/floor-meta
+'''
+_GONE_HERE = '''
+tpg=/sys/kernel/config/target/iscsi/%(target)s/tpgt_1
+echo 0 >$tpg/enable
+rm -f $tpg/lun/lun_0/floor
+rmdir $tpg/lun/lun_0 $tpg/np/* $tpg ${tpg%%/*}
+rmdir /sys/kernel/config/target/core/iblock_99/floor
+rmdir /sys/kernel/config/target/core/iblock_99
+dmsetup remove --retry floor
+lvremove -q -f cinder-volumes/floor
+'''
+
+
+class Floor(base.Base):
+    """What no driver can do without."""
+
+    def over_floor(self, rounds=5):
+        """Seconds of an attach, and how many processes and threads the nodes
+        start for it, beside those of the scripts; medians.
+        """
+        ours, bare = [], []
+        for _round in range(rounds):
+            volume = self.prepared(1)
+            ours.append(self._counted(
+                lambda volume=volume: self.instance.attach(volume, self.n2)))
+            ours[-1][0].detach()
+            self.delete(volume)
+            bare.append(self._bare())
+        for name, unit, place in (('attach_over_floor', 's', 1),
+                                  ('processes_over_floor', 'started', 2)):
+            self.add(name, statistics.median(each[place] for each in ours),
+                     unit, statistics.median(each[place] for each in bare))
+
+    def _counted(self, call):
+        """(What it returns, seconds, processes and threads)."""
+        before, began = self._forks(), time.monotonic()
+        result = call()
+        seconds = time.monotonic() - began
+        return result, seconds, self._forks() - before
+
+    def _forks(self):
+        return sum(int(node.run("awk '/^processes/ {print $2}' /proc/stat"
+                                ).stdout) for node in (self.n1, self.n2))
+
+    def _bare(self):
+        names = {'target': _TARGET, 'address': self.n1.address}
+        self.n1.run('lvcreate -q -y -V 1g -T cinder-volumes/'
+                    'cinder-volumes-pool -n floor')
+        try:
+            return self._counted(lambda: (
+                self.n1.run(_SOURCE % names),
+                self.n2.run(_DESTINATION % names),
+                look.sql(self.lab, 'BEGIN; UPDATE volumes SET updated_at = '
+                         'NOW() WHERE deleted = 0; COMMIT')))
+        finally:
+            self.n2.run(_GONE_THERE % names, check=False)
+            self.n1.run(_GONE_HERE % names, check=False)
+
+
+class Looks(base.Base):
+    """The periodic look at all volumes of a node, with nothing to do."""
+
+    def looks(self, few=10, many=1000, seconds=90):
+        """Seconds of processor time that the service takes for a look."""
+        first = instances.create_volume(self.demo, 1, node='node1')
+        taken = []
+        for count in (few, many):
+            self._multiply(first, count)
+            self.settings({'localclone_node_interval': 10})
+            time.sleep(30)  # what it does once
+            before = self._processor()
+            time.sleep(seconds)
+            taken.append((self._processor() - before) / (seconds / 10))
+        self.add('look_%d_volumes' % many, taken[1], 's', taken[0])
+        look.sql(self.lab, "UPDATE volumes SET deleted = 1 WHERE id != '%s'"
+                 % first)
+        self.n1.run('lvs --noheadings -o lv_name cinder-volumes | grep '
+                    'volume- | grep -v %s | sed s,^\\ *,cinder-volumes/, | '
+                    'xargs lvremove -q -f' % first, timeout=900)
+        self.settings({})
+        self.delete(first)
+
+    def _multiply(self, volume, count):
+        """As many rows and thin LVs as are needed to have so many."""
+        columns = [row[0] for row in look.sql(
+            self.lab, "SELECT column_name FROM information_schema.columns "
+            "WHERE table_schema = 'cinder' AND table_name = 'volumes'")]
+        others = ', '.join('`%s`' % each for each in columns if each != 'id')
+        have = int(look.sql(self.lab, 'SELECT COUNT(*) FROM volumes WHERE '
+                            'deleted = 0')[0][0])
+        look.sql(self.lab, "INSERT INTO volumes (id, %s) WITH RECURSIVE n(i) "
+                 "AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) "
+                 "SELECT UUID(), %s FROM volumes, n WHERE id = '%s'" % (
+                     others, count - have, others, volume))
+        ids = [row[0] for row in look.sql(
+            self.lab, 'SELECT id FROM volumes WHERE deleted = 0')]
+        tags = self.n1.run('lvs --noheadings -o lv_tags cinder-volumes/'
+                           'volume-' + volume).stdout.strip().split(',')
+        self.n1.run('for each in %s; do lvs cinder-volumes/volume-$each '
+                    '>/dev/null 2>&1 || lvcreate -q -y -V 1g -T '
+                    'cinder-volumes/cinder-volumes-pool -n volume-$each %s; '
+                    'done' % (' '.join(ids), ' '.join(
+                        '--addtag ' + tag for tag in tags if tag)),
+                    timeout=3000)
+
+    def _processor(self):
+        """Seconds of it that the service and its helpers have had."""
+        return int(self.n1.run(
+            'for p in $(pgrep -g $(cat /run/cinder-localclone.pid)); do cut '
+            '-d " " -f 14-17 /proc/$p/stat; done | tr " " "\\n" | '
+            "awk '{s += $1} END {print s}'").stdout) / 100

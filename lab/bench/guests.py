@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a copy costs the guest, and the guest the copy."""
+
+import collections
+import json
+import statistics
+import time
+
+from lab.bench import base
+from lab.core import look
+from lab.core import process
+
+#: GiB of the volume; MiB at its beginning that are copied before the guest
+#: begins, and at its end that are copied last.
+SIZE, LOCAL, REMOTE = 6, 512, 512
+#: Seconds that a guest works in one way.
+SECONDS = 8
+_FIO = ('fio --name=x --filename=%s --direct=1 --bs=4k --time_based '
+        '--output-format=json --runtime=%d ')
+_WRITE = '--ioengine=psync --rw=randwrite --sync=1 '
+_READ = '--ioengine=psync --rw=randread '
+_FIRST = '--size=%dm ' % LOCAL
+_LAST = '--offset=%dm --size=%dm ' % ((SIZE << 10) - REMOTE, REMOTE)
+#: What a guest does, in this order: 50 synchronous writes a second, first
+#: where nothing is local; as many reads; as much as it can at once.
+WORK = {'first_write': _WRITE + _LAST + '--rate_iops=50',
+        'remote_read': _READ + _LAST + '--rate_iops=50',
+        'write': _WRITE + _FIRST + '--rate_iops=50',
+        'read': _READ + _FIRST + '--rate_iops=50',
+        'busy': '--ioengine=libaio --iodepth=8 --rw=randrw --rwmixread=70'}
+#: Options of the driver by how copies go beside a guest: as they do by
+#: default, at full speed, and not at all.
+PACES = {'yield': {}, 'full': {'localclone_pace': 'full'}, 'off': None}
+_HOLD = ('for each in $(dmsetup ls --target clone | cut -f 1); do '
+         'dmsetup message $each 0 disable_hydration; done')
+#: Seconds in which a copy has come so far.
+_PATIENCE = 300
+
+
+def work(node, path, how, seconds=SECONDS):
+    """Start what a guest does; read it with :func:`figures`."""
+    return node.popen(_FIO % (path, seconds) + how, timeout=900)
+
+
+def figures(guest):
+    """What it got: ``iops``, and how many milliseconds all but 5 (``p95``) or
+    but one (``p99``) of 100 of its reads or of its writes took at most;
+    ``count``, ``seconds``.
+    """
+    guest.wait(120)
+    out = guest.stdout.decode()
+    job = json.loads(out[out.index('{'):])['jobs'][0]
+    kinds = [job[kind] for kind in ('read', 'write')
+             if job[kind]['total_ios']]
+    waits = [kind['clat_ns']['percentile'] for kind in kinds]
+    return {'iops': sum(kind['iops'] for kind in kinds),
+            'p95': max(each['95.000000'] for each in waits) / 1e6,
+            'p99': max(each['99.000000'] for each in waits) / 1e6,
+            'count': sum(kind['total_ios'] for kind in kinds),
+            'seconds': max(kind['runtime'] for kind in kinds) / 1e3}
+
+
+class Guests(base.Base):
+    """A guest on the node to which its volume is copied."""
+
+    def beside_a_guest(self):
+        """How fast it is copied, and what the guest waits for; medians."""
+        rounds = collections.defaultdict(list)
+        for _round in range(base.ROUNDS):
+            for pace, options in PACES.items():
+                for key, value in self._beside_a_guest(options).items():
+                    rounds[pace if key[0] != 'plain' else '', key].append(
+                        value)
+        found = {key: statistics.median(each) for key, each in rounds.items()}
+        for pace, name in (('yield', ''), ('full', '_at_full_speed')):
+            def add(figure, unit, *key, beside='off', pace=pace, name=name):
+                self.add(figure + name, found[pace, key], unit,
+                         found[beside, key])
+            for guest in ('', 'busy_'):
+                self.add('hydration_beside_%sguest%s' % (guest, name),
+                         found[pace, (guest + 'rate',)], 'MiB/s',
+                         found[pace, ('idle_rate',)])
+            for which in ('p95', 'p99'):
+                for what in ('write', 'first_write', 'read', 'remote_read'):
+                    add('guest_%s_%s_beside_copy' % (what, which), 'ms',
+                        what, which)
+            add('busy_guest_iops', 'IOPS', 'busy', 'iops')
+            add('busy_guest_p99', 'ms', 'busy', 'p99')
+        for what in ('write', 'first_write'):
+            self.add('guest_%s_p99_over_plain' % what,
+                     found['yield', (what, 'p99')], 'ms',
+                     found['', ('plain', what, 'p99')])
+        self.settings({})
+
+    def _beside_a_guest(self, options):
+        """Figures by what they are of.
+
+        :param options: None: nothing is copied while the guest works; and
+            first the same where the volume is complete
+        """
+        self.settings(options or {})
+        volume = self.prepared(SIZE, mib=SIZE << 10)
+        found = {}
+        if options is None:
+            at_home = self.instance.attach(volume, self.n1)
+            for what, how in WORK.items():
+                got = figures(work(self.n1, at_home.path, how))
+                found.update({('plain', what, key): value
+                              for key, value in got.items()})
+            at_home.detach()
+        attached = self.instance.attach(volume, self.n2)
+        found['idle_rate',] = self._idle_rate()
+        if options is None:  # nobody is there to let it go on
+            self.n2.service('stop')
+            self.n2.run(_HOLD)
+        for what, how in WORK.items():
+            began, before = time.monotonic(), self._local()
+            got = figures(work(self.n2, attached.path, how))
+            rate = (self._local() - before) / (time.monotonic() - began)
+            found.update({(what, key): value for key, value in got.items()})
+            if what in ('write', 'busy'):
+                found['busy_rate' if what == 'busy' else 'rate',] = rate
+        if options is None:
+            self.n2.service('start')
+            self.n2.wait_service()
+        attached.detach()
+        self.delete(volume)
+        return found
+
+    def _idle_rate(self):
+        """MiB a second until the first part is local."""
+        samples = []
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            samples.append((time.monotonic(), self._local()))
+            if samples[-1][1] >= LOCAL:
+                break
+            if not samples[-1][1]:
+                samples.clear()
+            time.sleep(0.2)
+        (began, first), (ended, last) = samples[0], samples[-1]
+        return (last - first) / (ended - began)
+
+    def _local(self):
+        """MiB that have been copied."""
+        progress = look.clone_progress(self.n2)
+        if progress is None or progress[0] == progress[1]:
+            raise process.LabError('the copy ended before its guest did')
+        return progress[0] * progress[2] / (1 << 20)
+
+    def writes_lost(self):
+        """Writes that a guest that does nothing else could not do because of
+        a copy, beside one at full speed.
+        """
+        lost = {}
+        for pace in ('yield', 'full'):
+            self.settings(PACES[pace])
+            volume = self.prepared(1, mib=1024)
+            attached = self.instance.attach(volume, self.n2)
+            guest = work(self.n2, attached.path, _WRITE, 600)
+            look.wait_moved(self.lab, volume, 400)
+            self.n2.run('kill -INT $(pgrep -o -f "[f]io --name=x")')
+            beside = figures(guest)
+            alone = figures(work(self.n2, attached.path, _WRITE))
+            lost[pace] = alone['iops'] * beside['seconds'] - beside['count']
+            attached.detach()
+            self.delete(volume)
+        self.add('writes_lost_over_a_whole_move', lost['yield'], 'writes',
+                 lost['full'])
+        self.settings({})
