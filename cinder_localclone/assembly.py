@@ -343,15 +343,20 @@ def look(service: Service, backups: header_backups.Look) -> None:
                      service.started)
 
 
-def _loop(seconds: float, act: Callable[[], None]) -> typing.Any:
-    """Act again and again, with a pause of some seconds in between."""
+def _loop(seconds: float, act: Callable[[], float | None]) -> typing.Any:
+    """Act again and again, with a pause of some seconds in between.
+
+    :param act: returns after how many seconds there is something to do, if it
+        knows; when that is less than a second away, it acts after one
+    """
     def guarded() -> float:
         try:
-            act()
+            soon = act()
         except Exception:
             events.say(events.PERIODIC_FAILED, exc_info=True,
                        seconds=seconds)
-        return seconds
+            return seconds
+        return seconds if soon is None else min(seconds, max(1, soon))
     # Between the end of one and the next: one may take longer.
     loop = loopingcall.DynamicLoopingCall(guarded)
     loop.start(initial_delay=1, stop_on_exception=False)

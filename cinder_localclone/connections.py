@@ -64,7 +64,8 @@ class Connections:
         :raises LocalCloneError: if it could not be moved; it is at rest here
         """
         node_of_connector = self._directory.find(context, connector)
-        with self._node.lock(volume_id):
+        with (self._reconciler.copying.waker.give_way(),
+              self._node.lock(volume_id)):
             source.abandon_interrupted(
                 self._node, self._reconciler.context, volume_id)
             volume = checks.volume_at_home(self._node, volume_id)

@@ -51,6 +51,14 @@ class Copies:
             for shadow_id, copy in list(self._copies.items())
             if copy.progress}
 
+    def soonest_end(self) -> float | None:
+        """Seconds until the first of them ends; None: nobody knows."""
+        return min((copy.progress.seconds_left
+                    for copy in list(self._copies.values())
+                    if copy.progress and not copy.progress.pause
+                    and copy.progress.seconds_left is not None),
+                   default=None)
+
     # -- whose turn it is
 
     @contextlib.contextmanager

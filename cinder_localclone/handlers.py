@@ -101,7 +101,8 @@ class Handlers:
         """See :func:`cinder_localclone.moves.destination.prepare`."""
         node = self._service.node
         move = node.records.get_move(shadow_id)
-        with node.lock(move.volume_id if move else shadow_id):
+        with (self._service.reconciler.copying.waker.give_way(),
+              node.lock(move.volume_id if move else shadow_id)):
             destination.prepare(node, shadow_id, nonce, holes)
 
     def holes(self, context: ports.Context, shadow_id: str, nonce: str
@@ -128,7 +129,8 @@ class Handlers:
                       properties: ports.Properties) -> None:
         """See :func:`cinder_localclone.passing.begin`."""
         node = self._service.node
-        with node.lock(volume_id):
+        with (self._service.reconciler.copying.waker.give_way(),
+              node.lock(volume_id)):
             passing.begin(node, volume_id, properties)
 
     def end_passing(self, context: ports.Context, volume_id: str) -> None:

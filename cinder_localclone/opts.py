@@ -38,10 +38,12 @@ localclone_opts = [
              'the guest has rested for 5 s: for guests that would rather '
              'have longer copies than bursts in their pauses')],
         help='How a volume is copied beside the guest that uses it. One that '
-             'nobody uses is copied at full speed in any case. The extra '
-             'spec localclone:pace of a volume type goes before this. What '
-             'the guest does is read from the statistics of the volume\'s '
-             'device, every localclone_wake_interval (0.2 s at most).'),
+             'nobody uses is copied at full speed, unless somebody waits '
+             'for a volume to be attached: copies give way to that, too. The '
+             'extra spec localclone:pace of a volume type goes before this. '
+             'What the guest does is read from the statistics of the '
+             'volume\'s device, every localclone_wake_interval (0.2 s at '
+             'most).'),
     cfg.IntOpt(
         'localclone_pace_floor', default=pace.Settings.floor >> 20, min=1,
         max=10000,

@@ -202,20 +202,21 @@ class Law:
         self._copied += copied
         return copied
 
-    def step(self, pace: Pace, now: float, room: float = 1.0
-             ) -> tuple[Step, Speed]:
+    def step(self, pace: Pace, now: float, room: float = 1.0,
+             give_way: bool = False) -> tuple[Step, Speed]:
         """How it goes on.
 
         What can't be seen is copied at full speed: nobody knows of a guest.
 
         :param room: how much of its share of the budget is left, at most 1;
             0 or less: nothing
+        :param give_way: whether it goes as beside a guest that works
         """
         top = len(self.steps) - 1
         # As many steps as there is room for.
         allowed = min(top, int(room * len(self.steps))) if room > 0 else -1
         wanted, speed = top, Speed.FULL
-        if self._is_beside(pace, now):
+        if give_way and pace in _BESIDE or self._is_beside(pace, now):
             lowest = self._lowest[pace]
             self._judge(now, top - lowest, allowed < lowest + self._raised)
             wanted = lowest + self._raised

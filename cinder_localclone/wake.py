@@ -2,7 +2,9 @@
 """Pacing copies, and waking those that the I/O of guests has put to sleep."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 
 from cinder_localclone import pace
@@ -54,6 +56,8 @@ class Waker:
         self._copies: dict[str, _Copy] = {}
         self._budget = pace.Budget(settings.limit)
         self._prompted: float | None = None
+        #: One for each that copies give way to.
+        self._ahead: set[object] = set()
 
     def watch(self, shadow_id: str, geometry: state.Geometry,
               extra_spec: str = '',
@@ -82,6 +86,18 @@ class Waker:
         copy = self._copies.get(shadow_id)
         return copy.speed.value if copy else ''
 
+    @contextlib.contextmanager
+    def give_way(self) -> Iterator[None]:
+        """Somebody waits for what is done here: copies go as they go beside
+        a guest, for it needs the same processors, disks and network.
+        """
+        one = object()
+        self._ahead.add(one)
+        try:
+            yield
+        finally:
+            self._ahead.discard(one)
+
     def wake(self, now: float) -> bool:
         """Look at all copies that are under way, and prompt them.
 
@@ -98,7 +114,7 @@ class Waker:
         steps = {}
         for shadow_id, copy in copies.items():
             steps[shadow_id], copy.speed = copy.law.step(
-                copy.how, now, rooms[shadow_id])
+                copy.how, now, rooms[shadow_id], bool(self._ahead))
         self._tell(copies, steps, now)
         return bool(self._copies)
 

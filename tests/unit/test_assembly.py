@@ -336,19 +336,27 @@ class LoopsTest(Base):
     def test_each_at_its_interval(self):
         moves, node, wake = self.start(
             localclone_move_interval=3, localclone_node_interval=60)
+        self.reconciler.converge_moves.return_value = None
         self.assertEqual((3, 60), (moves(), node()))
-        self.reconciler.converge_moves.assert_called_once_with()
+        self.reconciler.converge_moves.assert_called_with()
         self.reconciler.converge_node.assert_called_once_with()
         self.unended.assert_called_once_with(
             self.service.node, mock.ANY, self.service.started)
         self.reconciler.copying.waker.wake.return_value = False
         self.assertEqual(1, wake())
 
+    @ddt.data((7.0, 3), (1.5, 1.5), (0.1, 1), (0.0, 1))
+    @ddt.unpack
+    def test_moves_sooner_if_there_is_something_to_do(self, soon, pause):
+        self.reconciler.converge_moves.return_value = soon
+        self.assertEqual(pause, self.start(localclone_move_interval=3)[0]())
+
     @ddt.data((0.05, 0.05), (0, 0.2), (5, 0.2))
     @ddt.unpack
     def test_copies_are_looked_at_however_seldom_they_are_prompted(
             self, prompt, tick):
-        with mock.patch.object(assembly, 'wake_copies') as wake:
+        with mock.patch.object(assembly, 'wake_copies',
+                               return_value=None) as wake:
             self.start(localclone_wake_interval=prompt)[2]()
         wake.assert_called_once_with(self.reconciler.copying.waker, tick)
 

@@ -16,6 +16,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import handlers
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import passing
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import world as worlds
@@ -367,6 +368,18 @@ class HandlersTest(Base):
 
     def test_troubles(self):
         self.assertEqual(['it hangs'], self.handlers.troubles(None))
+
+    def test_copies_give_way_to_a_pass_through(self):
+        waker = self.b.reconciler.copying.waker
+        with mock.patch.object(waker, 'give_way') as gave, \
+                mock.patch.object(
+                    passing, 'begin',
+                    side_effect=lambda *_: self.assertEqual(
+                        [mock.call(), mock.call().__enter__()],
+                        gave.mock_calls)) as begun:
+            self.handlers.begin_passing(None, self.volume.id, {})
+        begun.assert_called_once_with(self.b.node, self.volume.id, {})
+        gave().__exit__.assert_called_once()
 
     def prepared(self):
         self.a.node.records.begin(

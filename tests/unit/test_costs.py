@@ -8,9 +8,11 @@ attach. ``python -m tests.unit.test_costs`` prints all that is asked for.
 import functools
 import sys
 import types
+from unittest import mock
 
 import testtools
 
+from cinder_localclone import wake
 from tests.unit import machines
 
 A, B = 'a@l', 'b@l'
@@ -64,6 +66,18 @@ class AttachTest(Case):
             'lvs', 'dmsetup create', 'python discarder.py',  # clone
             'dmsetup create', 'dd',  # handle
         ], self.processes(asked, B))
+
+    def test_copies_give_way_on_both_nodes(self):
+        world = self.world()
+        volume = world.create_volume()
+        with mock.patch.object(
+                wake.Waker, 'give_way', autospec=True,
+                side_effect=wake.Waker.give_way) as gave:
+            world.attach(volume, 'b')
+        wakers = {host: service.reconciler.copying.waker
+                  for host, service in world.services.items()}
+        self.assertEqual([wakers[A], wakers[B]],
+                         [call.args[0] for call in gave.mock_calls])
 
     def test_thick(self):
         asked = self.attach('b', thin=False)

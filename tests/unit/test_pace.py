@@ -133,6 +133,21 @@ class LawTest(testtools.TestCase):
     def test_full_speed_whatever_the_guest_does(self):
         self.assertEqual([(0, FULL, Speed.FULL)], run(self.law, Pace.FULL))
 
+    def test_gives_way_to_others_as_to_its_guest(self):
+        found = [self.law.step(how, now, give_way=now < 3)
+                 for how, now in ((Pace.YIELD, 1), (Pace.SPARE, 2),
+                                  (Pace.FULL, 2.5), (Pace.YIELD, 3))]
+        self.assertEqual([
+            (SLOW, Speed.YIELDING), (SLOWEST, Speed.YIELDING),
+            (FULL, Speed.FULL), (FULL, Speed.FULL)], found)
+
+    def test_who_never_ends_is_given_way_to_down_to_the_floor(self):
+        idle = [(second, stat(), stat(written=0)) for second in range(9)]
+        for second, above, below in idle:
+            self.law.take(pace.parse(above, below), second)
+            last = self.law.step(Pace.YIELD, second, give_way=True)
+        self.assertEqual((FULL, Speed.FLOOR), last)
+
     def test_without_a_guest(self):
         idle = [(second, stat(), stat(written=second * 200000))
                 for second in range(10)]
@@ -340,6 +355,19 @@ class WakerTest(testtools.TestCase):
         self.assertEqual([dict.fromkeys('acd', ('253:1', '253:2'))],
                          self.asked)
 
+    def test_copies_give_way_until_all_who_wait_are_served(self):
+        waker = self.waker()
+        waker.watch('a', GEOMETRY)
+        with waker.give_way():
+            waker.wake(0)
+            try:
+                with waker.give_way():
+                    raise ZeroDivisionError
+            except ZeroDivisionError:
+                waker.wake(1)
+        waker.wake(2)
+        self.assertEqual([{'a': SLOW}, {'a': SLOW}, {'a': FULL}], self.sent)
+
     def test_another_check_changes_no_more_than_it_has_to(self):
         """The clone may be another by then, and is told again."""
         waker = self.waker(prompt=0)
@@ -524,6 +552,21 @@ class WorldTest(testtools.TestCase):
         volume = self.moving()
         self.assertLess(self.live([volume], IDLE, 60)[volume.id],
                         1024 / 117 + 6)
+
+    def test_the_next_look_is_when_the_first_ends(self):
+        self.begin()
+        look = self.b.reconciler.converge_moves
+        self.assertIsNone(look())
+        volumes = [self.moving() for _each in range(2)]
+        self.live(volumes[:1], IDLE, 7)
+        left = look()
+        self.assertTrue(0 < left < 10, left)
+        self.assertEqual(left, min(
+            each.seconds_left for each in
+            self.b.reconciler.copying.all_progress().values()
+            if each.seconds_left is not None))
+        self.live(volumes, IDLE, 60)
+        self.assertIsNone(look())
 
     def test_what_its_type_says_goes_first(self):
         self.begin(floor=1)
