@@ -81,8 +81,11 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
             'synchronous writes, one after the other, that a copy has kept a '
             'guest from until its end', '``localclone_pace = full``'),
         'follow_pause_ms': (
-            'longest gap of a guest\'s reader, once a millisecond, when its '
-            'volume follows it', 'of the same reader at rest')},
+            'longest gap of a guest that reads once a millisecond when its '
+            'volume begins to follow it', 'of the same reader at rest'),
+        'follow_pause_holes_ms': (
+            'and afterwards, when what was never written is left out',
+            'of the same reader at rest')},
     'Encryption by the driver': {
         'randread_4k_encrypted': (
             _READS, 'the same cipher put on an LV by hand'),
