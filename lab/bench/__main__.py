@@ -93,6 +93,8 @@ def run(lab, only='.'):
     """
     bench = Bench(lab)
     extras.raise_quotas(lab, 'demo', **QUOTAS)
+    for node in (bench.n1, bench.n2):
+        bench.instance.connector(node)  # once: it takes seconds
     for name, (measure, has_stock) in CHAPTERS.items():
         if not re.search(only, name):
             continue

@@ -16,7 +16,6 @@ class Attach(base.Base):
 
     def attach(self, sizes):
         """Attaches on the other node, beside a stock migration and attach."""
-        self.instance.connector(self.n2)
         taken = {size: [] for size in sizes}
         for _round in range(base.ROUNDS):
             for size in sizes:

@@ -57,7 +57,7 @@ class Copies(base.Base):
         (began, first), (ended, last) = samples[0], samples[-1]
         return (last - first) / (ended - began) / (1 << 20)
 
-    def sparse(self, size=12):
+    def sparse(self, size=16):
         """A move with a tenth written, beside one of a full volume."""
         tenth, sent = self.whole_move(size, (size << 10) // 10)
         full, all_sent = self.whole_move(size, size << 10)

@@ -62,7 +62,8 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
         'hydration_over_kernel_defaults': (
             'copying', "dm-clone's default settings"),
         'sparse_move_10_percent': (
-            'a whole move of a volume of which a tenth was written',
+            'a whole move of a volume of 16 GiB of which a tenth was '
+            'written',
             'of one that was written whole'),
         'sparse_move_10_percent_on_wire': ('the same, what is transferred',
                                            'the same')},
