@@ -132,17 +132,19 @@ def _one_at_a_time(function: Callable[_Parameters, _Result]
 
 
 def _target(rtslib_fb: typing.Any, iqn: str) -> typing.Any:
-    for target in rtslib_fb.FabricModule('iscsi').targets:
-        if target.wwn == iqn:
-            return target
-    return None
+    """By its name: to go through all took 0.1 s with twenty of them."""
+    try:
+        return rtslib_fb.Target(rtslib_fb.FabricModule('iscsi'), iqn,
+                                mode='lookup')
+    except rtslib_fb.RTSLibNotInCFSError:
+        return None
 
 
 def _storage_object(rtslib_fb: typing.Any, name: str) -> typing.Any:
-    for store in rtslib_fb.RTSRoot().storage_objects:
-        if store.name == name:
-            return store
-    return None
+    try:
+        return rtslib_fb.BlockStorageObject(name)
+    except rtslib_fb.RTSLibNotInCFSError:
+        return None
 
 
 def _as_asked(target: typing.Any, store: typing.Any, initiator: str,

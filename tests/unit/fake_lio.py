@@ -11,6 +11,10 @@ class RTSLibError(Exception):
     pass
 
 
+class RTSLibNotInCFSError(RTSLibError):
+    pass
+
+
 class Lio:
     """The kernel's target, and a module to put in the place of rtslib_fb.
 
@@ -35,20 +39,20 @@ class Lio:
                 if name != 'iscsi':
                     raise KeyError(name)
 
-            @property
-            def targets(self):
-                return (each for each in list(lio.targets))
-
-        class RTSRoot:
-            @property
-            def storage_objects(self):
-                known = {each.name for each in lio.stores}
-                lio._require(known.issuperset(lio.rtslib.tcm.bs_cache),
-                             'what is remembered has gone')
-                return (each for each in list(lio.stores))
-
         class BlockStorageObject(Named):
-            def __init__(self, name, dev, wwn, readonly=False):
+            def __new__(cls, name, dev=None, wwn=None, readonly=False):
+                if dev is not None:
+                    return super().__new__(cls)
+                lio._require(
+                    not set(lio.rtslib.tcm.bs_cache).difference(
+                        each.name for each in lio.stores),
+                    'what is remembered has gone')
+                return lio._find(each for each in lio.stores
+                                 if each.name == name)
+
+            def __init__(self, name, dev=None, wwn=None, readonly=False):
+                if dev is None:
+                    return
                 lio._step('store')
                 lio._require(not any(name == each.name or dev ==
                                      each.udev_path for each in lio.stores),
@@ -79,7 +83,15 @@ class Lio:
                 lio.stores.remove(self)
 
         class Target(Named):
-            def __init__(self, fabric, wwn):
+            def __new__(cls, fabric, wwn, mode='any'):
+                if mode != 'lookup':
+                    return super().__new__(cls)
+                return lio._find(each for each in lio.targets
+                                 if each.wwn == wwn)
+
+            def __init__(self, fabric, wwn, mode='any'):
+                if mode == 'lookup':
+                    return
                 lio._step('target')
                 lio._require(isinstance(fabric, FabricModule), 'no fabric')
                 lio._require(not any(wwn == each.wwn for each in lio.targets),
@@ -138,11 +150,18 @@ class Lio:
                 tpg.portals.append((address, port))
 
         self.rtslib = types.SimpleNamespace(
-            RTSLibError=RTSLibError, Target=Target, TPG=TPG, LUN=LUN,
-            NodeACL=NodeACL, MappedLUN=MappedLUN,
+            RTSLibError=RTSLibError,
+            RTSLibNotInCFSError=RTSLibNotInCFSError, Target=Target,
+            TPG=TPG, LUN=LUN, NodeACL=NodeACL, MappedLUN=MappedLUN,
             NetworkPortal=NetworkPortal, FabricModule=FabricModule,
-            BlockStorageObject=BlockStorageObject, RTSRoot=RTSRoot,
+            BlockStorageObject=BlockStorageObject,
             tcm=types.SimpleNamespace(bs_cache={}))
+
+    @staticmethod
+    def _find(found):
+        for each in found:
+            return each
+        raise RTSLibNotInCFSError()
 
     def _step(self, name):
         if self.refuses.get(name):
