@@ -218,7 +218,7 @@ class Exports:
 
     def offered(self) -> set[str]:
         """The names of all targets that this node serves."""
-        return {target['iqn'] for target in self._targets()}
+        return set(json.loads(configfs.targets(self.prefix)))
 
     def remote(self) -> dict[str, set[str]]:
         """What is served to hosts without this backend.

@@ -20,17 +20,25 @@ ROOT = '/sys/kernel/config/target'
 
 
 @privileged.entrypoint
+def targets(prefix: str) -> str:
+    """The names of the targets under a prefix: JSON list.
+
+    There are none without configfs or the module. Whoever needs to know more
+    of them asks for :func:`exports`, which takes 5 ms for each.
+    """
+    return json.dumps(
+        [iqn for iqn in _below('iscsi') if iqn.startswith(prefix)])
+
+
+@privileged.entrypoint
 def exports(prefix: str) -> str:
     """The targets under a prefix: JSON list of dictionaries.
 
-    Each has ``iqn``, ``initiators`` and ``devices`` (paths). There are none
-    without configfs or the module; what goes meanwhile is left out.
+    Each has ``iqn`` and ``devices`` (paths). What goes meanwhile is left out.
     """
     return json.dumps([
-        {'iqn': iqn,
-         'devices': [_text(store, 'udev_path') for store in _stores_of(iqn)],
-         'initiators': [acl for tpg in _groups(iqn)
-                        for acl in _below(*tpg, 'acls')]}
+        {'iqn': iqn, 'devices': [_text(store, 'udev_path')
+                                 for store in _stores_of(iqn)]}
         for iqn in _below('iscsi') if iqn.startswith(prefix)])
 
 

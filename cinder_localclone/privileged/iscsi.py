@@ -8,6 +8,7 @@ CommandTimeout.
 from collections.abc import Iterator
 import contextlib
 import errno
+import glob
 import json
 import os
 import re
@@ -48,11 +49,9 @@ def disks() -> str:
     """The disks of all iSCSI sessions: JSON of {target name: [path]}."""
     paths: dict[str, list[str]] = {}
     for target, device in _sessions():
-        paths[target] = []
-        for root, found, _files in os.walk(device):
-            if os.path.basename(root) == 'block':
-                paths[target] += ['/dev/' + name for name in found]
-                found.clear()
+        # To walk through all of it takes 10 ms a session.
+        paths[target] = ['/dev/' + os.path.basename(disk) for disk in
+                         glob.glob(device + '/target*/*/block/*')]
     return json.dumps(paths)
 
 

@@ -331,6 +331,8 @@ class Machines(fixtures.Fixture):
             'block.disable_discards': lambda path: None,
             'devicemapper.mend_path': lambda name: False,
             'configfs.exports': self._exports,
+            'configfs.targets': lambda prefix: json.dumps(
+                [*self.machine.targets]),
             'configfs.unused_backstores': lambda: '[]',
             'lio.export': self._export,
             'lio.unexport': self._unexport,
@@ -405,7 +407,7 @@ class Machines(fixtures.Fixture):
 
     def _exports(self, prefix):
         return json.dumps([
-            {'iqn': iqn, 'initiators': [], 'devices': [device]}
+            {'iqn': iqn, 'devices': [device]}
             for iqn, device in self.machine.targets.items()])
 
     def _export(self, iqn, name, device, *_more):

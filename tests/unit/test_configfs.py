@@ -70,14 +70,24 @@ class ExportsTest(Case):
         self.target(IQN, self.store('localclone-' + V1))
         self.target(OTHER, self.store('localclone-' + V2, 1))
         self.assertEqual([{
-            'iqn': IQN, 'devices': ['/dev/mapper/localclone-' + V1],
-            'initiators': [HOST]}], self.exports())
+            'iqn': IQN, 'devices': ['/dev/mapper/localclone-' + V1]}],
+            self.exports())
         self.assertEqual([IQN, OTHER], [
             each['iqn'] for each in self.exports('iqn')])
 
+    def test_names_alone(self):
+        self.assertEqual([], json.loads(configfs.targets('iqn')))
+        self.target(IQN, self.store('localclone-' + V1))
+        self.target(OTHER, self.store('localclone-' + V2, 1))
+        with mock.patch.object(configfs.os, 'listdir',
+                               wraps=os.listdir) as look:
+            self.assertEqual([IQN], json.loads(configfs.targets('iqn.x:')))
+        look.assert_called_once()
+        self.assertEqual([IQN, OTHER], json.loads(configfs.targets('iqn')))
+
     def test_what_was_not_made_to_the_end(self):
         (self.root / 'iscsi' / IQN).mkdir(parents=True)
-        self.assertEqual([{'iqn': IQN, 'devices': [], 'initiators': []}],
+        self.assertEqual([{'iqn': IQN, 'devices': []}],
                          self.exports())
         self.target('iqn.x:third')
         self.assertEqual([[], []], [

@@ -54,8 +54,9 @@ class ServedTest(testtools.TestCase):
 
     def serve(self, *targets):
         self.configfs.exports.return_value = json.dumps([
-            {'iqn': iqn, 'devices': devices, 'initiators': []}
-            for iqn, devices in targets])
+            {'iqn': iqn, 'devices': devices} for iqn, devices in targets])
+        self.configfs.targets.return_value = json.dumps(
+            [iqn for iqn, _devices in targets])
 
     def assertServed(self, iqn, device, readonly, user, password):
         self.lio.export.assert_called_once_with(
@@ -268,6 +269,7 @@ class ServedAgainTest(testtools.TestCase):
             fixtures.MockPatchObject(export, 'lio')).mock
         self.configfs = self.useFixture(
             fixtures.MockPatchObject(export, 'configfs')).mock
+        self.configfs.targets.return_value = '[]'
         self.configfs.exports.return_value = '[]'
         self.configfs.unused_backstores.return_value = '[]'
         self.lio.export.return_value = True
@@ -357,8 +359,8 @@ class ServedAgainTest(testtools.TestCase):
         self.assertEqual(
             iscsi_names.remote_iqn('iqn.x:', VOLUME, INITIATOR),
             self.lio.export.call_args.args[0])
-        self.configfs.exports.return_value = json.dumps([
-            {'iqn': properties['target_iqn'], 'devices': []}])
+        self.configfs.targets.return_value = json.dumps(
+            [properties['target_iqn']])
         self.lio.export.reset_mock()
         reconciler.converge_node()
         self.lio.export.assert_not_called()

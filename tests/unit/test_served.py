@@ -148,9 +148,11 @@ class Kernel:
         with mock.patch.dict(sys.modules, rtslib_fb=self.lio.rtslib), \
                 mock.patch.object(export, 'configfs') as configfs:
             configfs.exports.side_effect = lambda prefix: json.dumps([
-                {'iqn': target.wwn, 'initiators': [], 'devices': [
+                {'iqn': target.wwn, 'devices': [
                     lun.storage_object.udev_path for tpg in target.tpgs
                     for lun in tpg.luns]} for target in self.lio.targets])
+            configfs.targets.side_effect = lambda prefix: json.dumps(
+                [target.wwn for target in self.lio.targets])
             configfs.unused_backstores.return_value = '[]'
             yield
 
@@ -334,8 +336,7 @@ class WithdrawnTest(testtools.TestCase):
         self.iqn = iscsi_names.remote_iqn('iqn.x:', V, 'iqn.d')
         configfs = self.useFixture(
             fixtures.MockPatchObject(export, 'configfs')).mock
-        configfs.exports.return_value = json.dumps([
-            {'iqn': self.iqn, 'devices': [], 'initiators': []}])
+        configfs.targets.return_value = json.dumps([self.iqn])
         configfs.unused_backstores.return_value = '[]'
         self.lio.unexport.return_value = True
         self.exports = export.Exports('iqn.x:', '2001:db8::1', 3260)
