@@ -168,9 +168,16 @@ class Connections:
                 'host is no node of this backend, and the volume is '
                 'encrypted: it is decrypted where it is used.')
         self._reconciler.converge_present(volume.id)
+        initiator = connector['initiator']
+        # All attachments of a host name one export. With another secret it
+        # would be made anew under whoever has the volume by it.
+        known = next((each for each in served.connections(volume)
+                      if each.initiator == initiator and not each.passes),
+                     None)
         properties = self._node.exports.offer_volume(
-            rows.handle_id(volume), connector['initiator'],
-            iscsi_target.new_credentials(),
+            rows.handle_id(volume), initiator,
+            iscsi_target.auth(known.properties) if known
+            else iscsi_target.new_credentials(),
             device=tops.served_path(self._node, volume))
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, discard=True)}

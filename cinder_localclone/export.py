@@ -242,9 +242,9 @@ class Exports:
         :param at_once: even then
         :returns: whether anything was withdrawn
         """
-        return any([self._unexport(iqn, names.handle(volume_id))
-                    for iqn in sorted(unnamed)
-                    if at_once or iqn not in self._offered])
+        return _withdraw_each(
+            self._unexport, names.handle(volume_id),
+            {iqn for iqn in unnamed if at_once or iqn not in self._offered})
 
     def is_last(self, volume_id: str, initiator: str | None) -> bool:
         """Whether no other initiator has what is about to be withdrawn."""
@@ -268,8 +268,9 @@ class Exports:
         for iqn in iqns:  # if it can't be withdrawn now, the next look does
             self._offered.forget(iqn)
         name = names.handle(volume_id)
-        return any([lio.unexport(iqn, name) for iqn in sorted(iqns)]
-                   or [name in _unused() and lio.unexport('', name)])
+        if iqns:
+            return _withdraw_each(lio.unexport, name, iqns)
+        return name in _unused() and lio.unexport('', name)
 
     def withdraw_strays(self, wanted: Callable[[str], bool]) -> list[str]:
         """Stop serving the sources of moves that are over.
@@ -324,6 +325,24 @@ class Exports:
 
 def _unused() -> set[str]:
     return set(json.loads(configfs.unused_backstores()))
+
+
+def _withdraw_each(unexport: Callable[[str, str], bool], store: str,
+                   iqns: set[str]) -> bool:
+    """Stop serving under each name; one that fails does not keep the others.
+
+    :returns: whether anything was withdrawn
+    :raises LocalCloneError: the first failure, when all was tried
+    """
+    done, failure = False, None
+    for iqn in sorted(iqns):
+        try:
+            done = unexport(iqn, store) or done
+        except exceptions.LocalCloneError as exc:
+            failure = failure or exc
+    if failure:
+        raise failure
+    return done
 
 
 def _attempt(iqn: str, store: str) -> bool:

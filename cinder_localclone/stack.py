@@ -74,8 +74,7 @@ class Stack(handles.Handles):
             activated = self._activate(lv)
             if names.METADATA_READY in lv.tags:
                 return activated
-        block.zero_head(names.lv_path(self.metadata_group, name),
-                        self.timeout)
+        block.zero_head(self.metadata_group, name, self.timeout)
         lvm.add_tag(self.metadata_group, name, names.METADATA_READY,
                     self.timeout, flush=flush)
         return True
@@ -169,10 +168,12 @@ class Stack(handles.Handles):
             self._disable_discards(move)
             return False
         absent = names.absent_source(move.shadow_id)
+        table = tables.error(move.size_bytes // state.SECTOR)
         if absent not in devices:
-            devicemapper.create(
-                absent, names.device_uuid(absent),
-                tables.error(move.size_bytes // state.SECTOR), self.timeout)
+            devicemapper.create(absent, names.device_uuid(absent), table,
+                                self.timeout)
+        elif devices[absent].target != 'error':  # not made to the end
+            devicemapper.swap_table(absent, table, self.timeout)
         return self.ensure_clone(move, '/dev/mapper/' + absent)
 
     def _may_stay(self, move: state.Move, clone: tables.Device, source: str,

@@ -170,7 +170,10 @@ def _obstacle(present: survey.Survey, local: restore.Local,
 def _side_by_side(act: Callable[[restore.Local], Outcome],
                   wanted: list[restore.Local], deadline: float
                   ) -> list[Outcome]:
-    """A few at a time; who is not done in time is left behind."""
+    """A few at a time; who is not done in time is left behind.
+
+    Whoever comes back from there begins with no other.
+    """
     done: dict[int, Outcome] = {}
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(len(wanted)):
@@ -178,7 +181,7 @@ def _side_by_side(act: Callable[[restore.Local], Outcome],
 
     def work(over: threading.Event) -> None:
         try:
-            while True:
+            while time.monotonic() < deadline:
                 number = waiting.get_nowait()
                 done[number] = act(wanted[number])
         except queue.Empty:

@@ -11,6 +11,7 @@ CommandTimeout.
 import os
 import sys
 
+from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import discarder
@@ -30,9 +31,17 @@ def read_head(path: str, length: int, timeout: float) -> None:
 
 
 @privileged.entrypoint
-def zero_head(path: str, timeout: float) -> None:
-    """Write zeros over the first 4 KiB of move metadata and flush them."""
-    privileged.require(names.shadow_of_metadata(os.path.basename(path)), path)
+def zero_head(group: str, lv: str, timeout: float) -> None:
+    """Write zeros over the first 4 KiB of move metadata and flush them.
+
+    :raises WrongDevice: if the path does not lead to the LV: that would be
+        written into a file, or to another volume
+    """
+    path = names.lv_path(group, lv)
+    privileged.require(names.shadow_of_metadata(lv), path)
+    if not _lv_number(group, lv):
+        raise exceptions.WrongDevice(
+            path=path, found=sysfs.mapped_name(path) or 'nothing')
     process.run('dd', 'if=/dev/zero', 'of=' + path, 'bs=4096', 'count=1',
                 'oflag=direct', 'conv=fsync', 'status=none', timeout=timeout)
 
@@ -141,6 +150,10 @@ def lv_number(group: str, lv: str) -> str:
 
     By the kernel, in which the device bears the name that LVM gave it.
     """
+    return _lv_number(group, lv)
+
+
+def _lv_number(group: str, lv: str) -> str:
     found = sysfs.number(names.lv_path(group, lv))
     return found if found and sysfs.name_of(found) == names.mapped(
         group, lv) else ''

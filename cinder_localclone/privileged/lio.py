@@ -51,6 +51,8 @@ class Changes:
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
+        #: Never changed, only replaced, by whoever has the turn: others look
+        #: at it meanwhile.
         self._hanging: dict[str, tuple[futures.Future, float]] = {}
 
     def make(self, what: str, change: Callable[[], _Result]) -> _Result:
@@ -66,28 +68,31 @@ class Changes:
         try:
             self._check(what)  # what had the turn may have hung
             work = process.in_thread(change)
-            try:
-                return work.result(max(until - time.monotonic(),
-                                       TIMEOUT / 20))
-            except futures.TimeoutError:
-                self._hanging[what] = work, time.time()
-                raise exceptions.TargetTimeout(seconds=TIMEOUT)
+            if process.has_ended(work, max(until - time.monotonic(),
+                                           TIMEOUT / 20)):
+                return work.result()
+            self._hanging = {**self._still_hanging(),
+                             what: (work, time.time())}
+            raise exceptions.TargetTimeout(seconds=TIMEOUT)
         finally:
             self._turn.release()
 
+    def _still_hanging(self) -> dict[str, tuple[futures.Future, float]]:
+        return {name: (work, since) for name, (work, since)
+                in self._hanging.items() if not work.done()}
+
     def _check(self, what: str) -> None:
-        self._hanging = {name: (work, since) for name, (work, since)
-                         in self._hanging.items() if not work.done()}
-        if what in self._hanging:
+        hanging = self._still_hanging()
+        if what in hanging:
             raise exceptions.TargetHangs(
-                target=what, since=_clock(self._hanging[what][1]))
+                target=what, since=_clock(hanging[what][1]))
 
     def refuse_too_many(self) -> None:
         """Called before the first effect: whoever only looks may go on.
 
         :raises TargetHangs: if so many hang that there are no more changes
         """
-        hanging = self._hanging  # others look meanwhile
+        hanging = self._still_hanging()
         if len(hanging) >= MOST_HANGING:
             raise exceptions.TargetHangs(
                 target=', '.join(sorted(hanging)), since=_clock(
@@ -112,7 +117,8 @@ def _one_at_a_time(function: Callable[_Parameters, _Result]
     def wrapped(*args: _Parameters.args,
                 **kwargs: _Parameters.kwargs) -> _Result:
         import rtslib_fb
-        stumbled = (FileNotFoundError, rtslib_fb.RTSLibError)
+        # rtslib lets through some of what the kernel says, as it says it.
+        stumbled = (OSError, rtslib_fb.RTSLibError)
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(stumbled),
             stop=tenacity.stop_after_attempt(5),
@@ -152,11 +158,12 @@ def _as_asked(target: typing.Any, store: typing.Any, initiator: str,
     if not target:
         return False
     for tpg in target.tpgs:
+        if not tpg.enable:
+            return False  # not made to the end: not all of it can be read
         acls = [(acl.node_wwn, acl.chap_userid, acl.chap_password,
                  [lun.write_protect for lun in acl.mapped_luns])
                 for acl in tpg.node_acls]
-        return bool(tpg.enable
-                    and acls == [(initiator, user, password, [readonly])]
+        return bool(acls == [(initiator, user, password, [readonly])]
                     and [lun.storage_object.name for lun in tpg.luns]
                     == [store.name])
     return False
@@ -189,7 +196,9 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     if found != os.path.basename(device):
         raise exceptions.WrongDevice(path=device, found=found or 'another')
     store = _storage_object(rtslib_fb, name)
-    new = not store or store.udev_path != device or store.wwn != serial
+    # One that was not made to the end has no serial number to be read.
+    new = (not store or not store.is_configured()
+           or store.udev_path != device or store.wwn != serial)
     if not new and _as_asked(_target(rtslib_fb, iqn), store, initiator,
                              readonly, user, password):
         with contextlib.suppress(rtslib_fb.RTSLibError):

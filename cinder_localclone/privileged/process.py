@@ -49,8 +49,10 @@ def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
         except subprocess.TimeoutExpired:
             pass
         if process.returncode is None or process.returncode < 0:
+            # Without what subprocess has raised, which shows all of argv.
             raise exceptions.CommandTimeout(
-                command=_shown(' '.join(argv), secret), seconds=timeout)
+                command=_shown(' '.join(argv), secret),
+                seconds=timeout) from None
     if process.returncode not in ok:
         raise _failed(argv, process.returncode, err, secret)
     return out.decode(errors='replace')
@@ -130,6 +132,11 @@ def _work(work: futures.Future, act: Callable[[], typing.Any]) -> None:
         work.set_exception(exc)
 
 
+def has_ended(work: futures.Future, timeout: float) -> bool:
+    """Whether such work ends in time, however: it may raise a TimeoutError."""
+    return work in futures.wait([work], timeout).done
+
+
 def within(timeout: float, what: str, act: Callable[[], _Result]) -> _Result:
     """Do what takes no process, and may hang as well.
 
@@ -139,10 +146,10 @@ def within(timeout: float, what: str, act: Callable[[], _Result]) -> _Result:
     :param what: it is
     :raises CommandTimeout: when the limit is reached
     """
-    try:
-        return in_thread(act).result(timeout)
-    except futures.TimeoutError:
+    work = in_thread(act)
+    if not has_ended(work, timeout):
         raise exceptions.CommandTimeout(command=what, seconds=timeout)
+    return work.result()
 
 
 def run_unless(done: str, *argv: str, timeout: float, grace: float = 0

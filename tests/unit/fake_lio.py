@@ -19,12 +19,14 @@ class Lio:
     """The kernel's target, and a module to put in the place of rtslib_fb.
 
     :ivar refuses: the name of the step that the kernel refuses, and how often
+    :ivar refusal: what is raised then, by the step's name
     :ivar steps: all steps that changed something, in order
     """
 
     def __init__(self):
         self.targets, self.stores, self.steps = [], [], []
         self.refuses = {}
+        self.refusal = lambda name: RTSLibError('%s: Invalid argument' % name)
         lio = self
 
         class Named:
@@ -57,10 +59,18 @@ class Lio:
                 lio._require(not any(name == each.name or dev ==
                                      each.udev_path for each in lio.stores),
                              'device is in use')
-                self.name, self.udev_path, self.wwn = name, dev, wwn
-                self.readonly = readonly
+                self.name, self.udev_path, self._wwn = name, dev, wwn
+                self.readonly, self.configured = readonly, True
                 self.attributes = {'emulate_tpu': '0'}
                 lio.stores.append(self)
+
+            def is_configured(self):
+                return self.configured
+
+            @property
+            def wwn(self):
+                lio._require(self.configured, 'unconfigured')
+                return self._wwn
 
             def set_attribute(self, name, value):
                 lio._step(name)
@@ -166,7 +176,7 @@ class Lio:
     def _step(self, name):
         if self.refuses.get(name):
             self.refuses[name] -= 1
-            raise RTSLibError('%s: Invalid argument' % name)
+            raise self.refusal(name)
         self.steps.append(name)
 
     @staticmethod

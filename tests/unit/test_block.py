@@ -43,16 +43,31 @@ class CommandsTest(commands.Case):
         self.assertRaises(exceptions.CommandFailed, block.read_head,
                           '/dev/x', 1 << 20, 30)
 
+    def zero_head(self, number, mapped, name='localclone-meta-' + VOLUME):
+        """:param mapped: the device that the LV's path leads to"""
+        with mock.patch.object(sysfs, 'number', return_value=number), (
+                mock.patch.object(sysfs, 'name_of', return_value=mapped)):
+            block.zero_head('g', name, 30)
+
+    METADATA = 'g-localclone--meta--' + VOLUME.replace('-', '--')
+
     def test_zeros_are_on_the_disk_afterwards(self):
-        path = '/dev/g/localclone-meta-' + VOLUME
-        block.zero_head(path, 30)
-        self.assertRan('dd if=/dev/zero of=%s bs=4096 count=1 '
-                       'oflag=direct conv=fsync status=none' % path)
+        self.zero_head('253:5', self.METADATA)
+        self.assertRan('dd if=/dev/zero of=/dev/g/localclone-meta-%s bs=4096 '
+                       'count=1 oflag=direct conv=fsync status=none' % VOLUME)
 
     def test_only_metadata_is_zeroed(self):
         for name in ('volume-' + VOLUME, 'localclone-' + VOLUME, 'root'):
-            self.assertRaises(exceptions.Foreign, block.zero_head,
-                              '/dev/g/' + name, 30)
+            self.assertRaises(exceptions.Foreign, self.zero_head, '253:5',
+                              'g-' + name.replace('-', '--'), name)
+        self.assertRan()
+
+    def test_path_of_metadata_that_leads_elsewhere(self):
+        """To another LV, or nowhere: then it would become a file."""
+        for number, found in (('253:6', 'g-volume--x'), ('', '')):
+            error = self.assertRaises(
+                exceptions.WrongDevice, self.zero_head, number, found)
+            self.assertIn(found or 'nothing', str(error))
         self.assertRan()
 
     def test_head_is_zero(self):

@@ -231,6 +231,13 @@ class CloneTest(test_stack.Case):
         self.ran.block.number.assert_called_once_with(
             '/dev/mapper/' + self.ABSENT)
 
+    def test_without_its_source_and_what_stands_for_that_half_made(self):
+        """Else the kernel refuses the clone, as long as the node is up."""
+        self.devices(device(self.ABSENT, '253:9', ''))
+        self.assertTrue(self.stack.ensure_clone_alone(MOVE))
+        self.assertEqual([mock.call.devicemapper.swap_table(
+            self.ABSENT, '0 2097152 error', 30)] + CREATED, self.changes())
+
     def test_without_its_source_one_that_is_there_is_left(self):
         self.clone(source='8:16')
         self.assertFalse(self.stack.ensure_clone_alone(MOVE))
@@ -255,6 +262,19 @@ class CloneTest(test_stack.Case):
         error = self.assertRaises(exceptions.MetadataTooSmall, self.ensure)
         self.assertIn(str((4 << 20) - 4096), str(error))
         self.assertEqual([], self.changes())
+
+    def test_metadata_of_a_large_volume(self):
+        """As much as its regions need, and not what any needs at least."""
+        large = dataclasses.replace(MOVE, size_gib=2048)
+        needed = MOVE.geometry.metadata_bytes(2048 << 30)
+        self.assertLess(4 << 20, needed)
+        self.ran.block.size.return_value = needed - 4096
+        self.assertRaises(exceptions.MetadataTooSmall,
+                          self.stack.ensure_clone, large, '/dev/sda')
+        self.ran.block.size.return_value = needed
+        self.assertTrue(self.stack.ensure_clone(large, '/dev/sda'))
+        self.stack.create_metadata(large)
+        self.assertEqual(needed, self.ran.lvm.create_thick.call_args.args[2])
 
     @ddt.data(True, False)
     def test_no_clone_on_metadata_that_has_become_blank(self, there):

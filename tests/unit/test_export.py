@@ -157,6 +157,23 @@ class ServedTest(testtools.TestCase):
             any_order=True)
         self.assertEqual(2, self.lio.unexport.call_count)
 
+    def test_one_that_hangs_does_not_keep_the_others(self):
+        """It is asked first each time, and may hang for days."""
+        other = iscsi_names.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
+        first, second = sorted((REMOTE, other))
+        self.serve((first, []), (second, []))
+        for withdraw in (
+                lambda: self.exports.withdraw_volume(VOLUME, None),
+                lambda: self.exports.withdraw_unnamed(
+                    VOLUME, {first, second})):
+            self.lio.unexport.reset_mock()
+            self.lio.unexport.side_effect = [
+                exceptions.TargetHangs(target=first, since='long ago'), True]
+            self.assertRaises(exceptions.TargetHangs, withdraw)
+            self.assertEqual([mock.call(first, HANDLE),
+                              mock.call(second, HANDLE)],
+                             self.lio.unexport.mock_calls)
+
     def test_nothing_to_withdraw(self):
         """The kernel's target may hang: it is not called."""
         self.serve(('iqn.x:foreign', ['/dev/mapper/' + HANDLE]))

@@ -258,6 +258,37 @@ class ExportTest(Case):
             each.wwn for each in self.lio.targets])
         self.assertEqual(([], True), (tpg.luns, tpg.enable))
 
+    def test_store_that_was_not_made_to_the_end_is_replaced(self):
+        """The daemon ended before the kernel was to open the device.
+
+        No look removes it: it keeps nothing open.
+        """
+        export()
+        for target in self.lio.targets:
+            target.tpgs.clear()
+        wrong, = self.lio.stores
+        wrong.configured = False
+        self.assertTrue(export())
+        store, = self.lio.stores
+        self.assertIsNot(wrong, store)
+
+    def test_target_of_which_not_all_can_be_read_is_replaced(self):
+        """The daemon ended before its client was given the LUN.
+
+        What the kernel says of a mapped LUN that leads to none is empty.
+        """
+        class Unlinked:
+            write_protect = property(lambda _self: bool(int('')))
+
+        export()
+        tpg, = self.lio.targets[0].tpgs
+        tpg.enable = False
+        tpg.node_acls[0].mapped_luns[:] = [Unlinked()]
+        self.assertTrue(export())
+        tpg, = self.lio.targets[0].tpgs
+        self.assertEqual([True], [
+            lun.write_protect for lun in tpg.node_acls[0].mapped_luns])
+
     def test_two_targets_share_the_store(self):
         self.assertTrue(export())
         self.assertTrue(export(iqn=OTHER_IQN, readonly=False))
@@ -279,6 +310,17 @@ class ExportTest(Case):
         error = self.assertRaises(exceptions.ExportFailed, export)
         self.assertIn('Invalid argument', str(error))
         self.assertEqual(([], []), (self.lio.targets, self.lio.stores))
+
+    @ddt.data('store', 'lun', 'mapped lun', 'chap_password')
+    def test_what_the_kernel_refuses_in_its_own_words(self, step):
+        """A device that something else has, say: rtslib passes that on."""
+        self.lio.refusal = lambda _step: OSError(16, 'Device is busy')
+        self.lio.refuses[step] = 5
+        error = self.assertRaises(exceptions.ExportFailed, export)
+        self.assertIn('Device is busy', str(error))
+        self.assertEqual(([], []), (self.lio.targets, self.lio.stores))
+        self.lio.refuses[step] = 1
+        self.assertTrue(export())
 
     @ddt.data('store', *STEPS)
     def test_what_is_refused_once_is_done(self, step):
@@ -337,6 +379,12 @@ class UnexportTest(Case):
         self.assertEqual(2, len(self.targets))
         self.assertFalse(lio.unexport(THIRD, ANOTHER))
         self.assertEqual([], self.lio.steps)
+
+    def test_what_the_kernel_refuses_to_remove(self):
+        self.lio.refusal = lambda _step: OSError(16, 'Device is busy')
+        self.lio.refuses['delete target'] = 5
+        self.assertRaises(exceptions.ExportFailed, lio.unexport, IQN, STORE)
+        self.assertTrue(lio.unexport(IQN, STORE))
 
     def test_an_unused_backstore_goes(self):
         del self.targets[:]

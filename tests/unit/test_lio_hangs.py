@@ -3,6 +3,7 @@
 
 import threading
 import time
+from unittest import mock
 
 import fixtures
 
@@ -138,6 +139,45 @@ class TimeLimitTest(test_lio.Case):
     def test_what_hangs_does_not_keep_the_daemon_from_ending(self):
         self.assertTrue(lio._changes.make(
             'x', lambda: threading.current_thread().daemon))
+
+    def meanwhile(self, act):
+        """A thread acts while another one looks at what hangs.
+
+        :returns: a work that does not end
+        """
+        other = threading.Thread(target=act, daemon=True)
+
+        def done():
+            if not other.ident:
+                other.start()
+                other.join(1)
+            return False
+        return mock.Mock(done=done)
+
+    def test_what_is_found_to_hang_while_another_looks_is_not_forgotten(self):
+        """Else each request would leave one more thread in the kernel."""
+        changes, found = lio.Changes(), []
+
+        def hang():
+            try:
+                changes.make('b', lambda: self.kernel.wait(60))
+            except exceptions.TargetTimeout as exc:
+                found.append(exc)
+        changes._hanging = {'a': (self.meanwhile(hang), 0.0),
+                            'c': (mock.Mock(**{
+                                'done.return_value': False}), 0.0)}
+        self.assertTrue(changes.make('x', lambda: True))
+        self.assertEqual(1, len(found))
+        self.assertRaises(exceptions.TargetHangs, changes.make, 'b',
+                          lambda: True)
+
+    def test_a_change_that_says_that_something_timed_out_has_ended(self):
+        """ETIMEDOUT is a TimeoutError, too."""
+        def change():
+            raise OSError(110, 'Connection timed out')
+        self.useFixture(fixtures.MockPatchObject(lio, 'TIMEOUT', 5))
+        self.assertRaises(OSError, lio._changes.make, 'x', change)
+        self.assertNotIn('x', lio._changes._hanging)
 
     def test_what_waits_meanwhile_has_its_turn(self):
         self.useFixture(fixtures.MockPatchObject(lio, 'TIMEOUT', 1))

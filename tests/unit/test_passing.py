@@ -147,6 +147,25 @@ class SessionsTest(test_sessions.Case):
         self.called.iscsi.recorded.return_value = []
         self.assertFalse(self.sessions.end_passed(V1))
 
+    def test_who_does_not_answer(self):
+        """The source, or a home by which the volume is passed through."""
+        other = iscsi_names.pass_iqn('iqn.x:', test_sessions.SHADOW, 'i', A)
+        for down, away in (((), False), ((test_sessions.IQN,), True),
+                           ((IQN,), True), ((other,), False)):
+            self.disks({IQN: ['/dev/sda'], test_sessions.IQN: ['/dev/sdb'],
+                        other: ['/dev/sdc']})
+            self.called.iscsi.is_down.side_effect = down.__contains__
+            self.assertIs(away, self.sessions.is_away(test_sessions.MOVE))
+
+    def test_ended_only_if_its_home_does_not_answer(self):
+        """Else what was written there may still be on its way."""
+        for down in (False, True):
+            self.disks(*[{IQN: ['/dev/sda']}] * 2)
+            self.called.iscsi.is_down.return_value = down
+            self.assertIs(down, self.sessions.end_passed_if_down(V1))
+            self.assertIs(down, self.called.iscsi.end_session.called)
+        self.called.iscsi.is_down.assert_called_with(IQN)
+
     def test_at_boot(self):
         self.called.iscsi.recorded.return_value = [IQN, test_sessions.IQN]
         self.assertEqual({V1: IQN}, self.sessions.recorded_passes())
@@ -154,6 +173,8 @@ class SessionsTest(test_sessions.Case):
         self.disks({}, {IQN: ['/dev/sda']})
         self.assertEqual('/dev/sda', self.sessions.pass_from_records(V1, IQN))
         self.called.iscsi.login.assert_called_once_with(IQN, 30)
+        # A guest waits for a home that is away, and gets no error.
+        self.assertIn(test_sessions.SET_TIMEOUT, self.called.mock_calls)
         self.disks({IQN: ['/dev/sda']})
         self.called.block.identity.return_value = GIB, 'x'
         self.assertRaises(exceptions.WrongSource,
@@ -350,6 +371,17 @@ class EndsTest(Passed):
         self.b.opened.clear()
         self.unserve(self.a, self.connector)
         self.is_ended()
+
+    def test_asked_for_again_in_vain(self):
+        """Whoever has it keeps it: only the second request fails."""
+        def fails(*_args):
+            raise exceptions.PeerUnreachable(
+                host='b@l', method='begin_passing', seconds=1)
+        self.a.node.peers.begin_passing = fails
+        self.assertRaises(exceptions.PeerUnreachable, self.serve,
+                          self.connector)
+        self.b.write(self.volume.id, 1, 'new')
+        self.assertEqual('new', self.a.read(self.volume.id, 1))
 
     def test_detached_by_force_the_nodes_look_clears_up(self):
         self.b.opened.clear()

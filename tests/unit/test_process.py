@@ -2,7 +2,9 @@
 """Commands, run for real."""
 
 import os
+import threading
 import time
+import traceback
 from unittest import mock
 
 from eventlet import patcher
@@ -67,6 +69,17 @@ class RunTest(ProcessTest):
                                       secret='s3cret')
             self.assertNotIn('s3cret', str(error))
             self.assertIn('***', str(error))
+
+    def test_nor_has_its_traceback(self):
+        """privsep logs that in the daemon, and may in the service."""
+        secret = 's%dt' % os.getpid()
+        for script, limit, kind in (
+                ('echo no %s >&2; exit 1', 30, exceptions.CommandFailed),
+                ('sleep 9 # %s', 0.1, exceptions.CommandTimeout)):
+            error = self.assertRaises(kind, shell, script % secret,
+                                      timeout=limit, secret=secret)
+            self.assertNotIn(secret, ''.join(
+                traceback.format_exception(error)))
 
     def test_end_of_a_message_with_half_a_secret(self):
         error = self.assertRaises(
@@ -190,6 +203,28 @@ class StreamTest(ProcessTest):
     def test_missing(self):
         self.assertRaises(FileNotFoundError, process.stream, len,
                           '/nowhere/x', timeout=1)
+
+
+class WithinTest(testtools.TestCase):
+    """What takes no process, and may hang as well."""
+
+    def test_answer(self):
+        self.assertEqual(7, process.within(30, 'a look', lambda: 7))
+
+    def test_time_limit(self):
+        hangs = threading.Event()
+        self.addCleanup(hangs.set)
+        error = self.assertRaises(
+            exceptions.CommandTimeout, process.within, 0.1, 'a look',
+            lambda: hangs.wait(60))
+        self.assertIn('a look', str(error))
+
+    def test_what_says_that_something_timed_out_has_answered(self):
+        """ETIMEDOUT is a TimeoutError, too."""
+        def look():
+            raise OSError(110, 'Connection timed out')
+        error = self.assertRaises(OSError, process.within, 30, 'x', look)
+        self.assertEqual(110, error.errno)
 
 
 class RunUnlessTest(ProcessTest):

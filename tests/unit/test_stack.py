@@ -268,6 +268,22 @@ class VolumeTest(Case):
         facts = names.facts(self.ran.lvm.create_thick.call_args.args[3])
         self.assertEqual(('1', '512'), (facts['copied'], facts['extra']))
 
+    @ddt.data(
+        (state.Phase.MIGRATING, state.Asked.ATTACH, set()),
+        (state.Phase.STARTING, state.Asked.ATTACH, {names.UNMAPPED}),
+        (state.Phase.MIGRATING, state.Asked.FOLLOW,
+         {names.FOLLOWS, names.UNMAPPED}))
+    @ddt.unpack
+    def test_metadata_of_what_a_guest_uses_at_its_source(
+            self, phase, asked_by, expected):
+        """A boot must not give out what is not the volume yet."""
+        self.stack.create_metadata(dataclasses.replace(
+            MOVE, token=dataclasses.replace(MOVE.token, phase=phase),
+            asked_by=asked_by))
+        tags = self.ran.lvm.create_thick.call_args.args[3]
+        self.assertEqual(expected, {
+            names.FOLLOWS, names.UNMAPPED}.intersection(tags))
+
     @ddt.data(('fast', True), ('g', False))
     @ddt.unpack
     def test_size_and_place_of_metadata(self, group, flush):
@@ -279,8 +295,7 @@ class VolumeTest(Case):
         self.assertEqual((group, META, 4 << 20), (where, name, size))
         self.assertEqual({'flush': flush},
                          self.ran.lvm.create_thick.call_args.kwargs)
-        self.ran.block.zero_head.assert_called_once_with(
-            '/dev/%s/%s' % (group, META), 30)
+        self.ran.block.zero_head.assert_called_once_with(group, META, 30)
         self.ran.lvm.add_tag.assert_called_once_with(
             group, META, names.METADATA_READY, 30, flush=flush)
 

@@ -66,6 +66,29 @@ class TwoAttachmentsTest(test_passing.Passed):
         self.unserve(self.a, connector)
         self.check_kept('iqn.x')
 
+    def test_one_export_has_one_secret(self):
+        """Else each look serves it by the one, then by the other.
+
+        The guest's session ends each time, and comes back only if the last
+        one is its own.
+        """
+        self.volume.volume_attachment = [
+            test_connections.attachment(None)]
+        self.b.opened.clear()
+        self.unserve(self.a, self.connector)
+        connector = test_connections.ELSEWHERE
+        first = self.serve(connector)
+        attached, = self.volume.volume_attachment
+        attached.connector = connector
+        attached.connection_info = dict(
+            first['data'], driver_volume_type='iscsi')
+        self.volume.volume_attachment.append(
+            test_connections.attachment(None))
+        self.assertEqual(first, self.serve(connector))
+        other = dict(connector, initiator='iqn.y')
+        self.assertNotEqual(first['data']['auth_password'],
+                            self.serve(other)['data']['auth_password'])
+
     def test_the_last_one_ends_it(self):
         self.b.opened.clear()
         self.volume.volume_attachment.append(copy.copy(self.attached))

@@ -241,6 +241,26 @@ class UnlockTest(Case):
             each for each in threading.enumerate()
             if each not in before and not each.daemon])
 
+    def test_what_comes_back_after_its_time_begins_with_no_other(self):
+        """The volume service is at work on them by then."""
+        volumes, begun = [self.volume() for _ in range(9)], []
+        hangs, get = threading.Event(), self.keys.get
+        self.addCleanup(hangs.set)
+
+        def late(*what):
+            begun.append(what)
+            hangs.wait(30)
+            return get(*what)
+        before = threading.enumerate()
+        with mock.patch.object(self.keys, 'get', late):
+            self.unlock(seconds=0.2)
+            left = [each for each in threading.enumerate()
+                    if each not in before]
+            hangs.set()
+            for each in left:
+                each.join(10)
+        self.assertEqual(unlocking.AT_ONCE, len(begun), volumes)
+
     def test_other_secret_of_a_rotation(self):
         volume = self.volume()
         header = self.world.headers[volume.id]
