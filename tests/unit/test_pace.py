@@ -172,6 +172,9 @@ class LawTest(testtools.TestCase):
         found, _rate = self.copy({key: 3 * value + 20 for key, value
                                   in BUSY.items()}, 20, start=60.2)
         self.assertEqual((2, Speed.YIELDING), found[-1])
+        # A step after the other, and none beyond the slowest.
+        self.assertEqual([8, 4, 2], list(dict.fromkeys(
+            each[0] for each in found))[-3:])
 
     def test_a_floor_that_cannot_be_reached(self):
         self.copy(BUSY, 0.2)
@@ -352,7 +355,8 @@ class WakerTest(testtools.TestCase):
 
         def look(counters):
             self.asked.append(dict(counters))
-            return self.seen
+            return {name: each for name, each in self.seen.items()
+                    if name in counters}
         return wake.Waker(look, send, pace.Settings(**settings))
 
     def test_while_they_last(self):
