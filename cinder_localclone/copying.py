@@ -69,9 +69,10 @@ class Copies:
         """
         if any(move.destination == self._node.host and move.committed
                and move.phase is Phase.MIGRATING for move in moves):
-            self._turns = self._all_turns()
+            turns = self._all_turns()
             self._running = {shadow_id for shadow_id, turn
-                             in self._turns.items() if turn.runs}
+                             in turns.items() if turn.runs}
+            self._turns = turns  # last: other threads use them up
         try:
             yield
         finally:
@@ -100,9 +101,11 @@ class Copies:
         if not self._some_ended:
             return []
         self._some_ended = False
-        self._turns = self._all_turns()
-        return [turn.entry for turn in self._turns.values()
-                if turn.runs and turn.entry.shadow_id not in self._running]
+        turns = self._all_turns()
+        found = [turn.entry for turn in turns.values() if turn.runs
+                 and turn.entry.shadow_id not in self._running]
+        self._turns = turns  # last: other threads use them up
+        return found
 
     def _all_turns(self) -> dict[str, queue.Turn]:
         entries = self._node.records.copies(self._node.host)
@@ -160,7 +163,7 @@ class Copies:
         return status.finished
 
     def hindered(self, move: state.Move) -> None:
-        """A copy can't be driven: it may have to make room.
+        """A copy can't be driven, or ended: it may have to make room.
 
         It goes on by itself if only its source could not be reached, so what
         has to wait is stopped.

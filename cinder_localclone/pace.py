@@ -218,27 +218,32 @@ class Law:
         wanted, speed = top, Speed.FULL
         if give_way and pace in _BESIDE or self._is_beside(pace, now):
             lowest = self._lowest[pace]
-            self._judge(now, top - lowest, allowed < lowest + self._raised)
+            self._judge(now, top - lowest)
             wanted = lowest + self._raised
             speed = Speed.FLOOR if self._raised else Speed.YIELDING
-        else:
+        elif not self._is_beside(pace, now, JUDGED):
+            # A shorter rest belongs to what is compared with the floor.
             self._judged, self._raised = None, 0
         if allowed < wanted:
             wanted, speed = allowed, Speed.LIMITED
+            self._judged = None  # it is the budget that holds it back
         return (STANDSTILL if wanted < 0 else self.steps[wanted]), speed
 
-    def _is_beside(self, pace: Pace, now: float) -> bool:
-        """Whether a guest is at work that it is to yield to."""
-        return (self._seen is not None and self._worked is not None
-                and now - self._worked < RESTED[pace])
+    def _is_beside(self, pace: Pace, now: float, more: float = 0.0) -> bool:
+        """Whether a guest is at work that it is to yield to.
 
-    def _judge(self, now: float, most: int, limited: bool) -> None:
+        :param more: seconds for which it may have rested besides
+        """
+        return (self._seen is not None and self._worked is not None
+                and now - self._worked < RESTED[pace] + more)
+
+    def _judge(self, now: float, most: int) -> None:
         """A step up while the rate is beneath the floor, down beyond it.
 
         :param most: steps there are
-        :param limited: whether it is the budget that holds it back
         """
-        if self._judged is None or limited:
+        self._raised = min(self._raised, most)  # another pace has more
+        if self._judged is None:
             self._judged = now, self._copied
             return
         began, before = self._judged

@@ -217,35 +217,39 @@ class Reconciler:
                 volume.id, volume.name):
             self.copying.hindered(move)  # its node was forgotten
             return
-        if move.phase in (Phase.STARTING, Phase.MIGRATING):
-            try:
-                disk = destination.build(self.node, move, create=False)
-            except exceptions.LocalCloneError as exc:
-                if move.phase is Phase.STARTING or not (
-                        isinstance(exc, (exceptions.SourceUnreachable,
-                                         exceptions.LoginFailed))
-                        and destination.is_complete_alone(self.node, move)):
-                    self.copying.hindered(move)
-                    if self.node.stack.survey().handle(move.volume_id):
-                        # An operator may have had it opened without.
-                        tops.converge(self.node, volume, volume.name)
-                    raise
-            else:
-                tops.converge(self.node, volume, volume.name)
-                with _trouble_with_exports(move.volume_id):
-                    self.settle_exports(volume, move)
-                if move.phase is Phase.STARTING:
-                    self.node.stack.set_hydration(move.shadow_id, False)
-                    lost_detach.roll_back_if_dropped(
-                        self.node, self.context, move, volume)
-                    return
-                if not self.copying.drive(move, disk):
-                    return
-        completion.complete(self.node, move)
+        try:
+            if (move.phase in (Phase.STARTING, Phase.MIGRATING)
+                    and not self._is_copied(move, volume)):
+                return
+            completion.complete(self.node, move)
+        except Exception:  # whatever it is, it holds no other copy up
+            self.copying.hindered(move)
+            raise
         self.copying.ended(move.shadow_id)
         self.node.tell(state.Milestone.COMPLETED, move)
         self.node.peers.converge_soon(
             self.context, move.source, move.volume_id)
+
+    def _is_copied(self, move: state.Move, volume: ports.Volume) -> bool:
+        """Go on with a copy; whether all of it is here."""
+        try:
+            disk = destination.rebuild(self.node, move)
+        except Exception:
+            if self.node.stack.survey().handle(move.volume_id):
+                # An operator may have had it opened without.
+                tops.converge(self.node, volume, volume.name)
+            raise
+        if not disk:
+            return True
+        tops.converge(self.node, volume, volume.name)
+        with _trouble_with_exports(move.volume_id):
+            self.settle_exports(volume, move)
+        if move.phase is Phase.STARTING:
+            self.node.stack.set_hydration(move.shadow_id, False)
+            lost_detach.roll_back_if_dropped(
+                self.node, self.context, move, volume)
+            return False
+        return self.copying.drive(move, disk)
 
     # -- a move from this node
 
@@ -395,5 +399,6 @@ def _trouble_with_exports(volume_id: str) -> Iterator[None]:
     """Trouble with the target stops no copy, and nothing that is local."""
     try:
         yield
-    except exceptions.LocalCloneError as exc:
-        events.say(events.EXPORTS_DIFFER, volume=volume_id, error=exc)
+    except Exception as exc:  # of rtslib, and of configfs, too
+        events.say(events.EXPORTS_DIFFER, volume=volume_id, error=exc,
+                   exc_info=not isinstance(exc, exceptions.LocalCloneError))

@@ -62,7 +62,7 @@ class CloneStatus:
     :param hydrated: regions that are local
     :param regions: all regions
     :param hydrating: regions being copied at this moment
-    :param mode: ``rw``, ``ro`` or ``Fail``
+    :param mode: ``rw``, ``ro`` or ``Fail``; ``Error``: it can't say more
     """
 
     region_sectors: int
@@ -89,8 +89,8 @@ def parse_clone_status(line: str) -> CloneStatus:
     words = line.split()
     if len(words) < 4 or words[2] != 'clone':
         raise ValueError('not the status of a clone: %r' % line)
-    if words[3] == 'Fail':
-        return CloneStatus(0, 0, 0, 0, 0, 0, False, 'Fail')
+    if words[3] in ('Fail', 'Error'):
+        return CloneStatus(0, 0, 0, 0, 0, 0, False, words[3])
     used, total = words[4].split('/')
     hydrated, regions = words[6].split('/')
     features = words[9:9 + int(words[8])]

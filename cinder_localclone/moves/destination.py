@@ -174,6 +174,21 @@ def build(node: nodes.Node, move: state.Move, create: bool,
         Handle(node)), move=move, holes=holes)['disk']
 
 
+def rebuild(node: nodes.Node, move: state.Move) -> str:
+    """The same after the commit, at each look.
+
+    :returns: path of the source's disk; '' if that can't be reached, and is
+        not needed any more
+    """
+    try:
+        return build(node, move, create=False)
+    except (exceptions.SourceUnreachable, exceptions.LoginFailed):
+        if move.phase is state.Phase.STARTING or not is_complete_alone(
+                node, move):
+            raise
+        return ''
+
+
 def is_complete_alone(node: nodes.Node, move: state.Move) -> bool:
     """Whether all is local of a move whose source cannot be reached.
 

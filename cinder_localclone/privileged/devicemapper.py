@@ -207,6 +207,9 @@ def replace_suspended(name: str, table: str, timeout: float,
         could not record: then it keeps its table
     """
     privileged.require(names.is_device(name), name)
+    # A load that was given up, and came late: a resume would take it, which
+    # does not know what is local by now.
+    process.run('dmsetup', 'clear', name, timeout=timeout)
     process.run('dmsetup', 'suspend', name, timeout=timeout)
     try:
         # It has recorded all that is local, or failed, by now.

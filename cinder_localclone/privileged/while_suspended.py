@@ -81,6 +81,7 @@ class Device:
         :param seconds: in which what is on its way ends
         :raises TimeoutError: if something does not end; it is resumed
         """
+        self._call(_CLEAR)  # what others gave up, and came late, is not taken
         try:
             with _limit(seconds):
                 self._call(_SUSPEND, _SUSPENDED | _NO_LOCKFS)

@@ -49,6 +49,9 @@ class Kernel(fixtures.Fixture):
         assert found[:5] == (4, 0, 0, len(buffer), 312), found
         flags, dev = found[7], found[10]
         name = os.fsdecode(found[11].rstrip(b'\0'))
+        # Newer ones find no device by both; the rest is for the answer.
+        assert not (name and dev) and not any(found[12]), found
+        assert not any((*found[5:7], *found[8:10])), found
         if request == LIST_DEVICES:
             self.asked.append('list')
             self._answer(buffer, flags, 0, self._names(), '', 0)

@@ -199,6 +199,8 @@ class RequestTest(testtools.TestCase):
                          struct.unpack_from('=5I', found))
         self.assertEqual(b'localclone-x'.ljust(128 + 129 + 7, b'\0'),
                          found[48:312])
+        # Targets, flags, device: by its name alone.
+        self.assertEqual(bytes(28), found[20:48])
         self.assertEqual(bytes(8) + b'hydration_threshold 16\0', found[312:])
 
     def test_a_name_is_never_cut(self):

@@ -96,7 +96,7 @@ class SwapTableTest(commands.Case):
 class ReplaceSuspendedTest(commands.Case):
     """The kernel copies a clone's bitmap at load: a live one goes stale."""
 
-    LINES = ('dmsetup suspend ' + C,
+    LINES = ('dmsetup clear ' + C, 'dmsetup suspend ' + C,
              "dmsetup load %s --table '%s'" % (C, TABLE),
              'dmsetup resume ' + C)
 
@@ -111,13 +111,14 @@ class ReplaceSuspendedTest(commands.Case):
         """What it could not record would vanish under a guest, unsaid."""
         look = 'ioctl status ' + C
         for status, lines in (
-                ('0 8 clone 8 1/9 128 0/9 0 0 0 rw', self.LINES[1:]),
-                ('0 8 clone 8 1/9 128 0/9 0 0 0 ro', self.LINES[2:]),
-                ('0 8 clone Fail', self.LINES[2:])):
+                ('0 8 clone 8 1/9 128 0/9 0 0 0 rw', self.LINES[2:]),
+                ('0 8 clone 8 1/9 128 0/9 0 0 0 ro', self.LINES[3:]),
+                ('0 8 clone Fail', self.LINES[3:]),
+                ('0 8 clone Error', self.LINES[3:])):
             del self.commands.ran[:]
             self.commands.answer(look, status + '\n', times=1)
             devicemapper.replace_suspended(C, TABLE, 30, True)
-            self.assertEqual([self.LINES[0], look, *lines],
+            self.assertEqual([*self.LINES[:2], look, *lines],
                              self.commands.ran)
 
     def test_resumed_whatever_fails(self):
@@ -133,6 +134,11 @@ class ReplaceSuspendedTest(commands.Case):
 
     def test_not_loaded_if_it_cannot_be_suspended(self):
         self.commands.answer('dmsetup suspend', code=1)
+        self.assertRaises(exceptions.CommandFailed, self.replace)
+        self.assertRan(*self.LINES[:2])
+
+    def test_not_suspended_if_it_cannot_be_cleared(self):
+        self.commands.answer('dmsetup clear', code=1)
         self.assertRaises(exceptions.CommandFailed, self.replace)
         self.assertRan(self.LINES[0])
 

@@ -187,6 +187,9 @@ class LawTest(testtools.TestCase):
         found, _rate = self.copy({key: 3 * value + 20 for key, value
                                   in BUSY.items()}, 20, start=60.2)
         self.assertEqual((2, Speed.YIELDING), found[-1])
+        # A step after the other, and none beyond the slowest.
+        self.assertEqual([8, 4, 2], list(dict.fromkeys(
+            each[0] for each in found))[-3:])
 
     def test_a_floor_that_cannot_be_reached(self):
         self.copy(BUSY, 0.2)
@@ -200,6 +203,52 @@ class LawTest(testtools.TestCase):
         self.assertEqual({(1, Speed.LIMITED)}, set(found[1:]))
         self.assertEqual((2, Speed.YIELDING), self.copy(
             BUSY, 1, start=60.2)[0][-1])
+
+    def test_a_guest_that_rests_for_moments(self):
+        """A floor that is none.
+
+        1. A guest works for 1.3 s and rests for 0.7 s, again and again. Its
+           copy goes at full speed for 0.1 s of these two seconds.
+        2. With each rest the comparison with the floor began anew, and never
+           came to its end.
+
+        By design: a rest that is shorter than what is compared belongs to it.
+        """
+        law, copied, ios, speeds = pace.Law(GEOMETRY, 40 * MIB), 0.0, 0, set()
+        for tick in range(1200):
+            now, works = tick * TICK, tick % 40 < 26
+            ios += works
+            law.take(seen(ios, int(copied)), now)
+            step, speed = law.step(Pace.YIELD, now)
+            speeds.add((works, speed))
+            copied += (BUSY if works else IDLE)[step.threshold] * MIB * TICK
+        self.assertLess(40, copied / 60 / MIB)
+        self.assertIn((True, Speed.FLOOR), speeds)
+        # After a longer one nothing counts that was before.
+        for seconds, works in ((0, 1), (2.7, 0), (2.8, 1)):
+            ios += works
+            law.take(seen(ios, int(copied)), now + seconds)
+            step = law.step(Pace.YIELD, now + seconds)
+        self.assertEqual((SLOW, Speed.YIELDING), step)
+
+    def test_another_pace_while_it_is_at_the_floor(self):
+        """Full speed beside a guest, for good.
+
+        1. Beside a guest that leaves no gap a copy at the pace "spare" has
+           taken all steps for the sake of the floor. Its type is given the
+           pace "yield", whose slowest step is another.
+        2. There are not as many steps above that: it counted as limited,
+           which is never compared with the floor.
+        """
+        now, copied = 0.0, 0.0
+        for how, rate, last in ((Pace.SPARE, 1, (FULL, Speed.FLOOR)),
+                                (Pace.YIELD, 100, (SLOW, Speed.YIELDING))):
+            for _look in range(600):
+                now += TICK
+                self.law.take(seen(int(now * 100), int(copied)), now)
+                copied += rate * MIB * TICK
+                step = self.law.step(how, now)
+            self.assertEqual(last, step)
 
     @ddt.data((1.0, FULL, Speed.FULL), (0.99, Step(32, 8), Speed.FULL),
               (0.5, Step(8, 8), Speed.LIMITED), (0.01, SLOWEST, Speed.LIMITED),
@@ -321,7 +370,8 @@ class WakerTest(testtools.TestCase):
 
         def look(counters):
             self.asked.append(dict(counters))
-            return self.seen
+            return {name: each for name, each in self.seen.items()
+                    if name in counters}
         return wake.Waker(look, send, pace.Settings(**settings))
 
     def test_while_they_last(self):

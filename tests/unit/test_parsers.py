@@ -86,9 +86,11 @@ class TablesTest(testtools.TestCase):
         self.assertEqual((6, 1024),
                          (found.metadata_used, found.metadata_total))
 
-    def test_failed_clone_is_not_finished(self):
-        found = tables.parse_clone_status('0 2097152 clone Fail')
-        self.assertEqual('Fail', found.mode)
+    @ddt.data('Fail', 'Error')
+    def test_failed_clone_is_not_finished(self, mode):
+        """All it says; "Error" if it can't read its metadata just then."""
+        found = tables.parse_clone_status('0 2097152 clone ' + mode)
+        self.assertEqual(mode, found.mode)
         self.assertFalse(found.finished)
 
     @ddt.data('', '0 8 linear 253:1 0')

@@ -296,6 +296,29 @@ class ManyTest(Base):
         self.check([first])
         self.check([second], C)
 
+    def test_other_threads_use_turns_up(self):
+        """All copies of a node are left out of a look.
+
+        1. The service runs native threads, as Cinder 29 can have it. A look
+           goes through the turns of all copies: at its begin, and when a
+           copy has ended.
+        2. Meanwhile a peer has a volume converged, which uses up its turn:
+           the dictionary changes its size, and the look ends.
+
+        By design: others get to see the turns when that is done.
+        """
+        first, second = self.moving(2)
+        copies = self.b.reconciler.copying
+
+        def others(_turn):
+            for volume in (first, second):
+                copies._turn(volume.name_id)
+            return True
+        copies.ended('x')
+        with mock.patch.object(queue.Turn, 'runs', property(others)):
+            with copies.look(self.world.shadows.values()):
+                self.assertEqual([], copies.next())
+
     def test_nobody_is_told_of_those_that_run_already(self):
         self.begin((A, B, C))
         self.moving(1)

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies that can't go on at their destination hold nobody up."""
 
+import errno
+
 import fixtures
 
 from cinder_localclone import copying
+from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone import names
 from cinder_localclone import queue
+from cinder_localclone import reconcile
 from tests.unit import test_queue
+from tests.unit import world as worlds
 
 A, B, C = test_queue.A, test_queue.B, test_queue.C
 
@@ -56,6 +61,87 @@ class DeadEndTest(test_queue.Base):
         other, = self.moving(1)
         self.looks()
         self.is_moved(other)
+
+    def test_an_error_that_nobody_foresaw(self):
+        """The same with an error that is none of the driver's own.
+
+        What its stack needs is not in sysfs, or under /dev (FileNotFoundError
+        of :func:`.block.size`, say, when udev has made no link), look after
+        look: whatever was not raised as LocalCloneError was not noted.
+        """
+        lost, = self.moving(1)
+        self.look()
+        self.failing(lost, FileNotFoundError('/sys/block/x/size'))
+        other, = self.moving(1)
+        self.looks()
+        self.is_moved(other)
+
+    def failing(self, lost, error):
+        """The source of one volume can't be attached."""
+        attach = worlds.SimSessions.attach
+
+        def attaching(sessions, move):
+            if move.volume_id == lost.id:
+                raise error
+            return attach(sessions, move)
+        self.useFixture(fixtures.MockPatchObject(
+            worlds.SimSessions, 'attach', attaching))
+
+    def test_metadata_that_are_lost_while_the_source_is_away(self):
+        """The same if a copy could not end without its source either.
+
+        Whether it could was asked where the first error was dealt with: what
+        failed then was never noted.
+        """
+        lost, = self.moving(1)
+        self.look()
+        self.failing(lost, exceptions.SourceUnreachable(
+            portal='p', reason='r'))
+        self.useFixture(fixtures.MockPatchObject(
+            worlds.SimStack, 'ensure_clone_alone',
+            side_effect=exceptions.MetadataLost(device='d', volume=lost.id)))
+        other, = self.moving(1)
+        self.looks()
+        self.is_moved(other)
+
+    def test_a_copy_that_can_not_be_ended(self):
+        """The same when all is local.
+
+        1. All of a volume is copied. That can't be made stable, look after
+           look: a disk refuses to flush, or the path of what decrypts the
+           volume is gone.
+        2. It is in the queue until that is on record, and keeps its turn:
+           of what is all copied no stall was ever noted.
+        """
+        lost, = self.moving(1)
+        flush = worlds.SimStack.flush_handle
+
+        def flushing(stack, volume_id):
+            if volume_id == lost.id:
+                raise exceptions.CommandFailed(
+                    command='sync', code=1, stderr='Input/output error')
+            flush(stack, volume_id)
+        self.useFixture(fixtures.MockPatchObject(
+            worlds.SimStack, 'flush_handle', flushing))
+        other, = self.moving(1)
+        self.looks()
+        self.is_moved(other)
+
+    def test_trouble_with_the_target(self):
+        """It stops no copy, whoever says so.
+
+        1. A volume arrives that a host has over iSCSI, and what is exported
+           has to be changed.
+        2. rtslib is missing, or what it writes to configfs is refused
+           (OSError): all but LocalCloneError ended the look at the volume
+           before its copy was begun, or could be completed.
+        """
+        self.useFixture(fixtures.MockPatchObject(
+            reconcile.Reconciler, 'settle_exports',
+            side_effect=OSError(errno.EINVAL, 'configfs')))
+        volume, = self.moving(1)
+        self.looks()
+        self.is_moved(volume)
 
     def test_volume_that_was_given_up(self):
         """The node that inherits what is lost takes no copies any more.

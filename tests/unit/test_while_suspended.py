@@ -26,8 +26,9 @@ HANDLE, CLONE = names.handle(VOLUME), names.clone(SHADOW)
 TABLE = '0 2097152 clone /dev/g/m /dev/g/v 8:0 128 1 no_hydration 0'
 SUSPEND, LOAD, CLEAR, STATUS, DISCARD = (
     0xc138fd06, 0xc138fd09, 0xc138fd0a, 0xc138fd0c, 0x1277)
-GUEST_WAITS = [('suspend', HANDLE), ('suspend', CLONE), ('status', CLONE),
-               ('load', CLONE), ('resume', CLONE)]
+GUEST_WAITS = [('clear', HANDLE), ('suspend', HANDLE), ('clear', CLONE),
+               ('suspend', CLONE), ('status', CLONE), ('load', CLONE),
+               ('resume', CLONE)]
 GUEST_GOES_ON = ['refused', ('resume', HANDLE), 'guest goes on']
 
 
@@ -141,7 +142,7 @@ class DiscarderTest(testtools.TestCase):
     def test_it_ends_in_time(self):
         self.kernel.takes = 1
         todo = [(3, 1), (2, 1), (1, 1)]
-        self.run_it(todo, 8)
+        self.run_it(todo, 10)
         self.assertEqual([(3, 1)], todo)
 
     def test_a_table_that_is_refused_when_it_is_resumed(self):
@@ -149,7 +150,7 @@ class DiscarderTest(testtools.TestCase):
         self.assertRaises(OSError, self.run_it, [(1, 1)])
         self.assertEqual(
             [*GUEST_WAITS, ('clear', CLONE), ('resume', CLONE)],
-            self.kernel.done[:7])
+            self.kernel.done[:9])
         self.assertEqual(('resume', HANDLE), self.kernel.done[-1])
 
     def test_whatever_fails(self):
@@ -173,9 +174,29 @@ class DiscarderTest(testtools.TestCase):
             del self.kernel.done[:]
             self.kernel.status = '0 8 clone 8 1/9 128 0/9 0 0 0 ' + mode
             self.assertRaises(ValueError, self.run_it, [(1, 1)])
-            self.assertEqual([*GUEST_WAITS[:3], ('resume', CLONE), 'taken',
+            self.assertEqual([*GUEST_WAITS[:5], ('resume', CLONE), 'taken',
                               ('resume', HANDLE)], self.kernel.done)
             self.assertIsNone(self.kernel.table)
+
+    def test_a_table_that_was_given_up(self):
+        """Whatever fails then, no resume takes it: it knows less."""
+        for at, failed in ((None, ' ro'), (('suspend', CLONE), ' rw')):
+            self.kernel.loaded = 'from before'
+            self.kernel.status = '0 8 clone 8 1/9 128 0/9 0 0 0' + failed
+            self.kernel.fails = {at: TimeoutError}
+            self.assertRaises((ValueError, TimeoutError), self.run_it,
+                              [(1, 1)])
+            self.assertIsNone(self.kernel.table)
+
+    def test_what_cannot_be_cleared_is_not_suspended(self):
+        for at, done in ((('clear', HANDLE), []),
+                         (('clear', CLONE), GUEST_WAITS[:2])):
+            del self.kernel.done[:]
+            self.kernel.fails = {at: OSError(errno.EIO, 'as asked')}
+            self.assertRaises(OSError, self.run_it, [(1, 1)])
+            self.assertEqual([*done, at, *([
+                'taken', ('resume', HANDLE)] if done else [])],
+                self.kernel.done)
 
     def test_a_table_that_comes_late(self):
         """Others may have resumed the clone: what is local is more by now."""
@@ -185,7 +206,7 @@ class DiscarderTest(testtools.TestCase):
             self.assertEqual([mock.call(while_suspended.ENDING)] * 3,
                              limit.call_args_list)
         self.assertEqual([('load', CLONE), ('clear', CLONE),
-                          ('resume', CLONE)], self.kernel.done[3:6])
+                          ('resume', CLONE)], self.kernel.done[5:8])
         self.assertIsNone(self.kernel.table)
 
     def test_asked_to_end_when_the_guest_is_about_to_go_on(self):
@@ -266,8 +287,8 @@ class DiscarderTest(testtools.TestCase):
 class SwapTest(testtools.TestCase):
 
     TABLES = ('0 8 linear 253:1 0', '0 8 linear 253:1 0\n8 16 linear 253:2 8')
-    DONE = [('suspend', HANDLE), ('flush', 5), ('load', HANDLE),
-            ('resume', HANDLE)]
+    DONE = [('clear', HANDLE), ('suspend', HANDLE), ('flush', 5),
+            ('load', HANDLE), ('resume', HANDLE)]
 
     def setUp(self):
         super().setUp()
@@ -291,14 +312,14 @@ class SwapTest(testtools.TestCase):
 
     def test_without_a_disk_to_flush(self):
         self.swap(disk=None)
-        self.assertEqual([self.DONE[0], *self.DONE[2:]], self.kernel.done)
+        self.assertEqual([*self.DONE[:2], *self.DONE[3:]], self.kernel.done)
 
     def test_whatever_fails_it_goes_on_as_it_was(self):
-        for number, at in enumerate(self.DONE[:3]):
+        for number, at in enumerate(self.DONE[1:4], 2):
             del self.kernel.done[:]
             self.kernel.fails = {at: OSError(errno.EIO, 'as asked')}
             self.assertRaises(OSError, self.swap)
-            self.assertEqual([*self.DONE[:number + 1], self.DONE[-1]],
+            self.assertEqual([*self.DONE[:number], self.DONE[-1]],
                              self.kernel.done)
 
     def test_back_on_the_old_table(self):
@@ -317,7 +338,7 @@ class SwapTest(testtools.TestCase):
             while_suspended.main('swap', HANDLE, disk, '5')
         opened.assert_called_once_with('/dev/mapper/control', 'r+b',
                                        buffering=0)
-        self.assertEqual(['suspend', 'flush', 'load', 'resume'],
+        self.assertEqual(['clear', 'suspend', 'flush', 'load', 'resume'],
                          [each[0] for each in self.kernel.done])
         self.assertEqual(self.TABLES[1], self.kernel.table)
         with mock.patch('builtins.open', opened), mock.patch.object(
