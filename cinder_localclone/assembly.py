@@ -325,12 +325,23 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
     reconciler = service.reconciler
     backups = header_backups.Look(service.node)
     loops = [
-        _loop(conf.localclone_move_interval, reconciler.converge_moves),
+        _loop(conf.localclone_move_interval,
+              lambda: look_at_moves(reconciler)),
         _loop(conf.localclone_node_interval,
               lambda: look(service, backups)),
         _loop(1, lambda: wake_copies(
             reconciler.copying.waker, opts.pacing(conf).tick))]
     return loops
+
+
+def look_at_moves(reconciler: reconcile.Reconciler) -> float | None:
+    """Take the next step of every move.
+
+    :returns: seconds until a copy ends, and there is another step, if that is
+        known
+    """
+    reconciler.converge_moves()
+    return reconciler.copying.soonest_end()
 
 
 def look(service: Service, backups: header_backups.Look) -> None:

@@ -281,17 +281,12 @@ class Reconciler:
 
     # -- the node
 
-    def converge_moves(self) -> float | None:
-        """Take the next step of every move from or to this node.
-
-        :returns: seconds until the next one can probably be taken, if that
-            is known
-        """
+    def converge_moves(self) -> None:
+        """Take the next step of every move from or to this node."""
         self._converge_moves(self.node.records.moves_of(self.node.host),
                              all_of_them=False)
         if not self._passes:  # guests wait for it
             self._passes = passing.look(self.node)
-        return self.copying.soonest_end()
 
     def _converge_moves(self, moves: list[state.Move],
                         all_of_them: bool = True) -> None:

@@ -336,9 +336,9 @@ class LoopsTest(Base):
     def test_each_at_its_interval(self):
         moves, node, wake = self.start(
             localclone_move_interval=3, localclone_node_interval=60)
-        self.reconciler.converge_moves.return_value = None
+        self.reconciler.copying.soonest_end.return_value = None
         self.assertEqual((3, 60), (moves(), node()))
-        self.reconciler.converge_moves.assert_called_with()
+        self.reconciler.converge_moves.assert_called_once_with()
         self.reconciler.converge_node.assert_called_once_with()
         self.unended.assert_called_once_with(
             self.service.node, mock.ANY, self.service.started)
@@ -348,7 +348,7 @@ class LoopsTest(Base):
     @ddt.data((7.0, 3), (1.5, 1.5), (0.1, 1), (0.0, 1))
     @ddt.unpack
     def test_moves_sooner_if_there_is_something_to_do(self, soon, pause):
-        self.reconciler.converge_moves.return_value = soon
+        self.reconciler.copying.soonest_end.return_value = soon
         self.assertEqual(pause, self.start(localclone_move_interval=3)[0]())
 
     @ddt.data((0.05, 0.05), (0, 0.2), (5, 0.2))

@@ -7,6 +7,7 @@ import ddt
 import fixtures
 import testtools
 
+from cinder_localclone import assembly
 from cinder_localclone import encryption
 from cinder_localclone import encryption_errors
 from cinder_localclone import events
@@ -605,7 +606,9 @@ class WorldTest(testtools.TestCase):
 
     def test_the_next_look_is_when_the_first_ends(self):
         self.begin()
-        look = self.b.reconciler.converge_moves
+
+        def look():
+            return assembly.look_at_moves(self.b.reconciler)
         self.assertIsNone(look())
         volumes = [self.moving() for _each in range(2)]
         self.live(volumes[:1], IDLE, 7)

@@ -17,7 +17,7 @@ ENTRY_POINTS = {
     'block': {'completed_reads', 'disable_discards', 'discard', 'flush',
               'head_is_zero', 'identity', 'lv_number', 'number', 'read_head',
               'size', 'written_sectors', 'zero_head'},
-    'configfs': {'exports', 'hanging', 'unused_backstores'},
+    'configfs': {'exports', 'hanging', 'targets', 'unused_backstores'},
     'control': set(),
     'crypt': {'backed_up_volumes', 'backups', 'close', 'damaged_copies',
               'drop_backups', 'dump', 'erase', 'header_backup',
