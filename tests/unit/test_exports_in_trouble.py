@@ -61,9 +61,9 @@ class StopServingTest(testtools.TestCase):
             names.handle(V): tables.Device(
                 names.handle(V), '', '253:1', self.opened, False)}
         self.useFixture(fixtures.MockPatchObject(
-            self.exports, '_targets', lambda: [
-                {'iqn': iscsi_names.remote_iqn('iqn.x:', V, each),
-                 'devices': [names.handle_path(V)]} for each in self.served]))
+            self.exports, 'offered', lambda: {
+                iscsi_names.remote_iqn('iqn.x:', V, each)
+                for each in self.served}))
         self.useFixture(fixtures.MockPatchObject(
             export, '_unused', lambda: set()))
         self.lio = self.useFixture(
