@@ -53,10 +53,8 @@ class Copies:
 
     def soonest_end(self) -> float | None:
         """Seconds until the first of them ends; None: nobody knows."""
-        return min((copy.progress.seconds_left
-                    for copy in list(self._copies.values())
-                    if copy.progress and not copy.progress.pause
-                    and copy.progress.seconds_left is not None),
+        return min((each.seconds_left for each in self.all_progress().values()
+                    if not each.pause and each.seconds_left is not None),
                    default=None)
 
     # -- whose turn it is

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a volume and the service cost while nothing moves."""
 
-import json
 import statistics
 
 from lab.bench import base
+from lab.bench import guests
 from lab.core import instance as instances
 
 #: Of fio, by name.
@@ -33,13 +33,8 @@ class AtRest(base.Base):
         figures = {path: [] for path in paths}
         for _round in range(rounds):
             for path, found in figures.items():
-                out = self.n1.run(
-                    'fio --name=x --filename=%s --direct=1 --bs=4k '
-                    '--ioengine=psync %s --runtime=4 --time_based '
-                    '--output-format=json' % (path, how), timeout=60)
-                job = json.loads(out.stdout[out.stdout.index('{'):])[
-                    'jobs'][0]
-                found.append(job['read']['iops'] or job['write']['iops'])
+                found.append(guests.figures(guests.work(
+                    self.n1, path, '--ioengine=psync ' + how, 4))['iops'])
         return [statistics.median(each) for each in figures.values()]
 
     def memory(self):

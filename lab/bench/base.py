@@ -11,6 +11,12 @@ ROUNDS = 3
 MARK = 'the first block of the volume'
 
 
+def per_second(samples):
+    """The rate from the first to the last of (seconds, amount)."""
+    (began, first), (ended, last) = samples[0], samples[-1]
+    return (last - first) / (ended - began)
+
+
 class Base:
     """The figures of one lab."""
 

@@ -54,8 +54,7 @@ class Copies(base.Base):
             if progress[0]:
                 samples.append((time.monotonic(), progress[0] * progress[2]))
             time.sleep(0.3)
-        (began, first), (ended, last) = samples[0], samples[-1]
-        return (last - first) / (ended - began) / (1 << 20)
+        return base.per_second(samples) / (1 << 20)
 
     def sparse(self, size=16):
         """A move with a tenth written, beside one of a full volume."""

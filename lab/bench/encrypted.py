@@ -125,8 +125,7 @@ class Encrypted(at_rest.AtRest):
             if done:
                 samples.append((time.monotonic(), done))
             time.sleep(0.3)
-        (began, first), (ended, last) = samples[0], samples[-1]
-        return (last - first) / (ended - began)
+        return base.per_second(samples)
 
     def _by_hand(self):
         self.n1.run(_BY_HAND)

@@ -138,8 +138,7 @@ class Guests(base.Base):
             if not samples[-1][1]:
                 samples.clear()
             time.sleep(0.2)
-        (began, first), (ended, last) = samples[0], samples[-1]
-        return (last - first) / (ended - began)
+        return base.per_second(samples)
 
     def _local(self):
         """MiB that have been copied."""

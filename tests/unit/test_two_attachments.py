@@ -50,20 +50,25 @@ class TwoAttachmentsTest(test_passing.Passed):
         self.assertIn(self.handle, self.b.devices)
         self.check_kept('iqn.b')
 
-    def test_on_a_host_without_the_backend(self):
-        """The same over plain iSCSI."""
+    def attach_elsewhere(self):
+        """A host without the backend has it, and nobody else."""
         self.volume.volume_attachment = [
             test_connections.attachment(None)]
         self.b.opened.clear()
         self.unserve(self.a, self.connector)
-        connector = test_connections.ELSEWHERE
-        properties = self.serve(connector)
+        properties = self.serve(test_connections.ELSEWHERE)
         attached, = self.volume.volume_attachment
-        attached.connector = connector
+        attached.connector = test_connections.ELSEWHERE
         attached.connection_info = dict(
             properties['data'], driver_volume_type='iscsi')
+        return properties
+
+    def test_on_a_host_without_the_backend(self):
+        """The same over plain iSCSI."""
+        self.attach_elsewhere()
+        attached, = self.volume.volume_attachment
         self.volume.volume_attachment.append(copy.copy(attached))
-        self.unserve(self.a, connector)
+        self.unserve(self.a, test_connections.ELSEWHERE)
         self.check_kept('iqn.x')
 
     def test_one_export_has_one_secret(self):
@@ -72,20 +77,11 @@ class TwoAttachmentsTest(test_passing.Passed):
         The guest's session ends each time, and comes back only if the last
         one is its own.
         """
-        self.volume.volume_attachment = [
-            test_connections.attachment(None)]
-        self.b.opened.clear()
-        self.unserve(self.a, self.connector)
-        connector = test_connections.ELSEWHERE
-        first = self.serve(connector)
-        attached, = self.volume.volume_attachment
-        attached.connector = connector
-        attached.connection_info = dict(
-            first['data'], driver_volume_type='iscsi')
+        first = self.attach_elsewhere()
         self.volume.volume_attachment.append(
             test_connections.attachment(None))
-        self.assertEqual(first, self.serve(connector))
-        other = dict(connector, initiator='iqn.y')
+        self.assertEqual(first, self.serve(test_connections.ELSEWHERE))
+        other = dict(test_connections.ELSEWHERE, initiator='iqn.y')
         self.assertNotEqual(first['data']['auth_password'],
                             self.serve(other)['data']['auth_password'])
 
