@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import time
+import traceback
 
 import lab as labs
 from lab import bench as package
@@ -40,7 +41,7 @@ CHAPTERS = {
     'follow': (Bench.follow, False), 'moves': (Bench.beside_moves, False),
     'attach': (lambda bench: bench.attach((1, 4, 16)), True),
     'floor': (Bench.over_floor, False), 'looks': (Bench.looks, False),
-    'births': (lambda bench: bench.births(1, 16), False),
+    'births': (lambda bench: bench.births(1, 16), True),
     'encrypted': (Bench.encrypted, False)}
 
 
@@ -49,66 +50,88 @@ def main():
     parser = argparse.ArgumentParser(prog='python3 -m lab.bench',
                                      description=package.__doc__)
     parser.add_argument('--json', metavar='FILE',
-                        help='also write the figures as JSON')
+                        help='also keep the figures there; those of '
+                             'chapters that are not measured now stay')
     parser.add_argument('--name', default='bench', help='name of the lab')
     parser.add_argument('--only', metavar='REGEX', default='.',
                         help='chapters like it, of ' + ', '.join(CHAPTERS))
     options = parser.parse_args()
     lab = labs.Lab(options.name)
+    names = [name for name in CHAPTERS if re.search(options.only, name)]
+    kept, rows, failed = {}, [], []
+    if options.json and os.path.exists(options.json):
+        with open(options.json) as known:
+            kept = json.load(known)
+    bench = None
     try:
-        if lab.directory.exists():
-            lab.down()
-        lab.up(disks='plain', disk_gib=40, keys=True)
-        try:
-            began = time.time()
-            rows = run(lab, options.only)
-            seconds = round(time.time() - began)
-        finally:
-            lab.down(keep_logs=True)
+        for name in names:
+            bench = bench or started(lab)
+            try:
+                kept[name] = chapter(bench, name)
+            except Exception:  # the others are of use without it
+                traceback.print_exc()
+                failed.append(name)
+                bench = None  # what it has left would be in others' way
+                continue
+            rows += kept[name]['rows']
+            if options.json:
+                write(kept, options.json)
     except process.LabError as exc:
         print('bench: %s' % exc, file=sys.stderr)
         return 1
-    if options.json:
-        with open(options.json, 'w') as out:
-            json.dump({'commit': source.commit_of(lab.repo),
-                       'kernel': lab.settings['kernel']['release'],
-                       'began': time.strftime('%Y-%m-%d %H:%M',
-                                              time.gmtime(began)),
-                       'seconds': seconds,
-                       'rows': rows}, out, indent=1)
-            out.write(os.linesep)
+    finally:
+        if lab.directory.exists():
+            lab.down(keep_logs=True)
     print('\n%-34s %10s %-6s %10s %7s' % (
         'figure', 'value', 'unit', 'beside', 'ratio'))
     for row in rows:
         print('%-34s %10.3f %-6s %10s %7s' % (
             row['name'], row['value'], row['unit'], row['beside'] or '',
             row['ratio'] or ''))
-    return 0
+    if failed:
+        print('bench: not measured: ' + ', '.join(failed), file=sys.stderr)
+    return 1 if failed or not names else 0
 
 
-def run(lab, only='.'):
-    """All figures of a lab that is up.
-
-    :param only: a regular expression that finds names of chapters
-    """
+def started(lab):
+    """The bench of a lab that was just brought up."""
+    if lab.directory.exists():
+        lab.down(keep_logs=True)
+    lab.up(disks='plain', disk_gib=40, keys=True)
     bench = Bench(lab)
     extras.raise_quotas(lab, 'demo', **QUOTAS)
     for node in (bench.n1, bench.n2):
         bench.instance.connector(node)  # once: it takes seconds
-    for name, (measure, has_stock) in CHAPTERS.items():
-        if not re.search(only, name):
-            continue
-        # Elsewhere its polling would disturb.
-        for node in lab.nodes.values() if has_stock else ():
-            lab.write_service_config(node, 'stock')
-            node.service('start', 'stock')
-        if has_stock:
-            lab.wait_for_services('stock')
-            time.sleep(20)
-        measure(bench)
-        for node in lab.nodes.values() if has_stock else ():
-            node.service('stop', 'stock')
-    return bench.rows
+    return bench
+
+
+def chapter(bench, name):
+    """Measure a chapter; its figures, and of what, when and how long."""
+    lab, (measure, has_stock) = bench.lab, CHAPTERS[name]
+    began, before = time.time(), len(bench.rows)
+    # Elsewhere its polling would disturb.
+    for node in lab.nodes.values() if has_stock else ():
+        lab.write_service_config(node, 'stock')
+        node.service('start', 'stock')
+    if has_stock:
+        lab.wait_for_services('stock')
+        time.sleep(20)
+    measure(bench)
+    for node in lab.nodes.values() if has_stock else ():
+        node.service('stop', 'stock')
+    return {'commit': source.commit_of(lab.repo),
+            'kernel': lab.settings['kernel']['release'],
+            'began': time.strftime('%Y-%m-%d %H:%M', time.gmtime(began)),
+            'seconds': round(time.time() - began),
+            'rows': bench.rows[before:]}
+
+
+def write(kept, path):
+    """What is known of all chapters."""
+    with open(path, 'w') as out:
+        json.dump({name: kept[name] for name in CHAPTERS if name in kept},
+                  out, indent=1)
+        out.write(os.linesep)
 
 
 if __name__ == '__main__':

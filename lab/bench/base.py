@@ -26,8 +26,6 @@ class Base:
         self.demo = lab.cinder('demo')
         self.instance = instances.Instance(lab)
         self.rows = []
-        #: Seconds of Cinder's own way to another node, by size in GiB.
-        self.generic = {}
 
     def add(self, name, value, unit, beside=None):
         """Note a figure and show it.

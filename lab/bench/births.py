@@ -4,17 +4,18 @@
 import statistics
 import time
 
+from lab.bench import attach
 from lab.bench import base
 from lab.core import instance as instances
 from lab.core import process
 
 
-class Births(base.Base):
+class Births(attach.Attach):
     """Until what the snapshot has can be read on the other node."""
 
     def births(self, small, large, mib=256):
         """The same for a large volume and a small one, with as much data;
-        and beside Cinder's own way to the other node, if that was measured.
+        and beside Cinder's own way to the other node.
         """
         taken = {small: [], large: []}
         for _round in range(base.ROUNDS):
@@ -25,7 +26,7 @@ class Births(base.Base):
         self.add('birth_%dGiB_over_%dGiB' % (large, small), seconds[large],
                  's', seconds[small])
         self.add('birth_%dGiB' % large, seconds[large], 's',
-                 self.generic.get(large))
+                 self.generic(large))
 
     def _birth(self, size, mib):
         volume = self.prepared(size, mib=mib)

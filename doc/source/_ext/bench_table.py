@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures as reStructuredText, from what ``make bench JSON=FILE`` wrote."""
 
+import math
 from typing import Any
 
 import list_table
@@ -112,19 +113,18 @@ def _number(value: float | None) -> str:
     return '%.0f' % value if value >= 100 else '%.3g' % value
 
 
-def rst(run: dict[str, Any]) -> list[str]:
-    """Where and when it was measured; a table for each chapter.
+def rst(kept: dict[str, dict[str, Any]]) -> list[str]:
+    """A table of figures for each chapter; where and when the chapters of
+    the bench were measured.
 
-    :param run: as ``lab.bench`` writes it
+    :param kept: as ``lab.bench`` writes it
     :raises KeyError: for a figure that nobody has described
     """
-    rows = {row['name']: row for row in run['rows']}
+    rows = {row['name']: row for run in kept.values() for row in run['rows']}
     told = {name for names in CHAPTERS.values() for name in names}
     if rows.keys() - told:
         raise KeyError(sorted(rows.keys() - told))
-    lines = ['Commit ``%s``, nodes with Linux %s, begun %s UTC, %d minutes.'
-             % (run['commit'], run['kernel'], run['began'],
-                round(run['seconds'] / 60)), '']
+    lines = []
     for title, names in CHAPTERS.items():
         found = [(*texts, rows[name]) for name, texts in names.items()
                  if name in rows]
@@ -135,4 +135,10 @@ def rst(run: dict[str, Any]) -> list[str]:
                    beside, _number(row['beside']), _number(row['ratio']))
                   for what, beside, row in found)],
                 title, '36 12 32 12 8')
-    return lines
+    return lines + list_table.rst([
+        ('``ONLY=``', 'commit', 'Linux of the nodes', 'begun (UTC)',
+         'minutes'),
+        *((name, '``%s``' % run['commit'], run['kernel'], run['began'],
+           '%d' % math.ceil(run['seconds'] / 60))
+          for name, run in kept.items())],
+        'Chapters of the bench', '20 20 20 25 15')
