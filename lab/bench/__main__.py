@@ -27,7 +27,7 @@ from lab.core import source
 QUOTAS = {'volumes': 40, 'snapshots': 40, 'gigabytes': 2000}
 
 
-class Bench(encrypted.Encrypted, copies.Copies, attach.Attach, births.Births,
+class Bench(encrypted.Encrypted, copies.Copies, births.Births, attach.Attach,
             follows.Follows, guests.Guests, floor.Floor, floor.Looks):
     """All figures."""
 
