@@ -9,7 +9,7 @@ LABRUN = PYTHONDONTWRITEBYTECODE=1 $(if $(CINDER),LOCALCLONE_LAB_CINDER=$(CINDER
 # stestr has a meaning of its own for it.
 unexport PYTHON
 
-.PHONY: demo live-migration servers placement test unit lab-up lab-down lab-status bench docs faults operations encryption mutations tempest sbom devstack ansible install-page
+.PHONY: demo live-migration servers placement test unit lab-up lab-down lab-status bench docs faults operations encryption mutations tempest sbom devstack ansible install-page upgrade
 demo: python3 ; $(LABRUN) lab.demos.move $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 live-migration: python3
 	$(LABRUN) lab.demos.live_migration $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
@@ -40,6 +40,8 @@ install-page: python3 ; $(LABRUN) lab.install_page $(NAMED) $(if $(KEEP),--keep)
 mutations: python3 ; $(LABRUN) tests.mutation $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(RESUME),--resume $(RESUME)) $(if $(SCORE),--score $(SCORE))
 # ONLY=REGEX: one way, 'Nova' or 'driver'
 encryption: python3 ; $(LABRUN) lab.encryption $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
+# FROM=REF: the older version of the two
+upgrade: python3 ; $(LABRUN) lab.upgrade $(NAMED) --from '$(FROM)' $(if $(KEEP),--keep)
 lab-up: python3 ; $(LABRUN) lab $(NAMED) up
 lab-down: ; $(LABRUN) lab $(NAMED) down
 lab-status: ; $(LABRUN) lab $(NAMED) status
