@@ -159,10 +159,11 @@ def pool_full(scenario):
     scenario.disk.stop()
     node = scenario.destination
     injectors.fill_pool(node)
+    _pool_is(node, 'out_of_data_space')
+    scenario.keeps_source()
     scenario.environment.brake(scenario.source)
     time.sleep(15)
     scenario.keeps_source()
-    _pool_is(node, 'out_of_data_space')
     injectors.unfill(node)
     scenario.go_on()
 
