@@ -36,9 +36,10 @@ def parser():
     add('install', 'install what the lab needs (apt, PyPI), start nothing',
         parents=[parts])
     up = add('up', 'bring the lab up', parents=[parts])
-    up.add_argument('--disks', choices=('volatile', 'plain'),
+    up.add_argument('--disks', choices=('volatile', 'plain', 'memory'),
                     default='volatile', help='volatile: a write cache that '
-                    'a power cut loses; plain: none, faster')
+                    'a power cut loses; plain: none, faster; memory: not on '
+                    'this machine\'s disk, nothing to be flushed')
     up.add_argument('--disk-gib', type=int, default=40,
                     help='size of each sparse disk in GiB')
     up.add_argument('--nodes', type=int, choices=(2, 3), default=2,

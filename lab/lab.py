@@ -25,6 +25,8 @@ from lab.nova import compute
 from lab.nova import control_plane as nova_control
 
 STATE = pathlib.Path('/var/tmp/localclone-lab')
+#: Of disks that are in memory.
+MEMORY = pathlib.Path('/dev/shm/localclone-lab')
 DEFAULTS = {'disks': 'volatile', 'disk_gib': 40, 'debug': False,
             'options': {}, 'nova': False, 'keys': False, 'nodes': 2,
             'native_threads': False}
@@ -48,6 +50,7 @@ class Lab:
         self.name = name or os.environ.get('LOCALCLONE_LAB', 'lab')
         self.namespace = 'lc-' + self.name
         self.directory = STATE / self.name
+        self.memory = MEMORY / self.name
         self.logs = STATE / (self.name + '.logs')
         self.claim = claim.Claim(STATE / (self.name + '.user'))
         self.repo = pathlib.Path(__file__).resolve().parents[1]
@@ -105,8 +108,8 @@ class Lab:
 
         It is this process's as long as that lives: no other takes it down.
 
-        :param settings: disks ('volatile' or 'plain'), disk_gib, debug,
-            options (of the driver's backend section), control_options (of
+        :param settings: disks ('volatile', 'plain' or 'memory'), disk_gib,
+            debug, options (of the driver's backend section), control_options (of
             cinder-api and cinder-scheduler), nova (with Nova, libvirt and
             QEMU: servers that run on the nodes), keys (with Barbican, which
             keeps secrets), nodes (how many)
@@ -240,7 +243,8 @@ class Lab:
             if (pathlib.Path('/run/netns') / self.namespace).exists():
                 process.run('ip', 'netns', 'del', self.namespace,
                             check=False)
-            shutil.rmtree(self.directory, ignore_errors=True)
+            for each in (self.directory, self.memory):
+                shutil.rmtree(each, ignore_errors=True)
             if not keep_logs:
                 shutil.rmtree(self.logs, ignore_errors=True)
             self.claim.drop()

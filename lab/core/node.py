@@ -95,8 +95,15 @@ class Node:
         """Two sparse files: vda for the driver, vdb for the stock one."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for disk in ('vda', 'vdb'):
-            with open(self.directory / (disk + '.img'), 'wb') as image:
-                image.truncate(self.lab.settings['disk_gib'] << 30)
+            image = self._image(disk)
+            image.parent.mkdir(parents=True, exist_ok=True)
+            with open(image, 'wb') as file:
+                file.truncate(self.lab.settings['disk_gib'] << 30)
+
+    def _image(self, disk):
+        if self.lab.settings['disks'] == 'memory':
+            return self.lab.memory / ('%s.%s.img' % (self.name, disk))
+        return self.directory / (disk + '.img')
 
     def power_on(self):
         """Boot on the disks as they are; returns when commands can run."""
@@ -126,7 +133,7 @@ class Node:
 
     def _start_disks(self):
         for disk in ('vda', 'vdb'):
-            image = self.directory / (disk + '.img')
+            image = self._image(disk)
             below = ('driver=file,node-name=a,filename=%s,cache.direct=on,'
                      'discard=unmap' % image)
             if disk == 'vda' and self.lab.settings['disks'] == 'volatile':
