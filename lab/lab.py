@@ -109,10 +109,10 @@ class Lab:
         It is this process's as long as that lives: no other takes it down.
 
         :param settings: disks ('volatile', 'plain' or 'memory'), disk_gib,
-            debug, options (of the driver's backend section), control_options (of
-            cinder-api and cinder-scheduler), nova (with Nova, libvirt and
-            QEMU: servers that run on the nodes), keys (with Barbican, which
-            keeps secrets), nodes (how many)
+            debug, options (of the driver's backend section), control_options
+            (of cinder-api and cinder-scheduler), nova (with Nova, libvirt
+            and QEMU: servers that run on the nodes), keys (with Barbican,
+            which keeps secrets), nodes (how many)
         :raises LabError: if a part does not come up; nothing stays then
         """
         self.claim.take()
