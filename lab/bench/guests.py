@@ -7,6 +7,7 @@ import statistics
 import time
 
 from lab.bench import base
+from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
 
@@ -29,10 +30,9 @@ WORK = {'first_write': _WRITE + _LAST + '--rate_iops=50',
         'read': _READ + _FIRST + '--rate_iops=50',
         'busy': '--ioengine=libaio --iodepth=8 --rw=randrw --rwmixread=70'}
 #: Options of the driver by how copies go beside a guest: as they do by
-#: default, at full speed, and not at all.
-PACES = {'yield': {}, 'full': {'localclone_pace': 'full'}, 'off': None}
-_HOLD = ('for each in $(dmsetup ls --target clone | cut -f 1); do '
-         'dmsetup message $each 0 disable_hydration; done')
+#: default, at full speed, and hardly at all (MiB a second).
+PACES = {'yield': {}, 'full': {'localclone_pace': 'full'},
+         'off': {'localclone_max_rate_in': 1}}
 #: Seconds in which a copy has come so far.
 _PATIENCE = 300
 
@@ -67,8 +67,8 @@ class Guests(base.Base):
         """How fast it is copied, and what the guest waits for; medians."""
         rounds = collections.defaultdict(list)
         for _round in range(base.ROUNDS):
-            for pace, options in PACES.items():
-                for key, value in self._beside_a_guest(options).items():
+            for pace in PACES:
+                for key, value in self._beside_a_guest(pace).items():
                     rounds[pace if key[0] != 'plain' else '', key].append(
                         value)
         found = {key: statistics.median(each) for key, each in rounds.items()}
@@ -92,16 +92,15 @@ class Guests(base.Base):
                      found['', ('plain', what, 'p99')])
         self.settings({})
 
-    def _beside_a_guest(self, options):
+    def _beside_a_guest(self, pace):
         """Figures by what they are of.
 
-        :param options: None: nothing is copied while the guest works; and
-            first the same where the volume is complete
+        :param pace: 'off': first the same where the volume is complete
         """
-        self.settings(options or {})
+        self.settings(PACES[pace])
         volume = self.prepared(SIZE, mib=SIZE << 10)
         found = {}
-        if options is None:
+        if pace == 'off':
             at_home = self.instance.attach(volume, self.n1)
             for what, how in WORK.items():
                 got = figures(work(self.n1, at_home.path, how))
@@ -109,10 +108,10 @@ class Guests(base.Base):
                               for key, value in got.items()})
             at_home.detach()
         attached = self.instance.attach(volume, self.n2)
-        found['idle_rate',] = self._idle_rate()
-        if options is None:  # nobody is there to let it go on
-            self.n2.service('stop')
-            self.n2.run(_HOLD)
+        if pace == 'off':  # whole regions that are written are local
+            instances.occupy(self.n2, attached.path, LOCAL)
+        else:
+            found['idle_rate',] = self._idle_rate()
         for what, how in WORK.items():
             began, before = time.monotonic(), self._local()
             got = figures(work(self.n2, attached.path, how))
@@ -120,9 +119,6 @@ class Guests(base.Base):
             found.update({(what, key): value for key, value in got.items()})
             if what in ('write', 'busy'):
                 found['busy_rate' if what == 'busy' else 'rate',] = rate
-        if options is None:
-            self.n2.service('start')
-            self.n2.wait_service()
         attached.detach()
         self.delete(volume)
         return found
