@@ -7,7 +7,7 @@ from typing import Any
 import list_table
 
 _READS, _WRITES = '4 KiB random reads', '4 KiB synchronous random writes'
-_ALONE, _NO_COPY = 'copying, no guest at work', 'the copy stands still'
+_ALONE, _NO_COPY = 'copying, no guest at work', 'a copy of 1 MiB/s'
 _WAITS = {'write': 'a write to what is local',
           'first_write': 'a first write to what is not',
           'read': 'a read of what is local',
