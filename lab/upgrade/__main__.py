@@ -105,21 +105,16 @@ class Upgrade:
         attached.detach()
         return volume
 
-    def delete(self, volume):
-        """Delete a volume and wait until nothing of it is left."""
-        self.demo.delete('/volumes/' + volume).raise_for_status()
+    def delete(self, *volumes):
+        """Delete all that there are, and wait until nothing is left."""
+        for volume in volumes:
+            self.demo.delete('/volumes/' + volume).raise_for_status()
         look.wait_deleted(self.lab, 120)
 
     def proven(self, what, attached, *writers):
         """All that guests had acknowledged is there."""
         verdict = attached.verify(*(each.stdout for each in writers))
         self.report.check(what, verdict.endswith(' 0 bad'), verdict)
-
-    def ended(self, volume, attached):
-        """Its move has ended; the volume goes."""
-        look.wait_moved(self.lab, volume)
-        attached.detach()
-        self.delete(volume)
 
     def live(self, here, there, meanwhile=None):
         """The guest is moved from one node to the other.
@@ -166,12 +161,13 @@ class Upgrade:
         self.proven('the volume of the snapshot has it', attached, writer)
         look.wait_moved(self.lab, volume)
         self.proven('so has the volume', moved, writer)
-        self.ended(born, attached)
+        look.wait_moved(self.lab, born)
+        attached.detach()
         moved.detach()
         self.demo.delete('/snapshots/' + snapshot).raise_for_status()
         process.wait_for('the snapshot to go', lambda: not self.demo.get(
             '/snapshots').json()['snapshots'], 60)
-        self.delete(volume)
+        self.delete(volume, born)
 
     def upgraded_while_copying(self):
         """The older version has begun it, this one ends it."""
@@ -205,7 +201,9 @@ class Upgrade:
         attached.detach()
         attached = self.instance.attach(volume, self.newer)
         self.proven('moved to the newer', attached, writer)
-        self.ended(volume, attached)
+        look.wait_moved(self.lab, volume)
+        attached.detach()
+        self.delete(volume)
 
 
 def main():
