@@ -296,4 +296,6 @@ def unexport(iqn: str, name: str) -> bool:
     privileged.require(not iqn or iscsi_names.is_iqn(iqn), iqn)
     privileged.require(not name or names.is_backstore(name), name)
     _changes.refuse_too_many()
-    return _remove(_target(rtslib_fb, iqn), _storage_object(rtslib_fb, name))
+    # rtslib refuses to look for a target without a name.
+    return _remove(iqn and _target(rtslib_fb, iqn),
+                   name and _storage_object(rtslib_fb, name))

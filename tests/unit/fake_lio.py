@@ -94,6 +94,7 @@ class Lio:
 
         class Target(Named):
             def __new__(cls, fabric, wwn, mode='any'):
+                lio._require(wwn.startswith('iqn.'), 'WWN not valid')
                 if mode != 'lookup':
                     return super().__new__(cls)
                 return lio._find(each for each in lio.targets
