@@ -79,7 +79,8 @@ class Exports:
 
     def __init__(self, prefix: str, address: str, port: int,
                  host: str = '') -> None:
-        self.prefix = prefix
+        # As the kernel's target has names: without capitals.
+        self.prefix = prefix.lower()
         self.host = host
         self.address = address
         self.port = port

@@ -163,7 +163,9 @@ def _as_asked(target: typing.Any, store: typing.Any, initiator: str,
         acls = [(acl.node_wwn, acl.chap_userid, acl.chap_password,
                  [lun.write_protect for lun in acl.mapped_luns])
                 for acl in tpg.node_acls]
-        return bool(acls == [(initiator, user, password, [readonly])]
+        # Names have no capitals there, whoever they were given by.
+        wanted = initiator.lower(), user, password, [readonly]
+        return bool(acls == [wanted]
                     and [lun.storage_object.name for lun in tpg.luns]
                     == [store.name])
     return False

@@ -144,7 +144,8 @@ class Lio:
             def __init__(self, tpg, wwn):
                 lio._step('acl')
                 self.parent_tpg = tpg
-                self.node_wwn, self.mapped_luns = wwn, []
+                # The kernel does so with what an initiator says.
+                self.node_wwn, self.mapped_luns = wwn.lower(), []
                 tpg.node_acls.append(self)
 
         class MappedLUN:

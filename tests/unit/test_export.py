@@ -81,6 +81,14 @@ class ServedTest(testtools.TestCase):
         self.assertEqual('192.0.2.12:3260,1 %s 0' % SOURCE,
                          self.exports.source_location(SHADOW))
 
+    def test_a_prefix_with_capitals(self):
+        """rtslib makes names without: nobody would find these."""
+        exports = export.Exports('iqn.X:', '192.0.2.12', 3260)
+        self.assertEqual('192.0.2.12:3260,1 %s 0' % SOURCE,
+                         exports.source_location(SHADOW))
+        exports.offered()
+        self.configfs.targets.assert_called_once_with('iqn.x:')
+
     @ddt.data(True, False)
     def test_source_is_withdrawn(self, did):
         self.serve((SOURCE, []))

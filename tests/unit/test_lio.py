@@ -196,6 +196,18 @@ class ExportTest(Case):
         self.assertFalse(export())
         self.assertEqual([], self.lio.steps)
 
+    def test_an_initiator_with_capitals_in_its_name(self):
+        """A session that ends with each look.
+
+        1. /etc/iscsi/initiatorname.iscsi has a host's name as it is written
+           there, in capitals. rtslib and the kernel have it without.
+        2. So its export never was as asked for, and each look at the source
+           of a move, every five seconds, made it anew.
+        """
+        capitals = HOST.replace('host', 'HOST')
+        self.assertTrue(export(initiator=capitals))
+        self.assertFalse(export(initiator=capitals))
+
     @ddt.data({'readonly': False}, {'initiator': HOST + '2'},
               {'user': 'another'}, {'password': 'another'})
     def test_what_is_not_is_replaced(self, changes):
