@@ -221,6 +221,10 @@ class Exports:
         """The names of all targets that this node serves."""
         return set(json.loads(configfs.targets(self.prefix)))
 
+    def unfinished(self) -> set[str]:
+        """Those of them that whoever made them did not live to finish."""
+        return set(json.loads(configfs.unfinished(self.prefix)))
+
     def remote(self) -> dict[str, set[str]]:
         """What is served to hosts without this backend.
 

@@ -296,6 +296,7 @@ class ServedAgainTest(testtools.TestCase):
             fixtures.MockPatchObject(export, 'configfs')).mock
         self.configfs.targets.return_value = '[]'
         self.configfs.exports.return_value = '[]'
+        self.configfs.unfinished.return_value = '[]'
         self.configfs.unused_backstores.return_value = '[]'
         self.lio.export.return_value = True
         self.exports = export.Exports('iqn.x:', '192.0.2.12', 3260)
@@ -389,6 +390,27 @@ class ServedAgainTest(testtools.TestCase):
         self.lio.export.reset_mock()
         reconciler.converge_node()
         self.lio.export.assert_not_called()
+
+    def test_what_was_not_made_to_its_end(self):
+        """A guest that waits for its disk for ever.
+
+        1. A node has come back, and serves again what hosts without the
+           backend have. Its service is ended in the midst of that.
+        2. To the next one the target seems to be there: no look made it.
+        """
+        properties = dict(self.connect(), driver_volume_type='iscsi')
+        self.rebooted()
+        reconciler = self.reconciler()
+        self.volume(properties, {'host': 'n1', 'initiator': INITIATOR})
+        self.configfs.targets.return_value = json.dumps(
+            [properties['target_iqn'], 'iqn.x:another'])
+        for unfinished, made in (('iqn.x:another', 0),
+                                 (properties['target_iqn'], 1)):
+            self.configfs.unfinished.return_value = json.dumps([unfinished])
+            for moves in (False, True):
+                self.lio.export.reset_mock()
+                reconciler.converge_node(moves)
+                self.assertEqual(made, self.lio.export.call_count)
 
     def test_local_connections_need_none(self):
         reconciler = self.reconciler()
