@@ -2,15 +2,18 @@
 """How fast copies go: on traces of what the kernel counts, in the world."""
 
 import dataclasses
+from unittest import mock
 
 import ddt
 import fixtures
 import testtools
 
 from cinder_localclone import assembly
+from cinder_localclone import deletion
 from cinder_localclone import encryption
 from cinder_localclone import encryption_errors
 from cinder_localclone import events
+from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import pace
 from cinder_localclone.pace import Pace
@@ -620,6 +623,47 @@ class WorldTest(testtools.TestCase):
             if each.seconds_left is not None))
         self.live(volumes, IDLE, 60)
         self.assertIsNone(look())
+
+    def copied_for_a_while(self):
+        """One of which is known when it ends."""
+        self.begin(prompt=0)
+        volume = self.moving()
+        self.live([volume], IDLE, 7)
+        self.assertIsNotNone(assembly.look_at_moves(self.b.reconciler))
+        return volume
+
+    def test_nobody_knows_when_one_ends_whose_source_is_away(self):
+        """A look each second, for as long as the source is away.
+
+        1. A copy is nearly at its end when its source goes down.
+        2. What the last look at it had found was kept: the next look, which
+           tries to log in, was due when it would have ended. So was the one
+           after that.
+        """
+        volume = self.copied_for_a_while()
+        with mock.patch.object(
+                worlds.SimSessions, 'attach',
+                side_effect=exceptions.SourceUnreachable(
+                    portal='p', reason='r')):
+            self.assertIsNone(assembly.look_at_moves(self.b.reconciler))
+        progress = self.b.reconciler.progress(volume.name_id)
+        self.assertNotIn('left', str(progress))
+        self.assertLess(0, progress.percent)
+        self.now.return_value += 1
+        self.assertIsNotNone(assembly.look_at_moves(self.b.reconciler))
+
+    def test_nobody_waits_for_the_end_of_what_was_deleted(self):
+        """A look each second, until the service is restarted.
+
+        1. A volume is deleted while it is copied.
+        2. Nothing but the end of a copy had it forgotten.
+        """
+        volume = self.copied_for_a_while()
+        volume.status = 'deleting'
+        deletion.delete(self.b.node, None, volume)
+        self.assertIsNone(assembly.look_at_moves(self.b.reconciler))
+        self.assertEqual({}, self.b.reconciler.copying.all_progress())
+        self.assertFalse(self.waker.wake(self.now.return_value))
 
     def test_what_its_type_says_goes_first(self):
         self.begin(floor=1)
