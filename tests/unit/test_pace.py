@@ -152,6 +152,28 @@ class LawTest(testtools.TestCase):
             last = self.law.step(Pace.YIELD, second, give_way=True)
         self.assertEqual((FULL, Speed.FLOOR), last)
 
+    def test_one_after_the_other_is_given_way_to(self):
+        """A floor that is none.
+
+        1. Twenty instances are started. Each attach takes nearly two
+           seconds, and the next one follows a moment later.
+        2. With each of these moments the comparison with the floor began
+           anew, and never came to its end.
+
+        By design: so it is beside a guest that rests for moments.
+        """
+        copied = 0.0
+        for tick in range(1200):
+            now, waits = tick * TICK, tick % 40 < 39
+            self.law.take(seen(0, int(copied)), now)
+            step, _speed = self.law.step(Pace.YIELD, now, give_way=waits)
+            copied += (BUSY if waits else IDLE)[step.threshold] * MIB * TICK
+        self.assertLess(10, copied / 60 / MIB)
+        self.assertEqual((FULL, Speed.FULL),
+                         self.law.step(Pace.YIELD, now + 3))
+        self.assertEqual((SLOW, Speed.YIELDING), self.law.step(
+            Pace.YIELD, now + 3.1, give_way=True))
+
     def test_without_a_guest(self):
         idle = [(second, stat(), stat(written=second * 200000))
                 for second in range(10)]
