@@ -106,6 +106,23 @@ class ServedTest(testtools.TestCase):
             'auth_method': 'CHAP', 'auth_username': 'user',
             'auth_password': 'secret', 'volume_id': VOLUME}, found)
 
+    @ddt.data(True, False)
+    def test_only_to_be_read(self, readonly):
+        self.exports.offer_volume(VOLUME, INITIATOR, 'CHAP user secret',
+                                  readonly=readonly)
+        self.assertServed(REMOTE, HANDLE, readonly, 'user', 'secret')
+
+    def test_what_is_passed_through_has_a_name_of_its_own(self):
+        """Each logs out of its own, and nobody of the other's."""
+        exports = export.Exports('iqn.x:', '192.0.2.12', 3260, HOST)
+        found = [exports.offer_volume(
+            VOLUME, INITIATOR, 'CHAP user secret', **how)['target_iqn']
+            for how in ({'passed': True}, {'passed': False}, {})]
+        self.assertEqual([iscsi_names.pass_iqn(
+            'iqn.x:', VOLUME, INITIATOR, HOST), REMOTE, REMOTE], found)
+        self.assertEqual(found, [
+            call.args[0] for call in self.lio.export.mock_calls])
+
     @ddt.data(
         ([], False, False),
         ([(SOURCE, ['/dev/mapper/' + DEVICE])], False, True),
@@ -268,6 +285,17 @@ class ServedTest(testtools.TestCase):
         self.exports.offer_volume(VOLUME, INITIATOR, 'CHAP user secret')
         self.lio.unexport.assert_not_called()
 
+    def test_what_could_not_be_withdrawn_is_by_the_next_look(self):
+        """Though it was offered a moment ago."""
+        self.exports.offer_volume(VOLUME, INITIATOR, 'CHAP user secret')
+        self.serve((REMOTE, []))
+        self.assertFalse(self.exports.withdraw_unnamed(VOLUME, {REMOTE}))
+        self.lio.unexport.side_effect = [
+            exceptions.TargetTimeout(seconds=20), True]
+        self.assertRaises(exceptions.TargetTimeout,
+                          self.exports.withdraw_volume, VOLUME, INITIATOR)
+        self.assertTrue(self.exports.withdraw_unnamed(VOLUME, {REMOTE}))
+
     def test_sources_of_moves_that_are_over(self):
         over = 'iqn.x:localclone-' + VOLUME
         self.serve((SOURCE, ['/dev/mapper/' + DEVICE]),
@@ -330,6 +358,20 @@ class ServedAgainTest(testtools.TestCase):
             self.assertTrue(self.exports.offer_again(
                 VOLUME, INITIATOR, properties))
             self.exports.withdraw_volume(VOLUME, ended)
+            self.assertFalse(self.exports.offer_again(
+                VOLUME, INITIATOR, properties))
+
+    def test_not_what_was_ended_and_could_not_be_withdrawn(self):
+        """Cinder's attachment is there until the detach succeeds."""
+        properties = self.connect()
+        self.configfs.targets.return_value = json.dumps(
+            [properties['target_iqn']])
+        for ended in (INITIATOR, None):
+            self.connect()
+            self.lio.unexport.side_effect = exceptions.TargetTimeout(
+                seconds=20)
+            self.assertRaises(exceptions.TargetTimeout,
+                              self.exports.withdraw_volume, VOLUME, ended)
             self.assertFalse(self.exports.offer_again(
                 VOLUME, INITIATOR, properties))
 
