@@ -454,6 +454,16 @@ class RealTest(testtools.TestCase):
         for name in (STORE[:-1], STORE + 'xx', ANOTHER):
             self.assertIsNone(lio._storage_object(self.rtslib, name))
 
+    def test_a_name_with_capitals(self):
+        iqn = 'iqn.2026-11.org.example:volume-x'
+        tpg = self.root / 'iscsi' / iqn / 'tpgt_1'
+        (tpg / 'acls').mkdir(parents=True)
+        target = lio._target(self.rtslib, iqn.upper().replace('IQN', 'iqn'))
+        self.assertEqual(iqn, target.wwn)
+        self.rtslib.NodeACL(self.rtslib.TPG(target, 1), HOST.replace(
+            'host', 'HOST'))
+        self.assertEqual([HOST], os.listdir(tpg / 'acls'))
+
     def test_nothing_to_withdraw(self):
         self.useFixture(fixtures.MockPatchObject(
             privileged.default, 'client_mode', False))
