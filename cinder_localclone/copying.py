@@ -65,8 +65,12 @@ class Copies:
 
         :param moves: from and to this node
         """
-        if any(move.destination == self._node.host and move.committed
-               and move.phase is Phase.MIGRATING for move in moves):
+        copied = {move.shadow_id for move in moves if move.committed
+                  and move.destination == self._node.host
+                  and move.phase is Phase.MIGRATING}
+        for shadow_id in set(self._copies) - copied:  # deleted, say
+            self._forget(shadow_id)
+        if copied:
             turns = self._all_turns()
             self._running = {shadow_id for shadow_id, turn
                              in turns.items() if turn.runs}
@@ -168,12 +172,12 @@ class Copies:
         """
         turn = self._turn(move.shadow_id)
         if not (turn and turn.runs):
-            self._copies.pop(move.shadow_id, None)
-            self.waker.forget(move.shadow_id)
+            self._forget(move.shadow_id)
             if names.clone(move.shadow_id) in self._node.stack.devices():
                 self._node.stack.set_hydration(move.shadow_id, False)
         else:
             copy = self._copies.setdefault(move.shadow_id, hydration.Copy())
+            copy.hinder()
             self._note(move, turn.entry.stalled, copy.stall.check(
                 None, timeutils.now()))
 
@@ -191,6 +195,9 @@ class Copies:
 
     def ended(self, shadow_id: str) -> None:
         """A copy is complete."""
+        self._forget(shadow_id)
+        self._some_ended = True
+
+    def _forget(self, shadow_id: str) -> None:
         self._copies.pop(shadow_id, None)
         self.waker.forget(shadow_id)
-        self._some_ended = True

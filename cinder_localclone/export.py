@@ -79,7 +79,8 @@ class Exports:
 
     def __init__(self, prefix: str, address: str, port: int,
                  host: str = '') -> None:
-        self.prefix = prefix
+        # As the kernel's target has names: without capitals.
+        self.prefix = prefix.lower()
         self.host = host
         self.address = address
         self.port = port
@@ -219,6 +220,10 @@ class Exports:
     def offered(self) -> set[str]:
         """The names of all targets that this node serves."""
         return set(json.loads(configfs.targets(self.prefix)))
+
+    def unfinished(self) -> set[str]:
+        """Those of them that whoever made them did not live to finish."""
+        return set(json.loads(configfs.unfinished(self.prefix)))
 
     def remote(self) -> dict[str, set[str]]:
         """What is served to hosts without this backend.

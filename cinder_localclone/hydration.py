@@ -172,6 +172,12 @@ class Copy:
         if self.progress:
             self.progress = dataclasses.replace(self.progress, place=place)
 
+    def hinder(self) -> None:
+        """It can't be checked: nobody knows when it ends."""
+        if self.progress:
+            self.progress = dataclasses.replace(
+                self.progress, rate=None, seconds_left=None)
+
     def update(self, status: tables.CloneStatus, reads: int,
                now: float, place: int = 0) -> Progress:
         """Take in what a check has shown.

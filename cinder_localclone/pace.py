@@ -177,9 +177,11 @@ class Law:
         #: The most bytes that were ever seen to be copied: what a guest has
         #: under way makes them come and go.
         self._most = 0
-        #: When the guest was seen to work; bytes copied until then, and when
-        #: they were last compared with the floor; steps taken for its sake.
+        #: When the guest was seen to work; when the copy went slowly, for it
+        #: or for others; bytes copied until then, and when they were last
+        #: compared with the floor; steps taken for its sake.
         self._worked: float | None = None
+        self._yielded: float | None = None
         self._judged: tuple[float, int] | None = None
         self._copied = 0
         self._raised = 0
@@ -217,11 +219,12 @@ class Law:
         allowed = min(top, int(room * len(self.steps))) if room > 0 else -1
         wanted, speed = top, Speed.FULL
         if give_way and pace in _BESIDE or self._is_beside(pace, now):
+            self._yielded = now
             lowest = self._lowest[pace]
             self._judge(now, top - lowest)
             wanted = lowest + self._raised
             speed = Speed.FLOOR if self._raised else Speed.YIELDING
-        elif not self._is_beside(pace, now, JUDGED):
+        elif self._yielded is None or now - self._yielded >= JUDGED:
             # A shorter rest belongs to what is compared with the floor.
             self._judged, self._raised = None, 0
         if allowed < wanted:
@@ -229,13 +232,10 @@ class Law:
             self._judged = None  # it is the budget that holds it back
         return (STANDSTILL if wanted < 0 else self.steps[wanted]), speed
 
-    def _is_beside(self, pace: Pace, now: float, more: float = 0.0) -> bool:
-        """Whether a guest is at work that it is to yield to.
-
-        :param more: seconds for which it may have rested besides
-        """
+    def _is_beside(self, pace: Pace, now: float) -> bool:
+        """Whether a guest is at work that it is to yield to."""
         return (self._seen is not None and self._worked is not None
-                and now - self._worked < RESTED[pace] + more)
+                and now - self._worked < RESTED[pace])
 
     def _judge(self, now: float, most: int) -> None:
         """A step up while the rate is beneath the floor, down beyond it.

@@ -307,6 +307,9 @@ class Exports(typing.Protocol):
     def remote(self) -> dict[str, set[str]]:
         """What is served to other hosts, by volume."""
 
+    def unfinished(self) -> set[str]:
+        """What of it was not made to its end, and serves nobody."""
+
     def withdraw_unnamed(self, volume_id: str, unnamed: set[str],
                          at_once: bool = False) -> bool:
         """Stop serving what no attachment names, unless it is new."""

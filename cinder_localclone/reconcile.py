@@ -5,7 +5,7 @@ The same code runs at start-up, periodically, after each call of a peer and
 for an operator's repair. Nothing here depends on how far an earlier run got.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 import contextlib
 import dataclasses
 import functools
@@ -305,8 +305,7 @@ class Reconciler:
     def converge_node(self, moves: bool = True) -> None:
         """Converge everything on this node.
 
-        :param moves: whether to converge volumes that are moving, too,
-            which may have to wait for peers
+        :param moves: those that are moving, too, which may wait for peers
         """
         recorded = self.node.records.moves_of(self.node.host)
         # Of what is over a volume at home here needs nothing.
@@ -316,6 +315,7 @@ class Reconciler:
                 self.node.records.volumes_of(self.node.host)}
         survey = self.node.stack.survey()
         remote = functools.cache(self.node.exports.remote)  # asked once
+        unfinished = functools.cache(self.node.exports.unfinished)
         links = self.node.stack.links()
         # What seems to differ is looked at again, with the volume's lock.
         glance = dataclasses.replace(
@@ -329,7 +329,7 @@ class Reconciler:
                 continue
             if (rows.visible_id(volume) or _lacks_handle(survey, volume)
                     or self._exports_differ(
-                        volume, remote().get(volume_id, set()))
+                        volume, remote().get(volume_id, set()), unfinished)
                     or tops.differs(glance, volume, survey, links)
                     or moves and self._followers.are_due(volume)):
                 self._attempt(volume_id, moves)
@@ -347,16 +347,17 @@ class Reconciler:
         if moves:
             self._converge_moves(recorded)
 
-    def _exports_differ(self, volume: ports.Volume, remote: set[str]
-                        ) -> bool:
+    def _exports_differ(self, volume: ports.Volume, remote: set[str],
+                        unfinished: Callable[[], set[str]]) -> bool:
         """Whether a volume at rest has other exports than attachments name.
 
         :param remote: iSCSI names of those that it has
+        :param unfinished: says which of all serve nobody
         """
         at = self.node.host, self.node.exports.portal
-        return bool(
-            {each.iqn for each in served.wanted(volume, None, *at)} - remote
-            or served.unnamed(volume, None, *at, remote))
+        wanted = {each.iqn for each in served.wanted(volume, None, *at)}
+        return bool(wanted - remote or wanted and wanted & unfinished()
+                    or served.unnamed(volume, None, *at, remote))
 
     def _attempt_all(self, volume_ids: Iterable[str]) -> None:
         for volume_id in sorted(volume_ids):

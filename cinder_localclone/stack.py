@@ -308,7 +308,8 @@ class Stack(handles.Handles):
             (names.clone(shadow_id), text)
             for shadow_id, step in steps.items()
             for text in ('hydration_batch_size %d' % step.batch,
-                         'hydration_threshold %d' % step.threshold)])
+                         'hydration_threshold %d' % step.threshold)],
+            self.timeout)
         return [shadow_id for shadow_id in steps
                 if names.clone(shadow_id) in missing]
 

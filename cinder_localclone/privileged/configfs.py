@@ -31,6 +31,17 @@ def targets(prefix: str) -> str:
 
 
 @privileged.entrypoint
+def unfinished(prefix: str) -> str:
+    """Those that nobody can log in to yet, or ever: JSON list of names.
+
+    A portal is the last thing that each is given before it is enabled.
+    """
+    return json.dumps(
+        [iqn for iqn in _below('iscsi') if iqn.startswith(prefix)
+         and not any(_below(*tpg, 'np') for tpg in _groups(iqn))])
+
+
+@privileged.entrypoint
 def exports(prefix: str) -> str:
     """The targets under a prefix: JSON list of dictionaries.
 

@@ -154,18 +154,25 @@ def message(name: str, text: str, timeout: float) -> None:
 
 
 @privileged.entrypoint
-def send(messages: list[tuple[str, str]]) -> list[str]:
+def send(messages: list[tuple[str, str]], timeout: float) -> list[str]:
     """Send messages to devices, without a process for each.
 
     DM_TARGET_MSG of include/uapi/linux/dm-ioctl.h.
 
     :param messages: (name of a device, message)
+    :param timeout: of all together
     :returns: the names of devices that do not take it: they are gone
     """
+    for name, _text in messages:
+        privileged.require(names.is_device(name), name)
+    return process.within(timeout, 'device-mapper: message',
+                          lambda: _send(messages))
+
+
+def _send(messages: list[tuple[str, str]]) -> list[str]:
     missing = []
     with open(control.CONTROL, 'r+b', buffering=0) as kernel:
         for name, text in messages:
-            privileged.require(names.is_device(name), name)
             try:
                 fcntl.ioctl(kernel, ioctl.TARGET_MSG,
                             ioctl.message(name, text))

@@ -163,7 +163,9 @@ def _as_asked(target: typing.Any, store: typing.Any, initiator: str,
         acls = [(acl.node_wwn, acl.chap_userid, acl.chap_password,
                  [lun.write_protect for lun in acl.mapped_luns])
                 for acl in tpg.node_acls]
-        return bool(acls == [(initiator, user, password, [readonly])]
+        # Names have no capitals there, whoever they were given by.
+        wanted = initiator.lower(), user, password, [readonly]
+        return bool(acls == [wanted]
                     and [lun.storage_object.name for lun in tpg.luns]
                     == [store.name])
     return False
@@ -296,4 +298,6 @@ def unexport(iqn: str, name: str) -> bool:
     privileged.require(not iqn or iscsi_names.is_iqn(iqn), iqn)
     privileged.require(not name or names.is_backstore(name), name)
     _changes.refuse_too_many()
-    return _remove(_target(rtslib_fb, iqn), _storage_object(rtslib_fb, name))
+    # rtslib refuses to look for a target without a name.
+    return _remove(iqn and _target(rtslib_fb, iqn),
+                   name and _storage_object(rtslib_fb, name))

@@ -94,6 +94,7 @@ class Lio:
 
         class Target(Named):
             def __new__(cls, fabric, wwn, mode='any'):
+                lio._require(wwn.startswith('iqn.'), 'WWN not valid')
                 if mode != 'lookup':
                     return super().__new__(cls)
                 return lio._find(each for each in lio.targets
@@ -143,7 +144,8 @@ class Lio:
             def __init__(self, tpg, wwn):
                 lio._step('acl')
                 self.parent_tpg = tpg
-                self.node_wwn, self.mapped_luns = wwn, []
+                # The kernel does so with what an initiator says.
+                self.node_wwn, self.mapped_luns = wwn.lower(), []
                 tpg.node_acls.append(self)
 
         class MappedLUN:

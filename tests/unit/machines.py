@@ -333,6 +333,7 @@ class Machines(fixtures.Fixture):
             'configfs.exports': self._exports,
             'configfs.targets': lambda prefix: json.dumps(
                 [*self.machine.targets]),
+            'configfs.unfinished': lambda prefix: '[]',
             'configfs.unused_backstores': lambda: '[]',
             'lio.export': self._export,
             'lio.unexport': self._unexport,

@@ -327,7 +327,7 @@ class CloneTest(test_stack.Case):
             (CLONE, 'hydration_batch_size 8'),
             (CLONE, 'hydration_threshold 32'),
             (names.clone(V1), 'hydration_batch_size 1'),
-            (names.clone(V1), 'hydration_threshold 2')])
+            (names.clone(V1), 'hydration_threshold 2')], 30)
 
     def sysfs(self, number, stat, iostats='1'):
         root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)

@@ -85,6 +85,20 @@ class ExportsTest(Case):
         look.assert_called_once()
         self.assertEqual([IQN, OTHER], json.loads(configfs.targets('iqn')))
 
+    def test_whom_nobody_can_log_in_to(self):
+        tpg = self.target(IQN, self.store('localclone-' + V1))
+        (self.root / 'iscsi' / 'iqn.x:third').mkdir()
+        self.target(OTHER)
+
+        def unfinished(prefix='iqn.x:'):
+            return json.loads(configfs.unfinished(prefix))
+        self.assertEqual([IQN, 'iqn.x:third'], unfinished())
+        (tpg / 'np').mkdir()
+        self.assertEqual([IQN, 'iqn.x:third'], unfinished())
+        (tpg / 'np' / '192.0.2.11:3260').mkdir()
+        self.assertEqual(['iqn.x:third'], unfinished())
+        self.assertEqual(['iqn.x:third', OTHER], unfinished('iqn'))
+
     def test_what_was_not_made_to_the_end(self):
         (self.root / 'iscsi' / IQN).mkdir(parents=True)
         self.assertEqual([{'iqn': IQN, 'devices': []}],

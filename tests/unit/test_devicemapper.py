@@ -3,6 +3,7 @@
 
 import errno
 import sys
+import threading
 from unittest import mock
 
 import fixtures
@@ -300,7 +301,7 @@ class SendTest(commands.Case):
         self.useFixture(fixtures.MockPatchObject(
             devicemapper.fcntl, 'ioctl', ioctl))
         self.assertEqual([C], devicemapper.send(
-            [(C, 'x 1'), (H, 'x 2')]))
+            [(C, 'x 1'), (H, 'x 2')], 30))
         open_.assert_called_once_with('/dev/mapper/control', 'r+b',
                                       buffering=0)
         self.assertEqual([
@@ -310,5 +311,16 @@ class SendTest(commands.Case):
         self.assertEqual([], self.commands.ran)
         del sent[:]
         self.assertRaises(exceptions.Foreign, devicemapper.send,
-                          [('g-root', 'x 1')])
+                          [(H, 'x 1'), ('g-root', 'x 1')], 30)
         self.assertEqual([], sent)
+
+    def test_a_kernel_that_does_not_answer(self):
+        """The loop that paces all copies of the node would end with it."""
+        hangs = threading.Event()
+        self.addCleanup(hangs.set)
+        self.useFixture(fixtures.MockPatch('builtins.open', mock.mock_open()))
+        self.useFixture(fixtures.MockPatchObject(
+            devicemapper.fcntl, 'ioctl', lambda *_all: hangs.wait(60)))
+        error = self.assertRaises(exceptions.CommandTimeout,
+                                  devicemapper.send, [(C, 'x 1')], 0.1)
+        self.assertIn('0.1 s', str(error))

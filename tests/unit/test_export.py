@@ -81,6 +81,14 @@ class ServedTest(testtools.TestCase):
         self.assertEqual('192.0.2.12:3260,1 %s 0' % SOURCE,
                          self.exports.source_location(SHADOW))
 
+    def test_a_prefix_with_capitals(self):
+        """rtslib makes names without: nobody would find these."""
+        exports = export.Exports('iqn.X:', '192.0.2.12', 3260)
+        self.assertEqual('192.0.2.12:3260,1 %s 0' % SOURCE,
+                         exports.source_location(SHADOW))
+        exports.offered()
+        self.configfs.targets.assert_called_once_with('iqn.x:')
+
     @ddt.data(True, False)
     def test_source_is_withdrawn(self, did):
         self.serve((SOURCE, []))
@@ -97,6 +105,23 @@ class ServedTest(testtools.TestCase):
             'target_lun': 0, 'target_discovered': False,
             'auth_method': 'CHAP', 'auth_username': 'user',
             'auth_password': 'secret', 'volume_id': VOLUME}, found)
+
+    @ddt.data(True, False)
+    def test_only_to_be_read(self, readonly):
+        self.exports.offer_volume(VOLUME, INITIATOR, 'CHAP user secret',
+                                  readonly=readonly)
+        self.assertServed(REMOTE, HANDLE, readonly, 'user', 'secret')
+
+    def test_what_is_passed_through_has_a_name_of_its_own(self):
+        """Each logs out of its own, and nobody of the other's."""
+        exports = export.Exports('iqn.x:', '192.0.2.12', 3260, HOST)
+        found = [exports.offer_volume(
+            VOLUME, INITIATOR, 'CHAP user secret', **how)['target_iqn']
+            for how in ({'passed': True}, {'passed': False}, {})]
+        self.assertEqual([iscsi_names.pass_iqn(
+            'iqn.x:', VOLUME, INITIATOR, HOST), REMOTE, REMOTE], found)
+        self.assertEqual(found, [
+            call.args[0] for call in self.lio.export.mock_calls])
 
     @ddt.data(
         ([], False, False),
@@ -260,6 +285,17 @@ class ServedTest(testtools.TestCase):
         self.exports.offer_volume(VOLUME, INITIATOR, 'CHAP user secret')
         self.lio.unexport.assert_not_called()
 
+    def test_what_could_not_be_withdrawn_is_by_the_next_look(self):
+        """Though it was offered a moment ago."""
+        self.exports.offer_volume(VOLUME, INITIATOR, 'CHAP user secret')
+        self.serve((REMOTE, []))
+        self.assertFalse(self.exports.withdraw_unnamed(VOLUME, {REMOTE}))
+        self.lio.unexport.side_effect = [
+            exceptions.TargetTimeout(seconds=20), True]
+        self.assertRaises(exceptions.TargetTimeout,
+                          self.exports.withdraw_volume, VOLUME, INITIATOR)
+        self.assertTrue(self.exports.withdraw_unnamed(VOLUME, {REMOTE}))
+
     def test_sources_of_moves_that_are_over(self):
         over = 'iqn.x:localclone-' + VOLUME
         self.serve((SOURCE, ['/dev/mapper/' + DEVICE]),
@@ -288,6 +324,7 @@ class ServedAgainTest(testtools.TestCase):
             fixtures.MockPatchObject(export, 'configfs')).mock
         self.configfs.targets.return_value = '[]'
         self.configfs.exports.return_value = '[]'
+        self.configfs.unfinished.return_value = '[]'
         self.configfs.unused_backstores.return_value = '[]'
         self.lio.export.return_value = True
         self.exports = export.Exports('iqn.x:', '192.0.2.12', 3260)
@@ -321,6 +358,20 @@ class ServedAgainTest(testtools.TestCase):
             self.assertTrue(self.exports.offer_again(
                 VOLUME, INITIATOR, properties))
             self.exports.withdraw_volume(VOLUME, ended)
+            self.assertFalse(self.exports.offer_again(
+                VOLUME, INITIATOR, properties))
+
+    def test_not_what_was_ended_and_could_not_be_withdrawn(self):
+        """Cinder's attachment is there until the detach succeeds."""
+        properties = self.connect()
+        self.configfs.targets.return_value = json.dumps(
+            [properties['target_iqn']])
+        for ended in (INITIATOR, None):
+            self.connect()
+            self.lio.unexport.side_effect = exceptions.TargetTimeout(
+                seconds=20)
+            self.assertRaises(exceptions.TargetTimeout,
+                              self.exports.withdraw_volume, VOLUME, ended)
             self.assertFalse(self.exports.offer_again(
                 VOLUME, INITIATOR, properties))
 
@@ -381,6 +432,27 @@ class ServedAgainTest(testtools.TestCase):
         self.lio.export.reset_mock()
         reconciler.converge_node()
         self.lio.export.assert_not_called()
+
+    def test_what_was_not_made_to_its_end(self):
+        """A guest that waits for its disk for ever.
+
+        1. A node has come back, and serves again what hosts without the
+           backend have. Its service is ended in the midst of that.
+        2. To the next one the target seems to be there: no look made it.
+        """
+        properties = dict(self.connect(), driver_volume_type='iscsi')
+        self.rebooted()
+        reconciler = self.reconciler()
+        self.volume(properties, {'host': 'n1', 'initiator': INITIATOR})
+        self.configfs.targets.return_value = json.dumps(
+            [properties['target_iqn'], 'iqn.x:another'])
+        for unfinished, made in (('iqn.x:another', 0),
+                                 (properties['target_iqn'], 1)):
+            self.configfs.unfinished.return_value = json.dumps([unfinished])
+            for moves in (False, True):
+                self.lio.export.reset_mock()
+                reconciler.converge_node(moves)
+                self.assertEqual(made, self.lio.export.call_count)
 
     def test_local_connections_need_none(self):
         reconciler = self.reconciler()

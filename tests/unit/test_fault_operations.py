@@ -36,7 +36,8 @@ V, SNAPSHOT, NEWBORN, SHADOW = ['%s%s' % (letter * 8, '-0000' * 3 + '-'
 READERS = {
     'block': {'head_is_zero', 'identity', 'size', 'completed_reads',
               'written_sectors', 'number', 'lv_number'},
-    'configfs': {'exports', 'hanging', 'targets', 'unused_backstores'},
+    'configfs': {'exports', 'hanging', 'targets', 'unfinished',
+                 'unused_backstores'},
     'devicemapper': {'survey', 'status', 'targets', 'clone_statuses',
                      'send'},  # a copy that goes on is none of the driver's
     'iscsi': {'disks', 'is_down', 'known_portal', 'recorded'},

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the kernel's target serves, to whom, and what is withdrawn from it."""
 
+import importlib
 import os
 import pathlib
 import sys
@@ -194,6 +195,18 @@ class ExportTest(Case):
         del self.lio.steps[:]
         self.assertFalse(export())
         self.assertEqual([], self.lio.steps)
+
+    def test_an_initiator_with_capitals_in_its_name(self):
+        """A session that ends with each look.
+
+        1. /etc/iscsi/initiatorname.iscsi has a host's name as it is written
+           there, in capitals. rtslib and the kernel have it without.
+        2. So its export never was as asked for, and each look at the source
+           of a move, every five seconds, made it anew.
+        """
+        capitals = HOST.replace('host', 'HOST')
+        self.assertTrue(export(initiator=capitals))
+        self.assertFalse(export(initiator=capitals))
 
     @ddt.data({'readonly': False}, {'initiator': HOST + '2'},
               {'user': 'another'}, {'password': 'another'})
@@ -390,3 +403,72 @@ class UnexportTest(Case):
         del self.targets[:]
         self.assertTrue(lio.unexport(THIRD, STORE))
         self.assertEqual([], self.stores)
+
+    def test_a_backstore_alone(self):
+        """A volume that is in use for good.
+
+        1. The daemon ended after it had made a backstore, or removed the
+           last target of one: that has the volume's handle open.
+        2. Whatever withdraws it names no target. rtslib refuses to look for
+           one without a name, so it could not be removed.
+        """
+        self.assertFalse(lio.unexport('', STORE))  # they serve it
+        del self.targets[:]
+        self.assertTrue(lio.unexport('', STORE))
+        self.assertEqual([], self.stores)
+        self.assertFalse(lio.unexport('', STORE))
+
+
+class RealTest(testtools.TestCase):
+    """What rtslib itself finds by a name, in directories."""
+
+    def setUp(self):
+        super().setUp()
+        self.rtslib = importlib.import_module('rtslib_fb')
+        self.root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MockPatchObject(
+            self.rtslib.node.CFSNode, 'configfs_dir', str(self.root)))
+        self.rtslib.tcm.bs_cache.clear()
+        self.addCleanup(self.rtslib.tcm.bs_cache.clear)
+        (self.root / 'iscsi').mkdir()
+        (self.root / 'core').mkdir()
+
+    def test_target(self):
+        iqn = 'iqn.2026-11.org.example:volume-%s-' % V1
+        for name in ('00000001', '000000012', '*'):
+            (self.root / 'iscsi' / (iqn + name)).mkdir()
+        self.assertEqual(iqn + '00000001', lio._target(
+            self.rtslib, iqn + '00000001').wwn)
+        for name in ('', '0000000', '0000001*', '00000002'):
+            self.assertIsNone(lio._target(self.rtslib, iqn + name))
+
+    def test_store(self):
+        for number, name in enumerate((STORE, STORE + 'x', '*')):
+            (self.root / 'core' / ('iblock_%d' % number) / name).mkdir(
+                parents=True)
+        (self.root / 'core' / 'fileio_7' / ANOTHER).mkdir(parents=True)
+        (self.root / 'core' / 'iblock_9').mkdir()  # not made to the end
+        self.assertEqual(
+            str(self.root / 'core' / 'iblock_0' / STORE),
+            lio._storage_object(self.rtslib, STORE).path)
+        for name in (STORE[:-1], STORE + 'xx', ANOTHER):
+            self.assertIsNone(lio._storage_object(self.rtslib, name))
+
+    def test_a_name_with_capitals(self):
+        iqn = 'iqn.2026-11.org.example:volume-x'
+        tpg = self.root / 'iscsi' / iqn / 'tpgt_1'
+        (tpg / 'acls').mkdir(parents=True)
+        target = lio._target(self.rtslib, iqn.upper().replace('IQN', 'iqn'))
+        self.assertEqual(iqn, target.wwn)
+        self.rtslib.NodeACL(self.rtslib.TPG(target, 1), HOST.replace(
+            'host', 'HOST'))
+        self.assertEqual([HOST], os.listdir(tpg / 'acls'))
+
+    def test_nothing_to_withdraw(self):
+        self.useFixture(fixtures.MockPatchObject(
+            privileged.default, 'client_mode', False))
+        self.useFixture(fixtures.MockPatchObject(
+            lio, '_changes', lio.Changes()))
+        iqn = 'iqn.2026-11.org.example:localclone-' + V2
+        for what in (('', STORE), (iqn, ''), (iqn, STORE)):
+            self.assertFalse(lio.unexport(*what))

@@ -2,15 +2,18 @@
 """How fast copies go: on traces of what the kernel counts, in the world."""
 
 import dataclasses
+from unittest import mock
 
 import ddt
 import fixtures
 import testtools
 
 from cinder_localclone import assembly
+from cinder_localclone import deletion
 from cinder_localclone import encryption
 from cinder_localclone import encryption_errors
 from cinder_localclone import events
+from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import pace
 from cinder_localclone.pace import Pace
@@ -148,6 +151,28 @@ class LawTest(testtools.TestCase):
             self.law.take(pace.parse(above, below), second)
             last = self.law.step(Pace.YIELD, second, give_way=True)
         self.assertEqual((FULL, Speed.FLOOR), last)
+
+    def test_one_after_the_other_is_given_way_to(self):
+        """A floor that is none.
+
+        1. Twenty instances are started. Each attach takes nearly two
+           seconds, and the next one follows a moment later.
+        2. With each of these moments the comparison with the floor began
+           anew, and never came to its end.
+
+        By design: so it is beside a guest that rests for moments.
+        """
+        copied = 0.0
+        for tick in range(1200):
+            now, waits = tick * TICK, tick % 40 < 39
+            self.law.take(seen(0, int(copied)), now)
+            step, _speed = self.law.step(Pace.YIELD, now, give_way=waits)
+            copied += (BUSY if waits else IDLE)[step.threshold] * MIB * TICK
+        self.assertLess(10, copied / 60 / MIB)
+        self.assertEqual((FULL, Speed.FULL),
+                         self.law.step(Pace.YIELD, now + 3))
+        self.assertEqual((SLOW, Speed.YIELDING), self.law.step(
+            Pace.YIELD, now + 3.1, give_way=True))
 
     def test_without_a_guest(self):
         idle = [(second, stat(), stat(written=second * 200000))
@@ -620,6 +645,47 @@ class WorldTest(testtools.TestCase):
             if each.seconds_left is not None))
         self.live(volumes, IDLE, 60)
         self.assertIsNone(look())
+
+    def copied_for_a_while(self):
+        """One of which is known when it ends."""
+        self.begin(prompt=0)
+        volume = self.moving()
+        self.live([volume], IDLE, 7)
+        self.assertIsNotNone(assembly.look_at_moves(self.b.reconciler))
+        return volume
+
+    def test_nobody_knows_when_one_ends_whose_source_is_away(self):
+        """A look each second, for as long as the source is away.
+
+        1. A copy is nearly at its end when its source goes down.
+        2. What the last look at it had found was kept: the next look, which
+           tries to log in, was due when it would have ended. So was the one
+           after that.
+        """
+        volume = self.copied_for_a_while()
+        with mock.patch.object(
+                worlds.SimSessions, 'attach',
+                side_effect=exceptions.SourceUnreachable(
+                    portal='p', reason='r')):
+            self.assertIsNone(assembly.look_at_moves(self.b.reconciler))
+        progress = self.b.reconciler.progress(volume.name_id)
+        self.assertNotIn('left', str(progress))
+        self.assertLess(0, progress.percent)
+        self.now.return_value += 1
+        self.assertIsNotNone(assembly.look_at_moves(self.b.reconciler))
+
+    def test_nobody_waits_for_the_end_of_what_was_deleted(self):
+        """A look each second, until the service is restarted.
+
+        1. A volume is deleted while it is copied.
+        2. Nothing but the end of a copy had it forgotten.
+        """
+        volume = self.copied_for_a_while()
+        volume.status = 'deleting'
+        deletion.delete(self.b.node, None, volume)
+        self.assertIsNone(assembly.look_at_moves(self.b.reconciler))
+        self.assertEqual({}, self.b.reconciler.copying.all_progress())
+        self.assertFalse(self.waker.wake(self.now.return_value))
 
     def test_what_its_type_says_goes_first(self):
         self.begin(floor=1)

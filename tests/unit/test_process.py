@@ -122,6 +122,20 @@ class TimeLimitTest(ProcessTest):
         self.assertEqual([mock.call(None, timeout=7), mock.call(timeout=1)],
                          hangs.communicate.mock_calls)
 
+    def test_it_has_its_grace_and_no_more(self):
+        ends = mock.Mock(pid=4711, returncode=0)
+        for grace in (0.3, 5):
+            ends.communicate.side_effect = [
+                process.subprocess.TimeoutExpired('dd', 7), (b'out', b'')]
+            with mock.patch.object(process.subprocess, 'Popen',
+                                   return_value=ends), \
+                    mock.patch.object(process.os, 'killpg') as kill:
+                self.assertEqual('out', process.run(
+                    'dd', timeout=7, grace=grace))
+            kill.assert_called_once_with(4711, process.signal.SIGTERM)
+            self.assertEqual(mock.call(timeout=grace),
+                             ends.communicate.mock_calls[-1])
+
     def test_what_must_not_be_killed_halfway_is_asked_to_end(self):
         self.assertEqual('done\n', shell(
             'trap "" TERM; sleep 1; echo done', timeout=0.3, grace=20))

@@ -153,6 +153,7 @@ class Kernel:
                     for lun in tpg.luns]} for target in self.lio.targets])
             configfs.targets.side_effect = lambda prefix: json.dumps(
                 [target.wwn for target in self.lio.targets])
+            configfs.unfinished.return_value = '[]'
             configfs.unused_backstores.return_value = '[]'
             yield
 
@@ -337,6 +338,7 @@ class WithdrawnTest(testtools.TestCase):
         configfs = self.useFixture(
             fixtures.MockPatchObject(export, 'configfs')).mock
         configfs.targets.return_value = json.dumps([self.iqn])
+        configfs.unfinished.return_value = '[]'
         configfs.unused_backstores.return_value = '[]'
         self.lio.unexport.return_value = True
         self.exports = export.Exports('iqn.x:', '2001:db8::1', 3260)

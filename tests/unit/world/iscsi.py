@@ -57,6 +57,10 @@ class SimExports(images.SimSnapshotExports):
     def opens_in_vain(volume_id):
         return False
 
+    @staticmethod
+    def unfinished():
+        return set()
+
     def remote(self):
         found: dict[str, set[str]] = {}
         for volume_id, initiator in self.node.remote:
