@@ -195,6 +195,11 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     found = sysfs.mapped_name(device)
     if found != os.path.basename(device):
         raise exceptions.WrongDevice(path=device, found=found or 'another')
+    initiator = initiator.lower()  # so has rtslib, and the kernel at a login
+    if configfs.export(iqn) == configfs.Export(
+            name, device, serial, _discards(device), initiator,
+            str(int(readonly)), user, password):
+        return False  # nearly always; anything else rtslib looks at
     store = _storage_object(rtslib_fb, name)
     # One that was not made to the end has no serial number to be read.
     new = (not store or not store.is_configured()
@@ -240,10 +245,15 @@ def _pass_discards(store: typing.Any, device: str) -> None:
     A handle takes none while it is on a clone, and the kernel refuses to
     offer them then (ENOSYS).
     """
-    with open(sysfs.of_disk(device, 'queue', 'discard_max_bytes')) as limit:
-        wanted = '1' if int(limit.read()) else '0'
+    wanted = _discards(device)
     if store.get_attribute('emulate_tpu') != wanted:
         store.set_attribute('emulate_tpu', wanted)
+
+
+def _discards(device: str) -> str:
+    """Whether a device takes discards: '1' or '0'."""
+    with open(sysfs.of_disk(device, 'queue', 'discard_max_bytes')) as limit:
+        return '1' if int(limit.read()) else '0'
 
 
 def _remove_empty_backstores() -> None:
