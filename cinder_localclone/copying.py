@@ -170,7 +170,8 @@ class Copies:
         if not (turn and turn.runs):
             self._copies.pop(move.shadow_id, None)
             self.waker.forget(move.shadow_id)
-            if names.clone(move.shadow_id) in self._node.stack.devices():
+            clone = names.clone(move.shadow_id)
+            if clone in self._node.stack.devices([clone]):
                 self._node.stack.set_hydration(move.shadow_id, False)
         else:
             copy = self._copies.setdefault(move.shadow_id, hydration.Copy())

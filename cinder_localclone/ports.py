@@ -8,6 +8,7 @@ anything.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import typing
@@ -50,8 +51,12 @@ class Stack(typing.Protocol):
     def lvs(self) -> dict[str, reports.LogicalVolume]:
         """The logical volumes of this backend's groups, by name."""
 
-    def devices(self) -> dict[str, tables.Device]:
-        """The driver's own device-mapper devices, by name."""
+    def devices(self, only: Collection[str] | None = None
+                ) -> dict[str, tables.Device]:
+        """The driver's own device-mapper devices, by name.
+
+        :param only: those of these names; see :func:`.survey.names_of`
+        """
 
     def free_space(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
                    ) -> reports.FreeSpace:
