@@ -145,7 +145,7 @@ class Copies:
             events.say(events.CLONE_FAILED, volume=move.volume_id,
                        mode=status.mode)
         runs = not (place or progress.pause)
-        if self._node.stack.set_hydration(
+        if status.enabled != runs and self._node.stack.set_hydration(
                 move.shadow_id, runs) and progress.pause:
             events.say(events.COPYING_FAILS, volume=move.volume_id,
                        seconds=progress.pause)

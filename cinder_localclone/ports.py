@@ -275,6 +275,9 @@ class Exports(typing.Protocol):
     def offer_source(self, move: state.Move) -> bool:
         """Serve a move's source, read-only, to its destination."""
 
+    def offers_source(self, move: state.Move) -> bool:
+        """Whether that is so already."""
+
     def withdraw_source(self, shadow_id: str) -> bool:
         """Stop serving it."""
 

@@ -356,14 +356,18 @@ class ShownTest(Case):
 
     def export(self, **changes):
         """The answer, and whether rtslib was asked."""
-        find = self.lio._find
+        find, steps = self.lio._find, list(self.lio.steps)
         del self.asked[:]
+        shown = lio.is_exported(**dict(ASKED, **changes))
+        self.assertEqual(steps, self.lio.steps)
 
         def look(found):
             self.asked.append(found)
             return find(found)
         with mock.patch.object(self.lio, '_find', look):
-            return export(**changes), bool(self.asked)
+            answer = export(**changes)
+        self.assertIs(shown, not self.asked)
+        return answer, bool(self.asked)
 
     def test_as_asked(self):
         self.show()
@@ -475,6 +479,7 @@ class ShownTest(Case):
         self.show()
         with mock.patch.object(sysfs, 'mapped_name', return_value='x'):
             self.assertRaises(exceptions.WrongDevice, export)
+            self.assertFalse(lio.is_exported(**ASKED))
 
     @ddt.data(True, False)
     def test_an_initiator_with_capitals(self, shown):
