@@ -149,7 +149,7 @@ class Copies:
             events.say(events.CLONE_FAILED, volume=move.volume_id,
                        mode=status.mode)
         runs = not (place or progress.pause)
-        if self._node.stack.set_hydration(
+        if status.enabled != runs and self._node.stack.set_hydration(
                 move.shadow_id, runs) and progress.pause:
             events.say(events.COPYING_FAILS, volume=move.volume_id,
                        seconds=progress.pause)
@@ -173,7 +173,8 @@ class Copies:
         turn = self._turn(move.shadow_id)
         if not (turn and turn.runs):
             self._forget(move.shadow_id)
-            if names.clone(move.shadow_id) in self._node.stack.devices():
+            clone = names.clone(move.shadow_id)
+            if clone in self._node.stack.devices([clone]):
                 self._node.stack.set_hydration(move.shadow_id, False)
         else:
             copy = self._copies.setdefault(move.shadow_id, hydration.Copy())

@@ -116,7 +116,15 @@ class Exports:
             raise exceptions.ExportFailed(
                 reason='the record of the move of volume %s names no '
                 'initiator or no CHAP secret' % move.volume_id)
-        return self._export(
+        return lio.export(*self._asked_of(move))
+
+    def offers_source(self, move: state.Move) -> bool:
+        """Whether that is so already; nothing is changed."""
+        return bool(move.initiator and move.auth
+                    and lio.is_exported(*self._asked_of(move)))
+
+    def _asked_of(self, move: state.Move) -> tuple[Any, ...]:
+        return self._asked(
             iscsi_names.move_iqn(self.prefix, move.shadow_id),
             names.source_path(move.shadow_id), move.volume_id, True,
             move.initiator, move.auth)
@@ -317,10 +325,15 @@ class Exports:
 
     def _export(self, iqn: str, device: str, volume_id: str, readonly: bool,
                 initiator: str, auth: str) -> bool:
+        return lio.export(*self._asked(iqn, device, volume_id, readonly,
+                                       initiator, auth))
+
+    def _asked(self, iqn: str, device: str, volume_id: str, readonly: bool,
+               initiator: str, auth: str) -> tuple[Any, ...]:
+        """What the kernel's target is asked for."""
         _method, user, password = auth.split(' ')
-        return lio.export(
-            iqn, names.backstore(device), device, volume_id, readonly,
-            self.address, self.port, initiator, user, password)
+        return (iqn, names.backstore(device), device, volume_id, readonly,
+                self.address, self.port, initiator, user, password)
 
     def _unexport(self, iqn: str, name: str) -> bool:
         if iqn not in self.offered() and name not in _unused():

@@ -35,7 +35,7 @@ class Handles(top_devices.TopDevices):
         :raises MissingData: if there is no such LV; it is never created here
         :raises NotPossible: if others could be read there
         """
-        devices = self.devices()
+        devices = self.devices(_handle_and_served(volume_id))
         if survey.is_on(devices.get(names.handle(volume_id)),
                         self.number_of(lv), size_bytes):
             return self._mend_path(volume_id)
@@ -63,7 +63,9 @@ class Handles(top_devices.TopDevices):
         What the volume was extended by since the move began is on the LV. A
         handle that is on something else is swapped over while in use.
         """
-        present = survey.Survey({}, self.devices())
+        present = survey.Survey({}, self.devices([
+            *_handle_and_served(move.volume_id),
+            names.clone(move.shadow_id)]))
         if present.handle_is_on_clone(move):
             return self._mend_path(move.volume_id)
         return self._ensure_handle(
@@ -90,7 +92,7 @@ class Handles(top_devices.TopDevices):
         number = block.number(disk)
         if not number:
             raise exceptions.WrongDevice(path=disk, found='nothing')
-        devices = self.devices()
+        devices = self.devices(_handle_and_served(volume_id))
         handle = devices.get(names.handle(volume_id))
         sectors = _seen(handle, block.size(disk))
         if (handle and not handle.suspended and handle.uses() == (number,)
@@ -108,10 +110,10 @@ class Handles(top_devices.TopDevices):
         :param source: path of the disk that the clone reads; '' if there is
             none any more
         """
-        devices = self.devices()
-        handle = devices[names.handle(move.volume_id)]
+        name = names.handle(move.volume_id)
+        handle = self.devices([name])[name]
         devicemapper.swap_flushed(
-            names.handle(move.volume_id), self._on_clone(
+            name, self._on_clone(
                 move, _seen(handle, move.volume_bytes)),
             source, self.timeout)
         self._mend_path(move.volume_id)
@@ -164,9 +166,10 @@ class Handles(top_devices.TopDevices):
         """
         if not block.number(names.served_path(volume_id)):
             return False
-        served = survey.Survey({}, self.devices()).served(volume_id)
+        name = names.served(volume_id)
+        served = self.devices([name]).get(name)
         return bool(served and not served.opened) and devicemapper.remove(
-            names.served(volume_id), self.timeout)
+            name, self.timeout)
 
     # -- what the source of a move serves
 
@@ -193,7 +196,7 @@ class Handles(top_devices.TopDevices):
 
     def _ensure_readonly(self, name: str, owner: str, lv: str,
                          size_bytes: int) -> bool:
-        devices, number = self.devices(), self.number_of(lv)
+        devices, number = self.devices([name]), self.number_of(lv)
         if survey.is_on(devices.get(name), number):
             return devicemapper.mend_path(name)
         if not number:
@@ -264,10 +267,15 @@ class Handles(top_devices.TopDevices):
 
         What stands above a handle has a page cache of its own.
         """
-        for top in survey.Survey({}, self.devices()).tops(volume_id):
+        for top in self._survey_of(volume_id).tops(volume_id):
             block.flush('/dev/mapper/' + top.name, self.timeout)
         self._mend_path(volume_id)
         block.flush(names.handle_path(volume_id), self.timeout)
+
+
+def _handle_and_served(volume_id: str) -> list[str]:
+    """What has to be known to put a handle on something."""
+    return [names.handle(volume_id), names.served(volume_id)]
 
 
 def _length(present: survey.Survey, volume_id: str, size_bytes: int) -> int:

@@ -69,7 +69,8 @@ def is_interrupted(node: nodes.Node, volume_id: str, header: headers.Header
 
     It does not run. Most of the time only devices that are left tell.
     """
-    present = surveys.Survey({}, node.stack.devices())
+    present = surveys.Survey({}, node.stack.devices(
+        surveys.names_of(volume_id)))
     crypt = present.crypt(volume_id)
     return bool(header.reencryption and header.reencryption.interrupted
                 or crypt and crypt.target != 'crypt')
@@ -82,7 +83,8 @@ def recover(node: nodes.Node, volume: ports.Volume) -> None:
         what is beneath a guest
     """
     volume_id, recorded = rows.handle_id(volume), rows.recorded(volume)
-    present = surveys.Survey({}, node.stack.devices())
+    present = surveys.Survey({}, node.stack.devices(
+        surveys.names_of(volume_id)))
     if present.crypt(volume_id):
         if present.users(volume_id):
             raise reencryption_errors.Interrupted(
@@ -103,8 +105,8 @@ def check_none(node: nodes.Node, volume: ports.Volume, what: str) -> None:
     :raises Reencrypting: if it is
     """
     volume_id = rows.handle_id(volume)
-    if rows.recorded(volume) and surveys.Survey(
-            {}, node.stack.devices()).handle(volume_id):
+    handle = names.handle(volume_id)
+    if rows.recorded(volume) and handle in node.stack.devices([handle]):
         # One that can't be read keeps nobody from having more room.
         with contextlib.suppress(encryption_errors.HeaderDamaged):
             if node.crypt.header(volume_id).reencryption:

@@ -8,6 +8,7 @@ anything.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import typing
@@ -50,8 +51,12 @@ class Stack(typing.Protocol):
     def lvs(self) -> dict[str, reports.LogicalVolume]:
         """The logical volumes of this backend's groups, by name."""
 
-    def devices(self) -> dict[str, tables.Device]:
-        """The driver's own device-mapper devices, by name."""
+    def devices(self, only: Collection[str] | None = None
+                ) -> dict[str, tables.Device]:
+        """The driver's own device-mapper devices, by name.
+
+        :param only: those of these names; see :func:`.survey.names_of`
+        """
 
     def free_space(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
                    ) -> reports.FreeSpace:
@@ -269,6 +274,9 @@ class Exports(typing.Protocol):
 
     def offer_source(self, move: state.Move) -> bool:
         """Serve a move's source, read-only, to its destination."""
+
+    def offers_source(self, move: state.Move) -> bool:
+        """Whether that is so already."""
 
     def withdraw_source(self, shadow_id: str) -> bool:
         """Stop serving it."""

@@ -16,6 +16,7 @@ from cinder_localclone import copying
 from cinder_localclone import directory
 from cinder_localclone import events
 from cinder_localclone import exceptions
+from cinder_localclone import glance
 from cinder_localclone import hydration
 from cinder_localclone import iscsi_target
 from cinder_localclone import lost_detach
@@ -37,7 +38,6 @@ from cinder_localclone import rows
 from cinder_localclone import served
 from cinder_localclone import state
 from cinder_localclone.state import Phase
-from cinder_localclone import survey as surveys
 from cinder_localclone import tops
 
 
@@ -75,9 +75,10 @@ class Reconciler:
 
     def _follow(self, volume_id: str) -> None:
         """Never while somebody waits for an answer: it may be elsewhere."""
+        if self.node.records.move_of(volume_id):
+            return  # all that a look at moves comes to, but for remains
         volume = self.node.records.volume(volume_id)
-        if (volume is not None and checks.is_home(self.node, volume)
-                and self.node.records.move_of(volume_id) is None):
+        if volume is not None and checks.is_home(self.node, volume):
             self._followers.follow(self.context, volume)
 
     def converge_locked(self, volume_id: str) -> None:
@@ -290,11 +291,13 @@ class Reconciler:
 
     def _converge_moves(self, moves: list[state.Move],
                         all_of_them: bool = True) -> None:
-        """:param all_of_them: also those that wait for their turn still"""
+        """:param all_of_them: also those that seem to need nothing now"""
         with self.copying.look(moves):
             self._attempt_all({
                 move.volume_id for move in moves
-                if all_of_them or not self.copying.still_waits(move)})
+                if all_of_them or not self.copying.still_waits(move)
+            }.difference(() if all_of_them else glance.served_on(
+                self.node, moves)))
             for entry in self.copying.next():
                 if entry.destination == self.node.host:
                     self._attempt(entry.volume_id)
@@ -318,7 +321,7 @@ class Reconciler:
         unfinished = functools.cache(self.node.exports.unfinished)
         links = self.node.stack.links()
         # What seems to differ is looked at again, with the volume's lock.
-        glance = dataclasses.replace(
+        asking_once = dataclasses.replace(
             self.node, is_at=directory.remembered(self.node.is_at))
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
@@ -327,10 +330,10 @@ class Reconciler:
                         volume.status == 'error'  # its node was forgotten
                         and not survey.has(volume_id, volume.name)):
                 continue
-            if (rows.visible_id(volume) or _lacks_handle(survey, volume)
+            if (rows.visible_id(volume) or glance.lacks_handle(survey, volume)
                     or self._exports_differ(
                         volume, remote().get(volume_id, set()), unfinished)
-                    or tops.differs(glance, volume, survey, links)
+                    or tops.differs(asking_once, volume, survey, links)
                     or moves and self._followers.are_due(volume)):
                 self._attempt(volume_id, moves)
         # It may hang; and what is offered keeps a stray LV in use.
@@ -379,15 +382,6 @@ class Reconciler:
             events.say(events.NOT_RECONCILED, volume=volume_id, error=exc,
                        exc_info=not isinstance(
                            exc, exceptions.LocalCloneError))
-
-
-def _lacks_handle(present: surveys.Survey, volume: ports.Volume) -> bool:
-    """Whether a volume at rest here has no handle on all of its LV."""
-    try:
-        return not present.handle_is_on_lv(
-            volume.id, volume.name, rows.body_bytes(volume))
-    except exceptions.NotPossible:
-        return True  # whoever goes to make it reports why that can't be
 
 
 @contextlib.contextmanager

@@ -13,8 +13,7 @@ backing names and hosts in one transaction. The phase is in the shadow's
 ever changed by compare-and-swap.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 import secrets
 import typing
 import uuid
@@ -166,10 +165,14 @@ class Records:
         """All moves there are that can be read."""
         moves = []
         with main_context_manager.reader.using(_admin()) as session:
-            for shadow in self._shadow_query(session):
+            found = {shadow: shadow.migration_status.partition(':')[2]
+                     for shadow in self._shadow_query(session)}
+            volumes = {row.id: row for row in session.query(
+                models.Volume).filter_by(deleted=False).filter(
+                    models.Volume.id.in_(found.values()))}
+            for shadow, volume_id in found.items():
                 try:
-                    moves.append(_to_move(shadow, self._row(
-                        session, shadow.migration_status.partition(':')[2])))
+                    moves.append(_to_move(shadow, volumes.get(volume_id)))
                 except exceptions.InvalidToken as exc:
                     # Its volume is left alone; all others go on.
                     LOG.error('The move recorded in volume row %(shadow)s '
@@ -232,8 +235,7 @@ class Records:
             rows.hold(row, shadow, asked_by)
             return _to_move(shadow, row)
 
-    def advance(self, move: state.Move,
-                event: state.Event) -> state.Move:
+    def advance(self, move: state.Move, event: state.Event) -> state.Move:
         """Enter the phase that follows an event, by compare-and-swap.
 
         :raises InvalidTransition: if there is none
@@ -376,9 +378,7 @@ class Records:
              ) -> Row | None:
         query = session.query(models.Volume).filter_by(
             id=volume_id, deleted=False)
-        if lock:
-            query = query.with_for_update()
-        return query.first()
+        return (query.with_for_update() if lock else query).first()
 
 
 def is_migrated_by_cinder(volume: ports.Volume) -> bool:

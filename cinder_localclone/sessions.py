@@ -283,7 +283,7 @@ def _digest(auth: str) -> str:
 
 
 def _disk_of(iqn: str) -> str | None:
-    disks = json.loads(iscsi.disks()).get(iqn)
+    disks = json.loads(iscsi.disks(iqn)).get(iqn)
     return disks[0] if disks else None
 
 

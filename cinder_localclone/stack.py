@@ -123,7 +123,7 @@ class Stack(handles.Handles):
         :raises MetadataLost: if the metadata of a committed move are blank
         """
         name = names.clone(move.shadow_id)
-        present = survey.Survey({}, self.devices())
+        present = self._survey_of(move.volume_id, move.shadow_id)
         clone = present.clone(move.shadow_id)
         number = block.number(source)
         if not number:
@@ -162,12 +162,12 @@ class Stack(handles.Handles):
         :raises MetadataTooSmall: as ensure_clone
         :raises MetadataLost: as ensure_clone
         """
-        devices = self.devices()
+        absent = names.absent_source(move.shadow_id)
+        devices = self.devices([names.clone(move.shadow_id), absent])
         clone = devices.get(names.clone(move.shadow_id))
         if clone and clone.target == 'clone' and not clone.suspended:
             self._disable_discards(move)
             return False
-        absent = names.absent_source(move.shadow_id)
         table = tables.error(move.size_bytes // state.SECTOR)
         if absent not in devices:
             devicemapper.create(absent, names.device_uuid(absent), table,
@@ -181,7 +181,7 @@ class Stack(handles.Handles):
         """Whether a clone is to be left as it is.
 
         :param source: number of the disk that it has to read from
-        :param present: all devices
+        :param present: all devices of volume and move
         """
         handle = present.handle(move.volume_id)
         if (clone.target != 'clone' or clone.suspended
@@ -233,7 +233,7 @@ class Stack(handles.Handles):
         if parts:
             devicemapper.discard_beneath(
                 names.handle(move.volume_id), name,
-                self.devices()[name].table, parts,
+                self.devices([name])[name].table, parts,
                 self._discarded_at_once(move),
                 min(DISCARDING, self.timeout / 2), self.timeout)
 

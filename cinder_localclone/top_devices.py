@@ -5,6 +5,7 @@ See :mod:`.stack`, which this is a base of; :mod:`.tops` says when there is
 what.
 """
 
+from collections.abc import Collection
 from collections.abc import Mapping
 
 from cinder_localclone.dm import guards
@@ -20,7 +21,7 @@ from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import links
 from cinder_localclone.privileged import lvm
 from cinder_localclone import state
-from cinder_localclone import survey
+from cinder_localclone import survey as surveys
 
 #: Sectors that a header has at most: no tool makes one that is longer.
 LONGEST = (32 << 20) // state.SECTOR
@@ -29,15 +30,26 @@ LONGEST = (32 << 20) // state.SECTOR
 class TopDevices(logical_volumes.LogicalVolumes):
     """The tops of volumes of one backend on this node."""
 
-    def survey(self) -> survey.Survey:
+    def survey(self) -> surveys.Survey:
         """All LVs of the backend's groups and all of the driver's devices."""
-        return survey.Survey(self.lvs(), self.devices())
+        return surveys.Survey(self.lvs(), self.devices())
 
-    def devices(self) -> dict[str, tables.Device]:
-        """The driver's own device-mapper devices, by name."""
+    def devices(self, only: Collection[str] | None = None
+                ) -> dict[str, tables.Device]:
+        """The driver's own device-mapper devices, by name.
+
+        :param only: those of these names, as far as they are there
+        """
         return tables.own_devices(
             (ioctl.Status(*each) for each in devicemapper.survey(
-                self.timeout)), names.device_uuid(''))
+                self.timeout, None if only is None else [*only])),
+            names.device_uuid(''))
+
+    def _survey_of(self, volume_id: str, shadow_id: str = ''
+                   ) -> surveys.Survey:
+        """What device-mapper has of one volume, and of one of its moves."""
+        return surveys.Survey({}, self.devices(
+            surveys.names_of(volume_id, shadow_id)))
 
     # -- the guard
 
@@ -66,11 +78,11 @@ class TopDevices(logical_volumes.LogicalVolumes):
 
     def _devices_with_handle(self, volume_id: str) -> tuple[
             Mapping[str, tables.Device], tables.Device]:
-        """All devices of this node, and the handle of a volume.
+        """The devices of a volume, its handle again.
 
         :raises MissingData: if it has none
         """
-        devices = self.devices()
+        devices = self.devices(surveys.names_of(volume_id))
         handle = devices.get(names.handle(volume_id))
         if handle is None:
             raise exceptions.MissingData(
@@ -143,7 +155,7 @@ class TopDevices(logical_volumes.LogicalVolumes):
 
         :raises CommandFailed: if something has it open; then nothing is done
         """
-        present = survey.Survey({}, self.devices())
+        present = self._survey_of(volume_id)
         if present.guard(volume_id):
             devicemapper.remove(names.guard(volume_id), self.timeout)
         if present.crypt(volume_id):

@@ -75,7 +75,13 @@ def users(node: nodes.Node, volume_id: str) -> int:
     of a move is none of them: it reads the source device. Nor is a top that
     nobody has open.
     """
-    return _users(node, surveys.Survey({}, node.stack.devices()), volume_id)
+    return _users(node, _devices_of(node, volume_id), volume_id)
+
+
+def _devices_of(node: nodes.Node, volume_id: str) -> surveys.Survey:
+    """A survey of one volume, without LVM."""
+    return surveys.Survey({}, node.stack.devices(
+        surveys.names_of(volume_id)))
 
 
 def _users(node: nodes.Node, present: surveys.Survey, volume_id: str) -> int:
@@ -92,10 +98,10 @@ def ensure_closed(node: nodes.Node, volume_id: str) -> None:
 
     :raises SourceBusy: if anything uses it; its top is left alone then
     """
-    present = surveys.Survey({}, node.stack.devices())
+    present = _devices_of(node, volume_id)
     if present.crypt(volume_id):
         pausing.stop(node, volume_id)
-        present = surveys.Survey({}, node.stack.devices())
+        present = _devices_of(node, volume_id)
     count = _users(node, present, volume_id)
     if not count and present.tops(volume_id):
         # Only now: an idle one keeps the handle open.
@@ -194,7 +200,7 @@ def grow(node: nodes.Node, volume: ports.Volume) -> None:
     :param volume: its row
     """
     volume_id = volume.id
-    present = surveys.Survey({}, node.stack.devices())
+    present = _devices_of(node, volume_id)
     guard = present.guard(volume_id)
     if guard and not present.header_guarded(volume_id):
         node.stack.ensure_guard(volume_id, guard.segments[0].sectors)

@@ -9,6 +9,12 @@ _NAME = re.compile('localclone-crypt-(%s)-(overlay|hotzone-(for|back)ward)'
                    % names.UUID)
 
 
+def names_of(volume_id: str) -> list[str]:
+    """How such devices of a volume are called."""
+    return ['%s-%s' % (names.crypt(volume_id), kind)
+            for kind in ('overlay', 'hotzone-forward', 'hotzone-backward')]
+
+
 def volume_of_helper(name: str, uuid: str) -> str | None:
     """The volume id in the name of such a device.
 

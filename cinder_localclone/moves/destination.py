@@ -262,7 +262,8 @@ def _check_handle(node: nodes.Node, move: state.Move) -> None:
     :raises NotPossible: if it is longer than what is to be copied
     """
     present = node.stack.survey() if move.follows else survey.Survey(
-        {}, node.stack.devices())
+        {}, node.stack.devices(survey.names_of(
+            move.volume_id, move.shadow_id)))
     handle, clone = present.handle(move.volume_id), present.clone(
         move.shadow_id)
     if move.follows and present.is_handle_foreign(move.volume_id):
@@ -307,7 +308,7 @@ def written_regions(node: nodes.Node, move: state.Move) -> int:
 
     :raises CloneFailed: if the kernel cannot tell any more
     """
-    if move.shadow_id not in (
-            names.shadow_of_clone(name) for name in node.stack.devices()):
+    clone = names.clone(move.shadow_id)
+    if clone not in node.stack.devices([clone]):
         build(node, move, create=False)
     return _check_writable(node, move)

@@ -38,8 +38,8 @@ class CheckPassedOnly(flow.Step):
         if recorded is None or destination_of(self._node, recorded) != peer:
             raise exceptions.StaleMove(volume=volume.id)
         tops.close_if_idle(self._node, volume.id)
-        opened = survey.Survey({}, self._node.stack.devices()).users(
-            volume.id)
+        opened = survey.Survey({}, self._node.stack.devices(
+            survey.names_of(volume.id))).users(volume.id)
         exports = self._node.exports.remote().get(volume.id, set())
         named = {each.iqn for each in served.connections(volume)}
         # The export, if it is there, has it open once.

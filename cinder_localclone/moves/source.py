@@ -254,7 +254,7 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
     """
     name = names.handle(move.volume_id)
     try:
-        if name not in node.stack.devices():
+        if name not in node.stack.devices([name]):
             return  # each look comes here: without LVM, of nearly all
         present = node.stack.survey()
         handle = present.handle(move.volume_id)

@@ -8,6 +8,7 @@ are: the kernel's Documentation/target/tcm_mod_builder.rst, targetcli(8).
 
 from collections.abc import Iterator
 from concurrent import futures
+import dataclasses
 import json
 import os
 
@@ -17,6 +18,29 @@ from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 
 ROOT = '/sys/kernel/config/target'
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """A target with one device for one initiator, as configfs shows it.
+
+    :param store: name of the backstore
+    :param device: path of its device
+    :param serial: the unit serial number of that
+    :param discards: whether they are passed on: '1' or '0'
+    :param initiator: who may log in, in lower case, as the kernel has it
+    :param readonly: whether it can only be read: '1' or '0'
+    :param user: CHAP user name, as ``password``
+    """
+
+    store: str
+    device: str
+    serial: str
+    discards: str
+    initiator: str
+    readonly: str
+    user: str
+    password: str = dataclasses.field(repr=False)
 
 
 @privileged.entrypoint
@@ -108,10 +132,53 @@ def _stores_of(iqn: str) -> Iterator[str]:
     """The directories of the backstores that a target serves."""
     for tpg in _groups(iqn):
         for lun in _below(*tpg, 'lun'):
-            for name in _below(*tpg, 'lun', lun):
-                path = os.path.join(ROOT, *tpg, 'lun', lun, name)
-                if os.path.islink(path):
-                    yield os.path.realpath(path)
+            yield from _links(*tpg, 'lun', lun)
+
+
+def export(iqn: str) -> Export | None:
+    """What a target serves, and to whom.
+
+    Some twenty files and directories, each where the driver has it made:
+    rtslib, which looks for all there could be, takes 40 ms with twenty
+    targets.
+
+    :returns: None if it is not there, not made to the end, or of any other
+        kind; if it can't be read, too
+    """
+    tpg = os.path.join(ROOT, 'iscsi', iqn, 'tpgt_1')
+    lun = os.path.join(tpg, 'lun', 'lun_0')
+    try:
+        store, = _links(lun)
+        initiator, = _below(tpg, 'acls')
+        acl = os.path.join(tpg, 'acls', initiator)
+        mapped, = _links(acl, 'lun_0')
+        if not (mapped == os.path.realpath(lun)
+                and [*_groups(iqn)] == [('iscsi', iqn, 'tpgt_1')]
+                and _below(tpg, 'lun') == ['lun_0']
+                and [each for each in _below(acl)
+                     if each.startswith('lun_')] == ['lun_0']
+                and _text(tpg, 'enable') == _text(store, 'enable') == '1'
+                and _plugin(store) == 'iblock'):
+            return None
+        return Export(
+            os.path.basename(store), _text(store, 'udev_path'),
+            _text(store, 'wwn', 'vpd_unit_serial').partition(':')[2].strip(),
+            _text(store, 'attrib', 'emulate_tpu'), initiator,
+            _text(acl, 'lun_0', 'write_protect'), _text(acl, 'auth', 'userid'),
+            _text(acl, 'auth', 'password'))
+    except (OSError, ValueError):  # not one of each, or not text
+        return None
+
+
+def _plugin(store: str) -> str:
+    """What kind of a backstore a directory is."""
+    return os.path.basename(os.path.dirname(store)).rpartition('_')[0]
+
+
+def _links(*where: str) -> list[str]:
+    """Where the links in a directory lead."""
+    paths = [os.path.join(ROOT, *where, name) for name in _below(*where)]
+    return [os.path.realpath(path) for path in paths if os.path.islink(path)]
 
 
 def _below(*where: str) -> list[str]:

@@ -6,6 +6,7 @@ time limit, in seconds. Each raises CommandFailed or CommandTimeout.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 import errno
 import fcntl
 import typing
@@ -20,15 +21,21 @@ _ROOM, _MOST = 1 << 14, 1 << 26
 _Result = typing.TypeVar('_Result')
 
 
-def devices(timeout: float) -> list[ioctl.Status]:
-    """All devices, with their live tables."""
-    return _within(timeout, 'table', lambda: _each(ioctl.TABLE))
+def devices(timeout: float, only: Iterable[str] | None = None
+            ) -> list[ioctl.Status]:
+    """All devices, with their live tables.
+
+    :param only: those of these names, as far as they are there
+    """
+    return _within(timeout, 'table', lambda: _each(
+        ioctl.TABLE, _names() if only is None else only))
 
 
 def statuses(wanted: Callable[[str], typing.Any], timeout: float
              ) -> list[ioctl.Status]:
     """The status of all devices whose names are wanted; nothing commits."""
-    return _within(timeout, 'status', lambda: _each(ioctl.NOFLUSH, wanted))
+    return _within(timeout, 'status', lambda: _each(
+        ioctl.NOFLUSH, filter(wanted, _names())))
 
 
 def status(name: str, timeout: float) -> str:
@@ -43,14 +50,17 @@ def table(number: str, timeout: float) -> str:
         number=number, flags=ioctl.TABLE).lines)
 
 
-def _each(flags: int, wanted: Callable[[str], typing.Any] = bool
-          ) -> list[ioctl.Status]:
+def _names() -> list[str]:
+    return ioctl.parse_names(_ask(ioctl.LIST_DEVICES))
+
+
+def _each(flags: int, names: Iterable[str]) -> list[ioctl.Status]:
     found = []
-    for name in filter(wanted, ioctl.parse_names(_ask(ioctl.LIST_DEVICES))):
+    for name in names:
         try:
             found.append(_status(name=name, flags=flags))
         except OSError as exc:
-            if exc.errno != errno.ENXIO:  # it has just gone
+            if exc.errno != errno.ENXIO:  # there is none, or no more
                 raise
     return found
 

@@ -29,12 +29,15 @@ SUSPENDED = 5
 
 
 @privileged.entrypoint
-def survey(timeout: float) -> list[tuple[str, str, str, int, bool, str]]:
+def survey(timeout: float, only: list[str] | None = None
+           ) -> list[tuple[str, str, str, int, bool, str]]:
     """The driver's own devices, and all of cryptsetup's.
 
+    :param only: those of these names, as far as they are there
     :returns: the fields of :class:`.dm.ioctl.Status`, with the live table
     """
-    return [dataclasses.astuple(each) for each in control.devices(timeout)
+    return [dataclasses.astuple(each)
+            for each in control.devices(timeout, only)
             if each.uuid.startswith((names.device_uuid(''), 'CRYPT-'))]
 
 

@@ -45,10 +45,15 @@ def _iscsiadm(*argv: str, timeout: float, ok: tuple[int, ...] = (_OK,),
 
 
 @privileged.entrypoint
-def disks() -> str:
-    """The disks of all iSCSI sessions: JSON of {target name: [path]}."""
+def disks(iqn: str = '') -> str:
+    """The disks of all iSCSI sessions: JSON of {target name: [path]}.
+
+    :param iqn: of those with this target alone
+    """
     paths: dict[str, list[str]] = {}
     for target, device in _sessions():
+        if iqn not in ('', target):
+            continue
         # To walk through all of it takes 10 ms a session.
         paths[target] = ['/dev/' + os.path.basename(disk) for disk in
                          glob.glob(device + '/target*/*/block/*')]

@@ -5,7 +5,8 @@
 each time; here it costs milliseconds. iblock backstores have no cache: what
 an initiator reads is what the exported device has.
 
-Only changes: what there is, :mod:`.configfs` shows. Every entry point raises
+Changes, and what is asked before them: what there is, :mod:`.configfs` shows.
+Every entry point raises
 TargetTimeout when :data:`TIMEOUT` is reached, TargetHangs at once if the
 target is known to hang, or too many do, and ExportFailed if the kernel
 refuses. The objects are those of
@@ -171,6 +172,27 @@ def _as_asked(target: typing.Any, store: typing.Any, initiator: str,
     return False
 
 
+def _is_shown(iqn: str, name: str, device: str, serial: str, readonly: bool,
+              initiator: str, user: str, password: str) -> bool:
+    return configfs.export(iqn) == configfs.Export(
+        name, device, serial, _discards(device), initiator.lower(),
+        str(int(readonly)), user, password)
+
+
+@privileged.entrypoint
+@_one_at_a_time
+def is_exported(iqn: str, name: str, device: str, serial: str,
+                readonly: bool, address: str, port: int, initiator: str,
+                user: str, password: str) -> bool:
+    """Whether :func:`export` of the same has nothing to do.
+
+    Said of what the driver has made to its end, and nobody has changed.
+    """
+    return sysfs.mapped_name(device) == os.path.basename(device) and (
+        _is_shown(iqn, name, device, serial, readonly, initiator, user,
+                  password))
+
+
 @privileged.entrypoint
 @_one_at_a_time
 def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
@@ -197,6 +219,10 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     found = sysfs.mapped_name(device)
     if found != os.path.basename(device):
         raise exceptions.WrongDevice(path=device, found=found or 'another')
+    if _is_shown(iqn, name, device, serial, readonly, initiator, user,
+                 password):
+        return False  # nearly always; anything else rtslib looks at
+    initiator = initiator.lower()  # so has rtslib, and the kernel at a login
     store = _storage_object(rtslib_fb, name)
     # One that was not made to the end has no serial number to be read.
     new = (not store or not store.is_configured()
@@ -242,10 +268,15 @@ def _pass_discards(store: typing.Any, device: str) -> None:
     A handle takes none while it is on a clone, and the kernel refuses to
     offer them then (ENOSYS).
     """
-    with open(sysfs.of_disk(device, 'queue', 'discard_max_bytes')) as limit:
-        wanted = '1' if int(limit.read()) else '0'
+    wanted = _discards(device)
     if store.get_attribute('emulate_tpu') != wanted:
         store.set_attribute('emulate_tpu', wanted)
+
+
+def _discards(device: str) -> str:
+    """Whether a device takes discards: '1' or '0'."""
+    with open(sysfs.of_disk(device, 'queue', 'discard_max_bytes')) as limit:
+        return '1' if int(limit.read()) else '0'
 
 
 def _remove_empty_backstores() -> None:

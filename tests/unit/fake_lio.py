@@ -4,6 +4,8 @@
 It refuses what rtslib, or the kernel below it, refuses.
 """
 
+import os
+import shutil
 import types
 
 
@@ -144,7 +146,7 @@ class Lio:
             def __init__(self, tpg, wwn):
                 lio._step('acl')
                 self.parent_tpg = tpg
-                # The kernel does so with what an initiator says.
+                # As utils.normalize_wwn has it.
                 self.node_wwn, self.mapped_luns = wwn.lower(), []
                 tpg.node_acls.append(self)
 
@@ -169,6 +171,47 @@ class Lio:
             BlockStorageObject=BlockStorageObject,
             tcm=types.SimpleNamespace(bs_cache={}))
 
+    def show(self, root):
+        """What configfs has of it, in files.
+
+        :param root: a directory (pathlib); what is there goes
+        """
+        shutil.rmtree(root, ignore_errors=True)
+        for number, store in enumerate(self.stores):
+            where = root / 'core' / ('iblock_%d' % number) / store.name
+            _write(where, {
+                'enable': store.configured, 'udev_path': store.udev_path,
+                'wwn/vpd_unit_serial':
+                    'T10 VPD Unit Serial Number: ' + store._wwn,
+                'attrib/emulate_tpu': store.attributes['emulate_tpu']})
+            store.shown = where
+        for target in self.targets:
+            _write(root / 'iscsi' / target.wwn, {'fabric_statistics/x': ''})
+            for tpg in target.tpgs:
+                self._show_group(
+                    root / 'iscsi' / target.wwn / ('tpgt_%d' % tpg.tag), tpg)
+
+    @staticmethod
+    def _show_group(where, tpg):
+        _write(where, {'enable': tpg.enable})
+        for name in ('lun', 'acls'):
+            (where / name).mkdir()
+        for lun in tpg.luns:
+            lun.shown = where / 'lun' / ('lun_%d' % lun.number)
+            _write(lun.shown, {'statistics/x': '', 'alua_tg_pt_gp': ''})
+            _link(lun.shown, lun.storage_object.shown)
+        for acl in tpg.node_acls:
+            _write(where / 'acls' / acl.node_wwn, {
+                'auth/userid': acl.chap_userid, 'tag': '',
+                'auth/password': acl.chap_password})
+            for mapped in acl.mapped_luns:
+                path = where / 'acls' / acl.node_wwn / (
+                    'lun_%d' % mapped.number)
+                _write(path, {'write_protect': mapped.write_protect,
+                              'statistics/x': ''})
+                if mapped.lun in tpg.luns:
+                    _link(path, mapped.lun.shown)
+
     @staticmethod
     def _find(found):
         for each in found:
@@ -185,3 +228,15 @@ class Lio:
     def _require(true, what):
         if not true:
             raise RTSLibError(what)
+
+
+def _write(where, values):
+    for name, value in values.items():
+        path = where / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('%s\n' % (int(value) if isinstance(value, bool)
+                                  else value))
+
+
+def _link(where, to):
+    (where / '0123456789').symlink_to(os.path.relpath(to, where))

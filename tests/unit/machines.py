@@ -294,7 +294,7 @@ class Machines(fixtures.Fixture):
     """Two nodes, ``a@l`` and ``b@l``; ``asked`` has what was asked for.
 
     In order: the node, what kind of thing it is ('process', 'privileged' or
-    'database') and what.
+    'database') and what. ``ioctls`` is how often device-mapper was asked.
 
     :param thin: whether volumes are thin
     """
@@ -303,7 +303,7 @@ class Machines(fixtures.Fixture):
         self.thin = thin
 
     def _setUp(self):
-        self.asked = []
+        self.asked, self.ioctls = [], 0
         self.world = worlds.World()
         self.machines = {host: Machine(self.thin)
                          for host in self.world.nodes}
@@ -319,7 +319,7 @@ class Machines(fixtures.Fixture):
             self.useFixture(fixtures.MockPatchObject(
                 privileged.default, key, value))
         self.fakes = {
-            'iscsi.disks': lambda: self.machine.session_disks(),
+            'iscsi.disks': lambda iqn='': self.machine.session_disks(),
             'iscsi.set_recovery_timeout': lambda path, seconds: None,
             'iscsi.bring_back': lambda path, timeout: False,
             'block.identity': lambda path: (
@@ -336,14 +336,15 @@ class Machines(fixtures.Fixture):
             'configfs.unfinished': lambda prefix: '[]',
             'configfs.unused_backstores': lambda: '[]',
             'lio.export': self._export,
+            'lio.is_exported': lambda iqn, *_more: (
+                iqn in self.machine.targets),
             'lio.unexport': self._unexport,
             'links.targets': lambda: {},
         }
         for what, fake in (
                 ((process, 'run'), self._run),
                 ((process, 'stream'), self._stream),
-                ((control, '_ioctl'), lambda *what: (
-                    self.machine.kernel().ioctl(*what))),
+                ((control, '_ioctl'), self._ioctl),
                 ((sysfs, 'number'), lambda path: self.machine.number(path)),
                 ((sysfs, 'name_of'), lambda number: self.machine.name_of(
                     number) or 'g-pool-tmeta'),
@@ -405,6 +406,10 @@ class Machines(fixtures.Fixture):
         take(b'<superblock data_block_size="128"><device dev_id="7" '
              b'mapped_blocks="1"><single_mapping origin_block="0" '
              b'data_block="0"/></device></superblock>')
+
+    def _ioctl(self, *what):
+        self.ioctls += 1
+        self.machine.kernel().ioctl(*what)
 
     def _exports(self, prefix):
         return json.dumps([
@@ -471,6 +476,7 @@ class Machines(fixtures.Fixture):
         :returns: that, as ``asked``
         """
         self.asked.clear()
+        self.ioctls = 0
         act()
         return list(self.asked)
 

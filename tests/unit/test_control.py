@@ -44,6 +44,16 @@ class LookTest(Case):
             ioctl.Status('error', 'LOCALCLONE-error', '4000:1048575', 0,
                          False, '0 8 error')], control.devices(30))
 
+    def test_some(self):
+        """Nothing is asked of all others, not even their names."""
+        for name in 'abcd':
+            self.kernel.add(name)
+        self.kernel.gone.add('c')
+        self.assertEqual(['d', 'a'], [
+            each.name for each in control.devices(30, ['d', 'c', 'a', 'x'])])
+        self.assertEqual(['table d', 'table a'], self.kernel.asked)
+        self.assertEqual([], control.devices(30, []))
+
     def test_one_that_goes_meanwhile(self):
         for name in 'abc':
             self.kernel.add(name)

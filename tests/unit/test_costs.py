@@ -104,7 +104,50 @@ class LookTest(Case):
             for host in (A, B):
                 asked = world.look(host)
                 self.assertEqual([], self.processes(asked, host))
-                self.assertIn((host, 'database', 'move_of'), asked)
+            self.assertIn((B, 'database', 'move_of'), asked)
+
+    def test_moves_from_here(self):
+        """What they have is asked for once; each export is looked at."""
+        world = self.world()
+        for count in (2, 5):
+            self.moving(world, count - len(world.world.shadows))
+            asked = world.look(A)
+            self.assertEqual([
+                (A, 'database', 'moves_of'),
+                (A, 'privileged', 'devicemapper.survey'),
+                (A, 'privileged', 'configfs.targets')] + [
+                    (A, 'privileged', 'lio.is_exported')] * count, asked)
+            # Each source device, and each handle that has gone.
+            self.assertEqual(2 * count, world.ioctls)
+
+    def test_a_move_from_here_that_lacks_something(self):
+        """It alone is seen to."""
+        world = self.world()
+        self.moving(world, 3)
+        machine = world.machines[A]
+        machine.targets.pop(next(iter(machine.targets)))
+        asked = world.look(A)
+        self.assertEqual(1, asked.count((A, 'privileged', 'lio.export')))
+        self.assertEqual(3, len(machine.targets))
+        self.assertNotIn((A, 'privileged', 'lio.export'), world.look(A))
+
+    def test_moves_to_here(self):
+        """None costs more for what else there is on the node."""
+        world = self.world()
+        self.moving(world)
+        counts = []
+        for _step in range(2):
+            asked = world.look(B)
+            counts.append((machines.sums(asked), world.ioctls))
+            self.assertEqual(
+                2, asked.count((B, 'privileged', 'devicemapper.survey')))
+            # How far it is; and, as no guest has it open, whether it works.
+            self.assertEqual(
+                2, asked.count((B, 'privileged', 'devicemapper.status')))
+            for _each in range(10):
+                world.create_volume(B)
+        self.assertEqual(counts[0], counts[1])
+        self.assertEqual(1, asked.count((B, 'database', 'volume')))
 
     def test_what_moves_is_known(self):
         world = self.world()

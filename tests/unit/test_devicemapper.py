@@ -40,6 +40,14 @@ class SurveyTest(commands.Case):
             devicemapper.survey(30))
         self.assertRan()
 
+    def test_some(self):
+        for name in (H, C):
+            self.kernel.add(name, table=TABLE)
+        self.kernel.add('g-root', uuid='LVM-6ahSeYfolA67')
+        self.assertEqual([H], [each[0] for each in devicemapper.survey(
+            30, [H, 'g-root', 'x'])])
+        self.assertNotIn('table ' + C, self.kernel.asked)
+
     def test_clones(self):
         self.kernel.add(C, status='0 8 clone Fail')
         self.kernel.add(C[:-1] + '9')  # it has no table yet

@@ -69,6 +69,19 @@ class ServedTest(testtools.TestCase):
         self.assertIs(did, self.exports.offer_source(MOVE))
         self.assertServed(SOURCE, DEVICE, True, 'user', 'secret')
 
+    @ddt.data(True, False)
+    def test_source_is_only_looked_at(self, there):
+        """By what it would be offered with."""
+        self.lio.is_exported.return_value = there
+        self.assertIs(there, self.exports.offers_source(MOVE))
+        self.lio.export.assert_not_called()
+        self.exports.offer_source(MOVE)
+        self.assertEqual(self.lio.export.call_args,
+                         self.lio.is_exported.call_args)
+        for lacking in ({'initiator': None}, {'auth': None}):
+            self.assertFalse(self.exports.offers_source(
+                dataclasses.replace(MOVE, **lacking)))
+
     @ddt.data({'initiator': None}, {'initiator': ''}, {'auth': None})
     def test_to_nobody_if_the_record_does_not_say(self, lacking):
         error = self.assertRaises(

@@ -57,7 +57,7 @@ class StopServingTest(testtools.TestCase):
         self.exports = export.Exports('iqn.x:', '192.0.2.1', 3260)
         self.node.exports = self.exports
         self.served, self.opened = [], 1
-        self.node.stack.devices.side_effect = lambda: {
+        self.node.stack.devices.side_effect = lambda _only: {
             names.handle(V): tables.Device(
                 names.handle(V), '', '253:1', self.opened, False)}
         self.useFixture(fixtures.MockPatchObject(

@@ -42,7 +42,7 @@ READERS = {
                      'send'},  # a copy that goes on is none of the driver's
     'iscsi': {'disks', 'is_down', 'known_portal', 'recorded'},
     'lvm': {'volumes', 'transactions', 'free', 'group_tags',
-            'free_of_disks', 'physical_volumes'}, 'lio': set(),
+            'free_of_disks', 'physical_volumes'}, 'lio': {'is_exported'},
     'thin_pool': set(), 'links': {'targets'}, 'secrets': {'test'},
     'runner': {'is_running', 'running', 'said'},
     'crypt': {'backed_up_volumes', 'backups', 'damaged_copies', 'dump',

@@ -3,6 +3,7 @@
 
 import builtins
 import errno
+import glob
 import json
 import os
 import pathlib
@@ -72,6 +73,16 @@ class DisksTest(Case):
         found = self.disks()
         self.assertEqual(['/dev/sda'], found[IQN])
         self.assertEqual(['/dev/sdb', '/dev/sdc'], sorted(found[OTHER]))
+
+    def test_of_one_target(self):
+        """Nothing is looked for beneath the sessions of others."""
+        self.session(2, IQN, 'sda')
+        self.session(3, OTHER, 'sdb', 'sdc')
+        with mock.patch.object(iscsi.glob, 'glob', wraps=glob.glob) as look:
+            self.assertEqual({IQN: ['/dev/sda']},
+                             json.loads(iscsi.disks(IQN)))
+        look.assert_called_once()
+        self.assertEqual({}, json.loads(iscsi.disks(IQN + 'x')))
 
     def test_session_without_a_disk(self):
         self.session(2, IQN)

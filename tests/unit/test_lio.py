@@ -352,6 +352,167 @@ class ExportTest(Case):
         self.assertEqual(1, len(self.lio.stores))
 
 
+@ddt.ddt
+class ShownTest(Case):
+    """What configfs shows as asked for is not looked up in rtslib.
+
+    That takes 40 ms, for each move of a node at each look.
+    """
+
+    def setUp(self):
+        super().setUp()
+        self.assertTrue(export())
+        self.asked = []
+
+    def show(self):
+        self.lio.show(self.root / 'target')
+
+    def export(self, **changes):
+        """The answer, and whether rtslib was asked."""
+        find, steps = self.lio._find, list(self.lio.steps)
+        del self.asked[:]
+        shown = lio.is_exported(**dict(ASKED, **changes))
+        self.assertEqual(steps, self.lio.steps)
+
+        def look(found):
+            self.asked.append(found)
+            return find(found)
+        with mock.patch.object(self.lio, '_find', look):
+            answer = export(**changes)
+        self.assertIs(shown, not self.asked)
+        return answer, bool(self.asked)
+
+    def test_as_asked(self):
+        self.show()
+        del self.lio.steps[:]
+        self.assertEqual((False, False), self.export())
+        self.assertEqual([], self.lio.steps)
+
+    def test_one_of_many(self):
+        export(iqn=OTHER_IQN, readonly=False)
+        export(iqn='iqn.x:localclone-' + V1, name=ANOTHER,
+               device='/dev/mapper/' + ANOTHER)
+        self.show()
+        self.assertEqual((False, False), self.export())
+        self.assertEqual((False, False), self.export(
+            iqn=OTHER_IQN, readonly=False))
+
+    def test_after_a_reboot(self):
+        del self.lio.targets[:], self.lio.stores[:]
+        self.show()
+        self.assertEqual((True, True), self.export())
+
+    @ddt.data({'readonly': False}, {'initiator': HOST + '2'},
+              {'user': 'another'}, {'password': 'another'},
+              {'serial': 'another'}, {'device': '/dev/mapper/' + ANOTHER},
+              {'name': ANOTHER, 'device': '/dev/mapper/' + ANOTHER})
+    def test_anything_else_is_not(self, changes):
+        self.show()
+        self.assertEqual((True, True), self.export(**changes))
+        self.show()
+        self.assertEqual((False, False), self.export(**changes))
+
+    @ddt.data(
+        lambda tpg: setattr(tpg, 'enable', False),
+        lambda tpg: tpg.luns.clear(),
+        lambda tpg: tpg.node_acls.clear(),
+        lambda tpg: tpg.parent_target.tpgs.clear(),
+        lambda tpg: tpg.node_acls[0].mapped_luns.clear(),
+        lambda tpg: setattr(tpg.node_acls[0], 'chap_password', 'x'))
+    def test_nor_what_was_half_made_or_changed_by_hand(self, spoil):
+        spoil(self.lio.targets[0].tpgs[0])
+        self.show()
+        self.assertEqual((True, True), self.export())
+
+    def test_nor_what_somebody_else_may_log_in_to_as_well(self):
+        tpg, = self.lio.targets[0].tpgs
+        self.lio.rtslib.NodeACL(tpg, HOST + '2').chap_userid = ''
+        tpg.node_acls[1].chap_password = ''
+        self.show()
+        self.assertEqual((True, True), self.export())
+
+    def test_nor_what_has_a_second_device(self):
+        export(iqn='iqn.x:localclone-' + V1, name=ANOTHER,
+               device='/dev/mapper/' + ANOTHER)
+        self.lio.rtslib.LUN(self.lio.targets[0].tpgs[0], 1,
+                            self.lio.stores[1])
+        self.show()
+        self.assertEqual((True, True), self.export())
+
+    def test_nor_a_store_that_was_not_made_to_the_end(self):
+        self.show()
+        (self.lio.stores[0].shown / 'enable').write_text('0\n')
+        self.assertTrue(self.export()[1])
+
+    def test_nor_a_group_that_nobody_is_told_of(self):
+        """Which of the two it is that rtslib finds first does not matter."""
+        self.show()
+        (self.root / 'target' / 'iscsi' / IQN / 'tpgt_2').mkdir()
+        self.assertTrue(self.export()[1])
+
+    @ddt.data('acls/%s/lun_0/0123456789' % HOST, 'lun/lun_0/0123456789')
+    def test_nor_what_a_link_is_missing_of(self, link):
+        self.show()
+        (self.root / 'target' / 'iscsi' / IQN / 'tpgt_1' / link).unlink()
+        self.assertTrue(self.export()[1])
+
+    def test_nor_what_leads_elsewhere(self):
+        self.show()
+        where = (self.root / 'target' / 'iscsi' / IQN / 'tpgt_1' / 'acls'
+                 / HOST / 'lun_0')
+        (where / '0123456789').unlink()
+        (where / '0123456789').symlink_to('..')
+        self.assertTrue(self.export()[1])
+
+    def test_nor_another_kind_of_store(self):
+        self.show()
+        core = self.root / 'target' / 'core'
+        (core / 'iblock_0').rename(core / 'fileio_0')
+        link = (self.root / 'target' / 'iscsi' / IQN / 'tpgt_1' / 'lun'
+                / 'lun_0' / '0123456789')
+        link.unlink()
+        link.symlink_to(core / 'fileio_0' / STORE)
+        self.assertTrue(self.export()[1])
+
+    def test_what_cannot_be_read_is_looked_up(self):
+        self.show()
+        with mock.patch.object(configfs, '_text',
+                               side_effect=OSError(5, 'EIO')):
+            self.assertEqual((False, True), self.export())
+
+    def test_discards_arrive_once_the_device_takes_them(self):
+        self.show()
+        self.discards(0)
+        self.assertEqual((False, True), self.export())
+        self.assertEqual({'emulate_tpu': '0'}, self.lio.stores[0].attributes)
+        self.show()
+        self.assertEqual((False, False), self.export())
+
+    def test_a_link_that_was_turned_elsewhere(self):
+        self.show()
+        with mock.patch.object(sysfs, 'mapped_name', return_value='x'):
+            self.assertRaises(exceptions.WrongDevice, export)
+            self.assertFalse(lio.is_exported(**ASKED))
+
+    @ddt.data(True, False)
+    def test_an_initiator_with_capitals(self, shown):
+        """rtslib has its name in lower case, as the kernel at a login.
+
+        Its export was made anew at each look, and its session ended.
+        """
+        name = HOST.replace('host', 'Host')
+        export(initiator=name)
+        if shown:
+            self.show()
+        del self.lio.steps[:]
+        self.assertEqual((False, not shown), self.export(initiator=name))
+        self.assertEqual([], self.lio.steps)
+
+    def test_no_secret_is_printed(self):
+        self.show()
+        self.assertNotIn('secret', repr(configfs.export(IQN)))
+
+
 class UnexportTest(Case):
     """Two targets of one device share its backstore."""
 

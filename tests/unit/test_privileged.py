@@ -36,7 +36,7 @@ ENTRY_POINTS = {
               'known_portal', 'login',
               'record_target', 'recorded', 'rescan', 'set_recovery_timeout'},
     'links': {'ensure', 'remove', 'targets'},
-    'lio': {'export', 'unexport'},
+    'lio': {'export', 'is_exported', 'unexport'},
     'lvm': {'activate', 'add_tag', 'create_snapshot', 'create_thick',
             'create_thin', 'deactivate', 'extend', 'free',
             'free_of_disks',

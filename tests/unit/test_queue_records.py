@@ -167,10 +167,15 @@ class CopiesTest(test_records.Base):
         sqlalchemy.event.listen(engine, 'before_cursor_execute', count)
         self.addCleanup(sqlalchemy.event.remove, engine,
                         'before_cursor_execute', count)
-        self.records.copies(A)
-        one = len(asked)
+        looks = self.records.copies, self.records.moves_of
+        before = []
+        for look in looks:
+            del asked[:]
+            look(A)
+            before.append(len(asked))
         for _each in range(5):
             self.copying(self.another())
-        del asked[:]
-        self.assertEqual(6, len(self.records.copies(A)))
-        self.assertEqual(one, len(asked))
+        for look, one in zip(looks, before):
+            del asked[:]
+            self.assertEqual(6, len(look(A)))
+            self.assertEqual(one, len(asked))

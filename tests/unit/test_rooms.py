@@ -20,7 +20,7 @@ ORDER = (
     'operations', 'managing_snapshots', 'managing', 'extending', 'reverting',
     'migration', 'front_end', 'deletion', 'unended', 'header_backups',
     'reconcile',
-    'lost_detach',
+    'glance', 'lost_detach',
     'copying', 'copies',
     'reencryption', 'reencryption_plan',
     'opening', 'recovery_keys', 'header_care', 'births', 'own_key',

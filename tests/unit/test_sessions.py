@@ -56,7 +56,7 @@ class Case(testtools.TestCase):
     def disks(self, *answers):
         """What sessions have, each time it is asked for; then no more."""
         answers = iter(answers)
-        self.called.iscsi.disks.side_effect = lambda: json.dumps(
+        self.called.iscsi.disks.side_effect = lambda *_iqn: json.dumps(
             next(answers, {}))
 
     def names(self):

@@ -73,7 +73,9 @@ class Case(testtools.TestCase):
         self.stack.lvs = lambda: self.fail('LVM is asked')
 
     def devices(self, *present):
-        self.stack.devices = lambda: {each.name: each for each in present}
+        self.stack.devices = lambda only=None: {
+            each.name: each for each in present
+            if only is None or each.name in only}
 
 
 def device(name, number, table, opened=0, suspended=False):
@@ -1041,7 +1043,9 @@ class SurveyTest(Case):
             handle: device(handle, '253:7', '0 1 linear 253:5 0', 1),
             'gone': tables.Device('gone', 'LOCALCLONE-gone', '253:8', 0,
                                   False)}, present.devices)
-        self.ran.devicemapper.survey.assert_called_once_with(30)
+        self.ran.devicemapper.survey.assert_called_once_with(30, None)
+        self.stack.devices(('x', 'y'))
+        self.ran.devicemapper.survey.assert_called_with(30, ['x', 'y'])
 
     def test_host_name_by_default(self):
         with mock.patch.object(logical_volumes.socket, 'gethostname',

@@ -6,6 +6,7 @@ import dataclasses
 import ddt
 import testtools
 
+from cinder_localclone.dm import ioctl
 from cinder_localclone.dm import tables
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
@@ -20,9 +21,9 @@ def lv(name, number, group='g'):
     return reports.LogicalVolume(group, name, 1, number, frozenset())
 
 
-def device(name, number, table, suspended=False):
-    return tables.Device(name, names.device_uuid(name), number, 0, suspended,
-                         table)
+def device(name, number, table, suspended=False, opened=0):
+    return tables.Device(name, names.device_uuid(name), number, opened,
+                         suspended, table)
 
 
 def by_name(*things):
@@ -34,6 +35,75 @@ def move(**more):
         V1, SHADOW, state.Token(state.Phase.MIGRATING, 'n',
                                 state.Geometry(128, 32, 8)), True, 'a@l',
         'b@l', 'x', 'v', 1), **more)
+
+
+@ddt.ddt
+class OneVolumeTest(testtools.TestCase):
+    """Of one volume its own devices say as much as all of a node's do."""
+
+    ASKED = ('handle', 'guard', 'crypt', 'integrity', 'tops', 'served',
+             'users', 'header_guarded')
+
+    def setUp(self):
+        super().setUp()
+        found = []
+        for number, volume_id in enumerate((V1, V1[:-1] + '8',
+                                            V1[:-1] + '9')):
+            handle = '253:%d0' % (number + 1)
+            above = [names.guard(volume_id), names.crypt(volume_id),
+                     names.integrity(volume_id), names.served(volume_id)] + [
+                '%s-%s' % (names.crypt(volume_id), each) for each in (
+                    'overlay', 'hotzone-forward', 'hotzone-backward')]
+            found.append(device(names.handle(volume_id), handle,
+                                '0 8 linear 253:5 0', opened=9))
+            for minor, name in enumerate(above, 1):
+                table = ('0 8 crypt x :1 0 %s 0' if minor == 2
+                         else '0 8 linear %s 0') % handle
+                found.append(device(name, '253:%d%d' % (number + 1, minor),
+                                    table, opened=minor))
+        found += [device(kind(SHADOW), '253:9%d' % minor, '0 8 error')
+                  for minor, kind in enumerate((
+                      names.clone, names.source, names.absent_source))]
+        self.all = survey.Survey({}, by_name(*found))
+
+    def limited(self, wanted):
+        return survey.Survey({}, {
+            name: each for name, each in self.all.devices.items()
+            if name in wanted})
+
+    @ddt.data(*ASKED)
+    def test_says_as_much(self, what):
+        present = self.limited(survey.names_of(V1))
+        self.assertEqual(8, len(present.devices))
+        expected = getattr(self.all, what)(V1)
+        self.assertTrue(expected or what == 'header_guarded')
+        self.assertEqual(expected, getattr(present, what)(V1))
+
+    def test_users_are_never_too_few(self):
+        """Whatever a list of names would lack counts as another user."""
+        wanted = survey.names_of(V1)
+        count = self.all.users(V1)
+        for name in wanted[5:]:
+            self.assertEqual(count + 1, self.limited(
+                set(wanted) - {name}).users(V1))
+
+    def test_of_a_move(self):
+        present = self.limited(survey.names_of(V1, SHADOW))
+        for what in ('clone', 'source'):
+            self.assertEqual(getattr(self.all, what)(SHADOW),
+                             getattr(present, what)(SHADOW))
+        self.assertIn(names.absent_source(SHADOW), present.devices)
+
+    def test_all_that_is_own(self):
+        """Each of them is one that a survey of all shows."""
+        uuids = {names.crypt(V1): 'LUKS2', names.integrity(V1): 'INTEGRITY'}
+        shown = tables.own_devices([
+            ioctl.Status(name, 'CRYPT-%s-%s-%s' % (
+                uuids.get(name, 'SUBDEV'), 32 * '0', name)
+                if name.startswith(names.crypt(V1))
+                else names.device_uuid(name), '253:1', 0, False, '')
+            for name in survey.names_of(V1, SHADOW)], names.device_uuid(''))
+        self.assertEqual(set(survey.names_of(V1, SHADOW)), set(shown))
 
 
 @ddt.ddt

@@ -12,6 +12,7 @@ UNNOTED = frozenset((
     'survey', 'lvs', 'devices', 'free_space', 'clone_status', 'volume',
     'volumes_of', 'get_move', 'move_of', 'moves_of', 'remains_of',
     'source_location', 'serves', 'serves_source', 'opens_in_vain',
+    'offers_source',
     'completed_reads', 'counters', 'seen', 'remote',
     'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'services',
     'problem', 'snapshot', 'snapshots', 'snapshots_of', 'is_being_read',

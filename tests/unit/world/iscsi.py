@@ -32,6 +32,9 @@ class SimExports(images.SimSnapshotExports):
         self._insist_device(names.source(move.shadow_id))
         self.node.exports[move.shadow_id] = move.volume_id
 
+    def offers_source(self, move):
+        return move.shadow_id in self.node.exports
+
     def _insist_unread(self, shadow_id):
         self.node.world.insist(not any(
             shadow_id in node.sessions for node in

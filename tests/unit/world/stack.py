@@ -49,7 +49,12 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             readonly=name in disk.readonly, opened=name in used)
             for name in disk.lvs}
 
-    def devices(self):
+    def devices(self, only=None):
+        devices = self._all_devices()
+        return devices if only is None else {
+            name: devices[name] for name in only if name in devices}
+
+    def _all_devices(self):
         devices = {}
         for name, device in self.node.devices.items():
             users = sum(d.get('below') == name

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a node needs nothing, as far as a glance tells.
+
+A look comes every few seconds, and nearly always all is as it was. So what
+the node has is asked for once for all, and no volume's lock is waited for.
+By then it may be otherwise: a glance only ever says that nothing is to be
+done now. Whatever seems to differ is looked at anew, with its volume's lock,
+by whoever is to act.
+"""
+
+import collections
+from collections.abc import Collection
+
+from oslo_log import log as logging
+
+from cinder_localclone.dm import tables
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+from cinder_localclone import rows
+from cinder_localclone import state
+from cinder_localclone import survey as surveys
+
+LOG = logging.getLogger(__name__)
+
+
+def lacks_handle(present: surveys.Survey, volume: ports.Volume) -> bool:
+    """Whether a volume at rest here has no handle on all of its LV."""
+    try:
+        return not present.handle_is_on_lv(
+            volume.id, volume.name, rows.body_bytes(volume))
+    except exceptions.NotPossible:
+        return True  # whoever goes to make it reports why that can't be
+
+
+def served_on(node: nodes.Node, moves: Collection[state.Move]) -> set[str]:
+    """The volumes that are copied from here, for which all is there.
+
+    Their source is what the destination reads, and nobody has them here any
+    more. The database is not asked for each: what would need its answer is
+    none of these.
+
+    :param moves: all those from and to this node, as they are recorded now
+    """
+    count = collections.Counter(move.volume_id for move in moves)
+    found = [move for move in moves
+             if move.source == node.host and move.committed
+             and move.phase in state.READS_SOURCE
+             and not (move.keeps_handle or move.follows)
+             and count[move.volume_id] == 1]
+    try:
+        devices = node.stack.devices(
+            [names.source(move.shadow_id) for move in found]
+            + [names.handle(move.volume_id) for move in found]
+        ) if found else {}
+        remote = node.exports.remote() if devices else {}
+    except Exception as exc:  # whatever it is: all is looked at then
+        LOG.warning('What is copied from here could not be looked at '
+                    'together: %s', exc)
+        return set()
+    return {move.volume_id for move in found
+            if _is_source(devices.get(names.source(move.shadow_id)), move)
+            and names.handle(move.volume_id) not in devices
+            and move.volume_id not in remote and _is_offered(node, move)}
+
+
+def _is_source(device: tables.Device | None, move: state.Move
+               ) -> bool:
+    """Whether there is one; it has its LV open, which so stays the same."""
+    return bool(device and device.target == 'linear' and not device.suspended
+                and device.sectors * state.SECTOR == move.size_bytes)
+
+
+def _is_offered(node: nodes.Node, move: state.Move) -> bool:
+    try:
+        return node.exports.offers_source(move)
+    except Exception:  # who goes to offer it says what is the matter
+        return False
