@@ -164,9 +164,7 @@ def _as_asked(target: typing.Any, store: typing.Any, initiator: str,
         acls = [(acl.node_wwn, acl.chap_userid, acl.chap_password,
                  [lun.write_protect for lun in acl.mapped_luns])
                 for acl in tpg.node_acls]
-        # Names have no capitals there, whoever they were given by.
-        wanted = initiator.lower(), user, password, [readonly]
-        return bool(acls == [wanted]
+        return bool(acls == [(initiator, user, password, [readonly])]
                     and [lun.storage_object.name for lun in tpg.luns]
                     == [store.name])
     return False

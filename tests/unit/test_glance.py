@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What needs nothing is not touched; what does is seen to at once."""
 
+import contextlib
 import dataclasses
 import types
 from unittest import mock
@@ -123,9 +124,11 @@ class ServedTest(Case):
                 self.assertEqual(set(), self.served())
 
     def test_the_look_at_all_of_the_node_trusts_no_glance(self):
-        with mock.patch.object(glance, 'served_on') as look, (
-                mock.patch.object(self.a.reconciler, 'converge_locked')
-                ) as converge:
+        with contextlib.ExitStack() as patches:
+            look, converge = (
+                patches.enter_context(mock.patch.object(*what)) for what in (
+                    (glance, 'served_on'),
+                    (self.a.reconciler, 'converge_locked')))
             self.a.reconciler.converge_node()
         look.assert_not_called()
         converge.assert_called_once_with(self.volume_id)
@@ -165,4 +168,3 @@ class OthersTest(test_reconcile.Base):
         moves[0].follows = False
         self.assertEqual({self.volume_id},
                          glance.served_on(self.a.node, moves))
-
