@@ -172,7 +172,8 @@ def _as_asked(target: typing.Any, store: typing.Any, initiator: str,
 
 def _is_shown(iqn: str, name: str, device: str, serial: str, readonly: bool,
               initiator: str, user: str, password: str) -> bool:
-    return configfs.export(iqn) == configfs.Export(
+    shown = configfs.export(iqn)
+    return shown is not None and shown == configfs.Export(
         name, device, serial, _discards(device), initiator.lower(),
         str(int(readonly)), user, password)
 

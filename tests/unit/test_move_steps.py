@@ -116,10 +116,9 @@ class OrderTest(Base):
         self.b.hydrate()
         with self.does(b=['activate volume', 'activate metadata', 'attach',
                           'ensure_clone', 'ensure_handle_on_clone',
-                          'set_hydration', 'flush_handle', 'advance',
-                          'ensure_handle_on_lv', 'flush_lv volume',
-                          'remove_clone', 'detach', 'remove_lv metadata',
-                          'advance', 'converge_soon']):
+                          'flush_handle', 'advance', 'ensure_handle_on_lv',
+                          'flush_lv volume', 'remove_clone', 'detach',
+                          'remove_lv metadata', 'advance', 'converge_soon']):
             self.b.reconciler.converge(self.volume.id)
         self.assertIs(Phase.RELEASING, self.recorded().phase)
 
