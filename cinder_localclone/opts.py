@@ -38,9 +38,11 @@ localclone_opts = [
              'the guest has rested for 5 s: for guests that would rather '
              'have longer copies than bursts in their pauses')],
         help='How a volume is copied beside the guest that uses it. One that '
-             'nobody uses is copied at full speed, unless somebody waits '
-             'for a volume to be attached: copies give way to that, too. The '
-             'extra spec localclone:pace of a volume type goes before this. '
+             'nobody uses is copied at full speed. While somebody waits for '
+             'a volume to be attached, and for 3 s more, copies stop (full '
+             'does not), for 10 s in 30 s at most; then they go as beside a '
+             'guest. The extra spec localclone:pace of a volume type goes '
+             'before this. '
              'What the guest does is read from the statistics of the '
              'volume\'s device, every localclone_wake_interval (0.2 s at '
              'most).'),
@@ -50,7 +52,8 @@ localclone_opts = [
         help='MiB a second that each copy makes at least, so that it ends '
              'though its guest never rests: while it makes less over 2 s, '
              'it is taken a step nearer to full speed, and so on. What disks '
-             'and network can\'t give, it does not make; '
+             'and network can\'t give, it does not make, nor anything '
+             'while it stops for attaches; '
              'localclone_max_rate_in goes before this.'),
     cfg.IntOpt(
         'localclone_max_rate_in', default=pace.Settings.limit >> 20, min=0,

@@ -24,6 +24,10 @@ JUDGED, BEYOND = 2.0, 1.5
 #: waits at most, whatever was copied meanwhile. One that waits for a minute
 #: would count as stalled.
 HELD, LONGEST_WAIT = 1.0, 20.0
+#: Seconds for which copies stop at most for those who wait for something of a
+#: node; how many of these come back in a second in which they do not; and for
+#: how long they give way to what comes next: another step, or a first read.
+STOPPED, REGAINED, AFTERWARDS = 10.0, 0.5, 3.0
 #: Sectors of a unit in which steps are measured.
 _UNIT = 128
 
@@ -43,6 +47,15 @@ class Pace(str, enum.Enum):
 RESTED = {Pace.YIELD: 0.6, Pace.FULL: 0.0, Pace.SPARE: 5.0}
 #: How many units are copied at one moment while the guest works.
 _BESIDE = {Pace.YIELD: 2, Pace.SPARE: 1}
+
+
+class GiveWay(enum.Enum):
+    """Whether a copy gives way to those who wait for something of its node."""
+
+    NO = 'no'
+    #: As to a guest that works.
+    SLOWING = 'slowing'
+    STOPPING = 'stopping'
 
 
 class Speed(str, enum.Enum):
@@ -205,20 +218,24 @@ class Law:
         return copied
 
     def step(self, pace: Pace, now: float, room: float = 1.0,
-             give_way: bool = False) -> tuple[Step, Speed]:
+             give_way: GiveWay = GiveWay.NO) -> tuple[Step, Speed]:
         """How it goes on.
 
         What can't be seen is copied at full speed: nobody knows of a guest.
 
         :param room: how much of its share of the budget is left, at most 1;
             0 or less: nothing
-        :param give_way: whether it goes as beside a guest that works
+        :param give_way: whether to others than its guest, too
         """
+        if give_way is GiveWay.STOPPING and pace in _BESIDE:
+            self._yielded, self._judged = now, None
+            return STANDSTILL, Speed.YIELDING
         top = len(self.steps) - 1
         # As many steps as there is room for.
         allowed = min(top, int(room * len(self.steps))) if room > 0 else -1
         wanted, speed = top, Speed.FULL
-        if give_way and pace in _BESIDE or self._is_beside(pace, now):
+        if (give_way is not GiveWay.NO and pace in _BESIDE
+                or self._is_beside(pace, now)):
             self._yielded = now
             lowest = self._lowest[pace]
             self._judge(now, top - lowest)
@@ -255,6 +272,45 @@ class Law:
         elif rate >= BEYOND * self._floor and self._raised:
             self._raised -= 1
         self._judged = now, self._copied
+
+
+class Courtesy:
+    """How the copies of a node give way to those who wait for it.
+
+    What helps them most is that nothing is copied: they need the same
+    processors, disks and network. So copies stop for a while; to who takes
+    longer, and to one after the other, they give way as to a guest.
+    """
+
+    def __init__(self) -> None:
+        self._until: float | None = None
+        self._looked: float | None = None
+        self._way = GiveWay.NO
+        #: Seconds that are left to stop; whether they are being regained.
+        self._left = STOPPED
+        self._spent = False
+
+    def take(self, waiting: bool, now: float) -> GiveWay:
+        """How they give way from now on.
+
+        :param waiting: whether somebody has waited since the last look
+        """
+        elapsed = 0.0 if self._looked is None else now - self._looked
+        self._looked = now
+        if self._way is GiveWay.STOPPING:
+            self._left -= elapsed
+            self._spent = self._left <= 0
+        else:
+            self._left = min(STOPPED, self._left + REGAINED * elapsed)
+            self._spent = self._spent and self._left < STOPPED
+        if waiting:
+            self._until = now + AFTERWARDS
+        if self._until is None or now >= self._until:
+            self._way = GiveWay.NO
+        else:
+            self._way = (GiveWay.SLOWING if self._spent
+                         else GiveWay.STOPPING)
+        return self._way
 
 
 class Budget:

@@ -56,8 +56,11 @@ class Waker:
         self._copies: dict[str, _Copy] = {}
         self._budget = pace.Budget(settings.limit)
         self._prompted: float | None = None
-        #: One for each that copies give way to.
+        self._courtesy = pace.Courtesy()
+        #: One for each that copies give way to; whether there was any since
+        #: the last look.
         self._ahead: set[object] = set()
+        self._was_ahead = False
 
     def watch(self, shadow_id: str, geometry: state.Geometry,
               extra_spec: str = '',
@@ -88,11 +91,10 @@ class Waker:
 
     @contextlib.contextmanager
     def give_way(self) -> Iterator[None]:
-        """Somebody waits for what is done here: copies go as they go beside
-        a guest, for it needs the same processors, disks and network.
-        """
+        """Somebody waits for what is done here: copies give way to it."""
         one = object()
         self._ahead.add(one)
+        self._was_ahead = True
         try:
             yield
         finally:
@@ -111,23 +113,28 @@ class Waker:
         rooms = self._budget.spend({
             shadow_id: copy.law.take(seen.get(shadow_id), now)
             for shadow_id, copy in copies.items()}, now)
+        waiting, self._was_ahead = self._was_ahead, bool(self._ahead)
+        give_way = self._courtesy.take(waiting or self._was_ahead, now)
         steps = {}
         for shadow_id, copy in copies.items():
             steps[shadow_id], copy.speed = copy.law.step(
-                copy.how, now, rooms[shadow_id], bool(self._ahead))
+                copy.how, now, rooms[shadow_id], give_way)
         self._tell(copies, steps, now)
         return bool(self._copies)
 
     def _tell(self, copies: dict[str, _Copy], steps: dict[str, pace.Step],
               now: float) -> None:
-        """Tell the kernel what is new to it; and all of it, now and then."""
+        """Tell the kernel what is new to it; and now and then all of it that
+        is to go on.
+        """
         prompt = self._settings.prompt
-        if prompt and (self._prompted is None
-                       or now - self._prompted >= prompt):
+        again = bool(prompt) and (self._prompted is None
+                                  or now - self._prompted >= prompt)
+        if again:
             self._prompted = now
-        else:
-            steps = {shadow_id: step for shadow_id, step in steps.items()
-                     if step != copies[shadow_id].sent}
+        steps = {shadow_id: step for shadow_id, step in steps.items()
+                 if step != copies[shadow_id].sent
+                 or again and step != pace.STANDSTILL}
         for shadow_id, step in steps.items():
             copies[shadow_id].sent = step
         if steps:

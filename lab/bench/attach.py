@@ -11,6 +11,9 @@ from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
 
+#: Seconds after which an attach has nothing to do with the last one.
+APART = 20
+
 
 class Attach(base.Base):
     """Attaches on the node that has not the volume."""
@@ -55,9 +58,12 @@ class Attach(base.Base):
         self.delete(volume)
         return migrated + seconds
 
-    def beside_moves(self, count=20, mib=512):
+    def beside_moves(self, count=20, mib=768):
         """An attach while other volumes move, beside one at rest; the
         service's memory then.
+
+        Each comes by itself, as one does that has nothing to do with others:
+        copies give way less to one that follows another at once.
         """
         unrelated = [self.prepared(1) for _round in range(2 * base.ROUNDS)]
         moving = self.clones(count, mib)
@@ -67,7 +73,7 @@ class Attach(base.Base):
             attached = list(pool.map(
                 lambda volume: self.instance.attach(volume, self.n2),
                 moving))
-        beside = self.attaches(unrelated[base.ROUNDS:])
+        beside = self.attaches(unrelated[base.ROUNDS:], APART)
         self.add('attach_beside_%d_moves' % count, beside, 's', at_rest)
         self.add('service_memory_beside_moves', self.used(self.n2), 'MiB',
                  memory)
@@ -97,10 +103,14 @@ class Attach(base.Base):
         self.demo.delete('/volumes/' + source).raise_for_status()
         return made
 
-    def attaches(self, volumes):
-        """Seconds from the API call to the first correct read."""
+    def attaches(self, volumes, apart=0):
+        """Seconds from the API call to the first correct read.
+
+        :param apart: seconds before each of them
+        """
         taken = []
         for volume in volumes:
+            time.sleep(apart)
             attached, seconds = self.attach_and_read(volume)
             taken.append(seconds)
             attached.detach()

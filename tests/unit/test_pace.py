@@ -16,6 +16,7 @@ from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import pace
+from cinder_localclone.pace import GiveWay
 from cinder_localclone.pace import Pace
 from cinder_localclone.pace import Speed
 from cinder_localclone.pace import Step
@@ -137,19 +138,25 @@ class LawTest(testtools.TestCase):
     def test_full_speed_whatever_the_guest_does(self):
         self.assertEqual([(0, FULL, Speed.FULL)], run(self.law, Pace.FULL))
 
-    def test_gives_way_to_others_as_to_its_guest(self):
-        found = [self.law.step(how, now, give_way=now < 3)
-                 for how, now in ((Pace.YIELD, 1), (Pace.SPARE, 2),
-                                  (Pace.FULL, 2.5), (Pace.YIELD, 3))]
+    def test_gives_way_to_others(self):
+        found = [self.law.step(how, now, give_way=way) for how, now, way in (
+            (Pace.YIELD, 1, GiveWay.SLOWING), (Pace.SPARE, 2, GiveWay.SLOWING),
+            (Pace.FULL, 2.5, GiveWay.SLOWING), (Pace.YIELD, 3, GiveWay.NO),
+            (Pace.YIELD, 4, GiveWay.STOPPING),
+            (Pace.SPARE, 5, GiveWay.STOPPING),
+            (Pace.FULL, 6, GiveWay.STOPPING))]
         self.assertEqual([
             (SLOW, Speed.YIELDING), (SLOWEST, Speed.YIELDING),
-            (FULL, Speed.FULL), (FULL, Speed.FULL)], found)
+            (FULL, Speed.FULL), (FULL, Speed.FULL),
+            (pace.STANDSTILL, Speed.YIELDING),
+            (pace.STANDSTILL, Speed.YIELDING), (FULL, Speed.FULL)], found)
 
     def test_who_never_ends_is_given_way_to_down_to_the_floor(self):
         idle = [(second, stat(), stat(written=0)) for second in range(9)]
         for second, above, below in idle:
             self.law.take(pace.parse(above, below), second)
-            last = self.law.step(Pace.YIELD, second, give_way=True)
+            last = self.law.step(Pace.YIELD, second,
+                                 give_way=GiveWay.SLOWING)
         self.assertEqual((FULL, Speed.FLOOR), last)
 
     def test_one_after_the_other_is_given_way_to(self):
@@ -166,13 +173,24 @@ class LawTest(testtools.TestCase):
         for tick in range(1200):
             now, waits = tick * TICK, tick % 40 < 39
             self.law.take(seen(0, int(copied)), now)
-            step, _speed = self.law.step(Pace.YIELD, now, give_way=waits)
+            step, _speed = self.law.step(
+                Pace.YIELD, now, give_way=GiveWay.SLOWING if waits
+                else GiveWay.NO)
             copied += (BUSY if waits else IDLE)[step.threshold] * MIB * TICK
         self.assertLess(10, copied / 60 / MIB)
         self.assertEqual((FULL, Speed.FULL),
                          self.law.step(Pace.YIELD, now + 3))
         self.assertEqual((SLOW, Speed.YIELDING), self.law.step(
-            Pace.YIELD, now + 3.1, give_way=True))
+            Pace.YIELD, now + 3.1, give_way=GiveWay.SLOWING))
+
+    def test_what_was_stopped_is_not_what_is_too_slow(self):
+        """One whose floor was made before does not go faster afterwards."""
+        self.law.take(seen(), 0)
+        self.law.step(Pace.YIELD, 0, give_way=GiveWay.SLOWING)
+        for now in range(1, 10):
+            self.law.step(Pace.YIELD, now, give_way=GiveWay.STOPPING)
+        self.assertEqual((SLOW, Speed.YIELDING), self.law.step(
+            Pace.YIELD, 10, give_way=GiveWay.SLOWING))
 
     def test_without_a_guest(self):
         idle = [(second, stat(), stat(written=second * 200000))
@@ -319,6 +337,54 @@ class LawTest(testtools.TestCase):
         self.assertEqual(pace.Seen(12, 2, 0), pace.parse(old, old))
 
 
+class CourtesyTest(testtools.TestCase):
+    """How copies give way to those who wait for something of their node."""
+
+    def ways(self, waits, seconds):
+        """When it changes to what."""
+        courtesy, found = pace.Courtesy(), []
+        for tick in range(int(seconds / TICK)):
+            now = 5 + tick * TICK
+            way = courtesy.take(waits(tick * TICK), now)
+            if not found or found[-1][1] is not way:
+                found.append((round(tick * TICK), way))
+        return found
+
+    def test_nobody(self):
+        self.assertEqual([(0, GiveWay.NO)], self.ways(lambda _now: False, 90))
+
+    def test_one(self):
+        """And what he does first with what he has waited for."""
+        self.assertEqual([(0, GiveWay.NO), (1, GiveWay.STOPPING),
+                          (7, GiveWay.NO)],
+                         self.ways(lambda now: 1 <= now < 4, 30))
+
+    def test_one_who_takes_long(self):
+        """What is spent is regained wholly first: it does not come and go."""
+        self.assertEqual([(0, GiveWay.STOPPING), (10, GiveWay.SLOWING),
+                          (30, GiveWay.STOPPING), (40, GiveWay.SLOWING)],
+                         self.ways(lambda _now: True, 59))
+
+    def test_one_after_the_other(self):
+        """Two thirds of the time are left to the copies, as by the floor."""
+        self.assertEqual([(0, GiveWay.STOPPING), (10, GiveWay.SLOWING),
+                          (30, GiveWay.STOPPING), (40, GiveWay.SLOWING)],
+                         self.ways(lambda now: now % 3 < 1.5, 59))
+
+    def test_one_now_and_then(self):
+        found = self.ways(lambda now: now % 20 < 3, 200)
+        self.assertEqual([(start, way) for second in range(0, 200, 20)
+                          for start, way in ((second, GiveWay.STOPPING),
+                                             (second + 6, GiveWay.NO))],
+                         found)
+
+    def test_what_is_left_serves_the_next_one(self):
+        self.assertEqual([
+            (0, GiveWay.STOPPING), (8, GiveWay.NO), (10, GiveWay.STOPPING),
+            (13, GiveWay.SLOWING), (16, GiveWay.NO)],
+            self.ways(lambda now: now < 5 or 10 <= now < 13, 20))
+
+
 class BudgetTest(testtools.TestCase):
 
     def spend(self, budget, demands, seconds=60):
@@ -441,8 +507,22 @@ class WakerTest(testtools.TestCase):
                     raise ZeroDivisionError
             except ZeroDivisionError:
                 waker.wake(1)
-        waker.wake(2)
-        self.assertEqual([{'a': SLOW}, {'a': SLOW}, {'a': FULL}], self.sent)
+            waker.wake(12)
+        waker.wake(13)
+        waker.wake(16.1)
+        self.assertEqual([pace.STANDSTILL, SLOW, SLOW, FULL],
+                         [each['a'] for each in self.sent])
+
+    def test_copies_give_way_to_who_was_there_for_less_than_a_look(self):
+        waker = self.waker()
+        waker.watch('a', GEOMETRY)
+        waker.wake(0)
+        with waker.give_way():
+            pass
+        for now in (1, 3.9, 4.1):
+            waker.wake(now)
+        self.assertEqual([FULL, pace.STANDSTILL, FULL],
+                         [each['a'] for each in self.sent])
 
     def test_another_check_changes_no_more_than_it_has_to(self):
         """The clone may be another by then, and is told again."""
