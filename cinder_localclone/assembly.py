@@ -94,7 +94,6 @@ class Service:
 
     def check(self) -> None:
         """See what this node can do, for itself and for its peers."""
-        # Asking os-brick takes seconds: once, not in every move.
         self.initiator = self.node.sessions.initiator()
         self.problems = self._find_problems()
         for problem in self.problems + self._pool_problems(self.stack.lvs()):

@@ -53,13 +53,11 @@ class Sessions:
         self._secrets: dict[str, str] = {}
 
     def initiator(self) -> str:
-        """This node's iSCSI initiator name; '' if it has none."""
-        # Imported here, because it is slow, and a restore needs none.
-        from cinder.volume import volume_utils
-        return volume_utils.brick_get_connector(
-            'ISCSI').get_connector_properties(
-                '', multipath=False, enforce_multipath=False).get(
-                    'initiator') or ''
+        """This node's iSCSI initiator name; '' if it has none.
+
+        Not by os-brick, which starts a privileged daemon of its own for it.
+        """
+        return iscsi.initiator_name()
 
     def disk(self, move: state.Move) -> str | None:
         """The path of a move's source disk if a session has it."""

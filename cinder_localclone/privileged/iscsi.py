@@ -23,6 +23,8 @@ from cinder_localclone.privileged import sysfs
 
 #: Exit codes of iscsiadm(8).
 _OK, _SESSION_EXISTS, _NO_SUCH_OBJECT = 0, 15, 21
+#: Where this node's name is, see iscsid(8).
+_INITIATOR_NAME = '/etc/iscsi/initiatorname.iscsi'
 #: What a command failed with that met another in the records.
 _RECORDS_CHANGED = 'failed with exit code 6:'
 
@@ -42,6 +44,20 @@ def _iscsiadm(*argv: str, timeout: float, ok: tuple[int, ...] = (_OK,),
     """Run iscsiadm(8); what it printed."""
     return process.run('iscsiadm', *argv, timeout=timeout, ok=ok,
                        secret=secret)
+
+
+@privileged.entrypoint
+def initiator_name() -> str:
+    """This node's name, which root alone may read; '' if none can be read."""
+    try:
+        with open(_INITIATOR_NAME, errors='replace') as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return ''
+    # The first one is what os-brick tells others of this node.
+    return next((value.strip() for word, _equals, value in (
+        line.partition('=') for line in lines) if word == 'InitiatorName'),
+        '')
 
 
 @privileged.entrypoint

@@ -119,6 +119,25 @@ class RescanTest(Case):
 
 
 @ddt.ddt
+class InitiatorNameTest(Case):
+    """As os-brick reads it for whoever connects volumes on this node."""
+
+    @ddt.data(
+        ('## made by iscsi-iname\nInitiatorName=iqn.this \n', 'iqn.this'),
+        ('#InitiatorName=iqn.old\nInitiatorName=iqn.a=b\n'
+         'InitiatorName=iqn.other\n', 'iqn.a=b'),
+        ('InitiatorAlias=x\n', ''), ('', ''), (b'\xff\xfe', ''))
+    @ddt.unpack
+    def test_found(self, text, name):
+        file = self.root / 'initiatorname.iscsi'
+        self.useFixture(fixtures.MockPatchObject(
+            iscsi, '_INITIATOR_NAME', str(file)))
+        self.assertEqual('', iscsi.initiator_name())
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        self.assertEqual(name, iscsi.initiator_name())
+
+
+@ddt.ddt
 class BringBackTest(Case):
 
     def state(self, text):

@@ -128,7 +128,7 @@ class SessionsTest(test_sessions.Case):
     def test_a_home_that_does_not_answer(self):
         self.portal_is_silent()
         self.assertRaises(exceptions.SourceUnreachable, self.attach)
-        self.brick.connect_volume.assert_not_called()
+        self.called.iscsi.login.assert_not_called()
 
     def test_what_is_there(self):
         self.disks({IQN: ['/dev/sda'], test_sessions.IQN: ['/dev/sdb']})

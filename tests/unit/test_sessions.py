@@ -36,10 +36,6 @@ class Case(testtools.TestCase):
                 sessions, what, getattr(self.called, what)))
         self.useFixture(fixtures.MockPatchObject(
             sessions.socket, 'create_connection', self.called.connect))
-        self.useFixture(fixtures.MockPatch(
-            'cinder.volume.volume_utils.brick_get_connector',
-            self.called.connector))
-        self.brick = self.called.connector.return_value
         self.called.iscsi.login.side_effect = lambda iqn, _limit: (
             self.disks(*[{iqn: ['/dev/sda']}] * 9))
         self.wait = self.useFixture(fixtures.MockPatchObject(
@@ -279,11 +275,5 @@ class OthersTest(Case):
         self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
 
     def test_initiator(self):
-        properties = self.brick.get_connector_properties
-        properties.return_value = {'initiator': 'iqn.this', 'host': 'h'}
+        self.called.iscsi.initiator_name.return_value = 'iqn.this'
         self.assertEqual('iqn.this', self.sessions.initiator())
-        properties.assert_called_once_with(
-            '', multipath=False, enforce_multipath=False)
-        for unknown in ({'initiator': None}, {}):
-            properties.return_value = unknown
-            self.assertEqual('', self.sessions.initiator())
