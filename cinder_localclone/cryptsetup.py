@@ -13,8 +13,8 @@ import os
 from oslo_log import log as logging
 
 from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
+from cinder_localclone import header_files
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import notes
 from cinder_localclone import names
@@ -32,7 +32,7 @@ ZEROED_AT_ONCE = 1 << 28
 _EXISTS = 'already exists'
 
 
-class Cryptsetup:
+class Cryptsetup(header_files.HeaderFiles):
     """cryptsetup on this node.
 
     :param group: volume group of the volumes
@@ -44,11 +44,10 @@ class Cryptsetup:
 
     def __init__(self, group: str, timeout: float, backups: str = '',
                  sealed: str = '', before: str = ''):
+        super().__init__(timeout, backups)
         self.sealed = sealed
         self.before = before
         self.group = group
-        self.timeout = timeout
-        self.backups = backups
 
     # -- headers
 
@@ -138,93 +137,6 @@ class Cryptsetup:
     def erase(self, volume_id: str) -> None:
         """No key opens a volume any more."""
         crypt.erase(names.handle_path(volume_id), self.timeout)
-
-    def back_up(self, volume_id: str, what: str = '1') -> None:
-        """Copy a volume's header to where backups of headers are.
-
-        A volume without one works as well: what fails is only logged.
-
-        :param what: by which it is told from others of the same volume
-        """
-        if not self.backups:
-            return
-        file = self._backup(volume_id, names.header_backup(volume_id, what))
-        try:
-            crypt.header_backup(names.handle_path(volume_id), file,
-                                self.timeout)
-        except (exceptions.LocalCloneError, OSError) as exc:
-            LOG.error('There is no backup of the header of volume %(volume)s '
-                      'in %(directory)s: %(error)s', {
-                          'volume': volume_id, 'directory': self.backups,
-                          'error': exc})
-
-    def renew_backup(self, volume_id: str) -> None:
-        """The same; those that there were go, once it is there.
-
-        They would be opened by keys that open the volume no more, or show
-        what it was before it was re-encrypted as noise.
-
-        :raises LocalCloneError: if there is none then
-        """
-        if self.backups:
-            crypt.renew_backup(names.handle_path(volume_id), self.backups,
-                               self.timeout)
-
-    def backup_names(self, volume_id: str) -> list[str]:
-        """The backups of a volume's header, the oldest first."""
-        return crypt.backups(
-            self.backups, volume_id) if self.backups else []
-
-    def backed_up(self, volume_id: str, name: str
-                  ) -> tuple[headers.Header, str]:
-        """What a backup of a volume's header says, and its LUKS UUID.
-
-        :raises HeaderDamaged: if it can't be read, or not be understood
-        """
-        path = self._backup(volume_id, name)
-        try:
-            return (headers.parse(crypt.dump(path, self.timeout)),
-                    crypt.luks_uuid(path, self.timeout))
-        except ValueError as exc:
-            raise encryption_errors.HeaderDamaged(path=path, reason=exc)
-
-    def test_backup(self, volume_id: str, name: str, key: bytes) -> None:
-        """Prove that a key opens what a backup was made of.
-
-        :raises WrongKey: if it does not
-        """
-        secrets.test(self._backup(volume_id, name), key, self.timeout)
-
-    def save(self, volume_id: str, uuid: str) -> None:
-        """Copy what a volume has instead of its header into a file.
-
-        :param uuid: LUKS UUID that it should have
-        """
-        crypt.save_beginning(
-            names.handle_path(volume_id), self.backups, uuid,
-            encryption_types.HEADER_BYTES, self.timeout)
-
-    def restore(self, volume_id: str, name: str) -> None:
-        """Write a backup over a volume's header."""
-        crypt.header_restore(names.handle_path(volume_id), self._backup(
-            volume_id, name), self.timeout)
-
-    def _backup(self, volume_id: str, name: str) -> str:
-        return os.path.join(self.backups, volume_id, name)
-
-    def keeps_backups(self) -> bool:
-        """Whether this node keeps backups of headers at all."""
-        return bool(self.backups)
-
-    def backed_up_volumes(self) -> list[str]:
-        """The ids of the volumes of whose headers this node has backups."""
-        return crypt.backed_up_volumes(
-            self.backups) if self.backups else []
-
-    def drop_backups(self, volume_id: str) -> None:
-        """Remove all of them."""
-        if self.backups:
-            crypt.drop_backups(self.backups, volume_id)
 
     def begin_reencryption(self, volume_id: str, slot: str,
                            options: Iterable[str], key: bytes) -> None:

@@ -120,6 +120,23 @@ class KeyNotChanged(exceptions.LocalCloneError):
                 '%(reason)s.')
 
 
+class NoBackup(exceptions.LocalCloneError):
+    """A header of which no backup could be made."""
+
+    message = _('The encryption header of volume %(volume)s could not be '
+                'copied to %(directory)s: %(reason)s. Check that '
+                'localclone_header_backup_dir is there and can be written '
+                'to.')
+
+
+class StaleBackup(exceptions.LocalCloneError):
+    """A backup of a header with a key that the header has no more."""
+
+    message = _('Key slot %(slot)s of volume %(volume)s is empty now, but a '
+                'backup of the header still has its key: %(reason)s The '
+                'volume service replaces that backup as soon as it can.')
+
+
 class MovesCold(exceptions.Refused):
     """A live migration of what two nodes can't have open at one time."""
 

@@ -98,6 +98,7 @@ def remove(node: nodes.Node, volume_id: str, slot: str = '') -> str:
     :param slot: the key slot that it opens; '': the only recovery key
     :returns: the slot
     :raises KeyNotChanged: if there is none such, or more than one
+    :raises StaleBackup: if it still opens a backup of the header
     :raises LocalCloneError: as :func:`add`
     """
     with node.lock(volume_id):
@@ -108,8 +109,11 @@ def remove(node: nodes.Node, volume_id: str, slot: str = '') -> str:
         node.crypt.kill_slot(volume_id, slot, work.own_key())
         work.look()
         work.drop_halves()  # its token has no slot any more
-        # Those of before would be opened by it.
-        node.crypt.renew_backup(volume_id)
+        try:
+            key_change.renew_backup(node, volume_id)
+        except (exceptions.LocalCloneError, OSError) as exc:
+            raise encryption_errors.StaleBackup(
+                slot=slot, volume=volume_id, reason=exc)
         return slot
 
 

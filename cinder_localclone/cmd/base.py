@@ -28,7 +28,8 @@ def in_words(exc: Exception) -> str:
         return ('Cinder\'s database can\'t be used: %s. Check that it runs, '
                 'and [database] connection in cinder.conf.'
                 % text.splitlines()[0].partition(' (Background on')[0])
-    if isinstance(exc, FileNotFoundError) and exc.filename:
+    if isinstance(exc, FileNotFoundError) and exc.filename and (
+            '/' not in str(exc.filename)):  # a command
         return '%s is not installed' % exc.filename
     return text
 

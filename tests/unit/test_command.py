@@ -558,6 +558,8 @@ class InWordsTest(testtools.TestCase):
     def test_others(self):
         self.assertEqual('x is not installed', base.in_words(
             FileNotFoundError(2, 'No such file', 'x')))
+        self.assertEqual("[Errno 2] No such file: '/x/y'", base.in_words(
+            FileNotFoundError(2, 'No such file', '/x/y')))
         self.assertEqual('ValueError', base.in_words(ValueError()))
         self.assertEqual('oh', base.in_words(ValueError('oh')))
 

@@ -11,6 +11,7 @@ from cinder_localclone.privileged import crypt
 from tests.unit import commands
 from tests.unit import luks_headers
 
+LUKS = '00000000-0000-4000-8000-00000000000a'
 VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
 HANDLE = '/dev/mapper/localclone-' + VOLUME
 CRYPT = 'localclone-crypt-' + VOLUME
@@ -56,6 +57,16 @@ class CryptsetupTest(commands.Case):
             error = self.assertRaises(encryption_errors.HeaderDamaged,
                                       self.room.header, VOLUME)
             self.assertIn(HANDLE, str(error))
+
+    def test_backup_that_can_not_be_written(self):
+        self.room.backups = '/nonexistent/backups'
+        self.commands.answer('cryptsetup luksUUID', LUKS)
+        for make in (self.room.renew_backup,
+                     lambda volume: self.room.save(volume, LUKS)):
+            error = self.assertRaises(encryption_errors.NoBackup, make,
+                                      VOLUME)
+            self.assertIn('could not be copied to /nonexistent/backups: '
+                          '[Errno 2] No such file', str(error))
 
     def test_by_handle_and_name(self):
         self.commands.answer('dd', '\0' * (1 << 20))

@@ -83,6 +83,30 @@ class RecoveryTest(Case):
         self.assertTrue(self.opens(added.key))
         self.assertEqual([added.slot], self.status()['recovery_keys'])
 
+    def test_removed_without_any_backup(self):
+        """A node whose directory for backups was lost."""
+        added = self.add()
+        self.world.backups.clear()
+        self.world.copies.clear()
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=self.NO_BACKUP):
+            self.assertEqual(added.slot, self.remove())
+        self.assertFalse(self.opens(added.key))
+
+    def test_removed_but_not_from_the_backup(self):
+        added = self.add()
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=self.NO_BACKUP):
+            error = self.assertRaises(encryption_errors.StaleBackup,
+                                      self.remove)
+        self.assertIn('is empty now, but a backup of the header still has',
+                      str(error))
+        self.assertIn(str(self.NO_BACKUP), str(error))
+        self.assertFalse(self.opens(added.key))
+
+    NO_BACKUP = encryption_errors.NoBackup(
+        volume='v', directory='/d', reason='full')
+
     def test_not_shown_if_it_does_not_open_the_volume(self):
         found = crypt.SimCrypt.add_key
 

@@ -89,6 +89,7 @@ OF_ENCRYPTION = {
     # Nothing that an owner could do anything about.
     'KeyRefused': 'LC00', 'WrongKey': 'LC00', 'NotSealed': 'LC00',
     'LastKey': 'LC00', 'KeyNotChanged': 'LC00', 'OddSize': 'LC00',
+    'NoBackup': 'LC00', 'StaleBackup': 'LC00',
 }
 
 

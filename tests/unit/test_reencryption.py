@@ -398,6 +398,7 @@ class PauseTest(Case):
 
     def test_backup_that_can_not_be_made_in_the_end(self):
         """What there is restores noise: the next look makes it."""
+        self.node.crypt.back_up(self.volume.id)
         self.start()
         self.end()
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
@@ -406,6 +407,17 @@ class PauseTest(Case):
         self.assertIn(names.REENCRYPTED, self.tags())
         self.look()
         self.assertWhole()
+
+    def test_without_any_backup(self):
+        """None would restore noise, where the directory for them is lost."""
+        self.start()
+        self.end()
+        self.world.backups.clear()
+        self.world.copies.clear()
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=OSError):
+            self.look()
+        self.assertNotIn(names.REENCRYPTED, self.tags())
 
     def test_started_anew(self):
         self.start()

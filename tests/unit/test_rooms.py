@@ -33,7 +33,7 @@ ORDER = (
     'repair',
     'forgetting', 'draining',
     'comparison', 'inspection', 'wake', 'directory',
-    'decrypting', 'cryptsetup', 'runner',
+    'decrypting', 'cryptsetup', 'header_files', 'runner',
     'sessions', 'export', 'stack', 'handles', 'top_devices',
     'logical_volumes', 'peer', 'notices',
     'operator_records', 'metric_records', 'queue_records', 'snapshot_records',
