@@ -46,6 +46,8 @@ def parser():
                      'labs side by side (default here %(default)s)')
     top.add_argument('--width', type=int, default=WIDTH, help='how many '
                      'cells share a fault (default %(default)s)')
+    top.add_argument('--stop-after', type=float, metavar='MINUTES',
+                     help='begin no more cells then; --resume goes on')
     top.add_argument('--seed', type=int, help='run the random thrasher')
     top.add_argument('--minutes', type=float,
                      help='how long it goes on (default 20)')
@@ -105,7 +107,8 @@ def run(used, results, options):
             return show(results, options)
         matrix.run(works.Work([
             cell for cell in wanted(results, options)
-            if not results.holds(cell)], options.width))
+            if not results.holds(cell)], options.width,
+            options.stop_after and options.stop_after * 60))
         print(results.table())
         if options.summary:
             results.write_summary(options.summary)

@@ -25,11 +25,12 @@ from lab.faults import reach
 #: Seconds that a node is without power.
 DARK = 3
 
-#: Steps under the destination's lock on its room: one at a time stays there,
-#: and only when all others are past it.
-ALONE = frozenset('destination ' + step for step in (
-    'create_thick metadata', 'zero_head metadata', 'add_tag metadata',
-    'create_thin volume', 'before extend volume', 'extend volume'))
+#: Steps under a node's lock on its room: one at a time stays there, and only
+#: when all others are past it.
+ALONE = frozenset(('source create_thin volume', *(
+    'destination ' + step for step in (
+        'create_thick metadata', 'zero_head metadata', 'add_tag metadata',
+        'create_thin volume', 'before extend volume', 'extend volume'))))
 
 #: Steps of a move while its request waits for the answer.
 BEFORE_ANSWER = ALONE | frozenset((
@@ -69,19 +70,9 @@ FAULTS = {
 #: Column: which end never comes back.
 GONE = {'source gone': 'source', 'destination gone': 'destination'}
 #: Of these operations only; of a live move, where it differs from a move.
-_GOING = {'move': None, 'completion': None, 'live-move': (
+GOING = {'move': None, 'completion': None, 'live-move': (
     'destination read_head handle', 'source commit', 'source flush handle',
     'source advance: source detached', 'destination enable_hydration')}
-
-
-def at_steps(operation, steps):
-    """The cells of an operation's steps, fault by fault."""
-    yield from (Cell(operation, step, fault)
-                for fault in OPERATIONS[operation].faults for step in steps)
-    if operation in _GOING:
-        differs = _GOING[operation]
-        yield from (Cell(operation, step, fault) for fault in GONE
-                    for step in steps if differs is None or step in differs)
 
 
 def struck_ends(fault):
@@ -112,7 +103,7 @@ def goes_forth(cell, number):
 def faults_of(operation):
     """The faults that an operation meets at its steps."""
     return [*OPERATIONS[operation].faults,
-            *(GONE if operation in _GOING else ())]
+            *(GONE if operation in GOING else ())]
 
 
 @dataclasses.dataclass(frozen=True)

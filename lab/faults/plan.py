@@ -36,10 +36,30 @@ def _hydrating(taken):
 
 def all_cells(steps):
     """All cells: every step with every fault, then whole operations."""
-    at_steps = [cell for name, taken in sections(steps).items()
-                for cell in cells.at_steps(name, taken)]
+    at_steps = [
+        cell for name, taken in sections(steps).items()
+        for cell in _at_steps(
+            name, taken, steps.get(operations.OPERATIONS[name].like, ()))]
     return at_steps + [cells.Cell(operation, whole_operation.WHOLE, name)
                        for name, operation in whole_operation.names()]
+
+
+def _at_steps(operation, steps, known=()):
+    """The cells of an operation's steps, fault by fault.
+
+    :param known: steps of another operation that meets all faults there:
+        this one meets one each, by turns
+    """
+    faults = operations.OPERATIONS[operation].faults
+    turns = {step: faults[number % len(faults)] for number, step in enumerate(
+        step for step in steps if step in known)}
+    yield from (cells.Cell(operation, step, fault)
+                for fault in faults for step in steps
+                if turns.get(step, fault) == fault)
+    if operation in cells.GOING:
+        differs = cells.GOING[operation]
+        yield from (cells.Cell(operation, step, fault) for fault in cells.GONE
+                    for step in steps if differs is None or step in differs)
 
 
 def batches(wanted, width):

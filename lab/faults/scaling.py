@@ -14,8 +14,8 @@ import json
 #: How the names begin of the LVs, and of the devices, that are smaller.
 LVS = ('volume-', '_snapshot-')
 DEVICES = 'localclone-'
-#: Of disks that are imported.
-DISKS = '/dev/sd'
+#: How the paths begin of disks that are imported, and of what decrypts.
+DISKS = ('/dev/sd', '/dev/mapper/localclone-crypt-')
 
 
 def resized(table, change):
@@ -99,6 +99,19 @@ def _lvs(smaller, larger):
           real(group, pool, name, smaller(size), *args))
     _wrap(lvm, 'extend', lambda real, group, name, size, *args: real(
         group, name, smaller(size), *args))
+    # Others are metadata.
+    _wrap(lvm, 'create_thick', lambda real, group, name, size, *args, **kwargs:
+          real(group, name, smaller(size) if name.startswith(LVS) else size,
+               *args, **kwargs))
+    _wrap(lvm, 'zero', lambda real, group, name, start, size, *args: real(
+        group, name, smaller(start), smaller(size), *args))
+    # MiB.
+    cinders = importlib.import_module('cinder.volume.volume_utils')
+    _wrap(cinders, 'clear_volume', lambda real, size, *args, **kwargs:
+          real(smaller(size), *args, **kwargs))
+    _wrap(lvm, 'zero_decrypted', lambda real, group, name, crypt, start, size,
+          *args: real(group, name, crypt, smaller(start), smaller(size),
+                      *args))
     _wrap(lvm, 'volumes', lambda real, *args: reported(real(*args), larger))
     # Of a pool, which is as large as it says.
     _wrap(reports, 'unfilled', lambda real, lvs: smaller(real(lvs)))

@@ -12,10 +12,12 @@ class Work:
 
     :param wanted: cells
     :param width: of a batch
+    :param seconds: after which no batch begins; None: all are run
     """
 
-    def __init__(self, wanted, width):
+    def __init__(self, wanted, width, seconds=None):
         self.width = width
+        self.seconds = seconds
         self.total = len(wanted)
         self.done = 0
         self._left = plan.batches(wanted, width)
@@ -25,8 +27,11 @@ class Work:
         self._began = time.monotonic()
 
     def take(self):
-        """The next batch; None: there is none."""
+        """The next batch; None: there is none, or no time for it."""
         with self._lock:
+            if self.seconds is not None and (
+                    time.monotonic() - self._began >= self.seconds):
+                return None
             if not self._left:
                 self._left = plan.batches(self._again, self.width)
                 self._again = []

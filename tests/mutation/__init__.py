@@ -34,12 +34,13 @@ DATA_PATH = (
     'snapshot_records.py', 'images.py', 'rows.py', 'copies.py', 'migration.py',
     'migration_records.py', 'draining.py', 'adoption.py', 'manageable.py',
     'managing.py', 'managing_snapshots.py', 'passing.py',
-    'attachment_records.py', 'privileged/[a-z]*.py',
+    'attachment_records.py', 'privileged/[a-z]*.py', 'dm/[a-z]*.py',
+    'pace.py', 'wake.py', 'glance.py',
     # Who may read a volume, and whether anybody can.
     'encryption.py', 'key_change.py', 'own_key.py', 'recovery_keys.py',
     'header_care.py', 'header_backups.py', 'headers_at_rest.py',
     'reencryption.py', 'reencryption_plan.py', 'opening.py', 'unlocking.py',
-    'secret_care.py', 'secret_records.py', 'luks/[a-z]*.py', 'dm/guards.py')
+    'secret_care.py', 'secret_records.py', 'luks/[a-z]*.py', 'header_files.py')
 
 #: Mutants that no test can notice, each with the reason.
 EQUIVALENT = pathlib.Path(__file__).parent / 'equivalent.yaml'

@@ -11,11 +11,14 @@ import types
 from unittest import mock
 
 from cinder.tests.unit import utils
+from cinder.volume import volume_utils
 import ddt
+import fixtures
 import testtools
 
 from cinder_localclone import encryption_types
 from cinder_localclone.luks import options
+from cinder_localclone import names
 from cinder_localclone.state import Event
 from lab.core import process
 from lab.faults import cells
@@ -40,7 +43,8 @@ READERS = {
                  'unused_backstores'},
     'devicemapper': {'survey', 'status', 'targets', 'clone_statuses',
                      'send'},  # a copy that goes on is none of the driver's
-    'iscsi': {'disks', 'is_down', 'known_portal', 'recorded'},
+    'iscsi': {'disks', 'initiator_name', 'is_down', 'known_portal',
+              'recorded'},
     'lvm': {'volumes', 'transactions', 'free', 'group_tags',
             'free_of_disks', 'physical_volumes'}, 'lio': {'is_exported'},
     'thin_pool': set(), 'links': {'targets'}, 'secrets': {'test'},
@@ -71,11 +75,11 @@ class EffectsTest(testtools.TestCase):
         self.assertEqual(set(), steps & readers)
 
     def test_records_are_there(self):
-        for where, names in stepping.METHODS.items():
+        for where, called in stepping.METHODS.items():
             module, kind = where.split('.')
             found = getattr(importlib.import_module(
                 'cinder_localclone.' + module), kind)
-            for name in names:
+            for name in called:
                 self.assertTrue(callable(getattr(found, name)), name)
 
 
@@ -225,10 +229,14 @@ class ScalingTest(testtools.TestCase):
         for name in ('create', 'swap_table', 'swap_flushed',
                      'replace_suspended', 'discard_beneath', 'survey'):
             self.real('privileged.devicemapper', name, ())
-        for name in ('create_thin', 'extend', 'volumes'):
+        for name in ('create_thick', 'create_thin', 'extend', 'volumes',
+                     'zero', 'zero_decrypted'):
             self.real('privileged.lvm', name)
         self.real('privileged.thin_pool', 'holes')
         self.real('lvm.reports', 'unfilled', 1600)
+        cleared = self.useFixture(fixtures.MockPatch(
+            'cinder.volume.volume_utils.clear_volume')).mock
+        self.cleared = cleared.mock_calls
         self.real('privileged.block', 'identity', (100, 'serial'))
         self.real('privileged.block', 'size', 100)
         self.real('privileged.crypt', 'payload_sectors', 4096)
@@ -299,13 +307,28 @@ class ScalingTest(testtools.TestCase):
         self.create_thin('g', 'pool', 'volume-x', 1600, [], 30)
         self.extend('g', 'volume-x', 1600, 30)
         self.holes('g', 'volume-x', 1600, 64, 30)
+        self.zero_decrypted('g', 'volume-x', names.crypt(V), 1600, 3200, 30)
         self.assertEqual([('g', 'pool', 'volume-x', 100, [], 30),
                           ('g', 'volume-x', 100, 30),
-                          ('g', 'volume-x', 100, 64, 30)], self.out)
+                          ('g', 'volume-x', 100, 64, 30),
+                          ('g', 'volume-x', names.crypt(V), 100, 200, 30)],
+                         self.out)
         self.assertEqual(100, self.unfilled({}))
         self.assertEqual((1600, 'serial'), self.identity('/dev/sda'))
         self.assertEqual(1600, self.size('/dev/sda'))
+        self.assertEqual(1600, self.size(names.crypt_path(V)))
         self.assertEqual(100, self.size('/dev/g/localclone-meta-x'))
+
+    def test_sizes_of_thick_ones(self):
+        self.create_thick('g', 'volume-x', 1600, [], 30)
+        self.create_thick('g', 'localclone-meta-x', 1600, [], 30)
+        self.zero('g', 'volume-x', 1600, 3200, 30)
+        self.assertEqual([('g', 'volume-x', 100, [], 30),
+                          ('g', 'localclone-meta-x', 1600, [], 30),
+                          ('g', 'volume-x', 100, 200, 30)], self.out)
+        volume_utils.clear_volume(1024, '/dev/x', volume_clear='zero')
+        self.assertEqual([mock.call(64, '/dev/x', volume_clear='zero')],
+                         self.cleared)
 
     def test_headers_are_as_long_as_elsewhere(self):
         self.assertEqual(256 << 20, encryption_types.HEADER_BYTES)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fault matrix: labs share a queue, verdicts are kept and summed up."""
 
+import collections
 import json
 import pathlib
 import sys
@@ -8,6 +9,7 @@ import tempfile
 import types
 
 import ddt
+import fixtures
 import testtools
 
 from lab.core import look
@@ -174,6 +176,15 @@ class QueueTest(Base):
         self.assertEqual(AT_STEP, run[-1])
         self.assertEqual([AT_STEP], [v.cell for v in kept.unreached])
 
+    def test_no_batch_begins_when_the_time_is_over(self):
+        clock = self.useFixture(fixtures.MockPatch(
+            'time.monotonic', return_value=100)).mock
+        left = work.Work([AT_STEP, WHOLE], 8, seconds=60)
+        clock.return_value = 159
+        self.assertIsNotNone(left.take())
+        clock.return_value = 160
+        self.assertIsNone(left.take())
+
     def test_line_counts_what_will_be_tried_again_later(self):
         left = work.Work([AT_STEP, WHOLE], 8)
         missed = cells.Verdict(AT_STEP, False, reached=False)
@@ -222,6 +233,21 @@ class PlanTest(testtools.TestCase):
             cells.Cell('move', 'source begin', fault)], {})
         self.assertEqual('one', batch.ways[0][end])
         self.assertEqual(['one'], batch.struck)
+
+    def test_steps_of_another_operation_meet_one_fault_each(self):
+        shared = self.steps['move'][:-2]
+        planned = plan.all_cells(dict(self.steps, **{'move back': [
+            *shared, 'source its own']}))
+        met = collections.defaultdict(list)
+        for cell in planned:
+            if cell.operation == 'move back':
+                met[cell.step].append(cell.fault)
+        self.assertEqual([*shared, 'source its own'], sorted(
+            met, key=[*shared, 'source its own'].index))
+        self.assertEqual(list(cells.FAULTS), met.pop('source its own'))
+        self.assertEqual({1}, set(map(len, met.values())))
+        for fault in cells.FAULTS:
+            self.assertIn([fault], met.values())
 
     def test_kinds_of_faults_are_not_mixed(self):
         for batch in plan.batches(plan.all_cells(self.steps), 16):

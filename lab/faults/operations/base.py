@@ -31,6 +31,9 @@ class Operation:
     name = ''
     #: The faults that it meets at each of its steps.
     faults = BOTH_ENDS
+    #: An operation with nearly the same steps, which meets all faults there.
+    #: At those that both have this one meets one fault each, by turns.
+    like = ''
     #: Whether it wants a volume that has moved before.
     moved = False
     #: Where the volume is before it is prepared.

@@ -70,6 +70,7 @@ class MoveEncrypted(moves.Move):
     """As a move; the destination opens it before the source is let go."""
 
     name = 'move encrypted'
+    like = moves.Move.name
     encrypted = True
 
 
@@ -77,6 +78,7 @@ class LiveMoveEncrypted(moves.LiveMove):
     """As a live move; for a while two nodes have it open."""
 
     name = 'live-move encrypted'
+    like = moves.LiveMove.name
     encrypted = True
 
 

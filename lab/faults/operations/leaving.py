@@ -4,6 +4,7 @@
 from lab.core import process
 from lab.faults import disk as disks
 from lab.faults.operations import base
+from lab.faults.operations import moves
 from lab.faults import snapshot as snapshots
 
 #: Runs on the host; as the drain command asks for one volume.
@@ -29,6 +30,7 @@ class Migrate(base.Operation):
     """To the other node, asked of Cinder; then it is used there."""
 
     name = 'migrate'
+    like = moves.Move.name
 
     def run(self):
         self._ask()

@@ -38,6 +38,7 @@ class MoveBack(Move):
     """The same for a volume that has moved before."""
 
     name = 'move back'
+    like = Move.name
     moved = True
 
 
