@@ -19,6 +19,7 @@ from lab.bench import encrypted
 from lab.bench import floor
 from lab.bench import follows
 from lab.bench import guests
+from lab.bench import returns
 from lab.core import extras
 from lab.core import process
 from lab.core import source
@@ -29,7 +30,8 @@ QUOTAS = {'volumes': 40, 'snapshots': 40, 'gigabytes': 2000}
 
 
 class Bench(encrypted.Encrypted, copies.Copies, births.Births, attach.Attach,
-            follows.Follows, guests.Guests, floor.Floor, floor.Looks):
+            follows.Follows, guests.Guests, floor.Floor, floor.Looks,
+            returns.Returns):
     """All figures."""
 
 
@@ -48,6 +50,7 @@ CHAPTERS = {
     'looks': (Bench.looks, False, 'plain'),
     'births': (lambda bench: bench.births(1, 16), True, 'plain'),
     'encrypted': (Bench.encrypted, False, 'plain'),
+    'returns': (Bench.returns, False, 'plain'),
     'guest': (Bench.beside_a_guest, False, 'memory'),
     'lost': (Bench.writes_lost, False, 'memory'),
     'follow': (Bench.follow, False, 'memory')}

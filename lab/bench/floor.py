@@ -8,6 +8,8 @@ from lab.bench import base
 from lab.core import instance as instances
 from lab.core import look
 
+#: Seconds after which what was asked before has left nothing to do.
+QUIET = 10
 _TARGET = 'iqn.2026-11.org.example:floor'
 #: At the source: flushed, its map read, offered by a device of its own.
 _SOURCE = '''
@@ -75,14 +77,18 @@ class Floor(base.Base):
     def over_floor(self, rounds=5):
         """Seconds of an attach, and how many processes and threads the nodes
         start for it, beside those of the scripts; medians.
+
+        Each begins when the nodes have done with what was before.
         """
         ours, bare = [], []
-        for _round in range(rounds):
-            volume = self.prepared(1)
+        volumes = [self.prepared(1) for _round in range(rounds)]
+        for volume in volumes:
+            time.sleep(QUIET)
             ours.append(self._counted(
                 lambda volume=volume: self.instance.attach(volume, self.n2)))
             ours[-1][0].detach()
             self.delete(volume)
+            time.sleep(QUIET)
             bare.append(self._bare())
         for name, unit, place in (('attach_over_floor', 's', 1),
                                   ('processes_over_floor', 'started', 2)):

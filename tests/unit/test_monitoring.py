@@ -188,6 +188,15 @@ class PackagingTest(testtools.TestCase):
         for path in (DASHBOARD, RULES, UNIT):
             self.assertIn(str(path.relative_to(ROOT)), installed)
 
+    def test_systemd_takes_the_units(self):
+        verify = shutil.which('systemd-analyze')
+        if verify:
+            done = subprocess.run(
+                [verify, 'verify', '--man=no', *UNIT.parent.iterdir()],
+                capture_output=True, text=True, timeout=60)
+            self.assertEqual((0, ''), (
+                done.returncode, done.stdout + done.stderr))
+
     def test_what_the_exporter_is_made_with_is_an_extra(self):
         extra, = self.settings['project']['optional-dependencies']['metrics']
         self.assertTrue(extra.startswith('prometheus_client'))

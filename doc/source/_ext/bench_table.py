@@ -88,6 +88,12 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
         'follow_pause_holes_ms': (
             'and afterwards, when what was never written is left out',
             'of the same reader at rest')},
+    'Back to a home that has kept its data (bare scripts)': {
+        'return_of_what_changed': (
+            'copying what has changed, a 64th of a volume',
+            'copying all of it'),
+        'return_of_what_changed_on_wire': ('the same, what is transferred',
+                                           'the same')},
     'Encryption by the driver': {
         'randread_4k_encrypted': (
             _READS, 'the same cipher put on an LV by hand'),
