@@ -53,8 +53,10 @@ class Copies:
 
     def soonest_end(self) -> float | None:
         """Seconds until the first of them ends; None: nobody knows."""
-        return min((each.seconds_left for each in self.all_progress().values()
-                    if not each.pause and each.seconds_left is not None),
+        return min((each.seconds_left
+                    for shadow_id, each in self.all_progress().items()
+                    if not each.pause and each.seconds_left is not None
+                    and not self.waker.stands_still(shadow_id)),
                    default=None)
 
     # -- whose turn it is

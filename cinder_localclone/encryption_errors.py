@@ -121,20 +121,21 @@ class KeyNotChanged(exceptions.LocalCloneError):
 
 
 class NoBackup(exceptions.LocalCloneError):
-    """A header of which no backup could be made."""
+    """Backups of a header that could not be written, or not be removed."""
 
-    message = _('The encryption header of volume %(volume)s could not be '
-                'copied to %(directory)s: %(reason)s. Check that '
+    message = _('The backups of the encryption header of volume %(volume)s '
+                'in %(directory)s can\'t be changed: %(reason)s. Check that '
                 'localclone_header_backup_dir is there and can be written '
                 'to.')
 
 
 class StaleBackup(exceptions.LocalCloneError):
-    """A backup of a header with a key that the header has no more."""
+    """Backups that may have a key that the header has no more."""
 
-    message = _('Key slot %(slot)s of volume %(volume)s is empty now, but a '
-                'backup of the header still has its key: %(reason)s The '
-                'volume service replaces that backup as soon as it can.')
+    message = _('Key slot %(slot)s of volume %(volume)s is empty now, but '
+                'backups of the header may still have its key, until the '
+                'volume service has replaced them, as soon as it can: '
+                '%(reason)s')
 
 
 class MovesCold(exceptions.Refused):

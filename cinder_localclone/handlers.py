@@ -60,9 +60,7 @@ class Handlers:
             (whether it knows what one that is authenticated needs)
         """
         service = self._service
-        # Who asks that is about to bring a volume here.
-        with service.reconciler.copying.waker.give_way():
-            room, problems = service.readiness()
+        room, problems = service.readiness()
         return {
             'host': '%s#%s' % (service.node.host, service.backend_name),
             'addresses': service.addresses,

@@ -9,14 +9,18 @@ has its own.
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 
 from oslo_log import log as logging
 
 from cinder_localclone import exceptions
 from cinder_localclone import header_care
+from cinder_localclone import key_change
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import tokens
+from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
+from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import rows
@@ -36,7 +40,8 @@ class Look:
 
     One that is here may be of a header that the volume has no more: it was
     somewhere else meanwhile, or was reverted. Then it has another LV than
-    before, so each LV is looked at once.
+    before, so each LV is looked at once; and again if its backup was away, or
+    if it is marked, because a key has gone.
     """
 
     def __init__(self, node: nodes.Node) -> None:
@@ -52,23 +57,28 @@ class Look:
         if not node.crypt.keeps_backups():
             return
         there = set(node.crypt.backed_up_volumes())
+        # What comes back may be of before: their disk was away, say.
+        self._right = {each for each in self._right if each[0] in there}
         home = {volume.id: volume
                 for volume in node.records.volumes_of(node.host)
                 if _is_encrypted(volume)}
         for volume_id in sorted(home.keys() - there):
             _attempt(node, volume_id, self._make)
+        lvs = node.stack.lvs() if home else {}
         for volume_id in self._next(
-                volume for volume_id, volume in home.items()
-                if volume_id in there):
+                (volume for volume_id, volume in home.items()
+                 if volume_id in there), lvs):
             _attempt(node, volume_id, self._compare)
         for volume_id in sorted(there - home.keys())[:ASKED]:
             _attempt(node, volume_id,
                      lambda each: _drop(node, context, each))
 
-    def _next(self, volumes: Iterable[ports.Volume]) -> list[str]:
+    def _next(self, volumes: Iterable[ports.Volume],
+              lvs: Mapping[str, reports.LogicalVolume]) -> list[str]:
         """Those that it is the turn of to be compared."""
         left = sorted(volume.id for volume in volumes
-                      if (volume.id, volume.name) not in self._right
+                      if ((volume.id, volume.name) not in self._right
+                          or _is_outdated(volume, lvs))
                       and volume.status not in UNSETTLED)
         turn = ([each for each in left if each > self._last]
                 + [each for each in left if each <= self._last])[:COMPARED]
@@ -89,15 +99,24 @@ class Look:
         header = node.crypt.header(volume_id)
         if header.reencryption:
             return  # what comes after its end sees to it
-        if not _is_right(node, volume_id, header):
+        if (_is_outdated(volume, node.stack.lvs())
+                or not _is_right(node, volume_id, header)):
             # Never by a header that is not the volume's own.
             if recorded.key not in (each.key for each in header.opened_by(
                     tokens.Role.VOLUME)):
                 return
-            node.crypt.renew_backup(volume_id)
+            key_change.renew_backup(node, volume)
             LOG.info('The backup of the header of volume %s was of another '
-                     'one; it was made anew.', volume_id)
+                     'one, or of before a change; it was made anew.',
+                     volume_id)
         self._right.add((volume_id, volume.name))
+
+
+def _is_outdated(volume: ports.Volume,
+                 lvs: Mapping[str, reports.LogicalVolume]) -> bool:
+    """Whether a key has gone that backups may still have."""
+    lv = lvs.get(volume.name)
+    return lv is not None and names.OUTDATED in lv.tags
 
 
 def _is_right(node: nodes.Node, volume_id: str, header: headers.Header

@@ -204,9 +204,9 @@ def back_up(node: nodes.Node, volume_id: str) -> str:
     :raises KeyNotChanged: if there is no place for it
     """
     with node.lock(volume_id):
-        headers_at_rest.volume(node, volume_id)
+        volume = headers_at_rest.volume(node, volume_id)
         node.crypt.header(volume_id)
-        node.crypt.renew_backup(volume_id)
+        key_change.renew_backup(node, volume)
         backups = node.crypt.backup_names(volume_id)
         if not backups:
             raise encryption_errors.KeyNotChanged(

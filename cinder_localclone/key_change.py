@@ -258,12 +258,13 @@ class Change:
         """The token is the trace of what is left to do until that is done."""
         self.note_key()
         self._keep(by)
-        renew_backup(self.node, self.volume.id)
+        outdate_backups(self.node, self.volume)
+        replace_backups(self.node, self.volume.id)
         self._let_go(token.key)
         self.node.crypt.remove_token(self.volume.id, token.number or '')
         try:
             # Else whoever restores it would have that trace again.
-            self.node.crypt.renew_backup(self.volume.id)
+            renew_backup(self.node, self.volume)
         except (exceptions.LocalCloneError, OSError) as exc:
             LOG.warning('The last backup of the header of volume %(volume)s '
                         'names a secret that is gone: %(error)s', {
@@ -326,8 +327,18 @@ class Change:
                             'error': exc})
 
 
-def renew_backup(node: nodes.Node, volume_id: str) -> None:
-    """No backup of a volume's header has keys that the header has not.
+def outdate_backups(node: nodes.Node, volume: ports.Volume) -> None:
+    """Note that a key is about to go, which backups of the header may have.
+
+    Whatever becomes of whoever does that, this node's look at backups
+    (:mod:`.header_backups`) replaces them.
+    """
+    if node.crypt.keeps_backups():
+        node.crypt.mark(volume.name, names.OUTDATED)
+
+
+def replace_backups(node: nodes.Node, volume_id: str) -> None:
+    """No backup that can be seen has keys that the header has not.
 
     :raises LocalCloneError: if one may have. Where there is none, and none
         can be made, that is only logged, as when a volume is created
@@ -339,6 +350,17 @@ def renew_backup(node: nodes.Node, volume_id: str) -> None:
             raise
         LOG.error('There is no backup of the header of volume %(volume)s: '
                   '%(error)s', {'volume': volume_id, 'error': exc})
+
+
+def renew_backup(node: nodes.Node, volume: ports.Volume) -> None:
+    """Replace backups of a volume's header, and note that it is done.
+
+    :raises LocalCloneError: if it is not
+    """
+    node.crypt.renew_backup(volume.id)
+    lv = node.stack.lvs().get(volume.name)
+    if lv and names.OUTDATED in lv.tags:
+        node.crypt.unmark(lv.name, names.OUTDATED)
 
 
 def note_key(node: nodes.Node, volume: ports.Volume, key: str) -> None:

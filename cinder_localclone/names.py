@@ -45,6 +45,9 @@ OPENED = 'localclone.opened'
 #: LVM tag of an encrypted volume's LV that nobody but the driver has opened:
 #: what was not written to it reads as noise, not as zeros.
 FRESH = 'localclone.fresh'
+#: LVM tag of an encrypted volume's LV from before a key goes from its header
+#: until no backup of that has it any more.
+OUTDATED = 'localclone.backups=outdated'
 #: LVM tag of an encrypted volume's LV from before it is re-encrypted until
 #: what comes after the end of that is done, too.
 REENCRYPTED = 'localclone.reencrypted'

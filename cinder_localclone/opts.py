@@ -40,9 +40,9 @@ localclone_opts = [
         help='How a volume is copied beside the guest that uses it. One that '
              'nobody uses is copied at full speed. While somebody waits for '
              'a volume to be attached, and for 3 s more, copies stop (full '
-             'does not), for 10 s in 30 s at most; then they go as beside a '
-             'guest. The extra spec localclone:pace of a volume type goes '
-             'before this. '
+             'does not), for 10 s at a time and a third of the time at most; '
+             'then they go as beside a guest. The extra spec '
+             'localclone:pace of a volume type goes before this. '
              'What the guest does is read from the statistics of the '
              'volume\'s device, every localclone_wake_interval (0.2 s at '
              'most).'),

@@ -50,7 +50,7 @@ def give(node: nodes.Node, volume: ports.Volume) -> None:
     node.crypt.set_uuid(volume.id, volume.id)
     if current.key == wanted.shared_key:
         _share(node, volume.id, current.key)
-        key_change.renew_backup(node, volume.id)
+        key_change.replace_backups(node, volume.id)
     else:
         change.derivation = options.key_derivation(wanted)
         key = wanted.shared_key or node.keys.create(

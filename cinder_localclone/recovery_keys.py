@@ -98,7 +98,7 @@ def remove(node: nodes.Node, volume_id: str, slot: str = '') -> str:
     :param slot: the key slot that it opens; '': the only recovery key
     :returns: the slot
     :raises KeyNotChanged: if there is none such, or more than one
-    :raises StaleBackup: if it still opens a backup of the header
+    :raises StaleBackup: if it may still open a backup of the header
     :raises LocalCloneError: as :func:`add`
     """
     with node.lock(volume_id):
@@ -106,11 +106,13 @@ def remove(node: nodes.Node, volume_id: str, slot: str = '') -> str:
         work.drop_halves()
         slot = slot or work.only_slot()
         work.check_removable(slot)
-        node.crypt.kill_slot(volume_id, slot, work.own_key())
+        own = work.own_key()
+        key_change.outdate_backups(node, work.volume)
+        node.crypt.kill_slot(volume_id, slot, own)
         work.look()
         work.drop_halves()  # its token has no slot any more
         try:
-            key_change.renew_backup(node, volume_id)
+            key_change.renew_backup(node, work.volume)
         except (exceptions.LocalCloneError, OSError) as exc:
             raise encryption_errors.StaleBackup(
                 slot=slot, volume=volume_id, reason=exc)
@@ -149,7 +151,8 @@ class _Work:
     def __init__(self, node: nodes.Node, volume_id: str):
         self.node = node
         self.volume_id = volume_id
-        recorded = rows.recorded(headers_at_rest.volume(node, volume_id))
+        self.volume = headers_at_rest.volume(node, volume_id)
+        recorded = rows.recorded(self.volume)
         self.recorded = recorded.key if recorded else ''
         self.header: headers.Header = headers_at_rest.to_change(
             node, volume_id)

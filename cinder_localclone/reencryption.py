@@ -25,7 +25,6 @@ from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import events
 from cinder_localclone import exceptions
-from cinder_localclone import key_change
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import options
 from cinder_localclone.luks import tokens
@@ -349,8 +348,9 @@ def _end(node: nodes.Node, volume: ports.Volume, header: headers.Header
         raise encryption_errors.HeaderDamaged(
             path=names.handle_path(volume.id), reason='it names no secret '
             'whose key would open it')
-    # What they would restore opens nothing any more.
-    key_change.renew_backup(node, volume.id)
+    # What they would restore makes noise of the volume: as long as there may
+    # be one, its LV says so.
+    node.crypt.renew_backup(volume.id)
     _take_off(node, volume, names.PAUSED)
     _take_off(node, volume, names.REENCRYPTED)
     events.say(events.REENCRYPTION_ENDED, volume=volume.id,

@@ -84,6 +84,11 @@ class Waker:
         """A copy is not under way any more."""
         self._copies.pop(shadow_id, None)
 
+    def stands_still(self, shadow_id: str) -> bool:
+        """Whether nothing of a copy is copied at this moment."""
+        copy = self._copies.get(shadow_id)
+        return copy is not None and copy.sent == pace.STANDSTILL
+
     def speed(self, shadow_id: str) -> str:
         """How fast a copy may go at this moment; '' if it may not."""
         copy = self._copies.get(shadow_id)
@@ -135,8 +140,12 @@ class Waker:
         steps = {shadow_id: step for shadow_id, step in steps.items()
                  if step != copies[shadow_id].sent
                  or again and step != pace.STANDSTILL}
-        for shadow_id, step in steps.items():
-            copies[shadow_id].sent = step
         if steps:
-            for shadow_id in self._send(steps):
+            # Not known of any of them if this fails.
+            for shadow_id in steps:
+                copies[shadow_id].sent = None
+            gone = self._send(steps)
+            for shadow_id, step in steps.items():
+                copies[shadow_id].sent = step
+            for shadow_id in gone:
                 self.forget(shadow_id)

@@ -31,6 +31,7 @@ class Chapter(chapter.Chapter):
         **{name: chapter.Chapter.STEPS[name] for name in chapter.LAST}}
 
     def rotate(self, row):
+        self._have_backups()
         old = self.way.key(self.data)
         must(self._opens(old), 'control: the key does not open it')
         self._operator('encryption', 'rotate', self.data)
@@ -80,8 +81,6 @@ class Chapter(chapter.Chapter):
         written = self._written()[serial]
         self.server.detach(self.data)
         before, node = self._header(), self._home()
-        # They do not outlive a power cut, here.
-        node.run('mkdir -p -m 700 ' + BACKUPS)
         self._operator('encryption', 'header-backup', self.data)
         node.run('dd if=/dev/zero of=%s bs=1M count=%d oflag=direct '
                  'conv=notrunc,fsync status=none' % (
@@ -94,6 +93,11 @@ class Chapter(chapter.Chapter):
         must(self._header() == before, 'it is not as it was')
         self._attach_again()
         self._found({serial: written})
+
+    def _have_backups(self):
+        """The directory does not outlive a power cut, here."""
+        for node in self.lab.nodes.values():
+            node.run('mkdir -p -m 700 ' + BACKUPS)
 
     def _opens(self, key):
         return volumes.opens(self._home(), volumes.body_path(

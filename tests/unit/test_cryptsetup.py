@@ -65,7 +65,7 @@ class CryptsetupTest(commands.Case):
                      lambda volume: self.room.save(volume, LUKS)):
             error = self.assertRaises(encryption_errors.NoBackup, make,
                                       VOLUME)
-            self.assertIn('could not be copied to /nonexistent/backups: '
+            self.assertIn("in /nonexistent/backups can't be changed: "
                           '[Errno 2] No such file', str(error))
 
     def test_by_handle_and_name(self):

@@ -55,6 +55,7 @@ class LookTest(testtools.TestCase):
         node.crypt.backed_up_volumes.return_value = []
         node.peers.inspect.return_value = {'header_backup': True}
         node.exports.remote.return_value = {}
+        node.stack.lvs.return_value = {}
         node.crypt.header.return_value = mock.Mock(reencryption=None)
         self.wrong = self.useFixture(fixtures.MockPatchObject(
             header_care, 'wrong_with_backup', return_value=[])).mock
@@ -173,6 +174,15 @@ class LookTest(testtools.TestCase):
         self.node.crypt.renew_backup.side_effect = None
         self.assertEqual([HERE], self.compared())
         self.assertEqual([], self.compared())
+
+    def test_compared_again_when_it_was_away(self):
+        """Its disk comes back as it was, perhaps of before a change."""
+        self.node.crypt.backed_up_volumes.return_value = [HERE]
+        self.assertEqual([HERE], self.compared())
+        self.node.crypt.backed_up_volumes.return_value = []
+        self.assertEqual([], self.compared())
+        self.node.crypt.backed_up_volumes.return_value = [HERE]
+        self.assertEqual([HERE], self.compared())
 
     def test_compared_while_others_have_another_volume(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE]

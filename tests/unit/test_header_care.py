@@ -12,6 +12,7 @@ import ddt
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
+from cinder_localclone import header_backups
 from cinder_localclone import header_care
 from cinder_localclone.luks import headers
 from cinder_localclone import names
@@ -83,29 +84,86 @@ class RecoveryTest(Case):
         self.assertTrue(self.opens(added.key))
         self.assertEqual([added.slot], self.status()['recovery_keys'])
 
-    def test_removed_without_any_backup(self):
-        """A node whose directory for backups was lost."""
-        added = self.add()
-        self.world.backups.clear()
-        self.world.copies.clear()
-        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
-                               side_effect=self.NO_BACKUP):
-            self.assertEqual(added.slot, self.remove())
-        self.assertFalse(self.opens(added.key))
+    NO_BACKUP = encryption_errors.NoBackup(
+        volume='v', directory='/d', reason='full')
 
-    def test_removed_but_not_from_the_backup(self):
-        added = self.add()
+    def remove_beside_a_backup(self):
+        """A recovery key, of which a backup stays; that one is right for the
+        service, whose look is returned.
+        """
+        added, look = self.add(), header_backups.Look(self.a.node)
+        look.look(None)
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=self.NO_BACKUP):
             error = self.assertRaises(encryption_errors.StaleBackup,
                                       self.remove)
-        self.assertIn('is empty now, but a backup of the header still has',
+            look.look(None)
+        self.assertIn('is empty now, but backups of the header may still',
                       str(error))
         self.assertIn(str(self.NO_BACKUP), str(error))
         self.assertFalse(self.opens(added.key))
+        self.assertTrue(self.opens_backup(added))
+        return added, look
 
-    NO_BACKUP = encryption_errors.NoBackup(
-        volume='v', directory='/d', reason='full')
+    def opens_backup(self, added):
+        node = self.a.node
+        try:
+            node.crypt.test_backup(
+                self.volume.id, node.crypt.backup_names(self.volume.id)[-1],
+                added.key.encode())
+        except encryption_errors.WrongKey:
+            return False
+        return True
+
+    def test_removed_but_not_from_the_backup(self):
+        """By a command, which is another process than the service."""
+        added, look = self.remove_beside_a_backup()
+        look.look(None)
+        self.assertFalse(self.opens_backup(added))
+        self.assertNotIn(names.OUTDATED, self.a.disk.tags[self.volume.name])
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup') as renewed:
+            look.look(None)
+        renewed.assert_not_called()
+
+    def test_removed_and_backed_up_by_hand(self):
+        added, _look = self.remove_beside_a_backup()
+        header_care.back_up(self.a.node, self.volume.id)
+        self.assertFalse(self.opens_backup(added))
+        self.assertNotIn(names.OUTDATED, self.a.disk.tags[self.volume.name])
+
+    def test_backups_are_away_when_it_is_removed(self):
+        """The disk that they are on is mounted again with the old one."""
+        added, look = self.add(), header_backups.Look(self.a.node)
+        look.look(None)
+        kept = dict(self.world.backups), dict(self.world.copies)
+        self.world.backups.clear()
+        self.world.copies.clear()
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=self.NO_BACKUP), \
+                mock.patch.object(crypt.SimCrypt, 'back_up'):
+            self.assertRaises(encryption_errors.StaleBackup, self.remove)
+        self.world.backups.update(kept[0])
+        self.world.copies.update(kept[1])
+        look.look(None)
+        self.assertFalse(self.opens_backup(added))
+
+    def test_power_is_cut_when_it_is_removed(self):
+        """Marked before, so that nobody has to know of it afterwards."""
+        def cut(_crypt, *_args):
+            self.assertIn(names.OUTDATED,
+                          self.a.disk.tags[self.volume.name])
+            raise KeyboardInterrupt
+        self.add()
+        with mock.patch.object(crypt.SimCrypt, 'kill_slot', cut):
+            self.assertRaises(KeyboardInterrupt, self.remove)
+
+    def test_nothing_is_marked_where_no_backups_are_kept(self):
+        self.add()
+        with mock.patch.object(crypt.SimCrypt, 'keeps_backups',
+                               return_value=False), \
+                mock.patch.object(crypt.SimCrypt, 'mark') as marked:
+            self.remove()
+        marked.assert_not_called()
 
     def test_not_shown_if_it_does_not_open_the_volume(self):
         found = crypt.SimCrypt.add_key

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast copies go: on traces of what the kernel counts, in the world."""
 
+import contextlib
 import dataclasses
 from unittest import mock
 
@@ -9,11 +10,13 @@ import fixtures
 import testtools
 
 from cinder_localclone import assembly
+from cinder_localclone import copying
 from cinder_localclone import deletion
 from cinder_localclone import encryption
 from cinder_localclone import encryption_errors
 from cinder_localclone import events
 from cinder_localclone import exceptions
+from cinder_localclone import hydration
 from cinder_localclone import names
 from cinder_localclone import pace
 from cinder_localclone.pace import GiveWay
@@ -523,6 +526,44 @@ class WakerTest(testtools.TestCase):
             waker.wake(now)
         self.assertEqual([FULL, pace.STANDSTILL, FULL],
                          [each['a'] for each in self.sent])
+
+    def test_what_could_not_be_told_is_told_again(self):
+        """Be it to stand still, or to go on."""
+        waker = self.waker(prompt=0)
+        send = waker._send
+
+        def fail(steps):
+            raise exceptions.CommandTimeout(command='c', seconds=30)
+        waker.watch('a', GEOMETRY)
+        with waker.give_way():
+            for now, call in enumerate((fail, send)):
+                waker._send = call
+                with contextlib.suppress(exceptions.CommandTimeout):
+                    waker.wake(now)
+        waker.wake(2)
+        self.assertTrue(waker.stands_still('a'))
+        waker._send = fail
+        self.assertRaises(exceptions.CommandTimeout, waker.wake, 6)
+        self.assertFalse(waker.stands_still('a'))
+        waker._send = send
+        waker.wake(7)
+        self.assertEqual([pace.STANDSTILL, FULL],
+                         [each['a'] for each in self.sent])
+
+    def test_what_stands_still_ends_at_no_known_time(self):
+        """No look at the moves is made for it."""
+        node = mock.Mock(pacing=pace.Settings())
+        node.stack.seen.return_value = {}
+        node.stack.wake_hydration.return_value = []
+        copies = copying.Copies(node, mock.Mock())
+        copies._copies['s'] = copy = hydration.Copy()
+        copy.progress = hydration.Progress(99.9, 300 << 20, 0.3)
+        copies.waker.watch('s', GEOMETRY)
+        copies.waker.wake(0)
+        self.assertEqual(0.3, copies.soonest_end())
+        with copies.waker.give_way():
+            copies.waker.wake(1)
+            self.assertIsNone(copies.soonest_end())
 
     def test_another_check_changes_no_more_than_it_has_to(self):
         """The clone may be another by then, and is told again."""

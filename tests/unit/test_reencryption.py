@@ -408,8 +408,9 @@ class PauseTest(Case):
         self.look()
         self.assertWhole()
 
-    def test_without_any_backup(self):
-        """None would restore noise, where the directory for them is lost."""
+    def test_backups_are_away_in_the_end(self):
+        """They come back, of before, when their disk is mounted again."""
+        self.node.crypt.back_up(self.volume.id)
         self.start()
         self.end()
         self.world.backups.clear()
@@ -417,7 +418,9 @@ class PauseTest(Case):
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=OSError):
             self.look()
-        self.assertNotIn(names.REENCRYPTED, self.tags())
+        self.assertIn(names.REENCRYPTED, self.tags())
+        self.look()
+        self.assertWhole()
 
     def test_started_anew(self):
         self.start()
