@@ -364,8 +364,10 @@ class Environment:
             'cinder-volumes/cinder-volumes-pool && '
             'yes %s | dd of=/dev/cinder-volumes/pattern bs=1M count=%d '
             'iflag=fullblock oflag=direct status=none; '
-            'lvremove -q -f cinder-volumes/pattern' % (PATTERN, mib),
-            timeout=120)
+            'lvremove -q -f cinder-volumes/pattern; '
+            # LVM does not: a power cut would leave half of its metadata.
+            'sync $(vgs --noheadings -o pv_name cinder-volumes)' % (
+                PATTERN, mib), timeout=120)
 
     def log_marks(self):
         """How long the logs are now; for :meth:`log_since`."""
