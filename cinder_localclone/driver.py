@@ -22,6 +22,7 @@ from oslo_log import log as logging
 from cinder_localclone import assembly
 from cinder_localclone import capabilities
 from cinder_localclone import copies
+from cinder_localclone import creation
 from cinder_localclone import decision
 from cinder_localclone import deletion
 from cinder_localclone import encryption
@@ -153,17 +154,15 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
                 messages.MOVE if is_copy else
                 message_field.Action.CREATE_VOLUME_FROM_BACKEND)
             raise
-        body = rows.body_bytes(volume)
-        node.stack.create_lv(volume.name, body, volume.id,
-                             extra_bytes=rows.extra_bytes(volume))
-        node.stack.ensure_handle_on_lv(volume.id, volume.name, body)
+        creation.create(node, volume)
 
     def delete_volume(self, volume: ports.Volume) -> None:
         """Remove all of a volume, on both nodes if it is moving.
 
         What is gone already is done. An LV that could not be managed is left
         as it was. A shadow is never deleted here: it
-        goes with its move. See :func:`.deletion.delete`.
+        goes with its move. See :func:`.deletion.delete`; for one that could
+        not be created, :func:`.creation.give_up`.
 
         :raises VolumeIsBusy: if something uses it
         """
@@ -171,8 +170,11 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
             raise exceptions.NotPossible(
                 volume=volume.id, reason='it can\'t be deleted by itself: '
                 'it records a move and goes when that has ended.')
-        deletion.delete(self.service.node, self.service.reconciler.context,
-                        volume)
+        if volume.host:
+            deletion.delete(self.service.node,
+                            self.service.reconciler.context, volume)
+        else:
+            creation.give_up(self.service.node, volume)
 
     def extend_volume(self, volume: ports.Volume, new_size: int) -> None:
         """Extend a volume at its home, wherever that is by now.

@@ -18,7 +18,9 @@ from cinder_localclone import state
 
 def is_home(node: nodes.Node, volume: ports.Volume) -> bool:
     """Whether this node is a volume's home."""
-    return bool(volume_utils.extract_host(volume.host) == node.host)
+    # One that is being scheduled has none.
+    return bool(volume.host and (
+        volume_utils.extract_host(volume.host) == node.host))
 
 
 def volume_at_home(node: nodes.Node, volume_id: str) -> ports.Volume:

@@ -322,7 +322,10 @@ class DriverTest(Case):
                          api.API().create.call_args.kwargs['detail'])
 
     def test_a_new_volume(self):
-        self.driver.create_volume(volume())
+        new = self.node.records.volume.return_value = volume(
+            status='creating')
+        self.node.stack.create_lv.return_value = True
+        self.driver.create_volume(new)
         self.assertEqual(
             [mock.call.create_lv('volume-v', 1 << 30, 'v', extra_bytes=0),
              mock.call.ensure_handle_on_lv('v', 'volume-v', 1 << 30)],
@@ -345,6 +348,15 @@ class DriverTest(Case):
             self.driver.delete_volume(volume())
         deletion.delete.assert_called_once_with(
             self.node, self.reconciler.context, mock.ANY)
+
+    def test_delete_when_it_could_not_be_created(self):
+        """Cinder has taken the host off the row, and asked another one."""
+        failed = volume(host=None, status='creating')
+        with mock.patch.object(driver, 'deletion') as deletion, \
+                mock.patch.object(driver, 'creation') as creation:
+            self.driver.delete_volume(failed)
+        deletion.delete.assert_not_called()
+        creation.give_up.assert_called_once_with(self.node, failed)
 
     def test_exports_belong_to_connections(self):
         self.driver.create_export(None, volume(), {})

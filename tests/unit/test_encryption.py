@@ -114,7 +114,11 @@ class EncryptedTypeTest(test.TestCase):
             False, encryption_key_id=fake.ENCRYPTION_KEY_ID))
 
     def test_other_types_are_not(self):
-        self.driver.create_volume(self.volume(False))
+        volume = self.volume(False)
+        volume.host = self.node.host = 'n1@l'
+        volume.status = 'creating'
+        self.node.records.volume.return_value = volume
+        self.driver.create_volume(volume)
         self.assertTrue(self.node.stack.create_lv.called)
         self.assertFalse(self.api.create.called)
 

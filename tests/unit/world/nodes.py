@@ -144,7 +144,8 @@ class World(images.WorldImages):
         return self.nodes[portal.removeprefix('portal of ')]
 
     def home(self, volume):
-        return self.nodes[volume.host.partition('#')[0]]
+        # One that is being scheduled has none.
+        return volume.host and self.nodes[volume.host.partition('#')[0]]
 
     def settle(self):
         """Restart what stopped and reconcile, until nothing changes."""
