@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is asked of cryptsetup and LVM for a volume, by its id."""
 
+from unittest import mock
+
 import fixtures
 
 from cinder_localclone import cryptsetup
 from cinder_localclone import encryption_errors
+from cinder_localclone import exceptions
 from cinder_localclone.luks import notes
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import secrets
 from tests.unit import commands
 from tests.unit import luks_headers
 
@@ -67,6 +71,75 @@ class CryptsetupTest(commands.Case):
                                       VOLUME)
             self.assertIn("in /nonexistent/backups can't be changed: "
                           '[Errno 2] No such file', str(error))
+
+    def test_backup_that_there_is_no_room_for(self):
+        self.room.backups = '/b'
+        full = OSError(28, 'No space left on device')
+        for name, make in (
+                ('renew_backup', self.room.renew_backup),
+                ('save_beginning',
+                 lambda volume: self.room.save(volume, LUKS))):
+            with mock.patch.object(crypt, name, side_effect=full):
+                error = self.assertRaises(encryption_errors.NoBackup, make,
+                                          VOLUME)
+            self.assertIn('volume %s in /b ' % VOLUME, str(error))
+            self.assertIn('No space left', str(error))
+
+    def test_volume_is_created_without_a_backup(self):
+        self.room.backups = '/b'
+        for error in (OSError(28, 'No space left on device'),
+                      exceptions.CommandTimeout(command='c', seconds=30)):
+            with mock.patch.object(crypt, 'header_backup',
+                                   side_effect=error) as made:
+                self.room.back_up(VOLUME)
+            made.assert_called_once()
+
+    @mock.patch.object(cryptsetup.header_files, 'crypt')
+    def test_no_place_for_backups(self, called):
+        self.room.back_up(VOLUME)
+        self.room.renew_backup(VOLUME)
+        self.room.drop_backups(VOLUME)
+        self.assertEqual((False, [], []), (
+            self.room.keeps_backups(), self.room.backed_up_volumes(),
+            self.room.backup_names(VOLUME)))
+        self.assertEqual([], called.mock_calls)
+
+    @mock.patch.object(cryptsetup.header_files, 'crypt')
+    def test_place_of_backups(self, called):
+        self.room = cryptsetup.Cryptsetup('g', 30, '/b')
+        self.assertTrue(self.room.keeps_backups())
+        self.room.renew_backup(VOLUME)
+        self.room.save(VOLUME, LUKS)
+        self.room.restore(VOLUME, 'x')
+        self.assertIs(called.backups.return_value,
+                      self.room.backup_names(VOLUME))
+        self.assertIs(called.backed_up_volumes.return_value,
+                      self.room.backed_up_volumes())
+        self.assertEqual([
+            mock.call.renew_backup(HANDLE, '/b', 30),
+            mock.call.save_beginning(HANDLE, '/b', LUKS, 16 << 20, 30),
+            mock.call.header_restore(HANDLE, '/b/%s/x' % VOLUME, 30),
+            mock.call.backups('/b', VOLUME),
+            mock.call.backed_up_volumes('/b')], called.mock_calls)
+
+    def test_what_a_backup_says(self):
+        """Not what the volume says: that may be lost, or be another."""
+        self.room.backups = '/b'
+        path = '/b/%s/x' % VOLUME
+        with mock.patch.object(crypt, 'dump') as dump, mock.patch.object(
+                crypt, 'luks_uuid', return_value=LUKS) as luks_uuid, \
+                mock.patch.object(secrets, 'test') as tested:
+            dump.return_value = luks_headers.PLAIN
+            header, found = self.room.backed_up(VOLUME, 'x')
+            self.room.test_backup(VOLUME, 'x', b'k')
+            dump.return_value = '[]'
+            error = self.assertRaises(encryption_errors.HeaderDamaged,
+                                      self.room.backed_up, VOLUME, 'x')
+        self.assertEqual(('aes-xts-plain64', LUKS), (header.cipher, found))
+        self.assertIn(path, str(error))
+        dump.assert_called_with(path, 30)
+        luks_uuid.assert_called_once_with(path, 30)
+        tested.assert_called_once_with(path, b'k', 30)
 
     def test_by_handle_and_name(self):
         self.commands.answer('dd', '\0' * (1 << 20))

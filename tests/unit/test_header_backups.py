@@ -14,6 +14,7 @@ from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import header_backups
 from cinder_localclone import header_care
+from cinder_localclone import names
 from tests.unit import test_own_key
 from tests.unit import test_reverting
 from tests.unit.world import crypt
@@ -149,6 +150,14 @@ class LookTest(testtools.TestCase):
         self.assertEqual([HERE], self.compared())
         self.node.crypt.renew_backup.assert_not_called()
 
+    def test_compared_once_whatever_else_its_lv_says(self):
+        self.node.crypt.backed_up_volumes.return_value = [HERE]
+        self.node.stack.lvs.return_value = {'volume-' + HERE: mock.Mock(tags={
+            names.OPENED, names.FRESH, names.REENCRYPTED, names.PAUSED})}
+        self.assertEqual([HERE], self.compared())
+        self.assertEqual([], self.compared())
+        self.node.crypt.renew_backup.assert_not_called()
+
     def test_not_compared_while_others_may_have_the_header(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE]
         self.moves[HERE] = mock.Mock()
@@ -174,6 +183,29 @@ class LookTest(testtools.TestCase):
         self.node.crypt.renew_backup.side_effect = None
         self.assertEqual([HERE], self.compared())
         self.assertEqual([], self.compared())
+
+    def test_compared_again_until_the_header_is_its_own(self):
+        self.node.crypt.backed_up_volumes.return_value = [HERE]
+        self.wrong.return_value = ['other data']
+        self.node.crypt.header.return_value.opened_by.return_value = []
+        for _look in range(2):
+            self.assertEqual([HERE], self.compared())
+        self.node.crypt.renew_backup.assert_not_called()
+
+    def test_marked_while_it_is_re_encrypted(self):
+        """No backup of such a header takes the place of others."""
+        self.node.crypt.backed_up_volumes.return_value = [HERE]
+        self.rows[HERE].name = 'volume-other'
+        self.node.stack.lvs.return_value = {
+            'volume-other': mock.Mock(tags={names.OUTDATED})}
+        header = self.node.crypt.header.return_value
+        header.opened_by.return_value = [mock.Mock(key='k')]
+        header.reencryption = mock.Mock()
+        self.look()
+        self.node.crypt.renew_backup.assert_not_called()
+        header.reencryption = None
+        self.look()
+        self.node.crypt.renew_backup.assert_called_once_with(HERE)
 
     def test_compared_again_when_it_was_away(self):
         """Its disk comes back as it was, perhaps of before a change."""
@@ -225,6 +257,7 @@ class LookTest(testtools.TestCase):
             self.assertEqual(['v1'], self.compared())
 
 
+@ddt.ddt
 class HeaderTest(test_own_key.Case):
     """What is there is of the header that the volume has."""
 
@@ -247,6 +280,7 @@ class HeaderTest(test_own_key.Case):
         self.assertEqual({}, self.wrong())
         self.world.set_snapshot(snapshot_id, deleted=True)
         self.rotate()
+        self.assertFalse(self.is_marked())  # by the name that its LV has now
         self.world.headers[self.volume.id] = None
         header_care.restore(self.a.node, self.volume.id)
         self.assert_opens()
@@ -268,9 +302,12 @@ class HeaderTest(test_own_key.Case):
         self.assertEqual(['2'], self.world.backups[self.volume.id])
         self.assertEqual({}, self.wrong())
 
-    def test_header_that_is_not_the_volumes_own(self):
+    @ddt.data(False, True)
+    def test_header_that_is_not_the_volumes_own(self, marked):
         """Whoever has written that, the backup is what the volume needs."""
         kept = dict(self.world.copies)
+        if marked:
+            self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
         self.world.headers[self.volume.id] = crypt.SimHeader({'0': b'?'})
         self.backups.look(None)
         self.world.headers[self.volume.id] = None

@@ -125,6 +125,47 @@ class RecoveryTest(Case):
             look.look(None)
         renewed.assert_not_called()
 
+    def test_removed_and_another_one_has_its_slot(self):
+        """The backup looks as if it were of the same keys."""
+        added, look = self.remove_beside_a_backup()
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=self.NO_BACKUP):
+            other = self.add()
+        self.assertEqual(added.slot, other.slot)
+        self.assertNotIn('backup of the header', self.wrong())
+        look.look(None)
+        self.assertFalse(self.opens_backup(added))
+        self.assertTrue(self.opens_backup(other))
+
+    @ddt.data(NO_BACKUP, OSError('gone'))
+    def test_what_is_said_of_backups_that_are_left(self, error):
+        added = self.add()
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=error):
+            stale = self.assertRaises(encryption_errors.StaleBackup,
+                                      self.remove)
+        self.assertIn('Key slot %s of volume %s is empty now' % (
+            added.slot, self.volume.id), str(stale))
+        self.assertIn(str(error), str(stale))
+
+    def test_slot_that_is_not_empty_is_not_said_to_be(self):
+        added = self.add()
+        failed = exceptions.CommandFailed(command='c', code=1, stderr='no')
+        with mock.patch.object(crypt.SimCrypt, 'kill_slot',
+                               side_effect=failed):
+            self.assertRaises(exceptions.CommandFailed, self.remove)
+        self.assertTrue(self.opens(added.key))
+
+    def test_what_is_not_removed_outdates_nothing(self):
+        added = self.add()
+        with mock.patch.object(crypt.SimCrypt, 'mark') as marked:
+            self.assertRaises(encryption_errors.KeyNotChanged,
+                              self.remove, '0')
+            self.world.secrets.state = crypt.AWAY
+            self.assertRaises(encryption_errors.KeyUnavailable,
+                              self.remove, added.slot)
+        marked.assert_not_called()
+
     def test_removed_and_backed_up_by_hand(self):
         added, _look = self.remove_beside_a_backup()
         header_care.back_up(self.a.node, self.volume.id)
@@ -218,6 +259,7 @@ class RecoveryTest(Case):
         self.assertFalse(self.opens(first.key))
         self.assertTrue(self.opens(second.key))
         self.assertEqual(second.slot, self.remove())
+        self.assertFalse(self.is_marked())
         self.assertIn('no recovery key', str(self.assertRaises(
             encryption_errors.KeyNotChanged, self.remove)))
         self.assert_settled()
@@ -238,6 +280,11 @@ class RecoveryTest(Case):
             name, = self.a.node.crypt.backup_names(self.volume.id)
             found, _uuid = self.a.node.crypt.backed_up(self.volume.id, name)
             self.assertEqual(tuple(self.header.slots), found.all_keyslots)
+
+    def test_backup_names_no_secret_of_one_that_was_removed(self):
+        self.add(store=True)
+        self.remove()
+        self.assertEqual({}, self.wrong())
 
     def test_refused(self):
         self.a.remote.add((self.volume.id, 'initiator'))

@@ -11,6 +11,7 @@ from unittest import mock
 
 import ddt
 import fixtures
+from os_brick.initiator.connectors import iscsi as connectors
 import testtools
 
 from cinder_localclone import exceptions
@@ -126,6 +127,7 @@ class InitiatorNameTest(Case):
         ('## made by iscsi-iname\nInitiatorName=iqn.this \n', 'iqn.this'),
         ('#InitiatorName=iqn.old\nInitiatorName=iqn.a=b\n'
          'InitiatorName=iqn.other\n', 'iqn.a=b'),
+        ('InitiatorName = iqn.a\n InitiatorName=iqn.b\n', ''),
         ('InitiatorAlias=x\n', ''), ('', ''), (b'\xff\xfe', ''))
     @ddt.unpack
     def test_found(self, text, name):
@@ -135,6 +137,17 @@ class InitiatorNameTest(Case):
         self.assertEqual('', iscsi.initiator_name())
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
         self.assertEqual(name, iscsi.initiator_name())
+
+    def test_in_the_file_that_os_brick_reads(self):
+        read = mock.Mock(return_value=('InitiatorName=iqn.this\n', ''))
+        self.assertEqual('iqn.this', connectors.ISCSIConnector(
+            'sudo', execute=read).get_initiator())
+        self.assertEqual(('cat', iscsi._INITIATOR_NAME), read.call_args.args)
+
+    def test_that_can_not_be_read(self):
+        self.useFixture(fixtures.MockPatchObject(
+            iscsi, '_INITIATOR_NAME', str(self.root)))
+        self.assertEqual('', iscsi.initiator_name())
 
 
 @ddt.ddt

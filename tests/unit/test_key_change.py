@@ -49,6 +49,10 @@ class Case(encrypted_volumes.Case):
     def header(self):
         return self.world.headers[self.volume.id]
 
+    def is_marked(self):
+        """Whether backups of the header may have a key that has gone."""
+        return names.OUTDATED in self.a.disk.tags[self.volume.name]
+
     def assert_opens(self):
         """What the row names opens it; so may others of the header."""
         recorded = self.key()
@@ -91,6 +95,7 @@ class RotateTest(Case):
         self.rotate()
         self.assert_changed()
         self.assertEqual(['3'], self.world.backups[self.volume.id])
+        self.assertFalse(self.is_marked())
 
     def test_again_and_again(self):
         for _each in range(3):
@@ -151,6 +156,46 @@ class RotateTest(Case):
         self.assertEqual(['1'], self.world.backups[self.volume.id])
         self.rotate()
         self.assert_changed()
+
+    @ddt.data(FULL, OSError('gone'))
+    def test_backup_of_before_is_marked_as_long_as_there_is_one(self, error):
+        """Nobody has to ask for that change again for it to go."""
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=error):
+            self.assertRaises(type(error), self.rotate)
+        self.assertTrue(self.is_marked())
+        self.rotate()
+        self.assertFalse(self.is_marked())
+
+    @ddt.data(FULL, OSError('gone'))
+    def test_backups_are_away_when_it_is_changed(self, error):
+        """That stops nobody. They come back with the old key in them."""
+        self.world.backups.clear()
+        self.world.copies.clear()
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=error):
+            self.rotate()
+        self.assert_changed()
+        self.assertTrue(self.is_marked())
+
+    def test_last_backup_that_can_not_be_replaced(self):
+        """It names a secret that is gone, until the service replaces it."""
+        renew = crypt.SimCrypt.renew_backup
+        for error in (self.FULL, OSError('gone')):
+            with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                                   autospec=True) as renewed:
+                # The one before the old secret goes is made.
+                renewed.side_effect = lambda own, volume_id, error=error: (
+                    self.fail_(error) if self.old not in
+                    self.world.secrets.kept else renew(own, volume_id))
+                self.rotate()
+            self.assert_changed()
+            self.assertTrue(self.is_marked())
+            self.old = self.key()
+
+    @staticmethod
+    def fail_(error):
+        raise error
 
     def test_without_any_backup(self):
         self.world.backups.clear()

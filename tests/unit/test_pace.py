@@ -195,6 +195,17 @@ class LawTest(testtools.TestCase):
         self.assertEqual((SLOW, Speed.YIELDING), self.law.step(
             Pace.YIELD, 10, give_way=GiveWay.SLOWING))
 
+    def test_the_floor_is_kept_to_after_a_stop(self):
+        """What it was too slow beside goes on, and so does its copy."""
+        for now in range(9):
+            self.law.take(seen(), now)
+            self.law.step(Pace.YIELD, now, give_way=GiveWay.SLOWING)
+        for now in range(9, 16):
+            self.law.step(Pace.YIELD, now, give_way=GiveWay.STOPPING)
+        self.law.step(Pace.YIELD, 16)
+        self.assertEqual((FULL, Speed.FLOOR), self.law.step(
+            Pace.YIELD, 16.5, give_way=GiveWay.SLOWING))
+
     def test_without_a_guest(self):
         idle = [(second, stat(), stat(written=second * 200000))
                 for second in range(10)]
@@ -367,6 +378,12 @@ class CourtesyTest(testtools.TestCase):
         self.assertEqual([(0, GiveWay.STOPPING), (10, GiveWay.SLOWING),
                           (30, GiveWay.STOPPING), (40, GiveWay.SLOWING)],
                          self.ways(lambda _now: True, 59))
+
+    def test_one_who_takes_long_after_an_hour_without_any(self):
+        """No more is regained than what there is to be spent."""
+        self.assertEqual([(0, GiveWay.NO), (3600, GiveWay.STOPPING),
+                          (3610, GiveWay.SLOWING)],
+                         self.ways(lambda now: now >= 3600, 3625))
 
     def test_one_after_the_other(self):
         """Two thirds of the time are left to the copies, as by the floor."""
@@ -550,6 +567,9 @@ class WakerTest(testtools.TestCase):
         self.assertEqual([pace.STANDSTILL, FULL],
                          [each['a'] for each in self.sent])
 
+    def test_what_is_not_watched_is_not_known_to_stand_still(self):
+        self.assertFalse(self.waker().stands_still('a'))
+
     def test_what_stands_still_ends_at_no_known_time(self):
         """No look at the moves is made for it."""
         node = mock.Mock(pacing=pace.Settings())
@@ -564,6 +584,11 @@ class WakerTest(testtools.TestCase):
         with copies.waker.give_way():
             copies.waker.wake(1)
             self.assertIsNone(copies.soonest_end())
+        for now in (2, 6):
+            copies.waker.wake(now)
+        self.assertEqual(0.3, copies.soonest_end())
+        copy.progress = dataclasses.replace(copy.progress, pause=5)
+        self.assertIsNone(copies.soonest_end())
 
     def test_another_check_changes_no_more_than_it_has_to(self):
         """The clone may be another by then, and is told again."""

@@ -33,6 +33,7 @@ class Crypt(cryptsetup.Cryptsetup):
     def __init__(self, sim, backups):
         super().__init__('g', 60, backups)
         self.note, self.close = sim.note, sim.close
+        self.mark, self.unmark = sim.mark, sim.unmark
 
 
 class RealTest(test_privileged_crypt.CaseOfFiles):
