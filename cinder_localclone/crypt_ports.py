@@ -116,6 +116,9 @@ class Crypt(typing.Protocol):
     def keeps_backups(self) -> bool:
         """Whether this node keeps backups of headers at all."""
 
+    def place_of_backups(self) -> tuple[int, int] | None:
+        """Device and inode of the directory that they are in."""
+
     def backed_up_volumes(self) -> list[str]:
         """The ids of the volumes of whose headers this node has backups."""
 

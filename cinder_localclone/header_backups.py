@@ -48,6 +48,8 @@ class Look:
         self._node = node
         #: Volumes, with their LVs, whose backups were right.
         self._right: set[tuple[str, str]] = set()
+        #: Where these backups were.
+        self._place: tuple[int, int] | None = None
         #: The last one that was compared.
         self._last = ''
 
@@ -56,9 +58,12 @@ class Look:
         node = self._node
         if not node.crypt.keeps_backups():
             return
-        there = set(node.crypt.backed_up_volumes())
+        place, there = (node.crypt.place_of_backups(),
+                        set(node.crypt.backed_up_volumes()))
         # What comes back may be of before: their disk was away, say.
-        self._right = {each for each in self._right if each[0] in there}
+        self._right = {each for each in self._right if each[0] in there
+                       and place == self._place}
+        self._place = place
         home = {volume.id: volume
                 for volume in node.records.volumes_of(node.host)
                 if _is_encrypted(volume)}

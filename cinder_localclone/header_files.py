@@ -120,6 +120,17 @@ class HeaderFiles:
         """Whether this node keeps backups of headers at all."""
         return bool(self.backups)
 
+    def place_of_backups(self) -> tuple[int, int] | None:
+        """Device and inode of the directory that they are in.
+
+        It is another one when a disk is mounted there, or not any more.
+        """
+        try:
+            found = os.stat(self.backups)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def backed_up_volumes(self) -> list[str]:
         """The ids of the volumes of whose headers this node has backups."""
         return crypt.backed_up_volumes(

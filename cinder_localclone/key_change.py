@@ -250,6 +250,7 @@ class Change:
         self.recorded = recorded
 
     def _drop_slots(self, token: tokens.Token, by: tokens.Token) -> None:
+        outdate_backups(self.node, self.volume)
         for slot in rotation.slots_of(self.header, token):
             self.node.crypt.kill_slot(
                 self.volume.id, slot, self._opening(by))
@@ -357,6 +358,8 @@ def renew_backup(node: nodes.Node, volume: ports.Volume) -> None:
 
     :raises LocalCloneError: if it is not
     """
+    if not node.crypt.keeps_backups():
+        return
     node.crypt.renew_backup(volume.id)
     lv = node.stack.lvs().get(volume.name)
     if lv and names.OUTDATED in lv.tags:

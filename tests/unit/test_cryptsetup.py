@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is asked of cryptsetup and LVM for a volume, by its id."""
 
+import os
 from unittest import mock
 
 import fixtures
@@ -140,6 +141,16 @@ class CryptsetupTest(commands.Case):
         dump.assert_called_with(path, 30)
         luks_uuid.assert_called_once_with(path, 30)
         tested.assert_called_once_with(path, b'k', 30)
+
+    def test_where_backups_are_at_the_moment(self):
+        place = self.useFixture(fixtures.TempDir()).path
+        self.room.backups = place
+        found = os.stat(place)
+        self.assertEqual((found.st_dev, found.st_ino),
+                         self.room.place_of_backups())
+        for nowhere in ('', place + '/x'):
+            self.room.backups = nowhere
+            self.assertIsNone(self.room.place_of_backups())
 
     def test_by_handle_and_name(self):
         self.commands.answer('dd', '\0' * (1 << 20))

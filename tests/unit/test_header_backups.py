@@ -57,6 +57,7 @@ class LookTest(testtools.TestCase):
         node.peers.inspect.return_value = {'header_backup': True}
         node.exports.remote.return_value = {}
         node.stack.lvs.return_value = {}
+        node.crypt.place_of_backups.return_value = 8, 2
         node.crypt.header.return_value = mock.Mock(reencryption=None)
         self.wrong = self.useFixture(fixtures.MockPatchObject(
             header_care, 'wrong_with_backup', return_value=[])).mock

@@ -188,6 +188,23 @@ class RecoveryTest(Case):
         look.look(None)
         self.assertFalse(self.opens_backup(added))
 
+    def test_backups_are_beneath_a_mount_when_it_is_removed(self):
+        """They are made in the empty directory until the disk is back."""
+        added, look = self.add(), header_backups.Look(self.a.node)
+        look.look(None)
+        kept = dict(self.world.backups), dict(self.world.copies)
+        self.world.backups.clear()
+        self.world.copies.clear()
+        self.world.backup_disk = 1, 2
+        self.remove()
+        look.look(None)
+        self.world.backup_disk = 8, 2
+        self.world.backups.update(kept[0])
+        self.world.copies.clear()
+        self.world.copies.update(kept[1])
+        look.look(None)
+        self.assertFalse(self.opens_backup(added))
+
     def test_power_is_cut_when_it_is_removed(self):
         """Marked before, so that nobody has to know of it afterwards."""
         def cut(_crypt, *_args):
@@ -436,6 +453,19 @@ class StatusTest(Case):
                           self.a.node, self.volume.id)
         self.a.remote.clear()
         self.assertEqual(['1'], self.world.backups[self.volume.id])
+
+    def test_back_up_to_no_place_replaces_nothing(self):
+        """Those of when there was one still have a key that has gone."""
+        self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup'), \
+                mock.patch.object(crypt.SimCrypt, 'backup_names',
+                                  return_value=[]), \
+                mock.patch.object(crypt.SimCrypt, 'keeps_backups',
+                                  return_value=False):
+            self.assertRaises(encryption_errors.KeyNotChanged,
+                              header_care.back_up, self.a.node,
+                              self.volume.id)
+        self.assertTrue(self.is_marked())
 
     def test_back_up_to_no_place(self):
         with mock.patch.object(crypt.SimCrypt, 'renew_backup'), \

@@ -12,6 +12,7 @@ import ddt
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
+from cinder_localclone import header_backups
 from cinder_localclone import headers_at_rest
 from cinder_localclone import key_change
 from cinder_localclone.luks import headers
@@ -196,6 +197,24 @@ class RotateTest(Case):
     @staticmethod
     def fail_(error):
         raise error
+
+    def test_power_is_cut_when_the_old_key_has_gone(self):
+        """The service replaces the backup: nobody else has to know of it."""
+        look = header_backups.Look(self.a.node)
+        look.look(None)  # it is right
+        kill = crypt.SimCrypt.kill_slot
+
+        def cut(*args):
+            kill(*args)
+            raise KeyboardInterrupt
+        old = self.world.secrets.kept[self.old][1]
+        with mock.patch.object(crypt.SimCrypt, 'kill_slot', cut):
+            self.assertRaises(KeyboardInterrupt, self.rotate)
+        look.look(None)
+        name = self.a.node.crypt.backup_names(self.volume.id)[-1]
+        self.assertRaises(
+            encryption_errors.WrongKey, self.a.node.crypt.test_backup,
+            self.volume.id, name, old)
 
     def test_without_any_backup(self):
         self.world.backups.clear()

@@ -299,6 +299,9 @@ class SimCrypt:
         self.world.headers[volume_id] = copy.deepcopy(
             self.world.copies[volume_id, name])
 
+    def place_of_backups(self):
+        return self.world.backup_disk
+
     def keeps_backups(self):
         return True
 

@@ -23,7 +23,7 @@ UNNOTED = frozenset((
     'can_guard', 'header_sectors', 'links', 'remove_served',
     'uuid', 'size', 'damaged_copies', 'backup_names', 'backed_up',
     'test_backup',
-    'keeps_backups', 'backed_up_volumes',
+    'keeps_backups', 'backed_up_volumes', 'place_of_backups',
     'header', 'test', 'get', 'find', 'secrets_in_use', 'is_running',
     'progress', 'unfinished'))
 #: Only with the lock of the volume that the first argument is of. Begin,

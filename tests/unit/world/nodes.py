@@ -78,6 +78,8 @@ class World(images.WorldImages):
         self.secrets = crypt.SimSecrets()
         self.headers = {}
         self.backups = {}
+        #: Where these are: a device, and an inode there.
+        self.backup_disk = 8, 2
         #: The headers in them, by volume and name; what was kept of volumes
         #: whose headers were restored.
         self.copies = {}
