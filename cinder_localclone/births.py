@@ -18,6 +18,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import iscsi_target
 from cinder_localclone.moves import source as moving
 from cinder_localclone import names
+from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import own_key
 from cinder_localclone import pausing
@@ -202,6 +203,7 @@ def _newborn(node: nodes.Node, context: ports.Context, volume_id: str,
     snapshots.check_pool(node)
     with node.lock(volume_id):
         volume = node.records.volume(volume_id)
+        # Of one in "downloading" Cinder would change the key itself.
         if (volume is None or volume.status != 'creating'
                 or volume_utils.extract_host(volume.host) != node.host):
             raise exceptions.TooLate(what='Volume ' + volume_id)
@@ -214,7 +216,7 @@ def _newborn(node: nodes.Node, context: ports.Context, volume_id: str,
         except Exception:
             # What can't be removed now the next look finds.
             with contextlib.suppress(Exception):
-                remove(node, volume_id, volume.name)
+                newborns.remove(node, volume_id, volume.name)
             raise
 
 
@@ -279,50 +281,6 @@ def _make(node: nodes.Node, volume: ports.Volume, image: str,
         pausing.check_none(node, volume, 'larger than what it is made of')
 
 
-def remove(node: nodes.Node, volume_id: str, lv: str) -> None:
-    """Remove what nobody was given, unless a move has it after all.
-
-    One that has failed may offer it yet: that ends first.
-    """
-    if node.records.move_of(volume_id) is None and not any(
-            move.cleanup_lv == lv and move.cleanup_node == node.host
-            for move in node.records.remains_of(volume_id)):
-        present = node.stack.survey()
-        if present.sources_above(lv):
-            return
-        handle, body = present.handle(volume_id), present.lvs.get(lv)
-        if handle and body and body.number in handle.uses():
-            if present.users(volume_id):
-                return
-            node.stack.remove_handle(volume_id)
-        node.stack.remove_lv(lv)
-
-
-# -- what Cinder has taken
-
-#: Statuses of a row that don't say whether its volume was taken.
-UNDECIDED = ('creating', 'reverting', 'error')
-
-
-def accept(node: nodes.Node, volume: ports.Volume, present: surveys.Survey
-           ) -> None:
-    """A volume at its home is not newborn any more when it is connected.
-
-    :mod:`.restore` leaves alone what is.
-
-    :param present: what there is on this node
-    """
-    lv = present.lvs.get(volume.name)
-    if (lv and names.NEWBORN in lv.tags
-            and volume.status not in (*UNDECIDED, 'deleting')):
-        try:
-            node.stack.accept(lv.name)
-        except exceptions.LocalCloneError as exc:
-            LOG.warning('Volume %(volume)s counts as newborn until the next '
-                        'periodic check: %(error)s',
-                        {'volume': volume.id, 'error': exc})
-
-
 # -- the node's look
 
 def look_at_images(node: nodes.Node, present: surveys.Survey) -> None:
@@ -330,44 +288,9 @@ def look_at_images(node: nodes.Node, present: surveys.Survey) -> None:
 
     :param present: what there is on this node
     """
-    for each in (snapshots.look, look):
+    for each in (snapshots.look, newborns.look):
         try:
             each(node, present)
         except Exception:
             LOG.exception('A look at snapshots and new volumes failed, will '
                           'retry.')
-
-
-def look(node: nodes.Node, present: surveys.Survey) -> None:
-    """Remove what births that failed have left; accept all others.
-
-    Only an LV that is tagged as newborn, and whose row says that the volume
-    is elsewhere, or was deleted.
-
-    :param present: what there is on this node
-    """
-    for volume_id, lv in present.newborns(node.stack.group):
-        try:
-            with node.try_lock(volume_id):
-                _settle(node, volume_id, lv.name)
-        except exceptions.Busy:
-            pass
-        except exceptions.LocalCloneError as exc:
-            LOG.error('What there is of volume %(volume)s, which was not '
-                      'created, could not be removed, will retry: %(error)s',
-                      {'volume': volume_id, 'error': exc})
-    node.snapshots.correct_services(node.host)
-
-
-def _settle(node: nodes.Node, volume_id: str, lv: str) -> None:
-    recorded = node.snapshots.newborn(volume_id)
-    found = node.stack.lvs().get(lv)
-    if recorded is None or not (found and names.NEWBORN in found.tags):
-        return  # it may be all that is left of somebody's data
-    undecided = recorded.status in UNDECIDED
-    if recorded.deleted or (recorded.home, recorded.lv) != (node.host, lv):
-        # One in error may be there because its node was given up.
-        if recorded.deleted or not undecided:
-            remove(node, volume_id, lv)
-    elif not undecided and recorded.status != 'deleting':
-        node.stack.accept(lv)

@@ -15,12 +15,12 @@ here nor moves, and Cinder's migration keeps it so.
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 
-from cinder_localclone import births
 from cinder_localclone import decision
 from cinder_localclone import encryption
 from cinder_localclone import exceptions
 from cinder_localclone.moves import remains
 from cinder_localclone import names
+from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import records
@@ -72,7 +72,7 @@ def create(node: nodes.Node, copy: ports.Volume) -> None:
 
 def _remove(node: nodes.Node, volume_id: str, lv: str) -> None:
     try:
-        births.remove(node, volume_id, lv)
+        newborns.remove(node, volume_id, lv)
     except Exception as exc:  # must not hide why there is no copy
         LOG.error('LV %(lv)s, to which volume %(volume)s was to be copied, '
                   'could not be removed; "cinder-localclone doctor" names '

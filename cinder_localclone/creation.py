@@ -5,9 +5,7 @@ could not be created, and is to be created again.
 
 from oslo_log import log as logging
 
-from cinder_localclone import exceptions
-from cinder_localclone.moves import checks
-from cinder_localclone.moves import removal
+from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import rows
@@ -18,27 +16,18 @@ LOG = logging.getLogger(__name__)
 def create(node: nodes.Node, volume: ports.Volume) -> None:
     """Create an LV, and its handle.
 
-    An LV that is there already is made anew: nobody was given what an
-    earlier call has left.
-
-    :raises StaleMove: if it is not to be created here (any more)
-    :raises TooLate: if it is not being created (any more)
+    :raises TooLate: if it is not to be created here (any more)
+    :raises AlreadyThere: as :func:`.newborns.being_created`
     :raises LocalCloneError: if something else fails; nothing is left then
     """
     with node.lock(volume.id):
-        row = checks.volume_at_home(node, volume.id)
-        if row.status != 'creating':
-            raise exceptions.TooLate(what='Volume ' + volume.id)
-        size, extra = rows.body_bytes(row), rows.extra_bytes(row)
+        row = newborns.being_created(node, volume.id)
         try:
-            if not node.stack.create_lv(row.name, size, row.id,
-                                        extra_bytes=extra):
-                _remove(node, row)
-                node.stack.create_lv(row.name, size, row.id,
-                                     extra_bytes=extra)
-            node.stack.ensure_handle_on_lv(row.id, row.name, size)
+            newborns.make(node, row)
+            node.stack.ensure_handle_on_lv(row.id, row.name,
+                                           rows.body_bytes(row))
         except Exception:
-            _try_remove(node, row)
+            newborns.remove_failed(node, row)
             raise
 
 
@@ -49,27 +38,14 @@ def give_up(node: nodes.Node, volume: ports.Volume) -> None:
     (``OnFailureRescheduleTask`` of ``cinder/volume/flows/manager/
     create_volume.py``), as if it were to be deleted. By then it may be there
     already, here or on another node, whole and with a tenant's data: that is
-    not touched.
+    not touched. What fails is tried again by this node's look.
 
     :param volume: as Cinder has it, without a host
     """
-    with node.lock(volume.id):
-        row = node.records.volume(volume.id)
-        if row is not None and (
-                checks.is_home(node, row) or row.status != 'creating'):
-            return
-        _try_remove(node, volume)
-
-
-def _remove(node: nodes.Node, volume: ports.Volume) -> None:
-    node.stack.remove_handle(volume.id)
-    removal.remove_volume_lv(node, volume.name)
-
-
-def _try_remove(node: nodes.Node, volume: ports.Volume) -> None:
     try:
-        _remove(node, volume)
-    except Exception as exc:  # must not hide why it was not created
-        LOG.error('LV %(lv)s of volume %(volume)s, which was not created, '
-                  'could not be removed: %(error)s', {
-                      'lv': volume.name, 'volume': volume.id, 'error': exc})
+        with node.lock(volume.id):
+            newborns.settle(node, volume.id, volume.name)
+    except Exception as exc:  # Cinder only logs it
+        LOG.warning('What there is of volume %(volume)s, which could not be '
+                    'created, could not be removed, will retry: %(error)s',
+                    {'volume': volume.id, 'error': exc})

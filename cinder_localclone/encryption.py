@@ -20,9 +20,8 @@ from cinder_localclone.luks import integrity
 from cinder_localclone.luks import options
 from cinder_localclone.luks import tokens
 from cinder_localclone import manage_errors
-from cinder_localclone.moves import checks
-from cinder_localclone.moves import removal
 from cinder_localclone import names
+from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import rows
@@ -70,34 +69,53 @@ def create(node: nodes.Node, volume: ports.Volume,
            encryption: encryption_types.Encryption) -> None:
     """Create an encrypted volume: secret, LV, handle, header.
 
-    What each step makes is on record before it is there, and a repeated call
-    uses it, but for the LV: one that is there already is made anew.
+    The secret is on record before there is anything that it opens, and a
+    repeated call uses it.
 
-    :raises TooLate: if it is not being created (any more)
+    :raises TooLate: if it is not to be created here (any more)
+    :raises AlreadyThere: as :func:`.newborns.being_created`
     :raises KeyUnavailable: if the key manager does not answer; there is no
-        LV then
-    :raises LocalCloneError: if something else fails; nothing that anybody
-        could take for the volume is left, but for its row and a secret
+        LV then, and the secret, if there is one, is on record
+    :raises LocalCloneError: if something else fails; nothing is left then
     """
     with node.lock(volume.id):
-        # Whoever asks may have an older row than an earlier call has left.
-        row = checks.volume_at_home(node, volume.id)
-        if row.status != 'creating':
-            raise exceptions.TooLate(what='Volume ' + volume.id)
+        row = newborns.being_created(node, volume.id)
         volume = _with_secret(node, row, encryption)
-        recorded = _recorded(volume)
-        # As the key manager gives it back: that opens it again, then.
-        key = node.keys.get(recorded.key, encryption.key_format)
         try:
+            # As the key manager gives it back: that opens it again, then.
+            key = node.keys.get(_recorded(volume).key, encryption.key_format)
             if encryption.authenticated:
                 _check_room(node, volume)
-            _create_lv(node, volume, recorded)
+            _create_lv(node, volume)
             _create_header(node, volume, encryption, key)
             if encryption.zeroed:
                 _zero(node, volume, key)
-        except Exception:
-            _remove(node, volume)
+        except encryption_errors.KeyUnavailable:
+            newborns.remove_failed(node, volume)
             raise
+        except Exception:
+            newborns.remove_failed(node, volume)
+            _give_back(node, volume)
+            raise
+
+
+def _give_back(node: nodes.Node, volume: ports.Volume) -> None:
+    """The secret of what was not created goes: Cinder may try another node,
+    or its owner may delete the row without any.
+    """
+    recorded = _recorded(volume)
+    try:
+        node.snapshots.set_encryption(
+            volume, dataclasses.replace(recorded, key=''))
+    except exceptions.TooLate:
+        if node.records.volume(volume.id) is not None:
+            return  # somebody else sees to it by now
+    except Exception as exc:  # must not hide why it was not created
+        LOG.error('The secret of volume %(volume)s, which could not be '
+                  'created, stays until that is created or deleted: '
+                  '%(error)s', {'volume': volume.id, 'error': exc})
+        return
+    forget(node, [volume.id], recorded)
 
 
 def _recorded(volume: ports.Volume) -> encryption_types.Recorded:
@@ -163,17 +181,9 @@ def _create_header(node: nodes.Node, volume: ports.Volume,
     node.crypt.test(volume.id, key)
 
 
-def _create_lv(node: nodes.Node, volume: ports.Volume,
-               recorded: encryption_types.Recorded) -> None:
-    """The LV of a volume, which has nothing yet."""
-    if volume.name in node.stack.lvs():
-        # It may have a header, whole or half, with another key. Nobody was
-        # given it.
-        _remove_lv(node, volume)
-    with node.allocation_lock():
-        node.stack.create_lv(volume.name, rows.body_bytes(volume), volume.id,
-                             extra_bytes=recorded.header_bytes)
-    node.crypt.note(volume.name, key=recorded.key)
+def _create_lv(node: nodes.Node, volume: ports.Volume) -> None:
+    newborns.make(node, volume)
+    node.crypt.note(volume.name, key=_recorded(volume).key)
     node.crypt.mark(volume.name, names.FRESH)
 
 
@@ -191,23 +201,6 @@ def _zero(node: nodes.Node, volume: ports.Volume, key: bytes) -> None:
     finally:
         node.crypt.close(volume.id)
     node.crypt.unmark(volume.name, names.FRESH)
-
-
-def _remove_lv(node: nodes.Node, volume: ports.Volume) -> None:
-    node.crypt.close(volume.id)
-    node.stack.remove_handle(volume.id)
-    removal.remove_volume_lv(node, volume.name)
-
-
-def _remove(node: nodes.Node, volume: ports.Volume) -> None:
-    """What was not created to its end goes; Cinder may try another node."""
-    try:
-        _remove_lv(node, volume)
-    except Exception as exc:  # must not hide why it was not created
-        LOG.error('LV %(lv)s of volume %(volume)s, which was not created to '
-                  'its end, could not be removed; deleting the volume does '
-                  'it: %(error)s', {
-                      'lv': volume.name, 'volume': volume.id, 'error': exc})
 
 
 # -- what is fresh reads as noise

@@ -135,8 +135,11 @@ class ForeignImage(LocalCloneError):
     user_message = 'FOREIGN_IMAGE'
 
 
-class TooLate(LocalCloneError):
-    """A request that arrives when whoever made it has given it up."""
+class TooLate(LocalCloneError, exception.MetadataUpdateFailure):
+    """A request that arrives when whoever made it has given it up.
+
+    Cinder is to try no other node: it would take its home off a volume.
+    """
 
     message = _('%(what)s is not being made (any more). Nothing was done.')
     user_message = 'CREATE_FAILED'

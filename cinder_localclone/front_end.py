@@ -24,8 +24,8 @@ from cinder_localclone import encryption
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone.moves import checks
-from cinder_localclone.moves import removal
 from cinder_localclone import names
+from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import reconcile
@@ -132,45 +132,25 @@ def check_copy(node: nodes.Node, copy: ports.Volume, volume_id: str) -> None:
 def create(node: nodes.Node, volume: ports.Volume, header: Header) -> None:
     """Create a volume that Nova encrypts, with its header.
 
-    An LV that is there already is left alone, whatever it has: a call that
-    is repeated fails, and its volume can be deleted.
-
     :param volume: with the context of whoever has asked for it
     :raises KeyUnreadable: if that may not read the key; nothing is created
-    :raises NotBlank: if the LV is there already
+    :raises TooLate: if it is not to be created here (any more)
+    :raises AlreadyThere: as :func:`.newborns.being_created`
     :raises LocalCloneError: if something else fails; nothing is left
     """
     key = node.keys.owners_key(volume._context, volume.encryption_key_id)
     with node.lock(volume.id):
-        row = checks.volume_at_home(node, volume.id)
-        if row.status != 'creating':
-            raise exceptions.TooLate(what='Volume ' + volume.id)
-        if row.name in node.stack.lvs():
-            raise encryption_errors.NotBlank(
-                path=row.name, reason='it was there already')
+        row = newborns.being_created(node, volume.id)
         try:
-            size = rows.body_bytes(row)
-            with node.allocation_lock():
-                node.stack.create_lv(row.name, size, row.id)
-            # Until Cinder has taken it no boot gives it out.
-            node.stack.mark_newborn(row.name)
-            node.stack.ensure_handle_on_lv(row.id, row.name, size)
+            newborns.make(node, row)
+            node.stack.ensure_handle_on_lv(row.id, row.name,
+                                           rows.body_bytes(row))
             node.crypt.format_luks1(
                 row.id, header.cipher, header.key_bits, key)
             node.stack.flush_handle(row.id)
         except Exception:
-            _remove(node, row)
+            newborns.remove_failed(node, row)
             raise
-
-
-def _remove(node: nodes.Node, volume: ports.Volume) -> None:
-    try:
-        node.stack.remove_handle(volume.id)
-        removal.remove_volume_lv(node, volume.name)
-    except Exception as exc:  # must not hide why there is no volume
-        LOG.warning('What there is of volume %(volume)s, which was not '
-                    'created, goes when it is deleted: %(error)s',
-                    {'volume': volume.id, 'error': exc})
 
 
 # -- images

@@ -46,12 +46,13 @@ class Look:
 
     def __init__(self, node: nodes.Node) -> None:
         self._node = node
-        #: Volumes, with their LVs, whose backups were right.
-        self._right: set[tuple[str, str]] = set()
+        #: Volumes, with their LVs and keys, whose backups were right.
+        self._right: set[tuple[str, ...]] = set()
         #: Where these backups were.
         self._place: tuple[int, int] | None = None
-        #: The last one that was compared.
-        self._last = ''
+        #: Those that were compared last, and those whose homes were asked.
+        self._compared: list[str] = []
+        self._asked: list[str] = []
 
     def look(self, context: ports.Context) -> None:
         """One volume that fails does not stop the others."""
@@ -74,21 +75,20 @@ class Look:
                 (volume for volume_id, volume in home.items()
                  if volume_id in there), lvs):
             _attempt(node, volume_id, self._compare)
-        for volume_id in sorted(there - home.keys())[:ASKED]:
+        self._asked = _turn(there - home.keys(), self._asked, ASKED)
+        for volume_id in self._asked:
             _attempt(node, volume_id,
                      lambda each: _drop(node, context, each))
 
     def _next(self, volumes: Iterable[ports.Volume],
               lvs: Mapping[str, reports.LogicalVolume]) -> list[str]:
         """Those that it is the turn of to be compared."""
-        left = sorted(volume.id for volume in volumes
-                      if ((volume.id, volume.name) not in self._right
-                          or _is_outdated(volume, lvs))
-                      and volume.status not in UNSETTLED)
-        turn = ([each for each in left if each > self._last]
-                + [each for each in left if each <= self._last])[:COMPARED]
-        self._last = turn[-1] if turn else ''
-        return turn
+        self._compared = _turn((
+            volume.id for volume in volumes
+            if (_known(volume) not in self._right
+                or _is_outdated(volume, lvs))
+            and volume.status not in UNSETTLED), self._compared, COMPARED)
+        return self._compared
 
     def _make(self, volume_id: str) -> None:
         if _settled(self._node, volume_id):
@@ -114,7 +114,22 @@ class Look:
             LOG.info('The backup of the header of volume %s was of another '
                      'one, or of before a change; it was made anew.',
                      volume_id)
-        self._right.add((volume_id, volume.name))
+        self._right.add(_known(volume))
+
+
+def _turn(ids: Iterable[str], before: list[str], most: int) -> list[str]:
+    """Those whose turn it is, after those before.
+
+    :param most: so many at a time
+    """
+    left, last = sorted(ids), before[-1] if before else ''
+    return ([each for each in left if each > last]
+            + [each for each in left if each <= last])[:most]
+
+
+def _known(volume: ports.Volume) -> tuple[str, ...]:
+    """What changes when the backups of a volume's header may be wrong."""
+    return volume.id, volume.name, volume.provider_id or ''
 
 
 def _is_outdated(volume: ports.Volume,
@@ -170,7 +185,7 @@ def _settled(node: nodes.Node, volume_id: str) -> ports.Volume | None:
 def _drop(node: nodes.Node, context: ports.Context, volume_id: str) -> None:
     """Of one that has no row, "encryption shred" sees to what is left."""
     volume = node.records.volume(volume_id)
-    if (volume is None or checks.is_home(node, volume)
+    if (volume is None or not volume.host or checks.is_home(node, volume)
             or node.records.move_of(volume_id) is not None):
         return
     home = volume.host.partition('#')[0]

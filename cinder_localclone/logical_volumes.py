@@ -147,8 +147,8 @@ class LogicalVolumes:
 
     def create_lv(self, name: str, size_bytes: int, volume_id: str,
                   covered: bool = False, extra_bytes: int = 0,
-                  lvs: Mapping[str, reports.LogicalVolume] | None = None
-                  ) -> bool:
+                  lvs: Mapping[str, reports.LogicalVolume] | None = None,
+                  newborn: bool = False) -> bool:
         """Create the LV of a volume, thin or thick as configured.
 
         It is tagged with the volume's id, for :mod:`.restore`. Once this
@@ -160,22 +160,22 @@ class LogicalVolumes:
             rounds up to is overwritten in any case
         :param extra_bytes: by how much it is longer than the volume
         :param lvs: if they have just been listed; else that is done here
+        :param newborn: nobody was given it yet
         :raises PoolDoesNotZero: if it would show what others have deleted
         :raises TooFewDisks: if it could not be striped as configured
         """
         self._check_pool_zeroes(lvs)
         self.check_disks()
-        tags = names.volume_tags(volume_id, extra_bytes)
+        tags = [*names.volume_tags(volume_id, extra_bytes),
+                *[names.NEWBORN] * newborn]
         if self.pool:
-            created = lvm.create_thin(
+            return lvm.create_thin(
                 self.group, self.pool, name, size_bytes, tags, self.timeout)
-        else:
-            created = lvm.create_thick(
-                self.group, name, size_bytes,
-                [*tags, names.shown(size_bytes if covered else 0)],
-                self.timeout, stripes=self.stripes)
-            created = self._zero_rest(name) or created
-        return created
+        created = lvm.create_thick(
+            self.group, name, size_bytes,
+            [*tags, names.shown(size_bytes if covered else 0)],
+            self.timeout, stripes=self.stripes)
+        return self._zero_rest(name) or created
 
     def check_disks(self) -> None:
         """The group has as many disks as a new volume has stripes.

@@ -73,13 +73,14 @@ class Stack(typing.Protocol):
 
     def create_lv(self, name: str, size_bytes: int, volume_id: str,
                   covered: bool = False, extra_bytes: int = 0,
-                  lvs: Mapping[str, reports.LogicalVolume] | None = None
-                  ) -> bool:
+                  lvs: Mapping[str, reports.LogicalVolume] | None = None,
+                  newborn: bool = False) -> bool:
         """Create the LV of a volume.
 
         :param covered: nobody reads what was not written to it before; else
             it reads as zeros
         :param lvs: if they have just been listed
+        :param newborn: nobody was given it yet
         """
 
     def create_snapshot(self, snapshot_id: str, origin: str,

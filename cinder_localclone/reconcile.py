@@ -29,6 +29,7 @@ from cinder_localclone.moves import holes
 from cinder_localclone.moves import offering
 from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
+from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import passing
 from cinder_localclone import ports
@@ -167,7 +168,7 @@ class Reconciler:
             self.node.stack.ensure_handle_on_lv(
                 volume_id, volume.name, rows.body_bytes(volume))
             tops.converge(self.node, volume, volume.name)
-        births.accept(self.node, volume, present)
+        newborns.accept(self.node, volume, present)
         with _trouble_with_exports(volume_id):
             offering.withdraw_strays(self.node, present)
             self.settle_exports(volume, None)
@@ -325,7 +326,7 @@ class Reconciler:
             self.node, is_at=directory.remembered(self.node.is_at))
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
-                    'creating', 'deleting', 'error_deleting',
+                    *rows.BEING_CREATED, 'deleting', 'error_deleting',
                     *manageable.UNSETTLED) or (
                         volume.status == 'error'  # its node was forgotten
                         and not survey.has(volume_id, volume.name)):

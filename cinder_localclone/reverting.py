@@ -21,6 +21,7 @@ from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone.moves import offering
+from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import reconcile
@@ -83,7 +84,7 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
             if host == node.host:
                 node.stack.ensure_handle_on_lv(volume_id, reverted.name,
                                                rows.body_bytes(reverted))
-            births.remove(node, volume_id, old)
+            newborns.remove(node, volume_id, old)
         except Exception:  # it is reverted; Cinder must not hear otherwise
             LOG.exception('Volume %s was reverted; the next periodic check '
                           'does what is left.', volume_id)

@@ -21,6 +21,10 @@ HELD, FREE = 'maintenance', 'available'
 #: Statuses in which Cinder's manager asks the driver to migrate a volume: as
 #: it was, locked by whoever asked, or because its type is changed.
 MIGRATED = (FREE, 'maintenance', 'retyping')
+#: Statuses of a volume that nobody was given yet. While it is filled with an
+#: image it is "downloading", and if that fails, it stays so for whoever is
+#: to create it again.
+BEING_CREATED = ('creating', 'downloading')
 #: Statuses that Cinder's manager ends, and nobody else if its service dies.
 MORTAL = ('extending', 'reverting', 'retyping')
 

@@ -78,6 +78,15 @@ class SecretRecords(records.Records):
         return {_key(text) for where, text in volumes + snapshots
                 if not host or names.same_backend(where or '', host)}
 
+    def is_encryption_offered(self) -> bool:
+        """Whether there is a type of volumes that this driver encrypts."""
+        specs = records.models.VolumeTypeExtraSpecs
+        with records.main_context_manager.reader.using(
+                records._admin()) as session:
+            return session.query(specs).filter_by(
+                deleted=False, key=encryption_types.PREFIX + 'encryption'
+            ).first() is not None
+
     def secrets_of_all(self) -> set[str]:
         """References that any row names, of whatever backend.
 

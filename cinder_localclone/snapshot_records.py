@@ -124,7 +124,7 @@ class SnapshotRecords(records.Records):
         with records.main_context_manager.writer.using(
                 records._admin()) as session:
             row = self._row(session, volume.id, lock=True)
-            if (row is None or row.status != 'creating'
+            if (row is None or row.status not in volume_rows.BEING_CREATED
                     or row.provider_id != volume.provider_id):
                 raise exceptions.TooLate(what='Volume ' + volume.id)
             row.provider_id = _text(encryption)

@@ -160,8 +160,10 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
 
 
 def _encryption(backend):
-    """What encrypted volumes need; nothing if there are none."""
-    if not backend.records.secrets_in_use(host=backend.host):
+    """What encrypted volumes need; nothing if there can be none."""
+    recorded = backend.records
+    if not (recorded.secrets_in_use(host=backend.host)
+            or recorded.is_encryption_offered()):
         return []
     keys = backend.keys()
     findings = encryption_checks.key_manager(keys.check)

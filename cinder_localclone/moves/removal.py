@@ -3,6 +3,7 @@
 
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import ports
 from cinder_localclone import state
 from cinder_localclone import tops
 
@@ -68,3 +69,10 @@ def remove_volume_lv(node: nodes.Node, name: str) -> None:
     if lv:
         node.clear(name, lv.size)
         node.stack.remove_lv(name)
+
+
+def remove_at_rest(node: nodes.Node, volume: ports.Volume) -> None:
+    """Remove all that a volume has here that does not move."""
+    node.crypt.close(volume.id)
+    node.stack.remove_handle(volume.id)
+    remove_volume_lv(node, volume.name)

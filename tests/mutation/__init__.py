@@ -31,6 +31,7 @@ DATA_PATH = (
     'decision.py', 'served.py', 'connections.py', 'handlers.py', 'deletion.py',
     'extending.py', 'operations.py', 'forgetting.py', 'repair.py', 'survey.py',
     'restore.py', 'snapshots.py', 'births.py', 'reverting.py',
+    'creation.py', 'newborns.py', 'front_end.py',
     'snapshot_records.py', 'images.py', 'rows.py', 'copies.py', 'migration.py',
     'migration_records.py', 'draining.py', 'adoption.py', 'manageable.py',
     'managing.py', 'managing_snapshots.py', 'passing.py',

@@ -12,6 +12,7 @@ from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import extending
 from cinder_localclone import names
+from cinder_localclone import newborns
 from tests.unit import test_move
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
@@ -424,28 +425,28 @@ class LookTest(Base):
         self.assertIn(names.NEWBORN, self.tags())
 
     @ddt.data(('available', True), ('downloading', True), ('error', False),
-              ('creating', False))
+              ('creating', True), ('reverting', False))
     @ddt.unpack
     def test_it_is_elsewhere(self, status, gone):
         self.volume.host, self.volume.status = B + '#p', status
-        births.look(self.node.node, self.node.sim_stack.survey())
+        newborns.look(self.node.node, self.node.sim_stack.survey())
         self.assertEqual(gone, self.volume.name not in self.node.lvs)
 
     def test_it_is_deleted(self):
         self.world.destroy(self.volume)
-        births.look(self.node.node, self.node.sim_stack.survey())
+        newborns.look(self.node.node, self.node.sim_stack.survey())
         self.assertNotIn(self.volume.name, self.node.lvs)
 
     def test_it_has_no_row(self):
         del self.world.volumes[self.volume.id]
-        births.look(self.node.node, self.node.sim_stack.survey())
+        newborns.look(self.node.node, self.node.sim_stack.survey())
         self.assertIn(self.volume.name, self.node.lvs)
 
     def test_it_has_moved_before_it_was_accepted(self):
         self.volume.status = 'available'
         self.node.move(self.volume, B)
         for gone in (False, True):
-            births.look(self.node.node, self.node.sim_stack.survey())
+            newborns.look(self.node.node, self.node.sim_stack.survey())
             self.assertEqual(
                 gone, 'volume-' + self.volume.id not in self.node.lvs)
             self.world.settle()
@@ -455,8 +456,8 @@ class LookTest(Base):
         self.volume.status = 'available'
         present = self.node.sim_stack.survey()
         with self.node.lock(self.volume.id):  # somebody else is at work
-            births.look(self.node.node, present)
+            newborns.look(self.node.node, present)
         self.assertIn(names.NEWBORN, self.tags())
-        births.look(self.node.node, present)
+        newborns.look(self.node.node, present)
         del self.node.lvs[self.volume.name]
-        births.look(self.node.node, present)
+        newborns.look(self.node.node, present)

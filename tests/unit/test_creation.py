@@ -4,14 +4,16 @@
 from unittest import mock
 
 import ddt
-import fixtures
 import testtools
 
 from cinder_localclone import creation
 from cinder_localclone import exceptions
+from cinder_localclone import front_end
+from cinder_localclone import lvm_errors
 from cinder_localclone import names
+from cinder_localclone import restore
 from tests.unit import world as worlds
-from tests.unit.world import effects
+from tests.unit.world import images
 from tests.unit.world import stack
 
 A, B = 'a@l', 'b@l'
@@ -22,12 +24,9 @@ class Case(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        # LVM says whether there is room; nothing is taken for granted before.
-        self.useFixture(fixtures.MockPatchObject(
-            effects, 'ALLOCATING', frozenset(effects.ALLOCATING)
-            - {'create_lv'}))
         self.world = worlds.World()
-        self.a = self.world.nodes[A]
+        self.world.pool = 'pool'
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
         self.volume = self.world.row(A, status='creating')
 
     def create(self, host=A):
@@ -78,9 +77,34 @@ class CreateTest(Case):
         self.assertIs(content, self.a.lvs[self.volume.name])
         self.assert_there()
 
+    def test_what_may_have_been_given_out_is_not(self):
+        """As by a version that did not say so of its LVs."""
+        self.create()
+        tags = self.a.disk.tags
+        tags[self.volume.name] -= {names.NEWBORN}
+        self.a.write(self.volume.id, 0, 'data')
+        self.assertRaises(lvm_errors.AlreadyThere, self.create)
+        self.assertIn('data', self.a.lvs[self.volume.name])
+
+    def test_an_image_that_could_not_be_extended(self):
+        """Cinder leaves the status as it is: see test_created_again."""
+        self.volume.status = 'downloading'
+        self.create()
+        self.assert_there()
+
+    def test_nobody_was_given_it_yet(self):
+        """Until Cinder has taken it: no boot gives it out."""
+        self.create()
+        for status in ('creating', 'downloading', 'available'):
+            self.volume.status = status
+            self.a.reconciler.converge_node()
+            self.assertEqual(
+                status != 'available',
+                names.NEWBORN in self.a.disk.tags[self.volume.name])
+
     def test_not_where_it_is_not_to_be(self):
         self.volume.status = 'creating'
-        self.assertRaises(exceptions.StaleMove, self.create, B)
+        self.assertRaises(exceptions.TooLate, self.create, B)
         self.assert_nothing(B)
 
 
@@ -96,55 +120,151 @@ class GiveUpTest(Case):
         self.create()
         self.volume.host = None
 
-    def test_what_is_left_goes(self):
+    @ddt.data('creating', 'downloading', 'error', 'deleting')
+    def test_what_is_left_goes(self, status):
         self.leave()
+        self.volume.status = status
         self.give_up()
         self.assert_nothing()
 
     def test_what_is_left_of_a_row_that_is_gone_goes(self):
         self.leave()
-        del self.world.volumes[self.volume.id]
+        self.world.destroy(self.volume)
         self.give_up()
         self.assert_nothing()
 
-    @ddt.data('creating', 'available', 'in-use')
+    @ddt.data('creating', 'downloading', 'available', 'in-use', 'error')
     def test_what_is_created_here_meanwhile_stays(self, status):
         self.create()
         self.volume.status = status
         self.give_up()
         self.assert_there()
 
-    def test_what_is_created_elsewhere_meanwhile_stays(self):
+    @ddt.data('creating', 'available')
+    def test_what_is_created_elsewhere_meanwhile_stays(self, status):
         """And what is left here goes."""
         self.leave()
         self.volume.host = B + '#p'
         self.create(B)
+        self.volume.status = status
         self.give_up()
         self.assert_there(B)
         self.assert_nothing()
 
-    def test_what_has_come_back_since_stays(self):
-        """Created on B, it may be used through this node already."""
+    def test_what_is_in_use_stays(self):
         self.leave()
         self.volume.host, self.volume.status = B + '#p', 'available'
+        self.a.opened.add(names.handle(self.volume.id))
+        self.give_up()
+        self.assert_there()
+
+    def test_what_was_given_out_stays(self):
+        """Whatever took its home away."""
+        self.create()
+        self.volume.status = 'available'
+        self.world.settle()
+        self.volume.host, self.volume.status = None, 'creating'
         self.give_up()
         self.assert_there()
 
     def test_what_is_being_created_here_is_waited_for(self):
         self.leave()
-        is_home = creation.checks.is_home
+        newborn = self.a.node.snapshots.newborn
 
-        def look(node, row):
-            self.assertIn(row.id, self.a.held)
-            return is_home(node, row)
-        with mock.patch.object(creation.checks, 'is_home', look):
+        def look(volume_id):
+            self.assertIn(volume_id, self.a.held)
+            return newborn(volume_id)
+        with mock.patch.object(images.SimSnapshotRecords, 'newborn',
+                               side_effect=look):
             self.give_up()
         self.assert_nothing()
 
-    def test_what_can_not_be_removed_is_logged(self):
+    def test_what_can_not_be_removed_is_logged_and_tried_again(self):
         self.leave()
         with mock.patch.object(stack.SimStack, 'remove_handle',
                                side_effect=OSError('busy')), \
                 mock.patch.object(creation, 'LOG') as log:
             self.give_up()
-        self.assertIn('busy', str(log.error.call_args.args[1]['error']))
+        self.assertIn('busy', str(log.warning.call_args.args[1]['error']))
+        self.assert_there()
+        self.volume.host = B + '#p'
+        self.create(B)
+        self.volume.status = 'available'
+        self.world.reconcile()
+        self.assert_nothing()
+        self.assert_there(B)
+
+
+class KilledTest(Case):
+    """A node dies before Cinder has asked it to delete what is left."""
+
+    def setUp(self):
+        super().setUp()
+        self.create()
+        self.a.write(self.volume.id, 0, 'older')
+        self.volume.host = B + '#p'
+        self.create(B)
+        self.volume.status = 'available'
+
+    def test_no_boot_gives_it_out(self):
+        self.assertEqual([], [
+            each.lv for each in restore.plan(self.a.sim_stack.survey())
+            if not each.reason])
+
+    def test_the_look_removes_it(self):
+        self.world.reconcile()
+        self.assert_nothing()
+        self.assert_there(B)
+
+    def test_the_volume_comes_there(self):
+        """And is restored there, when that boots."""
+        self.world.reconcile()
+        self.b.write(self.volume.id, 1, 'data')
+        self.b.move(self.b.node.records.volume(self.volume.id), A)
+        self.world.settle()
+        self.assertEqual([''], [
+            each.reason for each in restore.plan(self.a.sim_stack.survey())
+            if each.lv == self.volume.name])
+
+
+class ThickTest(Case):
+
+    def test_what_goes_is_cleared(self):
+        """The next owner of the space could read it."""
+        self.world.pool = None
+        self.create()
+        self.volume.host = B + '#p'
+        self.create(B)
+        self.volume.status = 'available'
+        self.world.reconcile()
+        self.assertEqual([{}, []], [self.a.lvs, self.world.wrongs])
+
+
+class EncryptedByNovaTest(Case):
+
+    def setUp(self):
+        super().setUp()
+        self.world.secrets.kept['key'] = ('an owner\'s', b'61626364')
+        self.volume = self.world.row(A, status='creating',
+                                     encryption_key_id='key')
+        self.volume._context = 'the owner\'s'
+
+    def create(self, host=A):
+        front_end.create(self.world.nodes[host].node, self.volume,
+                         front_end.Header('c', 256))
+
+    def test_created_again_on_the_same_node(self):
+        self.create()
+        self.create()
+        self.assert_there()
+
+    def test_what_is_left_of_an_image_goes(self):
+        self.create()
+        self.volume.status = 'downloading'
+        self.a.reconciler.converge_node()
+        self.volume.host = B + '#p'
+        self.create(B)
+        self.volume.status = 'available'
+        self.world.reconcile()
+        self.assert_nothing()
+        self.assert_there(B)

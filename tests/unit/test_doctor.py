@@ -6,6 +6,7 @@ import time
 import types
 from unittest import mock
 
+import ddt
 import fixtures
 from oslo_db import exception as db_exception
 import testtools
@@ -33,6 +34,7 @@ _isdir = os.path.isdir
 GIB = 1 << 30
 
 
+@ddt.ddt
 class DoctorTest(testtools.TestCase):
 
     def setUp(self):
@@ -81,6 +83,7 @@ class DoctorTest(testtools.TestCase):
         self.patch('privileged.lvm.physical_volumes', return_value=[])
         self.backend.records.unended.return_value = []
         self.backend.records.secrets_in_use.return_value = set()
+        self.backend.records.is_encryption_offered.return_value = False
         self.stack.free_space.return_value = reports.FreeSpace(
             GIB, GIB, False)
         self.app = mock.Mock(exit_code=0)
@@ -182,8 +185,12 @@ class DoctorTest(testtools.TestCase):
         self.assertIn('and 2 more', row[2])
         self.assertNotIn('v5', row[2])
 
-    def test_secrets_without_volume(self):
-        self.backend.records.secrets_in_use.return_value = {'k'}
+    @ddt.data(({'k'}, False), (set(), True))
+    @ddt.unpack
+    def test_secrets_without_volume(self, used, offered):
+        """Also if no encrypted volume is left."""
+        self.backend.records.secrets_in_use.return_value = used
+        self.backend.records.is_encryption_offered.return_value = offered
         self.backend.keys().of_volumes.return_value = [('key', 'gone')]
         self.backend.records.volumes_known.return_value = set(), {'gone'}
         self.backend.records.secrets_of_all.return_value = set()

@@ -327,9 +327,11 @@ class DriverTest(Case):
         self.node.stack.create_lv.return_value = True
         self.driver.create_volume(new)
         self.assertEqual(
-            [mock.call.create_lv('volume-v', 1 << 30, 'v', extra_bytes=0),
+            [mock.call.create_lv('volume-v', 1 << 30, 'v', extra_bytes=0,
+                                 newborn=True, lvs=mock.ANY),
              mock.call.ensure_handle_on_lv('v', 'volume-v', 1 << 30)],
-            self.node.stack.mock_calls)
+            [call for call in self.node.stack.mock_calls
+             if call != mock.call.lvs()])
 
     def test_a_shadow_is_prepared(self):
         shadow = volume(migration_status='target:x',

@@ -149,12 +149,14 @@ class CreateTest(Case):
                           volume)
         self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
         self.a.headers_unreadable = False
-        key = rows.recorded(volume).key
+        self.assertEqual([{}, {}], [self.world.secrets.kept,
+                                    self.world.backups])
         stale = copy.copy(volume)
         stale.provider_id = None
         self.create(stale)  # Cinder tries again
         self.assertWhole(volume)
-        self.assertEqual([key], list(self.world.secrets.kept))
+        self.assertEqual([rows.recorded(volume).key],
+                         list(self.world.secrets.kept))
 
     def test_header_that_its_key_does_not_open(self):
         made = crypt.SimCrypt.format

@@ -118,6 +118,7 @@ class EncryptedTypeTest(test.TestCase):
         volume.host = self.node.host = 'n1@l'
         volume.status = 'creating'
         self.node.records.volume.return_value = volume
+        self.node.stack.lvs.return_value = {}
         self.driver.create_volume(volume)
         self.assertTrue(self.node.stack.create_lv.called)
         self.assertFalse(self.api.create.called)

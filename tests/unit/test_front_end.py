@@ -13,14 +13,15 @@ from os_brick.encryptors import luks
 from oslo_concurrency import processutils
 import testtools
 
-from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone import extending
 from cinder_localclone import front_end
 from cinder_localclone import image_driver
+from cinder_localclone import lvm_errors
 from cinder_localclone import names
+from cinder_localclone import newborns
 from cinder_localclone import tops
 from tests.unit import test_remains
 from tests.unit import world as worlds
@@ -93,17 +94,19 @@ class CreateTest(Case):
         self.assertRaises(exceptions.LocalCloneError, self.create, self.row())
         self.assertEqual(({}, {}), self.left())
 
-    def test_what_is_there_is_never_formatted(self):
+    def test_what_was_given_out_is_never_formatted(self):
         """Nor removed: whatever asks twice, or asks late."""
         row = self.row()
         self.create(row)
         self.a.write(row.id, 2, 'data')
         before = list(self.a.lvs[row.name])
-        self.assertRaises(encryption_errors.NotBlank, self.create, row)
         row.status = 'available'
         self.assertRaises(exceptions.TooLate, self.create, row)
+        self.world.settle()
+        row.status = 'creating'
+        self.assertRaises(lvm_errors.AlreadyThere, self.create, row)
         row.host = B + '#p'
-        self.assertRaises(exceptions.StaleMove, self.create, row)
+        self.assertRaises(exceptions.TooLate, self.create, row)
         self.assertEqual(before, self.a.lvs[row.name])
         self.assertEqual(1, self.world.effects(A).count('format_luks1'))
 
@@ -378,7 +381,7 @@ class PathTest(Case):
         self.serve('reserved', attachments=('a',))
         self.a.opened.add(self.guard)
         with self.a.lock(self.volume.id):
-            births.remove(self.a.node, self.volume.id, self.volume.name)
+            newborns.remove(self.a.node, self.volume.id, self.volume.name)
         self.assertIn(self.volume.name, self.a.lvs)
 
 

@@ -217,6 +217,30 @@ class LookTest(testtools.TestCase):
         self.node.crypt.backed_up_volumes.return_value = [HERE]
         self.assertEqual([HERE], self.compared())
 
+    def test_compared_again_when_its_key_is_another(self):
+        """Its disk may have been away only while that was replaced."""
+        self.node.crypt.backed_up_volumes.return_value = [HERE]
+        self.assertEqual([HERE], self.compared())
+        self.assertEqual([], self.compared())
+        self.rows[HERE].provider_id = str(
+            encryption_types.Recorded(16 << 20, 'k2'))
+        self.assertEqual([HERE], self.compared())
+
+    def test_volume_without_a_home_stops_no_other(self):
+        """It could not be created, and no node was found for it."""
+        self.rows['a'] = row('a', '', status='error')
+        self.rows['a'].host = None
+        self.node.records.volumes_of.side_effect = lambda host: [
+            self.rows[HERE]]
+        self.node.crypt.backed_up_volumes.return_value = ['a', HERE, MOVED]
+        self.assertEqual(([], [MOVED]), self.look())
+
+    def test_deleted_ones_keep_no_other_from_its_turn(self):
+        self.node.crypt.backed_up_volumes.return_value = [
+            *('deleted%02d' % number
+              for number in range(header_backups.ASKED)), HERE, MOVED]
+        self.assertEqual([[], [MOVED]], [self.look()[1] for _n in range(2)])
+
     def test_compared_while_others_have_another_volume(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE]
         self.node.exports.remote.return_value = {OTHER: {'iqn'}}

@@ -3,13 +3,13 @@
 
 import ddt
 
-from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import manage_errors
 from cinder_localclone import manageable
 from cinder_localclone import managing
 from cinder_localclone import names
+from cinder_localclone import newborns
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import test_move
@@ -360,7 +360,7 @@ class UnmanageTest(Base):
         self.a.disk.tags[self.volume.name] |= {names.NEWBORN}
         present = self.a.sim_stack.survey()
         self.unmanage(self.world, self.volume)
-        births.look(self.a.node, present)
+        newborns.look(self.a.node, present)
         self.assert_foreign(self.world, self.volume.name, self.content)
         self.assertEqual([self.volume.id], [
             volume_id for volume_id, _lv in present.newborns('g')])

@@ -2,6 +2,7 @@
 """Which rows name a secret, on Cinder's own schema."""
 
 from cinder.tests.unit import utils
+from cinder.volume import volume_types
 
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
@@ -49,6 +50,15 @@ class SecretsInUseTest(test_records.Base):
                           recorded('k'))
         self.assertRaises(exceptions.TooLate, self.records.record, NONE,
                           recorded('k'))
+
+    def test_offered(self):
+        for specs, offered in (
+                ({'localclone:pace': 'full'}, False),
+                ({'localclone:encryption': 'luks2'}, True)):
+            kind = volume_types.create(self.context, 'a', specs)
+            self.assertEqual(offered, self.records.is_encryption_offered())
+            volume_types.destroy(self.context, kind.id)
+        self.assertFalse(self.records.is_encryption_offered())
 
     def test_snapshots(self):
         volume = self.create()

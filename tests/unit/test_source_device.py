@@ -7,7 +7,6 @@ from unittest import mock
 import ddt
 import testtools
 
-from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
@@ -15,6 +14,7 @@ from cinder_localclone import managing
 from cinder_localclone.moves import offering
 from cinder_localclone.moves import source
 from cinder_localclone import names
+from cinder_localclone import newborns
 from cinder_localclone import reverting
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
@@ -260,8 +260,8 @@ class OfferedTest(test_move_steps.Base):
                 with mock.patch.object(
                         self.a.node.records._inner, 'remains_of',
                         return_value=[]):
-                    births.remove(self.a.node, self.volume.id,
-                                  self.volume.name)
+                    newborns.remove(self.a.node, self.volume.id,
+                                    self.volume.name)
                 self.assertIs(offered, self.volume.name in self.a.lvs)
                 self.assertIs(offered, self.handle in self.a.devices)
                 offering.withdraw_above(self.a.node, self.volume.name)

@@ -16,6 +16,7 @@ from cinder_localclone import exceptions
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import tokens
 from cinder_localclone import names
+from cinder_localclone import rows
 from tests.unit.world import disks
 from tests.unit.world import reencryption
 from tests.unit.world import tops
@@ -198,7 +199,7 @@ class SimCrypt:
         """Of what is blank, and newly created by the same service."""
         self._insist_at_rest(volume_id, 'format')
         row = self.world.volumes[volume_id]
-        self._insist(row.status == 'creating' and set(
+        self._insist(row.status in rows.BEING_CREATED and set(
             self.node.lvs[row.name]) == {disks.EMPTY} and key,
             'a format of what may be more than blank')
         self.node.write(volume_id, 0, tops.HEADER)

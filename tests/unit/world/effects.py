@@ -55,7 +55,7 @@ LOCKED = frozenset((
 OF_A_MOVE = frozenset(('remove_source', 'withdraw_source'))
 #: Those whose first argument does not tell, and which does.
 BY = {'create_copy': 4}
-ALLOCATING = frozenset(('create_lv', 'create_metadata', 'adopt'))
+ALLOCATING = frozenset(('create_metadata', 'adopt'))
 
 
 class Stopped(Exception):

@@ -153,7 +153,7 @@ class SimSnapshotRecords:
         gone = self.world.deleted.get(volume_id)
         volume = gone or self.volume(volume_id)
         return volume and images.Newborn(
-            volume.status, volume.host.partition('#')[0], volume.name,
+            volume.status, (volume.host or '').partition('#')[0], volume.name,
             bool(gone))
 
     def zone_of(self, host):

@@ -5,6 +5,7 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import node as nodes
 from cinder_localclone import pace
 from cinder_localclone import rows
 from cinder_localclone import state
@@ -117,10 +118,17 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         return self.node.reads
 
     def create_lv(self, name, size, volume_id, covered=False,
-                  extra_bytes=0, lvs=None):
+                  extra_bytes=0, lvs=None, newborn=False):
         self._insist_body(volume_id, size, extra_bytes)
+        if name in {move.destination_lv
+                    for move in self.node.world.shadows.values()}:
+            # Somebody has looked whether it fits.
+            self._insist(nodes.FREE_SPACE in self.node.held,
+                         'create_lv without the lock of free space')
         created = self.node.disk.create(
             name, volume_id, [disks.EMPTY] * disks.regions(size), extra_bytes)
+        if created and newborn:
+            self.mark_newborn(name)
         self.node.disk.cut(name, size)
         return created
 
