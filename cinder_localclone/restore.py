@@ -24,6 +24,9 @@ from cinder_localclone import survey
 
 LOG = logging.getLogger(__name__)
 
+#: Why neither of two LVs is given out.
+DOUBLE = 'two LVs here claim to be it'
+
 
 @dataclasses.dataclass(frozen=True)
 class Local:
@@ -51,7 +54,8 @@ def plan(present: survey.Survey) -> list[Local]:
     """What is to be restored: what needs no source first. Pure.
 
     An LV that something is still being copied into is never given out by
-    itself: regions that are not local would read as old bytes.
+    itself: regions that are not local would read as old bytes. Nor is one
+    that is newborn, which no guest has: it may be what a revert has replaced.
     """
     arriving = _arriving(present)
     volumes = []
@@ -67,8 +71,11 @@ def plan(present: survey.Survey) -> list[Local]:
         # whose volume has a metadata LV is never given out by itself.
         arrival = arriving.get(lv.name[-36:]) or arriving.get(volume_id)
         volumes.append(_of_move(local, *arrival) if arrival else local)
-    return sorted(_without_doubles(volumes),
-                  key=lambda local: local.move is not None)
+    return sorted((
+        local for local in _without_doubles(volumes)
+        if local.reason == DOUBLE
+        or names.NEWBORN not in present.lvs[local.lv].tags),
+        key=lambda local: local.move is not None)
 
 
 def _is_preparing_to_follow(present: survey.Survey,
@@ -91,9 +98,6 @@ def _size(lv: reports.LogicalVolume) -> int:
 
 def _reason(lv: reports.LogicalVolume) -> str:
     """Why an LV of a volume is never given out at boot; '' if it may be."""
-    if names.NEWBORN in lv.tags:
-        # No guest has one, and it may be what a revert has replaced.
-        return 'newborn: nobody was given it yet'
     return '' if lv.shown else 'it was not created to its end'
 
 
@@ -136,7 +140,7 @@ def _of_move(local: Local, shadow_id: str,
 def _without_doubles(volumes: Sequence[Local]) -> list[Local]:
     ids = [local.volume_id for local in volumes]
     return [dataclasses.replace(
-        local, reason='two LVs here claim to be it')
+        local, reason=DOUBLE)
         if ids.count(local.volume_id) > 1 else local for local in volumes]
 
 

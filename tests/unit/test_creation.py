@@ -7,12 +7,14 @@ import ddt
 import testtools
 
 from cinder_localclone import creation
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import front_end
 from cinder_localclone import lvm_errors
 from cinder_localclone import names
 from cinder_localclone import restore
 from tests.unit import world as worlds
+from tests.unit.world import crypt
 from tests.unit.world import images
 from tests.unit.world import stack
 
@@ -55,6 +57,12 @@ class CreateTest(Case):
             self.assertRaises(exceptions.CommandFailed, self.create)
         self.assert_nothing()
 
+    def test_nothing_is_left_whatever_fails(self):
+        with mock.patch.object(stack.SimStack, 'ensure_handle_on_lv',
+                               side_effect=OSError):
+            self.assertRaises(OSError, self.create)
+        self.assert_nothing()
+
     def test_what_can_not_be_removed_does_not_hide_why(self):
         with mock.patch.object(stack.SimStack, 'ensure_handle_on_lv',
                                side_effect=FULL), mock.patch.object(
@@ -68,6 +76,18 @@ class CreateTest(Case):
         self.create()
         self.assertNotIn('half of an image', self.a.lvs[self.volume.name])
         self.assert_there()
+
+    def test_made_anew_as_long_as_its_row_says(self):
+        """As by a try on a node of a type that was encrypted then."""
+        self.volume.provider_id = crypt.recorded('secret')
+        for _try in range(2):
+            self.create()
+            self.assertEqual(
+                worlds.GIB + encryption_types.HEADER_BYTES,
+                self.a.disk.size(self.volume.name))
+            self.assertEqual(
+                str(encryption_types.HEADER_BYTES), names.facts(
+                    self.a.disk.tags[self.volume.name])['extra'])
 
     def test_what_is_given_out_is_not(self):
         self.create()
@@ -207,9 +227,7 @@ class KilledTest(Case):
         self.volume.status = 'available'
 
     def test_no_boot_gives_it_out(self):
-        self.assertEqual([], [
-            each.lv for each in restore.plan(self.a.sim_stack.survey())
-            if not each.reason])
+        self.assertEqual([], restore.plan(self.a.sim_stack.survey()))
 
     def test_the_look_removes_it(self):
         self.world.reconcile()

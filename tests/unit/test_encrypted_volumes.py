@@ -120,6 +120,34 @@ class CreateTest(Case):
             self.delete(volume)
         self.assertEqual(['ours'], list(self.world.secrets.kept))
 
+    def test_nothing_is_left_whatever_fails(self):
+        volume = self.row()
+        self.patch(crypt.SimCrypt, 'back_up', mock.Mock(side_effect=OSError))
+        self.assertRaises(OSError, self.create, volume)
+        self.assertEqual(({}, {}), (self.a.lvs, self.a.devices))
+
+    def test_header_says_that_others_have_its_secret(self):
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        for specs, shared in (({'key': 'type:ours'}, True), ({}, False)):
+            volume = self.row(**specs)
+            self.create(volume)
+            (token,) = self.world.headers[volume.id].tokens.values()
+            self.assertIs(shared, token.shared)
+
+    def test_secret_of_an_image_is_let_go(self):
+        """It could not be cloned, so the volume gets one of its own."""
+        volume, image = self.row(), self.row()
+        self.create(image)
+        volume.provider_id = image.provider_id
+        key = rows.recorded(image).key
+        self.a.node.keys.consume(key, 'volumes', volume.id)
+        self.create(volume)
+        self.assertNotEqual(key, rows.recorded(volume).key)
+        self.assertEqual(
+            {(key, 'volumes', image.id),
+             (rows.recorded(volume).key, 'volumes', volume.id)},
+            self.world.secrets.consumers)
+
     def test_secret_that_something_else_names(self):
         volume, other = self.row(), self.row()
         self.create(volume)

@@ -110,6 +110,37 @@ class CreateTest(Case):
         self.assertEqual(before, self.a.lvs[row.name])
         self.assertEqual(1, self.world.effects(A).count('format_luks1'))
 
+    def test_its_key_is_asked_for_as_its_owner(self):
+        row = self.row()
+        keys = self.a.node.keys._inner
+        with mock.patch.object(keys, 'owners_key',
+                               wraps=keys.owners_key) as asked:
+            self.create(row)
+        asked.assert_called_once_with(row._context, 'key')
+
+    def test_no_boot_gives_it_out_before_cinder_has_it(self):
+        """From before it has a handle, let alone a header."""
+        row = self.row()
+        self.create(row)
+        self.assertIn(names.NEWBORN, self.a.disk.tags[row.name])
+        self.assertNotIn('mark_newborn', self.world.effects(A))
+
+    def test_what_can_not_be_removed_does_not_hide_why(self):
+        with mock.patch.object(
+                worlds.SimStack, 'flush_handle',
+                side_effect=exceptions.CommandFailed(
+                    command='dmsetup', code=1, stderr='full')), \
+                mock.patch.object(worlds.SimStack, 'remove_handle',
+                                  side_effect=OSError):
+            self.assertRaises(exceptions.CommandFailed, self.create,
+                              self.row())
+
+    def test_nothing_is_left_whatever_fails(self):
+        with mock.patch.object(worlds.SimStack, 'flush_handle',
+                               side_effect=OSError):
+            self.assertRaises(OSError, self.create, self.row())
+        self.assertEqual(({}, {}), self.left())
+
     def test_a_format_that_fails_leaves_nothing(self):
         self.a.node.crypt._inner.format_luks1 = mock.Mock(
             side_effect=exceptions.CommandTimeout(command='c', seconds=1))
