@@ -105,17 +105,14 @@ def _give_back(node: nodes.Node, volume: ports.Volume) -> None:
     """
     recorded = _recorded(volume)
     try:
-        node.snapshots.set_encryption(
-            volume, dataclasses.replace(recorded, key=''))
-    except exceptions.TooLate:
         if node.records.volume(volume.id) is not None:
-            return  # somebody else sees to it by now
+            node.snapshots.set_encryption(
+                volume, dataclasses.replace(recorded, key=''))
+        forget(node, [volume.id], recorded)
     except Exception as exc:  # must not hide why it was not created
         LOG.error('The secret of volume %(volume)s, which could not be '
                   'created, stays until that is created or deleted: '
                   '%(error)s', {'volume': volume.id, 'error': exc})
-        return
-    forget(node, [volume.id], recorded)
 
 
 def _recorded(volume: ports.Volume) -> encryption_types.Recorded:

@@ -87,6 +87,33 @@ class CreateTest(Case):
         self.assertEqual('data', self.a.read(volume.id, 1))
         self.assertWhole(volume)
 
+    def test_what_keeps_its_secret_does_not_hide_why(self):
+        volume = self.row()
+        with mock.patch.object(crypt.SimCrypt, 'test',
+                               side_effect=OSError), mock.patch.object(
+                crypt.SimCrypt, 'drop_backups', side_effect=KeyError):
+            self.assertRaises(OSError, self.create, volume)
+        self.assertEqual({}, self.a.lvs)
+
+    def test_its_row_goes_while_it_is_created(self):
+        """So do its secret, its LV and the backups of its header."""
+        volume = self.row()
+
+        def gone(own, volume_id, key):
+            self.world.destroy(volume)
+            raise OSError
+        with mock.patch.object(crypt.SimCrypt, 'test', gone):
+            self.assertRaises(OSError, self.create, volume)
+        self.assertEqual([{}, {}, {}], [
+            self.a.lvs, self.world.secrets.kept, self.world.backups])
+
+    def test_secret_of_the_type_is_not_that_of_an_earlier_try(self):
+        volume = self.row(key='type:ours')
+        volume.provider_id = str(encryption_types.Recorded(HEADER, 'old'))
+        self.world.secrets.kept.update(old=('n', b'old'), ours=('n', b'ours'))
+        self.create(volume)
+        self.assertEqual('ours', rows.recorded(volume).key)
+
     def test_create_and_delete(self):
         volume = self.row()
         self.create(volume)

@@ -198,6 +198,15 @@ class RotateTest(Case):
     def fail_(error):
         raise error
 
+    def test_last_backup_has_no_trace_of_it(self):
+        """Whoever restores it would have to end what has ended."""
+        self.rotate()
+        crypt_ = self.a.node.crypt
+        name = crypt_.backup_names(self.volume.id)[-1]
+        self.assertEqual(
+            self.header.tokens,
+            self.world.copies[self.volume.id, name].tokens)
+
     def test_power_is_cut_when_the_old_key_has_gone(self):
         """The service replaces the backup: nobody else has to know of it."""
         look = header_backups.Look(self.a.node)
