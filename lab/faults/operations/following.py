@@ -9,6 +9,7 @@ from lab.core import look
 from lab.core import process
 from lab.faults import disk as disks
 from lab.faults.operations import base
+from lab.faults.operations import moves
 from lab.faults import snapshot as snapshots
 
 
@@ -16,6 +17,7 @@ class Follow(base.Operation):
     """It follows when nothing but the guest's attachment is left."""
 
     name = 'follow'
+    like = moves.LiveMove.name
     begins = 'destination'
     full = False
     keeps_source = False

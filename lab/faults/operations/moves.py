@@ -111,6 +111,7 @@ class LiveMoveRolledBack(LiveMove):
     """A live migration that is given up when all is ready for it."""
 
     name = 'live-move rolled back'
+    like = LiveMove.name
 
     def run(self):
         self.disk.attach(self.destination, live=True)
