@@ -34,6 +34,7 @@ from cinder_localclone import keys
 from cinder_localclone.lvm import reports
 from cinder_localclone import lvm_errors
 from cinder_localclone import names
+from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import notices
 from cinder_localclone import opts
@@ -328,6 +329,8 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
               lambda: look_at_moves(reconciler)),
         _loop(conf.localclone_node_interval,
               lambda: look(service, backups)),
+        _loop(conf.localclone_node_interval,
+              lambda: newborns.sweep(service.node, reconciler.context)),
         _loop(1, lambda: wake_copies(
             reconciler.copying.waker, opts.pacing(conf).tick))]
     return loops

@@ -288,9 +288,11 @@ def look_at_images(node: nodes.Node, present: surveys.Survey) -> None:
 
     :param present: what there is on this node
     """
-    for each in (snapshots.look, newborns.look):
+    for each in (lambda: snapshots.look(node, present),
+                 lambda: newborns.look(node, present),
+                 lambda: node.snapshots.correct_services(node.host)):
         try:
-            each(node, present)
+            each()
         except Exception:
             LOG.exception('A look at snapshots and new volumes failed, will '
                           'retry.')

@@ -5,6 +5,7 @@ could not be created, and is to be created again.
 
 from oslo_log import log as logging
 
+from cinder_localclone import encryption
 from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
@@ -38,13 +39,14 @@ def give_up(node: nodes.Node, volume: ports.Volume) -> None:
     (``OnFailureRescheduleTask`` of ``cinder/volume/flows/manager/
     create_volume.py``), as if it were to be deleted. By then it may be there
     already, here or on another node, whole and with a tenant's data: that is
-    not touched. What fails is tried again by this node's look.
+    not touched. What fails is tried again by this node's sweep.
 
     :param volume: as Cinder has it, without a host
     """
     try:
         with node.lock(volume.id):
-            newborns.settle(node, volume.id, volume.name)
+            newborns.remove_unwanted(node, volume.id, volume.name)
+            encryption.give_back(node, volume)
     except Exception as exc:  # Cinder only logs it
         LOG.warning('What there is of volume %(volume)s, which could not be '
                     'created, could not be removed, will retry: %(error)s',

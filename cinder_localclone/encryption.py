@@ -79,9 +79,9 @@ def create(node: nodes.Node, volume: ports.Volume,
     :raises LocalCloneError: if something else fails; nothing is left then
     """
     with node.lock(volume.id):
-        row = newborns.being_created(node, volume.id)
-        volume = _with_secret(node, row, encryption)
+        volume = newborns.being_created(node, volume.id)
         try:
+            volume = _with_secret(node, volume, encryption)
             # As the key manager gives it back: that opens it again, then.
             key = node.keys.get(_recorded(volume).key, encryption.key_format)
             if encryption.authenticated:
@@ -95,19 +95,24 @@ def create(node: nodes.Node, volume: ports.Volume,
             raise
         except Exception:
             newborns.remove_failed(node, volume)
-            _give_back(node, volume)
+            give_back(node, volume)
             raise
 
 
-def _give_back(node: nodes.Node, volume: ports.Volume) -> None:
+def give_back(node: nodes.Node, volume: ports.Volume) -> None:
     """The secret of what was not created goes: Cinder may try another node,
     or its owner may delete the row without any.
+
+    Unless somebody creates it by now, who reads the row when he begins.
     """
-    recorded = _recorded(volume)
     try:
-        if node.records.volume(volume.id) is not None:
+        row = node.records.volume(volume.id)
+        recorded = rows.recorded(row or volume)
+        if recorded is None or row and row.host != volume.host:
+            return
+        if row is not None:
             node.snapshots.set_encryption(
-                volume, dataclasses.replace(recorded, key=''))
+                row, dataclasses.replace(recorded, key=''))
         forget(node, [volume.id], recorded)
     except Exception as exc:  # must not hide why it was not created
         LOG.error('The secret of volume %(volume)s, which could not be '
@@ -208,7 +213,9 @@ def check_not_fresh(node: nodes.Node, volume: ports.Volume,
 
     :raises WouldReadNoise: if it is
     """
-    if volume.status != 'restoring-backup' or rows.recorded(volume) is None:
+    # Of what is being created only a backup that becomes a volume is written.
+    if (volume.status not in ('creating', 'restoring-backup')
+            or rows.recorded(volume) is None):
         return
     lv = node.stack.lvs().get(volume.name)
     if lv and names.FRESH in lv.tags:

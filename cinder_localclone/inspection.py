@@ -168,14 +168,14 @@ def _missing_snapshots(report: Report, snapshots: Sequence[images.Snapshot]
     for each in snapshots:
         if (each.node == report['host'] and each.status in (
                 'available', 'backing-up')
-                and each.lv not in _lv_names(report)):
+                and each.lv not in lv_names(report)):
             yield 'the LV of snapshot %s is missing' % each.id
 
 
 def _not_removed(report: Report, remains: Sequence[state.Move]
                  ) -> Iterator[str]:
     for move in remains:
-        left = _lvs_of_remains(move, report['host']) & _lv_names(report)
+        left = _lvs_of_remains(move, report['host']) & lv_names(report)
         if left:
             yield 'what a move that is over has left is still there: ' + (
                 ', '.join(sorted(left)))
@@ -236,7 +236,7 @@ def _incomplete_below_clone(report: Report,
                             move: state.Move) -> Iterator[str]:
     if not report['session']:
         yield 'there is no session with the source'
-    lvs = _lv_names(report)
+    lvs = lv_names(report)
     if names.metadata_lv(move.shadow_id) not in lvs:
         yield 'the metadata LV is missing'
     if move.destination_lv not in lvs:
@@ -246,7 +246,7 @@ def _incomplete_below_clone(report: Report,
 def _as_source(report: Report, move: state.Move) -> Iterator[str]:
     if move.keeps_handle:
         yield from _not_on_lv(report, move.source_lv)
-    elif move.source_lv not in _lv_names(report):
+    elif move.source_lv not in lv_names(report):
         yield _MISSING % move.source_lv
     elif 'LV %s' % move.source_lv in _body(report) and not (
             move.follows and report['served']):
@@ -266,7 +266,7 @@ _MISSING = 'the LV %s is missing'
 
 def _not_on_lv(report: Report, lv: str | None) -> Iterator[str]:
     on = _body(report)
-    if lv not in _lv_names(report):
+    if lv not in lv_names(report):
         yield _MISSING % lv
     elif on != ['LV %s' % lv]:
         yield 'the handle is on %s, not on the LV' % on[0]
@@ -277,5 +277,6 @@ def _body(report: Report) -> list[str]:
     return report['handle'] and report['handle']['on'] or ['nothing']
 
 
-def _lv_names(report: Report) -> set[str]:
+def lv_names(report: Report) -> set[str]:
+    """The LVs that a report names."""
     return {lv['name'] for lv in report['lvs']}

@@ -32,8 +32,7 @@ class LogicalVolumes:
     :param pool: its thin pool; None for thick volumes
     :param metadata_group: volume group of the moves' metadata
     :param timeout: limit of each command, seconds
-    :param host: what errors call this node, which peers log, too; by
-        default its host name
+    :param host: what errors call this node; by default its host name
     :param stripes: over how many disks a new thick volume is striped
     """
 
@@ -135,10 +134,7 @@ class LogicalVolumes:
             self.group, self.pool, self.timeout)
 
     def reads_zeros(self, name: str) -> bool:
-        """Whether what is not written of a new LV reads as zeros.
-
-        And goes on to, whatever is written beside it.
-        """
+        """Whether what is not written of a new LV reads as zeros, for good."""
         lvs = self.lvs()
         return name in lvs and lvs[name].thin and reports.zeroes(
             lvs, lvs[name].pool)
@@ -233,8 +229,7 @@ class LogicalVolumes:
         what = (self.group, origin, name, writable, tags, self.timeout)
         try:
             if not lvm.create_snapshot(*what):
-                # Of a request that did not end well: LVM may have taken it
-                # later than asked for, or not at all yet.
+                # Of a request that has failed: LVM may have taken it later.
                 lvm.remove(self.group, name, self.timeout)
                 lvm.create_snapshot(*what)
         except exceptions.LocalCloneError:
@@ -257,6 +252,11 @@ class LogicalVolumes:
     def accept(self, name: str) -> None:
         """An LV is not newborn any more."""
         lvm.remove_tag(self.group, name, names.NEWBORN, self.timeout)
+
+    def doom(self, name: str) -> None:
+        """An LV is no volume's any more; it goes when it is overwritten."""
+        lvm.retag(self.group, name, [names.DOOMED],
+                  names.own_tags(self.lvs()[name].tags), self.timeout)
 
     def mark_away(self, name: str) -> None:
         """An LV is given out no more, not even by a boot."""

@@ -24,9 +24,12 @@ _DEVICE = re.compile(
 #: LVM tag of a metadata LV whose first block was zeroed. dm-clone trusts
 #: whatever it finds there, so this must happen once and never again.
 METADATA_READY = 'localclone.ready'
-#: LVM tag of a volume's LV that was made of an image, until Cinder has taken
-#: the volume: before that nobody was given it.
+#: LVM tag of a volume's LV until Cinder has taken the volume: before that
+#: nobody was given it.
 NEWBORN = 'localclone.newborn'
+#: LVM tag of an LV that nobody was given, and that is no volume's any more: it
+#: goes when it is overwritten.
+DOOMED = 'localclone.doomed'
 #: LVM tag of a metadata LV whose volume is used through its old home, until
 #: the move is committed: before that nothing may be written to its clone.
 FOLLOWS = 'localclone.follows'

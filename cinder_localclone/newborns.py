@@ -2,14 +2,19 @@
 """LVs that nobody was given yet: those of volumes that are being created.
 
 Each is tagged as newborn from the moment that it is there, until Cinder has
-taken its volume. Until then no boot gives it out, whoever creates it again
-makes it anew, and if its volume is created elsewhere, or not at all, the look
-of its node removes it.
+taken its volume. Until then no boot gives it out, and whoever creates it again
+makes it anew. If its volume is created elsewhere, or not at all, a sweep
+removes it: never because a row says nothing of it, only because nobody can
+have been given it, or because the volume is seen where it is now.
 """
+
+from collections.abc import Callable
 
 from oslo_log import log as logging
 
 from cinder_localclone import exceptions
+from cinder_localclone import images
+from cinder_localclone import inspection
 from cinder_localclone import lvm_errors
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import removal
@@ -17,15 +22,13 @@ from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import rows
+from cinder_localclone import state
 from cinder_localclone import survey as surveys
 
 LOG = logging.getLogger(__name__)
 
 #: Statuses of a row that don't say whether its volume was taken.
 UNDECIDED = (*rows.BEING_CREATED, 'reverting', 'error')
-#: In these an LV that the row does not name may have somebody's data: a
-#: reversal has not ended, or the volume's node was given up.
-UNCLEAR = ('reverting', 'error')
 
 
 # -- making one
@@ -43,7 +46,7 @@ def being_created(node: nodes.Node, volume_id: str) -> ports.Volume:
             or row.status not in rows.BEING_CREATED):
         raise exceptions.TooLate(what='Volume ' + volume_id)
     lv = node.stack.lvs().get(row.name)
-    if lv and names.NEWBORN not in lv.tags:
+    if lv and {names.NEWBORN, names.DOOMED}.isdisjoint(lv.tags):
         raise lvm_errors.AlreadyThere(
             volume=volume_id, lv=lv.name, host=node.host)
     return row
@@ -80,26 +83,6 @@ def remove_failed(node: nodes.Node, volume: ports.Volume) -> None:
                       'lv': volume.name, 'volume': volume.id, 'error': exc})
 
 
-def remove(node: nodes.Node, volume_id: str, lv: str) -> None:
-    """Remove what nobody was given, unless a move has it after all.
-
-    One that has failed may offer it yet: that ends first.
-    """
-    if node.records.move_of(volume_id) is None and not any(
-            move.cleanup_lv == lv and move.cleanup_node == node.host
-            for move in node.records.remains_of(volume_id)):
-        present = node.stack.survey()
-        if present.sources_above(lv):
-            return
-        handle, body = present.handle(volume_id), present.lvs.get(lv)
-        if handle and body and body.number in handle.uses():
-            if present.users(volume_id):
-                return
-            node.crypt.close(volume_id)
-            node.stack.remove_handle(volume_id)
-        removal.remove_volume_lv(node, lv)
-
-
 # -- what Cinder has taken
 
 def accept(node: nodes.Node, volume: ports.Volume, present: surveys.Survey
@@ -121,44 +104,145 @@ def accept(node: nodes.Node, volume: ports.Volume, present: surveys.Survey
                         {'volume': volume.id, 'error': exc})
 
 
-# -- the node's look
-
 def look(node: nodes.Node, present: surveys.Survey) -> None:
-    """Remove what was not created to its end; accept all others.
-
-    Only an LV that is tagged as newborn, and whose row says that the volume
-    is elsewhere, or was deleted.
+    """Accept all that Cinder has taken.
 
     :param present: what there is on this node
+    """
+    def accept_taken(volume_id: str, lv: str, recorded: images.Newborn
+                     ) -> None:
+        if (not recorded.deleted
+                and (recorded.home, recorded.lv) == (node.host, lv)
+                and recorded.status not in (*UNDECIDED, 'deleting')):
+            node.stack.accept(lv)
+    _each(node, present, accept_taken, 'could not be accepted')
+
+
+def _each(node: nodes.Node, present: surveys.Survey,
+          act: Callable[[str, str, images.Newborn], None], what: str) -> None:
+    """One that fails does not stop the others.
+
+    One without a row may be all that is left of somebody's data.
+
+    :param act: ``act(volume_id, lv, recorded)`` has the volume's lock
+    :param what: what could not be done, if it raises
     """
     for volume_id, lv in present.newborns(node.stack.group):
         try:
             with node.try_lock(volume_id):
-                settle(node, volume_id, lv.name)
+                recorded = _recorded(node, volume_id, lv.name)
+                if recorded:
+                    act(volume_id, lv.name, recorded)
         except exceptions.Busy:
             pass
-        except exceptions.LocalCloneError as exc:
-            LOG.error('What there is of volume %(volume)s, which was not '
-                      'created, could not be removed, will retry: %(error)s',
-                      {'volume': volume_id, 'error': exc})
-    node.snapshots.correct_services(node.host)
+        except Exception as exc:
+            LOG.error('LV %(lv)s of volume %(volume)s, which is newborn, '
+                      '%(what)s, will retry: %(error)s', {
+                          'lv': lv.name, 'volume': volume_id, 'what': what,
+                          'error': exc})
 
 
-def settle(node: nodes.Node, volume_id: str, lv: str) -> None:
-    """Decide of one newborn, whose lock is held.
-
-    What is being created elsewhere is not made of it. A volume that has no
-    home was given to nobody.
-    """
-    recorded = node.snapshots.newborn(volume_id)
+def _recorded(node: nodes.Node, volume_id: str, lv: str
+              ) -> images.Newborn | None:
+    """What the row of a volume says, if its LV is newborn yet."""
     found = node.stack.lvs().get(lv)
-    if recorded is None or not (found and names.NEWBORN in found.tags):
-        return  # it may be all that is left of somebody's data
-    untaken = recorded.status in (*UNDECIDED, 'deleting')
-    if recorded.deleted or untaken and not recorded.home:
+    if found is None or names.NEWBORN not in found.tags:
+        return None
+    return node.snapshots.newborn(volume_id)
+
+
+# -- what nobody takes
+
+def sweep(node: nodes.Node, context: ports.Context) -> None:
+    """Remove what was not created to its end, and what is not needed any more.
+
+    In a loop of its own: a thick LV is overwritten before it goes, which can
+    take hours. Its volume may come here meanwhile, so that is done without its
+    lock, and without its name.
+
+    :param context: the admin context in which peers are called
+    """
+    def remove_left(volume_id: str, lv: str, recorded: images.Newborn
+                    ) -> None:
+        if _is_unwanted(node, recorded) or _is_seen(
+                node, context, recorded, volume_id, lv):
+            remove(node, volume_id, lv, later=True)
+    _each(node, node.stack.survey(), remove_left, 'could not be removed')
+    for name, lv in node.stack.lvs().items():
+        if names.DOOMED in lv.tags and lv.group == node.stack.group:
+            try:
+                removal.remove_volume_lv(node, name)
+            except Exception as exc:
+                LOG.error('LV %(lv)s, which nobody was given, could not be '
+                          'removed, will retry: %(error)s',
+                          {'lv': name, 'error': exc})
+
+
+def remove_unwanted(node: nodes.Node, volume_id: str, lv: str) -> None:
+    """Remove a newborn that nobody can have been given; its lock is held."""
+    recorded = _recorded(node, volume_id, lv)
+    if recorded and _is_unwanted(node, recorded):
         remove(node, volume_id, lv)
-    elif (recorded.home, recorded.lv) != (node.host, lv):
-        if recorded.status not in UNCLEAR:
-            remove(node, volume_id, lv)
-    elif not untaken:
-        node.stack.accept(lv)
+
+
+def _is_unwanted(node: nodes.Node, recorded: images.Newborn) -> bool:
+    """Whether nobody can have been given a newborn, nor will be.
+
+    A volume without a home is being created again, or not at all. Another
+    backend may have its LVs in the same group.
+    """
+    if recorded.deleted:
+        return True
+    if not recorded.home:
+        return recorded.status in (*UNDECIDED, 'deleting')
+    return (recorded.status in rows.BEING_CREATED
+            and recorded.home != node.host
+            and names.same_backend(recorded.home, node.host))
+
+
+def _is_seen(node: nodes.Node, context: ports.Context,
+             recorded: images.Newborn, volume_id: str, lv: str) -> bool:
+    """Whether the LV that a volume's row names is there, and it is another.
+
+    :raises PeerUnreachable: if the volume's home does not answer
+    """
+    if not recorded.home or recorded.status in UNDECIDED:
+        return False  # as of a revert that has not ended
+    if recorded.home == node.host:
+        return recorded.lv != lv and recorded.lv in node.stack.lvs()
+    return (names.same_backend(recorded.home, node.host)
+            and recorded.lv in inspection.lv_names(node.peers.inspect(
+                context, recorded.home, volume_id)))
+
+
+def remove(node: nodes.Node, volume_id: str, lv: str, later: bool = False
+           ) -> None:
+    """Remove what nobody was given, unless a move has it after all.
+
+    One that has failed may offer it yet: that ends first.
+
+    :param later: if it is thick, what it has is overwritten by the sweep
+    """
+    move = node.records.move_of(volume_id)
+    if move and _has(node, move, lv) or any(
+            each.cleanup_lv == lv and each.cleanup_node == node.host
+            for each in node.records.remains_of(volume_id)):
+        return
+    present = node.stack.survey()
+    if present.sources_above(lv):
+        return
+    handle, body = present.handle(volume_id), present.lvs.get(lv)
+    if handle and body and body.number in handle.uses():
+        if present.users(volume_id):
+            return
+        node.stack.remove_handle(volume_id)
+    if later and not node.stack.pool:
+        node.stack.doom(lv)
+    else:
+        removal.remove_volume_lv(node, lv)
+
+
+def _has(node: nodes.Node, move: state.Move, lv: str) -> bool:
+    """Whether an LV of this node is one of a move."""
+    return (node.host, lv) in ((move.source, move.source_lv),
+                               (move.destination, move.destination_lv))

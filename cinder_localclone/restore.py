@@ -24,8 +24,9 @@ from cinder_localclone import survey
 
 LOG = logging.getLogger(__name__)
 
-#: Why neither of two LVs is given out.
-DOUBLE = 'two LVs here claim to be it'
+#: Why an LV is not given out that no guest has: it may be what a revert has
+#: replaced. Nobody waits for it.
+NEWBORN = 'newborn: nobody was given it yet'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +55,7 @@ def plan(present: survey.Survey) -> list[Local]:
     """What is to be restored: what needs no source first. Pure.
 
     An LV that something is still being copied into is never given out by
-    itself: regions that are not local would read as old bytes. Nor is one
-    that is newborn, which no guest has: it may be what a revert has replaced.
+    itself: regions that are not local would read as old bytes.
     """
     arriving = _arriving(present)
     volumes = []
@@ -63,6 +63,8 @@ def plan(present: survey.Survey) -> list[Local]:
         volume_id = names.facts(lv.tags).get('volume')
         if (not volume_id or names.shadow_of_metadata(lv.name)
                 or names.AWAY in lv.tags
+                # What moves here is none of a create that has failed.
+                or names.NEWBORN in lv.tags and volume_id in arriving
                 or _is_preparing_to_follow(present, lv)):
             continue
         local = Local(volume_id, lv.name, _size(lv), reason=_reason(lv),
@@ -71,11 +73,8 @@ def plan(present: survey.Survey) -> list[Local]:
         # whose volume has a metadata LV is never given out by itself.
         arrival = arriving.get(lv.name[-36:]) or arriving.get(volume_id)
         volumes.append(_of_move(local, *arrival) if arrival else local)
-    return sorted((
-        local for local in _without_doubles(volumes)
-        if local.reason == DOUBLE
-        or names.NEWBORN not in present.lvs[local.lv].tags),
-        key=lambda local: local.move is not None)
+    return sorted(_without_doubles(volumes),
+                  key=lambda local: local.move is not None)
 
 
 def _is_preparing_to_follow(present: survey.Survey,
@@ -98,6 +97,8 @@ def _size(lv: reports.LogicalVolume) -> int:
 
 def _reason(lv: reports.LogicalVolume) -> str:
     """Why an LV of a volume is never given out at boot; '' if it may be."""
+    if names.NEWBORN in lv.tags:
+        return NEWBORN
     return '' if lv.shown else 'it was not created to its end'
 
 
@@ -140,7 +141,7 @@ def _of_move(local: Local, shadow_id: str,
 def _without_doubles(volumes: Sequence[Local]) -> list[Local]:
     ids = [local.volume_id for local in volumes]
     return [dataclasses.replace(
-        local, reason=DOUBLE)
+        local, reason='two LVs here claim to be it')
         if ids.count(local.volume_id) > 1 else local for local in volumes]
 
 
@@ -151,10 +152,11 @@ def restore(stack_: stack.Stack, sessions_: sessions.Sessions
     A volume that has a handle is left alone, but for the guard that its LV's
     tags ask for: the volume service may be at work on it.
 
-    :returns: each volume with what is wrong with it, '' if nothing is
+    :returns: each volume with what is wrong with it, '' if nothing is; none
+        that is newborn
     """
     present = stack_.survey()
-    here = plan(present)
+    here = [local for local in plan(present) if local.reason != NEWBORN]
     here += _passed(sessions_, {local.volume_id for local in here})
     outcome = []
     for local in here:

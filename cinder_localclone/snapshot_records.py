@@ -119,13 +119,14 @@ class SnapshotRecords(records.Records):
         :param volume: as it was read
         :returns: the volume as it is then
         :raises TooLate: if it is not being created (any more); or if another
-            node has recorded it meanwhile, which then makes it
+            node is to create it by now, or has recorded it meanwhile
         """
         with records.main_context_manager.writer.using(
                 records._admin()) as session:
             row = self._row(session, volume.id, lock=True)
             if (row is None or row.status not in volume_rows.BEING_CREATED
-                    or row.provider_id != volume.provider_id):
+                    or (row.host, row.provider_id) != (
+                        volume.host, volume.provider_id)):
                 raise exceptions.TooLate(what='Volume ' + volume.id)
             row.provider_id = _text(encryption)
         return self.volume(volume.id)

@@ -73,6 +73,5 @@ def remove_volume_lv(node: nodes.Node, name: str) -> None:
 
 def remove_at_rest(node: nodes.Node, volume: ports.Volume) -> None:
     """Remove all that a volume has here that does not move."""
-    node.crypt.close(volume.id)
     node.stack.remove_handle(volume.id)
     remove_volume_lv(node, volume.name)

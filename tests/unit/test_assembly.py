@@ -17,6 +17,7 @@ from cinder_localclone import assembly
 from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
+from cinder_localclone import newborns
 from cinder_localclone import opts
 from cinder_localclone import pace
 from cinder_localclone import queue
@@ -334,10 +335,14 @@ class LoopsTest(Base):
         return [call.args[0] for call in self.looping.call_args_list]
 
     def test_each_at_its_interval(self):
-        moves, node, wake = self.start(
+        moves, node, sweep, wake = self.start(
             localclone_move_interval=3, localclone_node_interval=60)
         self.reconciler.copying.soonest_end.return_value = None
         self.assertEqual((3, 60), (moves(), node()))
+        with mock.patch.object(newborns, 'sweep', return_value=None) as swept:
+            self.assertEqual(60, sweep())
+        swept.assert_called_once_with(self.service.node,
+                                      self.reconciler.context)
         self.reconciler.converge_moves.assert_called_once_with()
         self.reconciler.converge_node.assert_called_once_with()
         self.unended.assert_called_once_with(
@@ -357,7 +362,7 @@ class LoopsTest(Base):
             self, prompt, tick):
         with mock.patch.object(assembly, 'wake_copies',
                                return_value=None) as wake:
-            self.start(localclone_wake_interval=prompt)[2]()
+            self.start(localclone_wake_interval=prompt)[3]()
         wake.assert_called_once_with(self.reconciler.copying.waker, tick)
 
     def test_loops_survive_an_error(self):

@@ -429,24 +429,25 @@ class LookTest(Base):
     @ddt.unpack
     def test_it_is_elsewhere(self, status, gone):
         self.volume.host, self.volume.status = B + '#p', status
-        newborns.look(self.node.node, self.node.sim_stack.survey())
+        self.world.nodes[B].lvs[self.volume.name] = ['it is there']
+        newborns.sweep(self.node.node, None)
         self.assertEqual(gone, self.volume.name not in self.node.lvs)
 
     def test_it_is_deleted(self):
         self.world.destroy(self.volume)
-        newborns.look(self.node.node, self.node.sim_stack.survey())
+        newborns.sweep(self.node.node, None)
         self.assertNotIn(self.volume.name, self.node.lvs)
 
     def test_it_has_no_row(self):
         del self.world.volumes[self.volume.id]
-        newborns.look(self.node.node, self.node.sim_stack.survey())
+        newborns.sweep(self.node.node, None)
         self.assertIn(self.volume.name, self.node.lvs)
 
     def test_it_has_moved_before_it_was_accepted(self):
         self.volume.status = 'available'
         self.node.move(self.volume, B)
         for gone in (False, True):
-            newborns.look(self.node.node, self.node.sim_stack.survey())
+            newborns.sweep(self.node.node, None)
             self.assertEqual(
                 gone, 'volume-' + self.volume.id not in self.node.lvs)
             self.world.settle()

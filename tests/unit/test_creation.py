@@ -12,6 +12,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import front_end
 from cinder_localclone import lvm_errors
 from cinder_localclone import names
+from cinder_localclone import newborns
 from cinder_localclone import restore
 from tests.unit import world as worlds
 from tests.unit.world import crypt
@@ -168,6 +169,7 @@ class GiveUpTest(Case):
         self.create(B)
         self.volume.status = status
         self.give_up()
+        newborns.sweep(self.a.node, None)
         self.assert_there(B)
         self.assert_nothing()
 
@@ -227,9 +229,10 @@ class KilledTest(Case):
         self.volume.status = 'available'
 
     def test_no_boot_gives_it_out(self):
-        self.assertEqual([], restore.plan(self.a.sim_stack.survey()))
+        found, = restore.plan(self.a.sim_stack.survey())
+        self.assertEqual(restore.NEWBORN, found.reason)
 
-    def test_the_look_removes_it(self):
+    def test_it_is_swept_away(self):
         self.world.reconcile()
         self.assert_nothing()
         self.assert_there(B)

@@ -68,6 +68,20 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual([mock.call.stack.ensure_handle_on_lv(
             V2, 'volume-' + V2, 2 * GIB)], self.done())
 
+    def test_arriving_beside_what_a_create_has_left(self):
+        """It could not be created here, was elsewhere, and moves here."""
+        self.assertEqual({V1: ''}, self.restore(
+            lv('volume-' + V1, names.NEWBORN, *names.tags(volume=V1)),
+            *ARRIVING))
+        self.assertIn('ensure_handle_on_clone', [
+            call[0].removeprefix('stack.') for call in self.done()])
+
+    def test_passed_through_beside_what_a_create_has_left(self):
+        self.passed = {V2: 'iqn.x:pass'}
+        self.assertEqual({V2: ''}, self.restore(
+            lv('volume-' + V2, names.NEWBORN, *names.tags(volume=V2))))
+        self.acted.stack.ensure_handle_on_lv.assert_not_called()
+
     def test_what_was_not_zeroed_to_its_end(self):
         problems = self.restore(
             lv('volume-' + V2, names.shown(0), *names.tags(volume=V2)))

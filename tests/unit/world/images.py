@@ -119,8 +119,9 @@ class SimSnapshotRecords:
 
     def set_encryption(self, volume, encryption):
         row = self.world.volumes.get(volume.id)
-        if (row is None or row.status != 'creating'
-                or row.provider_id != volume.provider_id):
+        if (row is None or row.status not in rows.BEING_CREATED
+                or (row.host, row.provider_id) != (
+                    volume.host, volume.provider_id)):
             raise exceptions.TooLate(what=volume.id)
         row.provider_id = _text(encryption)
         return self.volume(volume.id)
@@ -225,6 +226,11 @@ class SimSnapshotStack:
     def accept(self, name):
         tags = self.node.disk.tags
         tags[name] = tags[name] - {names.NEWBORN}
+
+    def doom(self, name):
+        tags = self.node.disk.tags
+        tags[name] = frozenset(tags[name]) - set(
+            names.own_tags(tags[name])) | {names.DOOMED}
 
     def adopt(self, name, own_name, tags):
         disk = self.node.disk

@@ -11,6 +11,7 @@ from cinder_localclone import directory
 from cinder_localclone import exceptions
 from cinder_localclone.moves import source
 from cinder_localclone import names
+from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import reconcile
 from cinder_localclone import restore
@@ -180,6 +181,7 @@ class World(images.WorldImages):
             node.dead = node.gone
             with contextlib.suppress(effects.Stopped):
                 node.reconciler.converge_node()
+                newborns.sweep(node.node, None)
         if self.wrongs:
             raise AssertionError(self.wrongs)
 

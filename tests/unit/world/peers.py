@@ -89,7 +89,8 @@ class SimPeers(images.SimSnapshotPeers):
 
     def inspect(self, context, host, volume_id):
         return self._call(host, lambda other: {
-            'header_backup': volume_id in self.node.world.backups})
+            'header_backup': volume_id in self.node.world.backups,
+            'lvs': [{'name': name} for name in other.lvs]})
 
     def delete(self, context, host, volume_id):
         self._call(host, lambda other: deletion.delete_here(

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nobody was given goes, and nothing else does.
+
+An LV is tagged as newborn until Cinder has taken its volume; a volume may be
+in use for a minute, or longer, before the tag is taken off.
+"""
+
+from unittest import mock
+
+import ddt
+from oslo_concurrency import processutils
+import testtools
+
+from cinder_localclone import creation
+from cinder_localclone import encryption
+from cinder_localclone import encryption_errors
+from cinder_localclone import exceptions
+from cinder_localclone import forgetting
+from cinder_localclone.moves import destination
+from cinder_localclone import names
+from cinder_localclone import newborns
+from cinder_localclone import restore
+from tests.unit import test_connections
+from tests.unit import test_encrypted_guests
+from tests.unit import world as worlds
+from tests.unit.world import crypt
+from tests.unit.world import stack
+
+A, B, C = 'a@l', 'b@l', 'c@l'
+SLOW = exceptions.CommandFailed(command='lvchange', code=-1, stderr='slow')
+
+
+class Case(testtools.TestCase):
+
+    hosts: tuple[str, ...] = (A, B, C)
+
+    def setUp(self):
+        super().setUp()
+        self.world = worlds.World(hosts=self.hosts)
+        self.world.pool = 'pool'
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
+        self.volume = self.world.row(A, status='creating')
+
+    def create(self, host=A, volume=None):
+        creation.create(self.world.nodes[host].node, volume or self.volume)
+
+    def taken(self):
+        """A user has it, with data; the tag is there yet."""
+        self.create()
+        self.volume.status = 'available'
+        self.a.write(self.volume.id, 0, 'data')
+
+    def sweep(self):
+        newborns.sweep(self.a.node, None)
+
+    def assert_data(self):
+        self.assertIn(self.volume.name, self.a.lvs)
+        self.assertEqual('data', self.a.lvs[self.volume.name][0])
+
+    def forget(self, host):
+        """It never comes back, says the operator."""
+        node = self.world.nodes[host]
+        node.gone = node.dead = True
+        for step in forgetting.plan(
+                self.world.nodes[C].node.records._inner, host, C + '#p',
+                lambda move: None):
+            if step.act:
+                step.act()
+
+
+@ddt.ddt
+class NoHomeTest(Case):
+
+    @ddt.data('available', 'in-use', 'reserved', 'attaching')
+    def test_it_was_taken(self, status):
+        """As when Cinder can't save the last that it does, and tries again."""
+        self.taken()
+        self.volume.status, self.volume.host = status, None
+        creation.give_up(self.a.node, self.volume)
+        self.sweep()
+        self.assert_data()
+
+    @ddt.data('creating', 'downloading', 'error', 'deleting')
+    def test_it_was_not(self, status):
+        self.create()
+        self.volume.status, self.volume.host = status, None
+        self.sweep()
+        self.assertEqual({}, self.a.lvs)
+
+
+class ElsewhereTest(Case):
+
+    hosts = (A, B, C, 'a.example.org@l', 'a@m')
+
+    def test_home_is_here_under_another_name(self):
+        """volume_name_template was changed before the tag was taken off."""
+        self.taken()
+        lv = self.volume.name
+        self.volume.name = 'vol-' + self.volume.id
+        self.sweep()
+        self.assertIn(lv, self.a.lvs)
+
+    def test_host_was_renamed(self):
+        """The service has another "host" than when it created it."""
+        self.taken()
+        self.volume.host = 'a.example.org@l#p'
+        self.sweep()
+        self.assert_data()
+
+    def test_two_backends_in_one_group(self):
+        """The LV is that of a@m, which shares the volume group."""
+        for status in ('creating', 'available'):
+            volume = self.world.row(A, status='creating')
+            self.create(volume=volume)
+            volume.host, volume.status = 'a@m#p', status
+            self.sweep()
+            self.assertIn(volume.name, self.a.lvs)
+
+    def test_forgotten_node_comes_back(self):
+        """What it has is the only copy; an administrator resets the status."""
+        self.taken()
+        self.forget(A)
+        self.assertEqual('error', self.volume.status)
+        self.world.settle()
+        self.a.gone = self.a.dead = False
+        self.volume.status = 'available'
+        self.world.reconcile()
+        self.assert_data()
+
+    def test_its_home_does_not_answer(self):
+        self.taken()
+        self.volume.host = B + '#p'
+        self.b.lvs[self.volume.name] = ['it is there']
+        self.b.dead = True
+        self.sweep()
+        self.assert_data()
+        self.b.dead = False
+        self.sweep()
+        self.assertNotIn(self.volume.name, self.a.lvs)
+
+
+class LookTest(Case):
+
+    def setUp(self):
+        super().setUp()
+        self.clear = self.a.node.clear
+
+    def leave(self):
+        volume = self.world.row(A, status='creating')
+        self.create(volume=volume)
+        self.world.destroy(volume)
+        return volume
+
+    def clearing(self, clear):
+        object.__setattr__(self.a.node, 'clear', clear)
+        self.world.pool = None
+
+    def test_one_that_can_not_be_cleared_does_not_stop_the_others(self):
+        """A bad sector, say."""
+        self.clearing(mock.Mock(
+            side_effect=processutils.ProcessExecutionError('dd')))
+        left, also_left = self.leave(), self.leave()
+        self.create()
+        self.volume.status = 'available'
+        self.a.reconciler.converge_node()
+        self.sweep()
+        self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
+        self.assertEqual([frozenset([names.DOOMED])] * 2, [
+            self.a.disk.tags[each.name] for each in (left, also_left)])
+        self.assertEqual(2, self.a.node.clear.call_count)
+        self.clearing(self.clear)
+        self.sweep()
+        self.assertEqual([self.volume.name], list(self.a.lvs))
+
+    def test_a_look_clears_nothing(self):
+        """A terabyte takes hours; a service's start must not wait for it."""
+        clear = mock.Mock()
+        self.clearing(clear)
+        self.leave()
+        self.a.reconciler.converge_node()
+        clear.assert_not_called()
+
+    def test_volume_comes_here_while_what_was_left_is_cleared(self):
+        self.clearing(self.clear)
+        self.create()
+        self.volume.host = B + '#p'
+        self.create(B)
+        self.volume.status = 'available'
+        self.b.write(self.volume.id, 0, 'data')
+        moved = []
+
+        def clear(name, size):
+            if not moved:
+                moved.append(name)
+                self.b.move(self.b.node.records.volume(self.volume.id), A)
+            self.clear(name, size)
+        self.clearing(clear)
+        self.sweep()
+        self.assertEqual(1, len(moved))
+        self.world.settle()
+        self.assertEqual('data', self.a.read(self.volume.id, 0))
+        self.assertEqual([self.volume.name], list(self.a.lvs))
+
+    def test_what_is_doomed_is_made_anew(self):
+        """It is to be created here after all."""
+        self.clearing(mock.Mock(
+            side_effect=processutils.ProcessExecutionError('dd')))
+        self.create()
+        self.volume.host = None
+        self.sweep()
+        self.volume.host = A + '#p'
+        self.clearing(self.clear)
+        self.create()
+        self.assertIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
+
+    def test_no_boot_knows_what_is_doomed(self):
+        self.clearing(mock.Mock(
+            side_effect=processutils.ProcessExecutionError('dd')))
+        self.leave()
+        self.sweep()
+        self.assertEqual([], restore.plan(self.a.sim_stack.survey()))
+
+    def test_leftover_of_what_moves_here(self):
+        """That move has nothing to do with it."""
+        self.create()
+        left = self.volume.name
+        self.a.devices.clear()
+        self.volume.host = B + '#p'
+        self.create(B)
+        self.volume.status = 'available'
+        self.b.write(self.volume.id, 0, 'data')
+        self.b.move(self.b.node.records.volume(self.volume.id), A)
+        self.sweep()
+        self.assertNotIn(left, self.a.lvs)
+        self.world.settle()
+        self.assertEqual('data', self.a.read(self.volume.id, 0))
+
+
+class SecretTest(Case):
+
+    def setUp(self):
+        super().setUp()
+        self.volume.extra_specs = {'localclone:encryption': 'luks2'}
+
+    def encrypted(self, host=A):
+        node = self.world.nodes[host].node
+        encryption.create(node, node.records.volume(self.volume.id),
+                          encryption.wanted(node, self.volume))
+
+    def test_an_image_that_could_not_be_written(self):
+        """No other node is found; its owner deletes it, and Cinder alone
+        does that.
+        """
+        self.encrypted()
+        self.volume.status, self.volume.host = 'downloading', None
+        creation.give_up(self.a.node, self.volume)
+        self.assertEqual([{}, {}], [self.a.lvs, self.world.secrets.kept])
+
+    def test_of_what_somebody_creates_by_now(self):
+        """Who has read the row needs the secret."""
+        self.encrypted()
+        self.volume.host, asked = None, self.a.node.records.volume(
+            self.volume.id)
+        self.volume.host = B + '#p'
+        creation.give_up(self.a.node, asked)
+        self.assertEqual(1, len(self.world.secrets.kept))
+        self.world.headers.clear()  # the one that A's LV has
+        self.encrypted(B)
+        self.assertEqual(1, len(self.world.secrets.kept))
+
+    def test_what_may_not_be_noted_as_used_is_given_back(self):
+        refused = encryption_errors.KeyRefused(key='k', reason='policy')
+        with mock.patch.object(crypt.SimKeys, 'consume', side_effect=refused):
+            self.assertRaises(encryption_errors.KeyRefused, self.encrypted)
+        self.assertEqual({}, self.world.secrets.kept)
+
+
+class NoCryptsetupTest(Case):
+    """A node that has none, with volumes that are not encrypted at all."""
+
+    def setUp(self):
+        super().setUp()
+        patcher = mock.patch.object(
+            crypt.SimCrypt, 'close',
+            side_effect=FileNotFoundError(2, 'cryptsetup'))
+        patcher.start()
+        self.addCleanup(patcher.stop)
+
+    def test_nothing_is_left_of_what_fails(self):
+        with mock.patch.object(stack.SimStack, 'ensure_handle_on_lv',
+                               side_effect=SLOW):
+            self.assertRaises(exceptions.CommandFailed, self.create)
+        self.assertEqual({}, self.a.lvs)
+
+    def test_created_again(self):
+        self.create()
+        self.create()
+
+
+class FromBackupTest(test_encrypted_guests.Case):
+
+    def test_created_from_a_backup(self):
+        """Cinder restores to a new volume in "creating", without zeros."""
+        self.a.disk.tags[self.volume.name] |= {names.FRESH, names.NEWBORN}
+        self.attach('creating')
+        self.assertRaises(encryption_errors.WouldReadNoise, self.serve,
+                          test_connections.ON_A)
+
+
+class MovedTest(Case):
+    """Before the tag was taken off."""
+
+    def test_there_and_back(self):
+        self.taken()
+        self.a.move(self.a.node.records.volume(self.volume.id), B)
+        self.world.settle()
+        self.b.move(self.b.node.records.volume(self.volume.id), A)
+        self.world.settle()
+        self.assertEqual('data', self.a.read(self.volume.id, 0))
+        self.assertEqual([''], [each.reason for each in restore.plan(
+            self.a.sim_stack.survey())])
+
+    def test_live_move_rolled_back(self):
+        self.taken()
+        self.volume.status = 'in-use'
+        self.a.move(self.a.node.records.volume(self.volume.id), B, live=True)
+        self.sweep()
+        with self.b.node.lock(self.volume.id):
+            destination.roll_back_live(
+                self.b.node, None,
+                self.b.node.records.move_of(self.volume.id))
+        self.world.settle()
+        self.assert_data()
+        self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
+
+    def test_source_waits_for_its_end(self):
+        self.taken()
+        self.a.move(self.a.node.records.volume(self.volume.id), B)
+        for _look in range(4):
+            self.b.reconciler.converge_node()
+            self.b.hydrate()
+            self.sweep()
+        self.world.settle()
+        self.assertEqual('data', self.b.read(self.volume.id, 0))
+        self.assertEqual({}, self.a.lvs)
+
+    def test_destination_is_forgotten(self):
+        """The source is all there is, whatever the status is set to."""
+        self.taken()
+        self.a.move(self.a.node.records.volume(self.volume.id), B)
+        self.forget(B)
+        for status in ('error', 'available', 'in-use', 'deleting'):
+            self.volume.status = status
+            self.sweep()
+            self.assertIn('volume-' + self.volume.id, self.a.lvs)
+
+    def test_live_destination_is_forgotten(self):
+        self.taken()
+        self.volume.status = 'in-use'
+        self.a.move(self.a.node.records.volume(self.volume.id), B, live=True)
+        self.forget(B)
+        self.sweep()
+        self.a.reconciler.converge_node()
+        self.assert_data()
+        self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
