@@ -69,6 +69,81 @@ class Case(testtools.TestCase):
 
 
 @ddt.ddt
+class AtHomeTest(Case):
+    """Before a look has taken the tag off."""
+
+    @ddt.data('creating', 'available', 'in-use', 'error', 'deleting')
+    def test_its_own_stays(self, status):
+        self.taken()
+        self.volume.status = status
+        self.sweep()
+        self.assert_data()
+
+    @ddt.data(('available', True), ('in-use', True), ('error', False),
+              ('reverting', False), ('creating', False))
+    @ddt.unpack
+    def test_what_it_had_before(self, status, gone):
+        """It was reverted, say, or that has failed."""
+        self.taken()
+        before = self.volume.name
+        self.volume.name = 'volume-' + '1' * 36
+        self.a.lvs[self.volume.name] = ['it is there']
+        self.volume.status = status
+        self.sweep()
+        self.assertEqual(gone, before not in self.a.lvs)
+
+    def test_deleted_though_it_is_at_home(self):
+        self.create()
+        self.world.destroy(self.volume)
+        self.world.reconcile()
+        self.assertEqual({}, self.a.lvs)
+
+
+@ddt.ddt
+class HeldByMoveTest(Case):
+    """A move may need it, whatever the row says."""
+
+    def setUp(self):
+        super().setUp()
+        self.taken()
+        self.lv = self.volume.name
+        self.volume.host = B + '#p'
+        self.b.lvs[self.lv] = ['it is there']
+
+    @ddt.data(('source', A, True), ('source', B, False),
+              ('destination', A, True), ('destination', B, False))
+    @ddt.unpack
+    def test_of_a_move(self, end, host, held):
+        ends = {'source': C, 'destination': C, 'source_lv': 'x',
+                'destination_lv': 'x'}
+        ends.update({end: host, end + '_lv': self.lv})
+        with mock.patch.object(
+                self.a.node.records._inner, 'move_of',
+                return_value=mock.Mock(**ends)):
+            self.sweep()
+        self.assertEqual(held, self.lv in self.a.lvs)
+
+    def test_others_of_a_move(self):
+        with mock.patch.object(
+                self.a.node.records._inner, 'move_of',
+                return_value=mock.Mock(
+                    source=A, source_lv='x', destination=C,
+                    destination_lv='x')):
+            self.sweep()
+        self.assertNotIn(self.lv, self.a.lvs)
+
+    @ddt.data((A, None, True), (B, None, False), (A, 'x', False))
+    @ddt.unpack
+    def test_of_one_that_has_failed(self, host, lv, held):
+        with mock.patch.object(
+                self.a.node.records._inner, 'remains_of',
+                return_value=[mock.Mock(cleanup_node=host,
+                                        cleanup_lv=lv or self.lv)]):
+            self.sweep()
+        self.assertEqual(held, self.lv in self.a.lvs)
+
+
+@ddt.ddt
 class NoHomeTest(Case):
 
     @ddt.data('available', 'in-use', 'reserved', 'attaching')
@@ -113,6 +188,7 @@ class ElsewhereTest(Case):
             volume = self.world.row(A, status='creating')
             self.create(volume=volume)
             volume.host, volume.status = 'a@m#p', status
+            self.world.nodes['a@m'].lvs[volume.name] = ['the very same']
             self.sweep()
             self.assertIn(volume.name, self.a.lvs)
 
