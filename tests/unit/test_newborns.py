@@ -93,7 +93,7 @@ class AtHomeTest(Case):
         self.assertEqual(gone, before not in self.a.lvs)
 
     def test_deleted_though_it_is_at_home(self):
-        self.create()
+        self.taken()
         self.world.destroy(self.volume)
         self.world.reconcile()
         self.assertEqual({}, self.a.lvs)
