@@ -22,15 +22,22 @@ TYPES = {
     'aegis': {'localclone:cipher': 'aegis128-random'}}
 
 
+#: Where backups of headers are, on each node.
+BACKUPS = '/run/localclone-headers'
+
+
 class AuthenticatedTest(encrypted.DriverTest):
 
     lab_name = 'authenticated'
     ends_lab = True
     options = dict(base.QUICK, localclone_authenticated=True,
+                   localclone_header_backup_dir=BACKUPS,
                    localclone_node_interval=5)
 
     def setUp(self):
         super().setUp()
+        for node in (self.n1, self.n2):
+            node.run('mkdir -p -m 700 ' + BACKUPS)
         for name, specs in TYPES.items():
             if 'authenticated-' + name not in self.lab.cinder().get(
                     '/types').text:
