@@ -167,7 +167,9 @@ def sweep(node: nodes.Node, context: ports.Context) -> None:
         if _is_unwanted(node, recorded) or _is_seen(
                 node, context, recorded, volume_id, lv):
             remove(node, volume_id, lv, later=True)
-    _each(node, node.stack.survey(), remove_left, 'could not be removed')
+    # Without devices, of which there may be a thousand.
+    _each(node, surveys.Survey(node.stack.lvs(), {}), remove_left,
+          'could not be removed')
     for name, lv in node.stack.lvs().items():
         if names.DOOMED in lv.tags and lv.group == node.stack.group:
             try:
