@@ -24,6 +24,7 @@ from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import world as worlds
 from tests.unit.world import crypt
+from tests.unit.world import disks
 from tests.unit.world import stack
 
 A, B, C = 'a@l', 'b@l', 'c@l'
@@ -122,6 +123,16 @@ class HeldByMoveTest(Case):
                 return_value=mock.Mock(**ends)):
             self.sweep()
         self.assertEqual(held, self.lv in self.a.lvs)
+
+    def test_handle_that_is_on_something_else(self):
+        """The volume is passed through to its home."""
+        handle = names.handle(self.volume.id)
+        self.a.passed[self.volume.id] = B
+        self.a.devices[handle] = disks.sized(
+            {'below': 'disk of ' + self.volume.id}, disks.GIB)
+        self.sweep()
+        self.assertNotIn(self.lv, self.a.lvs)
+        self.assertIn(handle, self.a.devices)
 
     def test_others_of_a_move(self):
         with mock.patch.object(
