@@ -214,7 +214,7 @@ def _newborn(node: nodes.Node, context: ports.Context, volume_id: str,
                 moving.move_volume(node, context, _volume(node, volume_id),
                                    destination, iscsi_target.new_credentials)
         except Exception:
-            # What can't be removed now the next look finds.
+            # What can't be removed now the node's sweep finds.
             with contextlib.suppress(Exception):
                 newborns.remove(node, volume_id, volume.name)
             raise

@@ -25,6 +25,6 @@ class AlreadyThere(exceptions.LocalCloneError,
     """
 
     message = _('Volume %(volume)s was not created: LV %(lv)s is on %(host)s '
-                'already, and nothing says that nobody was given it. Nothing '
-                'was changed. Create another volume.')
+                'already, and may have somebody\'s data. Nothing was changed. '
+                'Create another volume.')
     user_message = 'CREATE_FAILED'

@@ -29,6 +29,8 @@ LOG = logging.getLogger(__name__)
 
 #: Statuses of a row that don't say whether its volume was taken.
 UNDECIDED = (*rows.BEING_CREATED, 'reverting', 'error')
+#: Those in which nobody is given it.
+UNTAKEN = (*UNDECIDED, 'deleting')
 
 
 # -- making one
@@ -95,7 +97,7 @@ def accept(node: nodes.Node, volume: ports.Volume, present: surveys.Survey
     """
     lv = present.lvs.get(volume.name)
     if (lv and names.NEWBORN in lv.tags
-            and volume.status not in (*UNDECIDED, 'deleting')):
+            and volume.status not in UNTAKEN):
         try:
             node.stack.accept(lv.name)
         except exceptions.LocalCloneError as exc:
@@ -113,7 +115,7 @@ def look(node: nodes.Node, present: surveys.Survey) -> None:
                      ) -> None:
         if (not recorded.deleted
                 and (recorded.home, recorded.lv) == (node.host, lv)
-                and recorded.status not in (*UNDECIDED, 'deleting')):
+                and recorded.status not in UNTAKEN):
             node.stack.accept(lv)
     _each(node, present, accept_taken, 'could not be accepted')
 
@@ -196,7 +198,7 @@ def _is_unwanted(node: nodes.Node, recorded: images.Newborn) -> bool:
     if recorded.deleted:
         return True
     if not recorded.home:
-        return recorded.status in (*UNDECIDED, 'deleting')
+        return recorded.status in UNTAKEN
     return (recorded.status in rows.BEING_CREATED
             and recorded.home != node.host
             and names.same_backend(recorded.home, node.host))

@@ -35,6 +35,12 @@ class Case(testtools.TestCase):
     def create(self, host=A):
         creation.create(self.world.nodes[host].node, self.volume)
 
+    def goes_to_b(self):
+        """Its creation on A has failed, and Cinder has it from B."""
+        self.volume.host = B + '#p'
+        self.create(B)
+        self.volume.status = 'available'
+
     def assert_there(self, host=A):
         node = self.world.nodes[host]
         self.assertIn(self.volume.name, node.lvs)
@@ -209,9 +215,7 @@ class GiveUpTest(Case):
             self.give_up()
         self.assertIn('busy', str(log.warning.call_args.args[1]['error']))
         self.assert_there()
-        self.volume.host = B + '#p'
-        self.create(B)
-        self.volume.status = 'available'
+        self.goes_to_b()
         self.world.reconcile()
         self.assert_nothing()
         self.assert_there(B)
@@ -224,9 +228,7 @@ class KilledTest(Case):
         super().setUp()
         self.create()
         self.a.write(self.volume.id, 0, 'older')
-        self.volume.host = B + '#p'
-        self.create(B)
-        self.volume.status = 'available'
+        self.goes_to_b()
 
     def test_no_boot_gives_it_out(self):
         found, = restore.plan(self.a.sim_stack.survey())
@@ -254,9 +256,7 @@ class ThickTest(Case):
         """The next owner of the space could read it."""
         self.world.pool = None
         self.create()
-        self.volume.host = B + '#p'
-        self.create(B)
-        self.volume.status = 'available'
+        self.goes_to_b()
         self.world.reconcile()
         self.assertEqual([{}, []], [self.a.lvs, self.world.wrongs])
 
@@ -283,9 +283,7 @@ class EncryptedByNovaTest(Case):
         self.create()
         self.volume.status = 'downloading'
         self.a.reconciler.converge_node()
-        self.volume.host = B + '#p'
-        self.create(B)
-        self.volume.status = 'available'
+        self.goes_to_b()
         self.world.reconcile()
         self.assert_nothing()
         self.assert_there(B)
