@@ -94,6 +94,9 @@ class OperatorTest(test_live_move.Base):
 
     def test_restored_before_any_service_runs(self):
         other = self.volume(node='node2')
+        # Until somebody has been given it, or the node's own look has seen
+        # that Cinder has taken it, it is newborn: no boot gives it out.
+        self.instance.attach(other, self.n2).detach()
         volume, attached, expected = self.moving_volume()
         self.n2.power_cut()
         self.brake()
