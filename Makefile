@@ -24,9 +24,9 @@ unit: python3 ; $(LABRUN) lab.testrun --unit $(if $(ALL),--all)
 bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(JSON),--json $(JSON))
 # ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on, LABS=2 side by side
 # (as many as the machine has room for), WIDTH=N cells in a batch,
-# SUMMARY=FILE for the documentation, STOP=MINUTES after which no cell begins;
+# STOP=MINUTES after which no cell begins;
 # SEED=, MINUTES=: random
-faults: python3 ; $(LABRUN) lab.faults $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(LABS),--labs $(LABS)) $(if $(WIDTH),--width $(WIDTH)) $(if $(SUMMARY),--summary $(SUMMARY)) $(if $(STOP),--stop-after $(STOP)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
+faults: python3 ; $(LABRUN) lab.faults $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(LABS),--labs $(LABS)) $(if $(WIDTH),--width $(WIDTH)) $(if $(STOP),--stop-after $(STOP)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 # ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on
 operations: python3 ; $(LABRUN) lab.operations $(NAMED) $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(RESUME),--resume $(RESUME)) $(if $(KEEP),--keep)
 # ONLY=REGEX tests whose names have it, WORKERS=N at a time (2), RESUME=FILE

@@ -40,8 +40,6 @@ def parser():
                      help='cells like "move / source commit / cut both"')
     top.add_argument('--resume', metavar='FILE', help='keep steps and '
                      'verdicts here (JSON); what holds is not run again')
-    top.add_argument('--summary', metavar='FILE', help='sum all of it up '
-                     'here (JSON), for the documentation')
     top.add_argument('--labs', type=int, default=room_for(), help='so many '
                      'labs side by side (default here %(default)s)')
     top.add_argument('--width', type=int, default=WIDTH, help='how many '
@@ -110,8 +108,6 @@ def run(used, results, options):
             if not results.holds(cell)], options.width,
             options.stop_after and options.stop_after * 60))
         print(results.table())
-        if options.summary:
-            results.write_summary(options.summary)
         return int(bool(results.failed))
     finally:
         for each in used:

@@ -27,10 +27,12 @@ DARK = 3
 
 #: Steps under a node's lock on its room: one at a time stays there, and only
 #: when all others are past it.
-ALONE = frozenset(('source create_thin volume', *(
-    'destination ' + step for step in (
-        'create_thick metadata', 'zero_head metadata', 'add_tag metadata',
-        'create_thin volume', 'before extend volume', 'extend volume'))))
+ALONE = frozenset((
+    'source create_thin volume', 'source before add_tag volume',
+    'source add_tag volume', 'destination create_thick metadata',
+    'destination zero_head metadata', 'destination add_tag metadata',
+    'destination create_thin volume', 'destination before extend volume',
+    'destination extend volume'))
 
 #: Steps of a move while its request waits for the answer.
 BEFORE_ANSWER = ALONE | frozenset((

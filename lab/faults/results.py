@@ -13,10 +13,19 @@ from lab.faults import plan
 from lab.faults import whole_operation
 
 
+def _json_by_line(kept):
+    """A line for each part of a list, so that changes can be read."""
+    return '{%s}\n' % ',\n'.join('%s: %s' % (
+        json.dumps(name), '[\n%s]' % ',\n'.join(map(json.dumps, value))
+        if isinstance(value, list) else json.dumps(value))
+        for name, value in kept.items())
+
+
 class Results:
     """Steps, verdicts, and the runs that they are from.
 
-    :param path: of the file; what it says already is not run again
+    :param path: of the file (JSON), which is what the documentation has its
+        table from; what it says already is not run again
     """
 
     def __init__(self, path=None):
@@ -64,13 +73,13 @@ class Results:
         self.runs[-1]['seconds'] = round(time.monotonic() - self._began)
         if self.path:
             fresh = self.path.with_suffix('.new')
-            fresh.write_text(json.dumps({
-                'runs': self.runs, 'steps': self.steps, 'cells': [
+            fresh.write_text(_json_by_line(dict(
+                self.summary(), steps=self.steps, cells=[
                     {'cell': [v.cell.operation, v.cell.step, v.cell.fault],
-                     'ok': v.ok, 'reason': v.reason, 'log': v.log,
-                     'seconds': round(v.seconds, 1), 'run': v.run,
-                     'reached': v.reached}
-                    for v in self.verdicts.values()]}, indent=1))
+                     'ok': v.ok, 'seconds': round(v.seconds, 1), 'run': v.run,
+                     **({} if v.ok else {'reason': v.reason, 'log': v.log,
+                                         'reached': v.reached})}
+                    for v in self.verdicts.values()], runs=self.runs)))
             os.replace(fresh, self.path)
 
     # -- showing
@@ -87,10 +96,11 @@ class Results:
         return [v for v in self.verdicts.values() if not v.reached]
 
     def summary(self):
-        """All of it in short: the documentation is made from this.
+        """All of it in short: the table of the documentation.
 
         A row is operation, fault, how many cells there are, have run and
-        hold, the seconds that they took, and how many were not reached.
+        hold, the seconds that they took, and how many were not reached. Only
+        runs that found one of the verdicts are named.
         """
         rows = collections.OrderedDict()
         for cell in plan.all_cells(self.steps):
@@ -103,17 +113,9 @@ class Results:
                 row[3] += verdict.seconds
                 row[4] += not verdict.reached
         used = {verdict.run for verdict in self.verdicts.values()}
-        return {'runs': [run for number, run in enumerate(self.runs)
-                         if number in used],
+        return {'named': sorted(used),
                 'rows': [[*names, *counts[:3], round(counts[3]), counts[4]]
                          for names, counts in rows.items()]}
-
-    def write_summary(self, path):
-        """The summary as JSON, a line for a row."""
-        summed_up = self.summary()
-        pathlib.Path(path).write_text('{"runs": %s,\n"rows": [\n%s\n]}\n' % (
-            json.dumps(summed_up['runs']),
-            ',\n'.join(map(json.dumps, summed_up['rows']))))
 
     def _word(self, cell):
         verdict = self.verdicts.get(cell)

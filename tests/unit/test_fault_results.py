@@ -67,17 +67,17 @@ class ResultsTest(Base):
         again = self.kept((AT_STEP, True, 12.5), (WHOLE, False, 30))
         again.begin(**dict(FACTS, commit='def'))
         again.add([cells.Verdict(WHOLE, True)])
-        self.assertEqual(['abc', 'def'], [
-            run['commit'] for run in again.summary()['runs']])
+        self.assertEqual([0, 1], again.summary()['named'])
         again.add([cells.Verdict(AT_STEP, True)])
-        self.assertEqual(['def'], [
-            run['commit'] for run in again.summary()['runs']])
+        self.assertEqual([1], again.summary()['named'])
+        self.assertEqual(['abc', 'def'], [
+            run['commit'] for run in results.Results(self.path).runs])
 
     def test_summary(self):
-        kept = self.kept((AT_STEP, True, 12.5), (WHOLE, False, 30))
-        kept.write_summary(self.path)
+        self.kept((AT_STEP, True, 12.5), (WHOLE, False, 30))
         summary = json.loads(self.path.read_text())
         rows = summary['rows']
+        self.assertIn('2 run, 1 hold', fault_table.rst(summary)[0])
         self.assertIn(['move', 'kill source', 2, 1, 1, 12, 0], rows)
         self.assertIn(['move', 'volume group full', 1, 1, 0, 30, 0], rows)
         self.assertEqual(len(plan.all_cells(STEPS)),
@@ -115,7 +115,7 @@ class PageTest(testtools.TestCase):
               ([4, 0, 0, 0, 0], '4 not run', ''))
     @ddt.unpack
     def test_verdict(self, counts, verdict, seconds):
-        lines = fault_table.rst({'runs': [dict(
+        lines = fault_table.rst({'named': [0], 'runs': [dict(
             FACTS, began='2026-11-22 10:00', seconds=7230)],
             'rows': [['move', 'kill source', *counts]]})
         self.assertIn('Commit ``abc``, nodes with Linux 7.2, 2 labs side by '

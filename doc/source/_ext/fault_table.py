@@ -33,14 +33,14 @@ def _of_run(run: dict[str, Any]) -> str:
 def rst(summary: dict[str, Any]) -> list[str]:
     """What was run, when and where; then a row for operation and fault.
 
-    :param summary: as ``lab.faults.results.Results.summary`` makes it
+    :param summary: as ``lab.faults.results.Results`` keeps it
     """
     rows: list[Row] = summary['rows']
     totals = [sum(row[column] for row in rows) for column in (2, 3, 4, 6)]
     lines = ['%d cells; %d run, %d hold, %d not reached: their step did not '
              'occur.' % tuple(totals), '']
-    for run in summary['runs']:
-        lines += [_of_run(run), '']
+    for number in summary['named']:
+        lines += [_of_run(summary['runs'][number]), '']
     return lines + list_table.rst([
         ('Operation', 'Fault', 'Cells', 'Verdict', 'Seconds a cell'),
         *((operation, fault, str(cells),

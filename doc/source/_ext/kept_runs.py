@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of what a long run has kept in a file.
 
-``.. fault-matrix:: FILE``: of ``make faults SUMMARY=FILE``.
+``.. fault-matrix:: FILE``: of ``make faults RESUME=FILE``.
 ``.. bench-table:: FILE``: of ``make bench JSON=FILE``.
 """
 
