@@ -9,6 +9,7 @@ from lab.core import look
 from lab.core import process
 from lab.demos import show
 from lab.nova import server as servers
+from lab.nova import switch_over
 
 #: So slow that a live migration can be aborted, as tc(8) has it.
 SLOW = '15mbit'
@@ -96,7 +97,8 @@ class LiveMigration:
 
     def migrate(self, source, target):
         """Live-migrate; the copies of the volumes go on after it."""
-        seconds = self.server.migrate(target)
+        with switch_over.SwitchOver(self.lab, self.server.domain) as seen:
+            seconds = self.server.migrate(target)
         self.arrived = time.monotonic()
         downtime = self.server.downtime()
         self.report.step(
@@ -104,6 +106,8 @@ class LiveMigration:
             'the guest stood still for ' + (
                 'an unknown time' if downtime is None
                 else '%.2f s' % downtime))
+        for what, part in seen.parts():
+            self.report.step('  of it until QEMU said ' + what, part)
         self.report.check('server is on ' + target.name,
                           self.server.node is target)
 
