@@ -33,6 +33,7 @@ from cinder_localclone import header_backups
 from cinder_localclone import keys
 from cinder_localclone.lvm import reports
 from cinder_localclone import lvm_errors
+from cinder_localclone.moves import removal
 from cinder_localclone import names
 from cinder_localclone import newborns
 from cinder_localclone import node as nodes
@@ -297,15 +298,12 @@ class Lock:
 
 def clearing(conf: Configuration, stack: stacks.Stack
              ) -> Callable[[str, int], None]:
-    """How an LV is overwritten before it is removed.
-
-    Thick ones as Cinder's ``volume_clear`` says. A thin pool zeroes blocks
-    before it hands them out again.
+    """How a thick LV is overwritten: as Cinder's ``volume_clear`` says.
 
     :returns: ``clear(lv_name, size_bytes)``
     """
     def clear(lv: str, size_bytes: int) -> None:
-        if stack.pool or conf.volume_clear == 'none':
+        if conf.volume_clear == 'none':
             return
         # After a reboot it may not be active: what is written to a path
         # without a device becomes a file.
@@ -331,6 +329,9 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
               lambda: look(service, backups)),
         _loop(conf.localclone_node_interval,
               lambda: newborns.sweep(service.node, reconciler.context)),
+        # It can take hours.
+        _loop(conf.localclone_node_interval,
+              lambda: removal.remove_doomed(service.node)),
         _loop(1, lambda: wake_copies(
             reconciler.copying.waker, opts.pacing(conf).tick))]
     return loops

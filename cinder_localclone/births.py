@@ -202,10 +202,9 @@ def _newborn(node: nodes.Node, context: ports.Context, volume_id: str,
     """
     snapshots.check_pool(node)
     with node.lock(volume_id):
-        volume = node.records.volume(volume_id)
+        volume = newborns.being_created(node, volume_id)
         # Of one in "downloading" Cinder would change the key itself.
-        if (volume is None or volume.status != 'creating'
-                or volume_utils.extract_host(volume.host) != node.host):
+        if volume.status != 'creating':
             raise exceptions.TooLate(what='Volume ' + volume_id)
         try:
             yield volume

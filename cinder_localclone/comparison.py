@@ -58,7 +58,8 @@ def differing(record: Record, present: survey.Survey,
     for each in record.snapshots:
         snapshots.setdefault(each.volume_id, []).append(each)
     lvs: list[inspection.Lv] = [
-        {'name': name, 'size': lv.size, 'active': bool(lv.number), 'tags': []}
+        {'name': name, 'uuid': lv.uuid, 'size': lv.size,
+         'active': bool(lv.number), 'tags': []}
         for name, lv in present.lvs.items()]
     found = {}
     for volume_id in sorted({*homes, *snapshots,

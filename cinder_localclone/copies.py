@@ -72,6 +72,7 @@ def create(node: nodes.Node, copy: ports.Volume) -> None:
 
 def _remove(node: nodes.Node, volume_id: str, lv: str) -> None:
     try:
+        node.stack.mark_newborn(lv)
         newborns.remove(node, volume_id, lv)
     except Exception as exc:  # must not hide why there is no copy
         LOG.error('LV %(lv)s, to which volume %(volume)s was to be copied, '

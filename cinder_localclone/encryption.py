@@ -110,10 +110,21 @@ def give_back(node: nodes.Node, volume: ports.Volume) -> None:
         recorded = rows.recorded(row or volume)
         if recorded is None or row and row.host != volume.host:
             return
-        if row is not None:
-            node.snapshots.set_encryption(
-                row, dataclasses.replace(recorded, key=''))
-        forget(node, [volume.id], recorded)
+        if row is None:
+            forget(node, [volume.id], recorded)
+            return
+        node.snapshots.set_encryption(
+            row, dataclasses.replace(recorded, key=''))
+        # From now on it may be created elsewhere, with another secret, or with
+        # the same one if that is its type's: so only its own goes, which the
+        # row has named.
+        asked = node.snapshots.wanted_encryption(row)
+        if recorded.key not in node.secrets.secrets_in_use([volume.id]) | {
+                '', asked.shared_key if asked else ''}:
+            _release(node, volume.id, recorded.key)
+            node.keys.remove(recorded.key)
+        for drop in _drop_backups, _drop_sealed:
+            drop(node, volume.id, recorded.key)
     except Exception as exc:  # must not hide why it was not created
         LOG.error('The secret of volume %(volume)s, which could not be '
                   'created, stays until that is created or deleted: '

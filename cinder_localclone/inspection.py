@@ -46,9 +46,10 @@ class Source(TypedDict):
 
 
 class Lv(TypedDict):
-    """A logical volume; ``size`` in bytes."""
+    """A logical volume; ``size`` in bytes, ``uuid`` is LVM's own id."""
 
     name: str
+    uuid: str
     size: int
     active: bool
     tags: list[str]
@@ -100,9 +101,10 @@ def inspect(node: nodes.Node, volume_id: str,
     report: Report = {
         'host': node.host, 'clone': None, 'session': None, 'progress': None,
         'handle': handle(present, handle_id),
-        'lvs': [{'name': lv.name, 'size': lv.size, 'active': bool(lv.number),
-                 'tags': sorted(lv.tags)} for name, lv in
-                sorted(present.lvs.items()) if name in wanted],
+        'lvs': [{'name': lv.name, 'uuid': lv.uuid, 'size': lv.size,
+                 'active': bool(lv.number), 'tags': sorted(lv.tags)}
+                for name, lv in sorted(present.lvs.items())
+                if name in wanted],
         'served': node.exports.serves(handle_id), 'source': None,
         'passed': (handle_id in node.sessions.passed()
                    and present.is_handle_foreign(handle_id)),

@@ -253,11 +253,6 @@ class LogicalVolumes:
         """An LV is not newborn any more."""
         lvm.remove_tag(self.group, name, names.NEWBORN, self.timeout)
 
-    def doom(self, name: str) -> None:
-        """An LV is no volume's any more; it goes when it is overwritten."""
-        lvm.retag(self.group, name, [names.DOOMED],
-                  names.own_tags(self.lvs()[name].tags), self.timeout)
-
     def mark_away(self, name: str) -> None:
         """An LV is given out no more, not even by a boot."""
         lvm.add_tag(self.group, name, names.AWAY, self.timeout)

@@ -20,6 +20,7 @@ _NAMED = re.compile('.*(%s)' % names.UUID)
 UNSETTLED = ('managing', 'error_managing', 'error_managing_deleting',
              'unmanaging')
 MANAGED = 'it is managed already'
+DOOMED = 'it is to be overwritten and removed'
 
 #: LVs by name.
 LVs: typing.TypeAlias = Mapping[str, reports.LogicalVolume]
@@ -82,6 +83,8 @@ def why_no_volume(lv: reports.LogicalVolume, pool: str | None,
                 'it is not an ordinary (linear) one')
     if names.shadow_of_metadata(lv.name):
         return 'it is the metadata of a move'
+    if names.is_doomed(lv.name):
+        return DOOMED
     if 'volume' in facts:
         return 'it has data of volume %s (localclone.volume)' % (
             facts['volume'])

@@ -18,6 +18,7 @@ _CRYPT = re.compile('localclone-crypt-(%s)' % UUID)
 _INTEGRITY = re.compile('localclone-crypt-(%s)_dif' % UUID)
 _GUARD = re.compile('localclone-guard-(%s)' % UUID)
 _SERVED = re.compile('localclone-served-(%s)' % UUID)
+_DOOMED = re.compile('localclone-doomed-%s' % UUID)
 _DEVICE = re.compile(
     'localclone-(clone-|source-|absent-|guard-|served-)?%s' % UUID)
 
@@ -27,9 +28,6 @@ METADATA_READY = 'localclone.ready'
 #: LVM tag of a volume's LV until Cinder has taken the volume: before that
 #: nobody was given it.
 NEWBORN = 'localclone.newborn'
-#: LVM tag of an LV that nobody was given, and that is no volume's any more: it
-#: goes when it is overwritten.
-DOOMED = 'localclone.doomed'
 #: LVM tag of a metadata LV whose volume is used through its old home, until
 #: the move is committed: before that nothing may be written to its clone.
 FOLLOWS = 'localclone.follows'
@@ -285,6 +283,19 @@ def reencryption_unit(volume_id: str) -> str:
 def metadata_lv(shadow_id: str) -> str:
     """The LV that remembers which regions of a move are local."""
     return 'localclone-meta-%s' % shadow_id
+
+
+def doomed(new_id: str) -> str:
+    """The LV that was a volume's, and goes when it is overwritten.
+
+    :param new_id: one that nothing else has: so no volume ever has this name
+    """
+    return 'localclone-doomed-%s' % new_id
+
+
+def is_doomed(name: str) -> bool:
+    """Whether an LV of this name is no volume's any more."""
+    return bool(_DOOMED.fullmatch(name))
 
 
 def snapshot_lv(snapshot_id: str) -> str:

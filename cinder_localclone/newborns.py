@@ -9,12 +9,13 @@ have been given it, or because the volume is seen where it is now.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 
 from oslo_log import log as logging
 
 from cinder_localclone import exceptions
 from cinder_localclone import images
-from cinder_localclone import inspection
+from cinder_localclone.lvm import reports
 from cinder_localclone import lvm_errors
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import removal
@@ -22,7 +23,6 @@ from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import rows
-from cinder_localclone import state
 from cinder_localclone import survey as surveys
 
 LOG = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def being_created(node: nodes.Node, volume_id: str) -> ports.Volume:
             or row.status not in rows.BEING_CREATED):
         raise exceptions.TooLate(what='Volume ' + volume_id)
     lv = node.stack.lvs().get(row.name)
-    if lv and {names.NEWBORN, names.DOOMED}.isdisjoint(lv.tags):
+    if lv and names.NEWBORN not in lv.tags:
         raise lvm_errors.AlreadyThere(
             volume=volume_id, lv=lv.name, host=node.host)
     return row
@@ -63,7 +63,8 @@ def make(node: nodes.Node, volume: ports.Volume) -> None:
     """
     lvs = node.stack.lvs()
     if volume.name in lvs:
-        removal.remove_at_rest(node, volume)
+        _discard(node, volume.id, volume.name)
+        lvs = node.stack.lvs()
     node.stack.create_lv(
         volume.name, rows.body_bytes(volume), volume.id, newborn=True,
         extra_bytes=rows.extra_bytes(volume), lvs=lvs)
@@ -77,12 +78,17 @@ def remove_failed(node: nodes.Node, volume: ports.Volume) -> None:
     :param volume: as :func:`being_created` has found it
     """
     try:
-        removal.remove_at_rest(node, volume)
+        _discard(node, volume.id, volume.name)
     except Exception as exc:
         LOG.error('LV %(lv)s of volume %(volume)s, which could not be '
                   'created, could not be removed. That is tried again when '
                   'the volume is there, or deleted: %(error)s', {
                       'lv': volume.name, 'volume': volume.id, 'error': exc})
+
+
+def _discard(node: nodes.Node, volume_id: str, lv: str) -> None:
+    node.stack.remove_handle(volume_id)
+    removal.discard_lv(node, lv)
 
 
 # -- what Cinder has taken
@@ -111,30 +117,30 @@ def look(node: nodes.Node, present: surveys.Survey) -> None:
 
     :param present: what there is on this node
     """
-    def accept_taken(volume_id: str, lv: str, recorded: images.Newborn
-                     ) -> None:
-        if (not recorded.deleted
-                and (recorded.home, recorded.lv) == (node.host, lv)
-                and recorded.status not in UNTAKEN):
-            node.stack.accept(lv)
-    _each(node, present, accept_taken, 'could not be accepted')
+    def accept_taken(volume_id: str, lv: reports.LogicalVolume) -> None:
+        with node.try_lock(volume_id):
+            recorded = _recorded(node, volume_id, lv.name)
+            if (recorded and not recorded.deleted
+                    and (recorded.home, recorded.lv) == (node.host, lv.name)
+                    and recorded.status not in UNTAKEN):
+                node.stack.accept(lv.name)
+    _each(present.newborns(node.stack.group), accept_taken,
+          'could not be accepted')
 
 
-def _each(node: nodes.Node, present: surveys.Survey,
-          act: Callable[[str, str, images.Newborn], None], what: str) -> None:
+def _each(newborns: Iterable[tuple[str, reports.LogicalVolume]],
+          act: Callable[[str, reports.LogicalVolume], None], what: str
+          ) -> None:
     """One that fails does not stop the others.
 
     One without a row may be all that is left of somebody's data.
 
-    :param act: ``act(volume_id, lv, recorded)`` has the volume's lock
+    :param act: ``act(volume_id, lv)``
     :param what: what could not be done, if it raises
     """
-    for volume_id, lv in present.newborns(node.stack.group):
+    for volume_id, lv in newborns:
         try:
-            with node.try_lock(volume_id):
-                recorded = _recorded(node, volume_id, lv.name)
-                if recorded:
-                    act(volume_id, lv.name, recorded)
+            act(volume_id, lv)
         except exceptions.Busy:
             pass
         except Exception as exc:
@@ -158,28 +164,30 @@ def _recorded(node: nodes.Node, volume_id: str, lv: str
 def sweep(node: nodes.Node, context: ports.Context) -> None:
     """Remove what was not created to its end, and what is not needed any more.
 
-    In a loop of its own: a thick LV is overwritten before it goes, which can
-    take hours. Its volume may come here meanwhile, so that is done without its
-    lock, and without its name.
+    In a loop of its own, because it waits for other nodes: for each of them
+    once, and without any lock.
 
     :param context: the admin context in which peers are called
     """
-    def remove_left(volume_id: str, lv: str, recorded: images.Newborn
-                    ) -> None:
-        if _is_unwanted(node, recorded) or _is_seen(
-                node, context, recorded, volume_id, lv):
-            remove(node, volume_id, lv, later=True)
+    silent: set[str] = set()
+
+    def remove_left(volume_id: str, lv: reports.LogicalVolume) -> None:
+        recorded = node.snapshots.newborn(volume_id)
+        if recorded is None or recorded.home in silent:
+            return
+        try:
+            unwanted = _is_unwanted(node, recorded) or _is_seen(
+                node, context, recorded, volume_id, lv)
+        except exceptions.PeerUnreachable:
+            silent.add(recorded.home)
+            raise
+        if unwanted:
+            with node.try_lock(volume_id):
+                if _recorded(node, volume_id, lv.name) == recorded:
+                    remove(node, volume_id, lv.name)
     # Without devices, of which there may be a thousand.
-    _each(node, surveys.Survey(node.stack.lvs(), {}), remove_left,
-          'could not be removed')
-    for name, lv in node.stack.lvs().items():
-        if names.DOOMED in lv.tags and lv.group == node.stack.group:
-            try:
-                removal.remove_volume_lv(node, name)
-            except Exception as exc:
-                LOG.error('LV %(lv)s, which nobody was given, could not be '
-                          'removed, will retry: %(error)s',
-                          {'lv': name, 'error': exc})
+    _each(surveys.Survey(node.stack.lvs(), {}).newborns(node.stack.group),
+          remove_left, 'could not be removed')
 
 
 def remove_unwanted(node: nodes.Node, volume_id: str, lv: str) -> None:
@@ -205,48 +213,44 @@ def _is_unwanted(node: nodes.Node, recorded: images.Newborn) -> bool:
 
 
 def _is_seen(node: nodes.Node, context: ports.Context,
-             recorded: images.Newborn, volume_id: str, lv: str) -> bool:
+             recorded: images.Newborn, volume_id: str,
+             lv: reports.LogicalVolume) -> bool:
     """Whether the LV that a volume's row names is there, and it is another.
+
+    Not so if the volume's home is this very node, by a name that it had
+    before; nor if it is one of an older version, which does not tell.
 
     :raises PeerUnreachable: if the volume's home does not answer
     """
     if not recorded.home or recorded.status in UNDECIDED:
         return False  # as of a revert that has not ended
     if recorded.home == node.host:
-        return recorded.lv != lv and recorded.lv in node.stack.lvs()
-    return (names.same_backend(recorded.home, node.host)
-            and recorded.lv in inspection.lv_names(node.peers.inspect(
-                context, recorded.home, volume_id)))
+        return recorded.lv != lv.name and recorded.lv in node.stack.lvs()
+    return names.same_backend(recorded.home, node.host) and any(
+        there['name'] == recorded.lv
+        and there.get('uuid') not in (None, '', lv.uuid)
+        for there in node.peers.inspect(
+            context, recorded.home, volume_id)['lvs'])
 
 
-def remove(node: nodes.Node, volume_id: str, lv: str, later: bool = False
-           ) -> None:
-    """Remove what nobody was given, unless a move has it after all.
+def remove(node: nodes.Node, volume_id: str, lv: str) -> None:
+    """Remove what nobody was given; the lock of its volume is held.
 
-    One that has failed may offer it yet: that ends first.
-
-    :param later: if it is thick, what it has is overwritten by the sweep
+    As long as the volume moves, that may need it, by whatever name of this
+    node it knows it; and one that has failed may offer it yet.
     """
-    move = node.records.move_of(volume_id)
-    if move and _has(node, move, lv) or any(
-            each.cleanup_lv == lv and each.cleanup_node == node.host
+    if node.records.move_of(volume_id) or any(
+            each.cleanup_lv == lv
             for each in node.records.remains_of(volume_id)):
         return
     present = node.stack.survey()
-    if present.sources_above(lv):
+    body = present.lvs.get(lv)
+    if (body is None or names.NEWBORN not in body.tags
+            or present.sources_above(lv)):
         return
-    handle, body = present.handle(volume_id), present.lvs.get(lv)
-    if handle and body and body.number in handle.uses():
+    handle = present.handle(volume_id)
+    if handle and body.number in handle.uses():
         if present.users(volume_id):
             return
         node.stack.remove_handle(volume_id)
-    if later and not node.stack.pool:
-        node.stack.doom(lv)
-    else:
-        removal.remove_volume_lv(node, lv)
-
-
-def _has(node: nodes.Node, move: state.Move, lv: str) -> bool:
-    """Whether an LV of this node is one of a move."""
-    return (node.host, lv) in ((move.source, move.source_lv),
-                               (move.destination, move.destination_lv))
+    removal.discard_lv(node, lv)

@@ -98,9 +98,6 @@ class Stack(typing.Protocol):
     def accept(self, name: str) -> None:
         """An LV is not newborn any more."""
 
-    def doom(self, name: str) -> None:
-        """An LV is no volume's any more."""
-
     def mark_away(self, name: str) -> None:
         """An LV is given out no more, not even by a boot."""
 

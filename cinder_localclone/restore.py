@@ -62,7 +62,7 @@ def plan(present: survey.Survey) -> list[Local]:
     for lv in sorted(present.lvs.values(), key=lambda each: each.name):
         volume_id = names.facts(lv.tags).get('volume')
         if (not volume_id or names.shadow_of_metadata(lv.name)
-                or names.AWAY in lv.tags
+                or names.is_doomed(lv.name) or names.AWAY in lv.tags
                 # What moves here is none of a create that has failed.
                 or names.NEWBORN in lv.tags and volume_id in arriving
                 or _is_preparing_to_follow(present, lv)):

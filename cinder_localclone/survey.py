@@ -119,7 +119,8 @@ class Survey:
         """The LVs in a group that nobody was given yet, with volume ids."""
         return [(names.facts(lv.tags).get('volume', ''), lv)
                 for lv in self.lvs.values()
-                if lv.group == group and names.NEWBORN in lv.tags]
+                if lv.group == group and names.NEWBORN in lv.tags
+                and not names.is_doomed(lv.name)]
 
     def left_of(self, volume_id: str, group: str
                 ) -> list[reports.LogicalVolume]:
@@ -128,6 +129,7 @@ class Survey:
                 if lv.group == group
                 and names.facts(lv.tags).get('volume') == volume_id
                 and not names.shadow_of_metadata(lv.name)
+                and not names.is_doomed(lv.name)
                 # A destination LV is named after the shadow (records.py).
                 and not self.metadata(lv.name[-36:])]
 

@@ -36,4 +36,4 @@ def _remove_source(node: nodes.Node, move: state.Move) -> None:
     # Its own, and those of moves that failed before.
     offering.withdraw_above(node, move.source_lv)
     removal.remove_handle(node, move, move.source_lv)
-    removal.remove_volume_lv(node, move.source_lv)
+    removal.discard_lv(node, move.source_lv)

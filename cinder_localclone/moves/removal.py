@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removing what a move, or a volume, has on a node."""
 
+import uuid
+
+from oslo_log import log as logging
+
 from cinder_localclone import names
 from cinder_localclone import node as nodes
-from cinder_localclone import ports
 from cinder_localclone import state
 from cinder_localclone import tops
+
+LOG = logging.getLogger(__name__)
 
 
 def stop_serving(node: nodes.Node, volume_id: str, initiator: str | None
@@ -37,7 +42,7 @@ def tear_down(node: nodes.Node, move: state.Move) -> None:
     remove_handle(node, move, move.destination_lv)
     node.stack.remove_clone(move.shadow_id)
     # The metadata LV goes last: without it the LV would count as complete.
-    remove_volume_lv(node, move.destination_lv)
+    discard_lv(node, move.destination_lv)
     node.stack.remove_lv(names.metadata_lv(move.shadow_id))
     if move.extra_bytes:  # it is encrypted
         node.crypt.forget_sealed(move.volume_id)
@@ -63,15 +68,42 @@ def remove_handle(node: nodes.Node, move: state.Move, lv: str) -> None:
         node.stack.remove_handle(move.volume_id)
 
 
+def discard_lv(node: nodes.Node, name: str) -> None:
+    """Remove an LV that is needed no more; one that is gone is done.
+
+    A thick one has to be overwritten first, which can take hours. Its volume
+    may come here meanwhile, and others wait for this node: so all that is done
+    now is to take it from its volume. It has another name then.
+    """
+    lv = node.stack.lvs().get(name)
+    if lv and lv.thin:
+        node.stack.remove_lv(name)
+    elif lv and not node.stack.disown(name, names.doomed(str(uuid.uuid4()))):
+        remove_volume_lv(node, name)  # it has no tags
+
+
+def remove_doomed(node: nodes.Node) -> None:
+    """Overwrite and remove what :func:`discard_lv` has left, one by one.
+
+    Nobody else knows these LVs: that takes no lock.
+    """
+    for name, lv in node.stack.lvs().items():
+        if names.is_doomed(name) and lv.group == node.stack.group:
+            try:
+                remove_volume_lv(node, name)
+            except Exception as exc:
+                LOG.error('LV %(lv)s, which is no volume\'s any more, could '
+                          'not be overwritten and removed, will retry: '
+                          '%(error)s', {'lv': name, 'error': exc})
+
+
 def remove_volume_lv(node: nodes.Node, name: str) -> None:
-    """Clear and remove the LV of a volume; one that is gone is done."""
+    """Overwrite a thick LV, and remove it; one that is gone is done.
+
+    A thin pool zeroes blocks before it hands them out again.
+    """
     lv = node.stack.lvs().get(name)
     if lv:
-        node.clear(name, lv.size)
+        if not lv.thin:
+            node.clear(name, lv.size)
         node.stack.remove_lv(name)
-
-
-def remove_at_rest(node: nodes.Node, volume: ports.Volume) -> None:
-    """Remove all that a volume has here that does not move."""
-    node.stack.remove_handle(volume.id)
-    remove_volume_lv(node, volume.name)

@@ -3,6 +3,7 @@
 
 from lab.core import instance as instances
 from lab.core import look
+from lab.core import process
 from tests.functional import base
 
 
@@ -62,6 +63,8 @@ class ThickTest(base.LabTest):
         self.assertEqual(expected, self.raw(self.n1, place))
         self.assert_moved(volume, attached, expected)
         self.assertEqual(['linear'], self.placed(self.n2)[::2])
+        process.wait_for('the source to be overwritten and removed',
+                         lambda: not self.placed(self.n1), 150, every=2)
         self.assertEqual(self.zeros(), self.raw(self.n1, place))
 
         for pool in self.lab.cinder().get(

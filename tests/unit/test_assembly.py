@@ -17,6 +17,7 @@ from cinder_localclone import assembly
 from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
+from cinder_localclone.moves import removal
 from cinder_localclone import newborns
 from cinder_localclone import opts
 from cinder_localclone import pace
@@ -245,9 +246,10 @@ class AssembleTest(Base):
                 command='cat', code=1, stderr='why'))
         self.assertIn('why', service.troubles()[0])
 
-    @ddt.data(('pool', 'zero', 0), (None, 'none', 0), (None, 'zero', 1))
+    @ddt.data(('pool', 'zero', 1), (None, 'none', 0), (None, 'zero', 1))
     @ddt.unpack
-    def test_only_thick_volumes_are_cleared(self, pool, how, times):
+    def test_cleared_as_cinder_does(self, pool, how, times):
+        """A group of thin volumes may have some that are thick."""
         service = self.assemble(pool, volume_group='g', volume_clear=how)
         with mock.patch.object(
                 assembly.volume_utils, 'clear_volume') as clear:
@@ -335,7 +337,7 @@ class LoopsTest(Base):
         return [call.args[0] for call in self.looping.call_args_list]
 
     def test_each_at_its_interval(self):
-        moves, node, sweep, wake = self.start(
+        moves, node, sweep, doomed, wake = self.start(
             localclone_move_interval=3, localclone_node_interval=60)
         self.reconciler.copying.soonest_end.return_value = None
         self.assertEqual((3, 60), (moves(), node()))
@@ -343,6 +345,10 @@ class LoopsTest(Base):
             self.assertEqual(60, sweep())
         swept.assert_called_once_with(self.service.node,
                                       self.reconciler.context)
+        with mock.patch.object(removal, 'remove_doomed',
+                               return_value=None) as removed:
+            self.assertEqual(60, doomed())
+        removed.assert_called_once_with(self.service.node)
         self.reconciler.converge_moves.assert_called_once_with()
         self.reconciler.converge_node.assert_called_once_with()
         self.unended.assert_called_once_with(
@@ -362,7 +368,7 @@ class LoopsTest(Base):
             self, prompt, tick):
         with mock.patch.object(assembly, 'wake_copies',
                                return_value=None) as wake:
-            self.start(localclone_wake_interval=prompt)[3]()
+            self.start(localclone_wake_interval=prompt)[-1]()
         wake.assert_called_once_with(self.reconciler.copying.waker, tick)
 
     def test_loops_survive_an_error(self):

@@ -204,6 +204,7 @@ class CreateTest(Case):
 
     def test_size_that_is_another(self):
         """By another kernel, or another cryptsetup: nobody gets it."""
+        self.world.pool = 'pool'
         volume = self.of()
         for found in (GIB - 4096, GIB + 4096):
             with mock.patch.object(crypt.SimCrypt, 'size',

@@ -11,6 +11,7 @@ from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import extending
+from cinder_localclone import lvm_errors
 from cinder_localclone import names
 from cinder_localclone import newborns
 from tests.unit import test_move
@@ -452,6 +453,16 @@ class LookTest(Base):
                 gone, 'volume-' + self.volume.id not in self.node.lvs)
             self.world.settle()
         self.assert_born(self.world, self.volume, self.expected)
+
+    def test_what_somebody_may_have_is_not_made_anew(self):
+        """Its status was reset, say, and it is asked for again."""
+        self.volume.status = 'available'
+        self.world.settle()
+        self.node.write(self.volume.id, 0, 'data')
+        self.volume.status = 'creating'
+        self.assertRaises(lvm_errors.AlreadyThere, self.bear, self.world,
+                          self.volume, self.source.id)
+        self.assertEqual('data', self.node.read(self.volume.id, 0))
 
     def test_it_was_accepted_only_once(self):
         self.volume.status = 'available'

@@ -207,7 +207,8 @@ class SwappedByNovaTest(Base):
 
     @staticmethod
     def lv(name, group='g'):
-        return reports.LogicalVolume(group, name, 1, '9:1', frozenset())
+        return reports.LogicalVolume(group, name, 1, '9:1', frozenset(),
+                                     thin=True)
 
     def survey(self, home):
         """The destination's stack: handle, clone, LV."""

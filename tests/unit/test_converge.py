@@ -100,6 +100,7 @@ class RemainsTest(Base):
         self.assertEqual([], self.told)
 
     def test_nobody_waits_for_the_end_of_a_source(self):
+        self.world.pool = 'pool'
         self.a.move(self.volume, B)
         self.converge(self.b)
         self.b.hydrate()

@@ -28,6 +28,7 @@ class DeletionTest(testtools.TestCase):
         self.volume = self.world.create_volume(A)
         # Cinder's manager has read its row before.
         self.stale = types.SimpleNamespace(**vars(self.volume))
+        self.world.pool = 'pool'
 
     def shadow(self):
         found, = self.world.shadows.values()

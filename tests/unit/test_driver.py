@@ -440,7 +440,7 @@ class StartTest(testtools.TestCase):
         self.assertEqual(1, self.open_group.call_count)
         self.assertEqual(1, self.server.call_count)
         self.server.return_value.start.assert_called_once_with()
-        self.assertEqual(4, self.loops.call_count)
+        self.assertEqual(5, self.loops.call_count)
         # Later it would be what Cinder's manager is at work on.
         self.end.assert_called_once_with(HOST)
         # Peers may be asked only once it serves them itself.

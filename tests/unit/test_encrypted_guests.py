@@ -221,6 +221,7 @@ class ConnectionsTest(Case):
               (crypt.REFUSES, encryption_errors.KeyRefused))
     @ddt.unpack
     def test_no_key_elsewhere_and_nothing_moves(self, state, error):
+        self.world.pool = 'pool'
         self.world.secrets.state = state
         before = list(self.a.lvs[self.volume.name])
         self.assertRaises(error, self.serve, test_connections.ON_B)
@@ -234,6 +235,7 @@ class ConnectionsTest(Case):
         self.assertEqual('b@l#p', self.volume.host)
 
     def test_wrong_key_and_nothing_moves(self):
+        self.world.pool = 'pool'
         self.world.headers[self.volume.id].slots = {'0': b'another'}
         self.assertRaises(encryption_errors.WrongKey, self.serve,
                           test_connections.ON_B)
@@ -325,6 +327,7 @@ class DeletedTest(Case):
 
     def test_while_it_is_being_copied(self):
         """No key opens what the source has of it, either."""
+        self.world.pool = 'pool'
         self.serve(test_connections.ON_B)
         self.unserve(self.b, test_connections.ON_B)
         self.attach('available')

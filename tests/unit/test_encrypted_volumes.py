@@ -88,6 +88,7 @@ class CreateTest(Case):
         self.assertWhole(volume)
 
     def test_what_keeps_its_secret_does_not_hide_why(self):
+        self.world.pool = 'pool'
         volume = self.row()
         with mock.patch.object(crypt.SimCrypt, 'test',
                                side_effect=OSError), mock.patch.object(
@@ -97,6 +98,7 @@ class CreateTest(Case):
 
     def test_its_row_goes_while_it_is_created(self):
         """So do its secret, its LV and the backups of its header."""
+        self.world.pool = 'pool'
         volume = self.row()
 
         def gone(own, volume_id, key):
@@ -148,6 +150,7 @@ class CreateTest(Case):
         self.assertEqual(['ours'], list(self.world.secrets.kept))
 
     def test_nothing_is_left_whatever_fails(self):
+        self.world.pool = 'pool'
         volume = self.row()
         self.patch(crypt.SimCrypt, 'back_up', mock.Mock(side_effect=OSError))
         self.assertRaises(OSError, self.create, volume)
@@ -198,6 +201,7 @@ class CreateTest(Case):
         self.assertWhole(volume)
 
     def test_failure_leaves_no_volume(self):
+        self.world.pool = 'pool'
         volume = self.row()
         self.a.headers_unreadable = True
         self.assertRaises(encryption_errors.HeaderDamaged, self.create,
@@ -214,6 +218,7 @@ class CreateTest(Case):
                          list(self.world.secrets.kept))
 
     def test_header_that_its_key_does_not_open(self):
+        self.world.pool = 'pool'
         made = crypt.SimCrypt.format
 
         def otherwise(own, volume_id, options, key):
@@ -232,6 +237,7 @@ class CreateTest(Case):
                               self.row())
 
     def test_zeros_for_another_length(self):
+        self.world.pool = 'pool'
         with mock.patch.object(crypt.SimCrypt, 'size', return_value=1):
             self.assertRaises(encryption_errors.OddSize, self.create,
                               self.row(zeroed='true'))

@@ -136,12 +136,14 @@ class CreateTest(Case):
                               self.row())
 
     def test_nothing_is_left_whatever_fails(self):
+        self.world.pool = 'pool'
         with mock.patch.object(worlds.SimStack, 'flush_handle',
                                side_effect=OSError):
             self.assertRaises(OSError, self.create, self.row())
         self.assertEqual(({}, {}), self.left())
 
     def test_a_format_that_fails_leaves_nothing(self):
+        self.world.pool = 'pool'
         self.a.node.crypt._inner.format_luks1 = mock.Mock(
             side_effect=exceptions.CommandTimeout(command='c', seconds=1))
         self.assertRaises(exceptions.CommandTimeout, self.create, self.row())

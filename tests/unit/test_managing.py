@@ -110,7 +110,8 @@ class StopTest(Base):
         again = self.managing(world)
         while again.status == 'managing':
             try:
-                self.manage(world, again, {'source-id': 'uuid ' + name})
+                lv = world.home(again).sim_stack.lvs()[name]
+                self.manage(world, again, {'source-id': lv.uuid})
             except FAILURES:
                 world.recover()
                 self.end(world, again, deletion.delete,

@@ -344,7 +344,7 @@ class IntoTest(Base):
         handle = names.handle(self.row.id)
         self.stack.survey.return_value = survey.Survey(
             {self.copy.name: reports.LogicalVolume(
-                'g', self.copy.name, GIB, '9:1', frozenset())},
+                'g', self.copy.name, GIB, '9:1', frozenset([names.NEWBORN]))},
             {handle: tables.Device(handle, 'u', '9:3', opened, False,
                                    '0 1 linear %s 0' % above)})
 
@@ -369,10 +369,11 @@ class IntoTest(Base):
             exceptions.CommandTimeout(command='dmsetup', seconds=1))
         self.told(self.there, self.create, exceptions.CommandTimeout,
                   'TIMEOUT')
-        self.assertEqual(
-            # What another request has made stays that one's.
-            [mock.call(self.copy.name)] if created else [],
-            self.stack.remove_lv.mock_calls)
+        # What another request has made stays that one's.
+        expected = [mock.call(self.copy.name)] if created else []
+        self.assertEqual([expected] * 2, [
+            self.stack.mark_newborn.mock_calls,
+            self.stack.remove_lv.mock_calls])
 
     def test_what_fails_late_and_can_not_be_removed(self):
         self.show('9:1')

@@ -234,6 +234,7 @@ class MoveTest(Base):
 
     def test_failed_prepare_is_rolled_back(self):
         world, volume, expected = self.begin()
+        world.pool = 'pool'
         world.nodes[B].node.sessions._inner.attach = self._wrong_source
         self.assertRaises(
             exceptions.WrongSource, world.nodes[A].move, volume, B)

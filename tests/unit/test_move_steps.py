@@ -21,8 +21,8 @@ A, B, C = test_remains.A, test_remains.B, test_remains.C
 
 PREPARED = ['create_metadata', 'create_lv', 'attach', 'ensure_clone',
             'ensure_handle_on_clone', 'read_head']
-TORN_DOWN = ['detach', 'remove_handle', 'remove_clone', 'clear volume',
-             'remove_lv volume', 'remove_lv metadata']
+TORN_DOWN = ['detach', 'remove_handle', 'remove_clone', 'disown',
+             'remove_lv metadata']
 
 
 class Base(test_remains.Base):
@@ -143,7 +143,7 @@ class OrderTest(Base):
     def test_source_that_is_removed(self):
         self.complete(self.world, self.volume)
         self.a.gone = self.a.dead = False
-        with self.does(a=['clear volume', 'remove_lv volume', 'finish']):
+        with self.does(a=['disown', 'finish']):
             self.a.reconciler.converge(self.volume.id)
 
     def test_source_that_was_not_rebooted_is_removed(self):
@@ -151,8 +151,8 @@ class OrderTest(Base):
         self.b.reconciler.converge(self.volume.id)
         self.b.hydrate()
         self.b.reconciler.converge(self.volume.id)
-        with self.does(a=['withdraw_source', 'remove_source', 'clear volume',
-                          'remove_lv volume', 'finish']):
+        with self.does(a=['withdraw_source', 'remove_source', 'disown',
+                          'finish']):
             self.a.reconciler.converge(self.volume.id)
 
     def test_move_that_fails(self):
@@ -290,6 +290,7 @@ class RefusedTest(Base):
 class DestinationTest(Base):
 
     def test_what_cannot_be_read_is_not_given_out(self):
+        self.world.pool = 'pool'
         self.a.unreadable = True
         self.assertRaises(exceptions.CommandFailed, self.a.move,
                           self.volume, B)

@@ -16,7 +16,9 @@ from cinder_localclone import encryption
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone import forgetting
+from cinder_localclone import manageable
 from cinder_localclone.moves import destination
+from cinder_localclone.moves import removal
 from cinder_localclone import names
 from cinder_localclone import newborns
 from cinder_localclone import restore
@@ -25,9 +27,10 @@ from tests.unit import test_encrypted_guests
 from tests.unit import world as worlds
 from tests.unit.world import crypt
 from tests.unit.world import disks
+from tests.unit.world import peers
 from tests.unit.world import stack
 
-A, B, C = 'a@l', 'b@l', 'c@l'
+A, B, C, R = 'a@l', 'b@l', 'c@l', 'a.example.org@l'
 SLOW = exceptions.CommandFailed(command='lvchange', code=-1, stderr='slow')
 
 
@@ -53,6 +56,7 @@ class Case(testtools.TestCase):
 
     def sweep(self):
         newborns.sweep(self.a.node, None)
+        removal.remove_doomed(self.a.node)
 
     def assert_data(self):
         self.assertIn(self.volume.name, self.a.lvs)
@@ -111,18 +115,15 @@ class HeldByMoveTest(Case):
         self.volume.host = B + '#p'
         self.b.lvs[self.lv] = ['it is there']
 
-    @ddt.data(('source', A, True), ('source', B, False),
-              ('destination', A, True), ('destination', B, False))
-    @ddt.unpack
-    def test_of_a_move(self, end, host, held):
-        ends = {'source': C, 'destination': C, 'source_lv': 'x',
-                'destination_lv': 'x'}
-        ends.update({end: host, end + '_lv': self.lv})
+    def test_as_long_as_it_moves(self):
+        """The move may know this node by another name."""
         with mock.patch.object(
                 self.a.node.records._inner, 'move_of',
-                return_value=mock.Mock(**ends)):
+                return_value=mock.Mock()):
             self.sweep()
-        self.assertEqual(held, self.lv in self.a.lvs)
+            self.assertIn(self.lv, self.a.lvs)
+        self.sweep()
+        self.assertNotIn(self.lv, self.a.lvs)
 
     def test_handle_that_is_on_something_else(self):
         """The volume is passed through to its home."""
@@ -134,16 +135,7 @@ class HeldByMoveTest(Case):
         self.assertNotIn(self.lv, self.a.lvs)
         self.assertIn(handle, self.a.devices)
 
-    def test_others_of_a_move(self):
-        with mock.patch.object(
-                self.a.node.records._inner, 'move_of',
-                return_value=mock.Mock(
-                    source=A, source_lv='x', destination=C,
-                    destination_lv='x')):
-            self.sweep()
-        self.assertNotIn(self.lv, self.a.lvs)
-
-    @ddt.data((A, None, True), (B, None, False), (A, 'x', False))
+    @ddt.data((A, None, True), (B, None, True), (A, 'x', False))
     @ddt.unpack
     def test_of_one_that_has_failed(self, host, lv, held):
         with mock.patch.object(
@@ -174,9 +166,10 @@ class NoHomeTest(Case):
         self.assertEqual({}, self.a.lvs)
 
 
+@ddt.ddt
 class ElsewhereTest(Case):
 
-    hosts = (A, B, C, 'a.example.org@l', 'a@m')
+    hosts = (A, B, C, R, 'a@m')
 
     def test_home_is_here_under_another_name(self):
         """volume_name_template was changed before the tag was taken off."""
@@ -189,8 +182,38 @@ class ElsewhereTest(Case):
     def test_host_was_renamed(self):
         """The service has another "host" than when it created it."""
         self.taken()
-        self.volume.host = 'a.example.org@l#p'
+        self.volume.host = R + '#p'
         self.sweep()
+        self.assert_data()
+
+    def test_renamed_while_its_volume_is_copied_to_another(self):
+        """The move knows the node by the name that it had."""
+        self.taken()
+        lv = self.volume.name
+        self.a.move(self.a.node.records.volume(self.volume.id), B)
+        self.volume.status = 'in-use'
+        self.a.stop(power=True)
+        self.a.gone = True
+        self.world.nodes[R].disk = self.a.disk
+        newborns.sweep(self.world.nodes[R].node, None)
+        self.assertIn(lv, self.a.lvs)
+
+    def test_services_by_both_names_answer(self):
+        """What the home has is this very LV."""
+        self.taken()
+        renamed = self.world.nodes[R]
+        renamed.disk, renamed.devices = self.a.disk, self.a.devices
+        newborns.sweep(renamed.node, None)
+        self.assert_data()
+
+    @ddt.data({}, {'uuid': ''})
+    def test_home_does_not_tell_which_lv_it_has(self, told):
+        """It is of an older version."""
+        self.taken()
+        self.volume.host = B + '#p'
+        with mock.patch.object(peers.SimPeers, 'inspect', return_value={
+                'lvs': [dict(told, name=self.volume.name)]}):
+            self.sweep()
         self.assert_data()
 
     def test_two_backends_in_one_group(self):
@@ -225,12 +248,56 @@ class ElsewhereTest(Case):
         self.sweep()
         self.assertNotIn(self.volume.name, self.a.lvs)
 
+    def test_who_does_not_answer_is_asked_once(self):
+        for _each in range(2):
+            volume = self.world.row(A, status='creating')
+            self.create(volume=volume)
+            volume.status, volume.host = 'available', B + '#p'
+        with mock.patch.object(
+                peers.SimPeers, 'inspect',
+                side_effect=exceptions.PeerUnreachable(host=B)) as asked:
+            self.sweep()
+        self.assertEqual(1, asked.call_count)
+        self.assertEqual(2, len(self.a.lvs))
 
-class LookTest(Case):
+    def test_home_is_asked_without_the_lock(self):
+        self.taken()
+        self.volume.host = B + '#p'
+        self.b.lvs[self.volume.name] = ['it is there']
+        inspect, held = peers.SimPeers.inspect, []
+
+        def asked(*what):
+            held.extend(self.a.held)
+            return inspect(*what)
+        with mock.patch.object(peers.SimPeers, 'inspect', autospec=True,
+                               side_effect=asked):
+            self.sweep()
+        self.assertEqual([], held)
+        self.assertNotIn(self.volume.name, self.a.lvs)
+
+    def test_it_comes_back_while_its_home_is_asked(self):
+        self.taken()
+        self.volume.host = B + '#p'
+        self.b.lvs[self.volume.name] = ['it is there']
+        inspect = peers.SimPeers.inspect
+
+        def asked(*what):
+            answer = inspect(*what)
+            self.volume.host = A + '#p'
+            return answer
+        with mock.patch.object(peers.SimPeers, 'inspect', autospec=True,
+                               side_effect=asked):
+            self.sweep()
+        self.assert_data()
+
+
+class ThickTest(Case):
+    """What has to be overwritten, which takes hours."""
 
     def setUp(self):
         super().setUp()
         self.clear = self.a.node.clear
+        self.clearing(self.clear)
 
     def leave(self):
         volume = self.world.row(A, status='creating')
@@ -242,73 +309,147 @@ class LookTest(Case):
         object.__setattr__(self.a.node, 'clear', clear)
         self.world.pool = None
 
-    def test_one_that_can_not_be_cleared_does_not_stop_the_others(self):
+    def fail_to_clear(self):
         """A bad sector, say."""
         self.clearing(mock.Mock(
             side_effect=processutils.ProcessExecutionError('dd')))
-        left, also_left = self.leave(), self.leave()
+
+    def meanwhile(self, act):
+        """Act while the first one is being cleared."""
+        acted = []
+
+        def clear(name, size):
+            if not acted:
+                acted.append(name)
+                act()
+            self.clear(name, size)
+        self.clearing(clear)
+        return acted
+
+    def test_one_that_can_not_be_cleared_does_not_stop_the_others(self):
+        self.fail_to_clear()
+        self.leave(), self.leave()
         self.create()
         self.volume.status = 'available'
         self.a.reconciler.converge_node()
         self.sweep()
         self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
-        self.assertEqual([frozenset([names.DOOMED])] * 2, [
-            self.a.disk.tags[each.name] for each in (left, also_left)])
+        doomed = set(self.a.lvs) - {self.volume.name}
+        self.assertEqual([frozenset()] * 2, [
+            self.a.disk.tags[each] for each in doomed])
         self.assertEqual(2, self.a.node.clear.call_count)
         self.clearing(self.clear)
         self.sweep()
         self.assertEqual([self.volume.name], list(self.a.lvs))
 
-    def test_a_look_clears_nothing(self):
-        """A terabyte takes hours; a service's start must not wait for it."""
+    def test_neither_a_look_nor_a_sweep_clears_anything(self):
+        """A service's start must not wait for it, nor the next sweep."""
         clear = mock.Mock()
         self.clearing(clear)
         self.leave()
         self.a.reconciler.converge_node()
+        newborns.sweep(self.a.node, None)
         clear.assert_not_called()
 
     def test_volume_comes_here_while_what_was_left_is_cleared(self):
-        self.clearing(self.clear)
         self.create()
         self.volume.host = B + '#p'
         self.create(B)
         self.volume.status = 'available'
         self.b.write(self.volume.id, 0, 'data')
-        moved = []
-
-        def clear(name, size):
-            if not moved:
-                moved.append(name)
-                self.b.move(self.b.node.records.volume(self.volume.id), A)
-            self.clear(name, size)
-        self.clearing(clear)
+        moved = self.meanwhile(lambda: self.b.move(
+            self.b.node.records.volume(self.volume.id), A))
         self.sweep()
         self.assertEqual(1, len(moved))
         self.world.settle()
         self.assertEqual('data', self.a.read(self.volume.id, 0))
         self.assertEqual([self.volume.name], list(self.a.lvs))
 
-    def test_what_is_doomed_is_made_anew(self):
-        """It is to be created here after all."""
-        self.clearing(mock.Mock(
-            side_effect=processutils.ProcessExecutionError('dd')))
+    def test_created_again_while_another_is_cleared(self):
+        """What was left of it is not what has its name by then."""
+        self.leave()
         self.create()
         self.volume.host = None
+
+        def again():
+            self.volume.host = A + '#p'
+            self.create()
+            self.volume.status = 'available'
+            self.a.reconciler.converge_node()
+            self.a.write(self.volume.id, 0, 'data')
+        acted = self.meanwhile(again)
         self.sweep()
-        self.volume.host = A + '#p'
-        self.clearing(self.clear)
+        self.assertEqual(1, len(acted))
+        self.assertEqual([], self.world.wrongs)
+        self.assert_data()
+
+    def test_given_up_without_waiting(self):
+        """An instance here may want what is whole elsewhere by then."""
         self.create()
+        asked = self.a.node.records.volume(self.volume.id)
+        asked.host, self.volume.host = None, B + '#p'
+        self.clearing(mock.Mock())
+        creation.give_up(self.a.node, asked)
+        self.a.node.clear.assert_not_called()
+        self.assertNotIn(self.volume.name, self.a.lvs)
+
+    def test_what_a_failed_create_has_left_is_made_anew_at_once(self):
+        self.fail_to_clear()
+        self.create()
+        self.create()
+        self.assertEqual(2, len(self.a.lvs))
         self.assertIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
 
-    def test_no_boot_knows_what_is_doomed(self):
-        self.clearing(mock.Mock(
-            side_effect=processutils.ProcessExecutionError('dd')))
+    def test_a_failed_create_does_not_wait(self):
+        self.fail_to_clear()
+        with mock.patch.object(stack.SimStack, 'ensure_handle_on_lv',
+                               side_effect=SLOW):
+            self.assertRaises(exceptions.CommandFailed, self.create)
+        self.assertNotIn(self.volume.name, self.a.lvs)
+        self.a.node.clear.assert_not_called()
+
+    def test_what_has_moved_away_is_cleared_later(self):
+        self.taken()
+        self.a.move(self.a.node.records.volume(self.volume.id), B)
+        self.fail_to_clear()
+        self.world.settle()
+        self.assertNotIn(self.volume.name, self.a.lvs)
+        self.assertEqual(1, len(self.a.lvs))
+        self.assertEqual({}, self.world.shadows)
+        self.clearing(self.clear)
+        self.world.settle()
+        self.assertEqual({}, self.a.lvs)
+
+    def test_what_has_no_tags_is_cleared_at_once(self):
+        """It can't be told from another's by any other name."""
+        self.create()
+        self.volume.status = 'deleting'
+        self.a.disk.tags[self.volume.name] = frozenset()
+        with self.a.node.lock(self.volume.id):
+            self.a.node.stack.remove_handle(self.volume.id)
+            removal.discard_lv(self.a.node, self.volume.name)
+        self.assertEqual({}, self.a.lvs)
+
+    def test_nobody_knows_what_is_doomed(self):
+        """Neither a boot, nor a look, nor whoever would manage it."""
+        self.fail_to_clear()
         self.leave()
         self.sweep()
-        self.assertEqual([], restore.plan(self.a.sim_stack.survey()))
+        doomed, = self.a.lvs
+        # As when the node died before it could take the tags off.
+        self.a.disk.tags[doomed] = frozenset(
+            [names.NEWBORN, *names.tags(volume=self.volume.id)])
+        present = self.a.sim_stack.survey()
+        self.assertEqual([], restore.plan(present))
+        self.assertEqual([], present.newborns('g'))
+        self.assertEqual([], present.left_of(self.volume.id, 'g'))
+        self.a.disk.tags[doomed] = frozenset()
+        lv = self.a.sim_stack.lvs()[doomed]
+        self.assertEqual(manageable.DOOMED, manageable.why_no_volume(
+            lv, None, {}))
 
     def test_leftover_of_what_moves_here(self):
-        """That move has nothing to do with it."""
+        """It waits for the end of that move."""
         self.create()
         left = self.volume.name
         self.a.devices.clear()
@@ -318,8 +459,9 @@ class LookTest(Case):
         self.b.write(self.volume.id, 0, 'data')
         self.b.move(self.b.node.records.volume(self.volume.id), A)
         self.sweep()
-        self.assertNotIn(left, self.a.lvs)
+        self.assertIn(left, self.a.lvs)
         self.world.settle()
+        self.assertNotIn(left, self.a.lvs)
         self.assertEqual('data', self.a.read(self.volume.id, 0))
 
 
@@ -354,6 +496,36 @@ class SecretTest(Case):
         self.world.headers.clear()  # the one that A's LV has
         self.encrypted(B)
         self.assertEqual(1, len(self.world.secrets.kept))
+
+    def test_given_back_while_it_is_created_elsewhere(self):
+        self.encrypted()
+        asked = self.a.node.records.volume(self.volume.id)
+        asked.host = self.volume.host = None
+        remove = crypt.SimKeys.remove
+
+        def late(keys, key):
+            if not self.volume.host:
+                self.volume.host = B + '#p'
+                self.world.headers.clear()  # the one that A's LV has
+                self.encrypted(B)
+            return remove(keys, key)
+        with mock.patch.object(crypt.SimKeys, 'remove', late):
+            creation.give_up(self.a.node, asked)
+        self.assertEqual(B + '#p', self.volume.host)
+        self.assertEqual([], self.world.wrongs)
+        self.assertEqual(1, len(self.world.secrets.kept))
+
+    def test_shared_key_stays_in_use(self):
+        """Whoever creates it by now has noted its use of the same one."""
+        self.volume.extra_specs['localclone:key'] = 'type:ours'
+        self.world.secrets.kept['ours'] = ('ours', bytes(64))
+        self.encrypted()
+        asked = self.a.node.records.volume(self.volume.id)
+        asked.host = self.volume.host = None
+        creation.give_up(self.a.node, asked)
+        self.assertIn('ours', self.world.secrets.kept)
+        self.assertEqual([('ours', 'volumes', self.volume.id)],
+                         list(self.world.secrets.consumers))
 
     def test_what_may_not_be_noted_as_used_is_given_back(self):
         refused = encryption_errors.KeyRefused(key='k', reason='policy')

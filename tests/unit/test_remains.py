@@ -257,6 +257,7 @@ class RemainsTest(Base):
         records.advance(records.begin(
             volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: shadow, 'CHAP u s', 'i'), Event.FAILED)
+        world.pool = 'pool'
         first, _second = self.remains(world, volume)
         remove_lv = b.node.stack._inner.remove_lv
 
@@ -280,6 +281,7 @@ class RemainsTest(Base):
         b = world.nodes[B]
         b.gone = b.dead = False
         b.lvs['volume-other'] = ['other'] * 4
+        world.pool = 'pool'
         failed, = self.remains(world, volume)
         with b.lock(volume.id):
             b.sim_stack.ensure_handle_on_lv(
@@ -329,6 +331,7 @@ class RemainsTest(Base):
         world, volume, expected = self.begin()
         self.fail_to_prepare(world, volume)
         world.nodes[B].gone = world.nodes[B].dead = False
+        world.pool = 'pool'
         operations.abort(world.nodes[B].reconciler, volume.id)
         self.assertEqual({}, world.nodes[B].lvs)
         operations.abort(world.nodes[A].reconciler, volume.id) if (

@@ -186,6 +186,7 @@ class OfferedTest(test_move_steps.Base):
 
     def test_one_of_an_earlier_move_goes_with_the_lv(self):
         """That failed, and its destination is gone."""
+        self.world.pool = 'pool'
         self.fail_to_prepare(self.world, self.volume)
         failed, = self.remains(self.world, self.volume)
         self.assertIn(names.source(failed.shadow_id), self.a.devices)

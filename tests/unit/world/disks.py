@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The disk of a simulated node: logical volumes, and a volatile cache."""
 
+import itertools
+
 from cinder_localclone import names
 
 REGIONS = 4
@@ -41,7 +43,11 @@ class Disk:
     LVM flushes what it does itself.
     """
 
+    _serials = itertools.count()
+
     def __init__(self):
+        #: No two disks have an LV in common.
+        self.serial = next(self._serials)
         #: By name. The LV of a volume: the values of its regions. The
         #: metadata LV of a move: {'local': the regions that are local}.
         self.lvs = {}

@@ -37,7 +37,7 @@ LOCKED = frozenset((
     'offer_source', 'withdraw_source', 'offer_again', 'withdraw_volume',
     'withdraw_unnamed', 'attach', 'detach', 'end_if_down', 'commit',
     'roll_back', 'finish', 'create_snapshot', 'create_copy', 'accept',
-    'mark_newborn', 'doom', 'deactivate', 'ensure_handle_on_snapshot',
+    'mark_newborn', 'deactivate', 'ensure_handle_on_snapshot',
     'locate', 'protect', 'extend_lv', 'ensure_handle_on_disk',
     'follow_onto_clone', 'begin_swap', 'end_swap', 'attach_passed',
     'end_passed', 'mark_away', 'end_passed_if_down', 'end_passing',
@@ -119,8 +119,8 @@ def _insist_on_lock(node, name, subject):
     identity = (subject.volume_id if isinstance(subject, state.Move)
                 else subject[-36:])
     tags = node.disk.tags.get(subject, ()) if isinstance(subject, str) else ()
-    if names.DOOMED in tags:  # it is nobody's
-        return
+    if isinstance(subject, str) and names.is_doomed(subject):
+        return  # it is nobody's
     if {identity, names.facts(tags).get('volume')} & node.held:
         return
     volumes = {volume.id for volume in node.world.volumes.values()

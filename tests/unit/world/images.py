@@ -172,6 +172,7 @@ class SimSnapshotStack:
     _insist_unused: typing.Any
     activate: typing.Any
     _handle: typing.Any
+    _forget_header: typing.Any
 
     @property
     def pool(self):
@@ -227,11 +228,6 @@ class SimSnapshotStack:
         tags = self.node.disk.tags
         tags[name] = tags[name] - {names.NEWBORN}
 
-    def doom(self, name):
-        tags = self.node.disk.tags
-        tags[name] = frozenset(tags[name]) - set(
-            names.own_tags(tags[name])) | {names.DOOMED}
-
     def adopt(self, name, own_name, tags):
         disk = self.node.disk
         disk.tags[name] = disk.tags.get(name, frozenset()) | set(tags)
@@ -245,6 +241,8 @@ class SimSnapshotStack:
         facts = names.facts(disk.tags.get(name, ()))
         if not facts:
             return False
+        if names.is_doomed(new_name):
+            self._forget_header(name)
         self.node.world.insist(
             facts.get('volume', facts.get('snapshot')) in self.node.held,
             'disown without the lock of its owner')

@@ -9,6 +9,7 @@ import itertools
 from cinder_localclone import connections
 from cinder_localclone import directory
 from cinder_localclone import exceptions
+from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import newborns
@@ -182,6 +183,7 @@ class World(images.WorldImages):
             with contextlib.suppress(effects.Stopped):
                 node.reconciler.converge_node()
                 newborns.sweep(node.node, None)
+                removal.remove_doomed(node.node)
         if self.wrongs:
             raise AssertionError(self.wrongs)
 

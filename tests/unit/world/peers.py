@@ -90,7 +90,8 @@ class SimPeers(images.SimSnapshotPeers):
     def inspect(self, context, host, volume_id):
         return self._call(host, lambda other: {
             'header_backup': volume_id in self.node.world.backups,
-            'lvs': [{'name': name} for name in other.lvs]})
+            'lvs': [{'name': lv.name, 'uuid': lv.uuid}
+                    for lv in other.sim_stack.lvs().values()]})
 
     def delete(self, context, host, volume_id):
         self._call(host, lambda other: deletion.delete_here(

@@ -46,7 +46,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             '' if name in disk.inactive else name,
             disk.tags.get(name, frozenset()), pool=self.pool or '',
             thin=bool(self.pool and not names.shadow_of_metadata(name)),
-            plain=not self.pool, uuid='uuid ' + name,
+            plain=not self.pool, uuid='%s of %s' % (name, disk.serial),
             readonly=name in disk.readonly, opened=name in used)
             for name in disk.lvs}
 
