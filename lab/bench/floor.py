@@ -7,6 +7,7 @@ import time
 from lab.bench import base
 from lab.core import instance as instances
 from lab.core import look
+from lab.core import process
 
 #: Seconds after which what was asked before has left nothing to do.
 QUIET = 10
@@ -87,9 +88,13 @@ class Floor(base.Base):
             ours.append(self._counted(
                 lambda volume=volume: self.instance.attach(volume, self.n2)))
             ours[-1][0].detach()
-            self.delete(volume)
+            self.demo.delete('/volumes/' + volume).raise_for_status()
+            process.wait_for('the volume to go', lambda volume=volume: (
+                self.demo.request('GET', '/volumes/' + volume
+                                  ).status_code == 404), 120)
             time.sleep(QUIET)
             bare.append(self._bare())
+        look.wait_deleted(self.lab, 120)
         for name, unit, place in (('attach_over_floor', 's', 1),
                                   ('processes_over_floor', 'started', 2)):
             self.add(name, statistics.median(each[place] for each in ours),
