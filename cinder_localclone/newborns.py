@@ -64,7 +64,6 @@ def make(node: nodes.Node, volume: ports.Volume) -> None:
     lvs = node.stack.lvs()
     if volume.name in lvs:
         _discard(node, volume.id, volume.name)
-        lvs = node.stack.lvs()
     node.stack.create_lv(
         volume.name, rows.body_bytes(volume), volume.id, newborn=True,
         extra_bytes=rows.extra_bytes(volume), lvs=lvs)

@@ -5,6 +5,7 @@ An LV is tagged as newborn until Cinder has taken its volume; a volume may be
 in use for a minute, or longer, before the tag is taken off.
 """
 
+import dataclasses
 from unittest import mock
 
 import ddt
@@ -288,6 +289,33 @@ class ElsewhereTest(Case):
         with mock.patch.object(peers.SimPeers, 'inspect', autospec=True,
                                side_effect=asked):
             self.sweep()
+        self.assertEqual([], self.world.wrongs)
+        self.assert_data()
+
+    def test_its_home_has_another_lv_than_its_row_names(self):
+        self.taken()
+        self.volume.host = B + '#p'
+        self.b.lvs['volume-' + '1' * 36] = ['what it was made of, say']
+        self.sweep()
+        self.assert_data()
+
+    def test_somebody_has_it_open(self):
+        self.taken()
+        handle = names.handle(self.volume.id)
+        self.volume.host = B + '#p'
+        self.b.lvs[self.volume.name] = ['it is there']
+        self.a.opened.add(handle)
+        self.sweep()
+        self.assertEqual([], self.world.wrongs)
+        self.assertIn(handle, self.a.devices)
+        self.assert_data()
+
+    def test_what_is_not_newborn_is_never_removed(self):
+        self.taken()
+        self.a.disk.tags[self.volume.name] -= {names.NEWBORN}
+        with self.a.node.lock(self.volume.id):
+            newborns.remove(self.a.node, self.volume.id, self.volume.name)
+        self.assertEqual([], self.world.wrongs)
         self.assert_data()
 
 
@@ -382,6 +410,17 @@ class ThickTest(Case):
         self.assertEqual(1, len(acted))
         self.assertEqual([], self.world.wrongs)
         self.assert_data()
+
+    def test_doomed_by_another_backend(self):
+        """Its own service clears what is in its group."""
+        self.clearing(mock.Mock())
+        self.leave()
+        newborns.sweep(self.a.node, None)
+        there = {name: dataclasses.replace(lv, group='other')
+                 for name, lv in self.a.sim_stack.lvs().items()}
+        with mock.patch.object(stack.SimStack, 'lvs', return_value=there):
+            removal.remove_doomed(self.a.node)
+        self.a.node.clear.assert_not_called()
 
     def test_given_up_without_waiting(self):
         """An instance here may want what is whole elsewhere by then."""
