@@ -464,6 +464,12 @@ class LookTest(Base):
                           self.volume, self.source.id)
         self.assertEqual('data', self.node.read(self.volume.id, 0))
 
+    def test_no_image_is_made_of_another_volume(self):
+        """Cinder would change the key of an image itself."""
+        self.volume.status = 'downloading'
+        self.assertRaises(exceptions.TooLate, self.bear, self.world,
+                          self.volume, self.source.id)
+
     def test_it_was_accepted_only_once(self):
         self.volume.status = 'available'
         present = self.node.sim_stack.survey()

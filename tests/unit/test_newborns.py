@@ -520,9 +520,11 @@ class SecretTest(Case):
         does that.
         """
         self.encrypted()
+        self.assertIn(self.volume.id, self.world.backups)
         self.volume.status, self.volume.host = 'downloading', None
         creation.give_up(self.a.node, self.volume)
         self.assertEqual([{}, {}], [self.a.lvs, self.world.secrets.kept])
+        self.assertNotIn(self.volume.id, self.world.backups)
 
     def test_of_what_somebody_creates_by_now(self):
         """Who has read the row needs the secret."""
