@@ -106,5 +106,5 @@ def unknown_lvs(record: Record, present: survey.Survey) -> list[str]:
                   names.metadata_lv(move.shadow_id)}
     return sorted(
         name for name, lv in present.lvs.items()
-        if names.facts(lv.tags).get('volume')
+        if names.facts(lv.tags).get('volume') and not names.is_doomed(name)
         and 'snapshot' not in names.facts(lv.tags) and name not in known)

@@ -115,16 +115,18 @@ def give_back(node: nodes.Node, volume: ports.Volume) -> None:
             return
         node.snapshots.set_encryption(
             row, dataclasses.replace(recorded, key=''))
-        # From now on it may be created elsewhere, with another secret, or with
-        # the same one if that is its type's: so only its own goes, which the
-        # row has named.
+        for what, drop in (('backups of its header', _drop_backups),
+                           ('sealed key', _drop_sealed)):
+            _attempt(volume.id, what, drop, node, volume.id, recorded.key)
+        # By now it may be created elsewhere, with another secret, or with the
+        # same one if that is its type's: so only its own goes, which the row
+        # has named.
         asked = node.snapshots.wanted_encryption(row)
         if recorded.key not in node.secrets.secrets_in_use([volume.id]) | {
                 '', asked.shared_key if asked else ''}:
-            _release(node, volume.id, recorded.key)
+            _attempt(volume.id, 'use of its secret', _release, node,
+                     volume.id, recorded.key)
             node.keys.remove(recorded.key)
-        for drop in _drop_backups, _drop_sealed:
-            drop(node, volume.id, recorded.key)
     except Exception as exc:  # must not hide why it was not created
         LOG.error('The secret of volume %(volume)s, which could not be '
                   'created, stays until that is created or deleted: '
@@ -363,8 +365,8 @@ def _attempt(volume_id: str, what: str, act: Callable[..., None],
     try:
         act(*args)
     except (exceptions.LocalCloneError, OSError) as exc:
-        LOG.error('Volume %(volume)s is gone, but the %(what)s could not be '
-                  'removed. In the key manager that is called "%(name)s": '
+        LOG.error('Volume %(volume)s is not there, but the %(what)s could not '
+                  'be removed. In the key manager that is called "%(name)s": '
                   '%(error)s', {
                       'volume': volume_id, 'what': what,
                       'name': names.secret(volume_id), 'error': exc})

@@ -6,6 +6,7 @@ Pure. Ids are Cinder's UUIDs, 36 characters; the longest name built here has
 """
 
 from collections.abc import Iterable
+import hashlib
 import re
 
 #: What ids look like.
@@ -18,7 +19,7 @@ _CRYPT = re.compile('localclone-crypt-(%s)' % UUID)
 _INTEGRITY = re.compile('localclone-crypt-(%s)_dif' % UUID)
 _GUARD = re.compile('localclone-guard-(%s)' % UUID)
 _SERVED = re.compile('localclone-served-(%s)' % UUID)
-_DOOMED = re.compile('localclone-doomed-%s' % UUID)
+_DOOMED = re.compile('localclone-doomed-([0-9a-f]{8})-%s' % UUID)
 _DEVICE = re.compile(
     'localclone-(clone-|source-|absent-|guard-|served-)?%s' % UUID)
 
@@ -285,17 +286,28 @@ def metadata_lv(shadow_id: str) -> str:
     return 'localclone-meta-%s' % shadow_id
 
 
-def doomed(new_id: str) -> str:
+def doomed(host: str, new_id: str) -> str:
     """The LV that was a volume's, and goes when it is overwritten.
 
+    :param host: of the service that does that: another backend in the same
+        volume group may overwrite less
     :param new_id: one that nothing else has: so no volume ever has this name
     """
-    return 'localclone-doomed-%s' % new_id
+    return 'localclone-doomed-%s-%s' % (_short(backend_of(host)), new_id)
 
 
-def is_doomed(name: str) -> bool:
-    """Whether an LV of this name is no volume's any more."""
-    return bool(_DOOMED.fullmatch(name))
+def is_doomed(name: str, host: str = '') -> bool:
+    """Whether an LV of this name is no volume's any more.
+
+    :param host: of the service that would overwrite it; '': any
+    """
+    match = _DOOMED.fullmatch(name)
+    return match is not None and (
+        not host or match.group(1) == _short(backend_of(host)))
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def snapshot_lv(snapshot_id: str) -> str:

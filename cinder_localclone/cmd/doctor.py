@@ -124,7 +124,7 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
         findings += examine('thin pool transactions', _transactions, stack,
                             stack.pool)
     findings += examine('stripes', _stripes, backend, stack)
-    findings += lasting.suspended(lvs)
+    findings += lasting.suspended(lvs) + lasting.doomed(lvs)
     if stack.pool in (None, *lvs):
         findings += checks.metadata_space(
             stack.metadata_group, stack.free_space().metadata)
@@ -231,7 +231,8 @@ def _unknown_lvs(backend):
     with contextlib.suppress(exceptions.LocalCloneError):  # said by others
         for name, lv in backend.stack().lvs().items():
             facts = names.facts(lv.tags)
-            volumes[name] = facts.get('volume')
+            if not names.is_doomed(name):
+                volumes[name] = facts.get('volume')
             if 'snapshot' in facts:
                 snapshots[facts['snapshot']] = name
     records = backend.records

@@ -61,6 +61,19 @@ def suspended(lvs: Mapping[str, typing.Any]) -> list[Finding]:
         if lv.suspended]
 
 
+def doomed(lvs: Mapping[str, typing.Any]) -> list[Finding]:
+    """LVs that are no volume's any more, and have yet to be overwritten."""
+    found = [lv for lv in lvs.values() if names.is_doomed(lv.name)]
+    if not found:
+        return []
+    held = sorted(lv.name for lv in found if lv.opened)
+    return [Finding(
+        'doomed LVs', OK, '%d, %.0f GiB in all, are being overwritten and '
+        'removed, one by one; open now: %s' % (
+            len(found), sum(lv.size for lv in found) / 2**30,
+            ', '.join(held) or 'none'))]
+
+
 def transactions(group: str, pool: str, of_lvm: int, of_kernel: int | None
                  ) -> list[Finding]:
     """Whether LVM and the kernel agree on what a thin pool has.

@@ -5,6 +5,8 @@ import uuid
 
 from oslo_log import log as logging
 
+from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import state
@@ -78,7 +80,8 @@ def discard_lv(node: nodes.Node, name: str) -> None:
     lv = node.stack.lvs().get(name)
     if lv and lv.thin:
         node.stack.remove_lv(name)
-    elif lv and not node.stack.disown(name, names.doomed(str(uuid.uuid4()))):
+    elif lv and not node.stack.disown(
+            name, names.doomed(node.host, str(uuid.uuid4()))):
         remove_volume_lv(node, name)  # it has no tags
 
 
@@ -88,13 +91,30 @@ def remove_doomed(node: nodes.Node) -> None:
     Nobody else knows these LVs: that takes no lock.
     """
     for name, lv in node.stack.lvs().items():
-        if names.is_doomed(name) and lv.group == node.stack.group:
+        if (names.is_doomed(name, node.host)
+                and lv.group == node.stack.group):
             try:
-                remove_volume_lv(node, name)
+                _wait_for_its_tags_to_go(node, lv)
+                if not lv.opened:  # else doctor says so
+                    remove_volume_lv(node, name)
+            except exceptions.Busy:
+                pass
             except Exception as exc:
                 LOG.error('LV %(lv)s, which is no volume\'s any more, could '
                           'not be overwritten and removed, will retry: '
                           '%(error)s', {'lv': name, 'error': exc})
+
+
+def _wait_for_its_tags_to_go(node: nodes.Node, lv: reports.LogicalVolume
+                             ) -> None:
+    """Whoever has just given it its name takes them off.
+
+    :raises Busy: if he still does, as it seems
+    """
+    volume_id = names.facts(lv.tags).get('volume')
+    if volume_id:
+        with node.try_lock(volume_id):
+            pass
 
 
 def remove_volume_lv(node: nodes.Node, name: str) -> None:

@@ -373,6 +373,21 @@ class DoctorTest(testtools.TestCase):
         self.assertNotIn('stripes', self.rows())
         self.assertIn('stripes', self.names)
 
+    def test_doomed(self):
+        first, second = (names.doomed('a@l', str(number) * 8 + '-0000' * 3
+                                      + '-' + '0' * 12) for number in (1, 2))
+        self.stack.lvs.return_value.update({
+            name: reports.LogicalVolume('g', name, 2 * GIB, '9:9', frozenset(),
+                                        opened=name == first)
+            for name in (first, second)})
+        self.rows()
+        self.assertIn('doomed LVs', self.names)
+        found, = lasting.doomed(self.stack.lvs())
+        self.assertEqual(checks.OK, found.verdict)
+        self.assertIn('2, 4 GiB', found.details)
+        self.assertIn('open now: ' + first, found.details)
+        self.assertNotIn(second, found.details)
+
     def test_suspended(self):
         self.stack.lvs.return_value['volume-x'] = reports.LogicalVolume(
             'g', 'volume-x', GIB, '9:9', frozenset(), suspended=True)

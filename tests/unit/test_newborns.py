@@ -422,6 +422,42 @@ class ThickTest(Case):
             removal.remove_doomed(self.a.node)
         self.a.node.clear.assert_not_called()
 
+    def test_doomed_by_another_backend_in_the_group(self):
+        """It may overwrite less than its own service would."""
+        self.clearing(mock.Mock())
+        self.leave()
+        newborns.sweep(self.a.node, None)
+        removal.remove_doomed(dataclasses.replace(self.a.node, host='a@m'))
+        self.a.node.clear.assert_not_called()
+
+    def test_open_one_is_not_overwritten(self):
+        self.clearing(mock.Mock())
+        self.leave()
+        newborns.sweep(self.a.node, None)
+        there = {name: dataclasses.replace(lv, opened=True)
+                 for name, lv in self.a.sim_stack.lvs().items()}
+        with mock.patch.object(stack.SimStack, 'lvs', return_value=there):
+            removal.remove_doomed(self.a.node)
+        self.a.node.clear.assert_not_called()
+
+    def test_one_that_has_its_name_just_now(self):
+        """Its tags come off by the next command."""
+        volume, seen = self.leave(), []
+
+        def tick(node, what):
+            if what == 'after lvrename':
+                removal.remove_doomed(self.a.node)
+                seen.extend(self.a.lvs)
+        with mock.patch.object(self.world, 'tick', tick):
+            newborns.sweep(self.a.node, None)
+        self.assertEqual(1, len(seen))
+        self.assertNotIn(volume.name, seen)
+        # A node that died there goes on as if it had taken them off.
+        doomed, = self.a.lvs
+        self.a.disk.tags[doomed] = frozenset(names.tags(volume=volume.id))
+        removal.remove_doomed(self.a.node)
+        self.assertEqual({}, self.a.lvs)
+
     def test_given_up_without_waiting(self):
         """An instance here may want what is whole elsewhere by then."""
         self.create()
@@ -504,6 +540,7 @@ class ThickTest(Case):
         self.assertEqual('data', self.a.read(self.volume.id, 0))
 
 
+@ddt.ddt
 class SecretTest(Case):
 
     def setUp(self):
@@ -555,6 +592,18 @@ class SecretTest(Case):
         self.assertEqual(B + '#p', self.volume.host)
         self.assertEqual([], self.world.wrongs)
         self.assertEqual(1, len(self.world.secrets.kept))
+
+    @ddt.data('release', 'remove')
+    def test_key_manager_that_fails_keeps_nothing_else(self, method):
+        self.encrypted()
+        self.volume.status, self.volume.host = 'downloading', None
+        with mock.patch.object(
+                crypt.SimKeys, method, side_effect=(
+                    encryption_errors.KeyUnavailable(key='k', reason='x'))), \
+                mock.patch.object(crypt.SimCrypt, 'forget_sealed') as sealed:
+            creation.give_up(self.a.node, self.volume)
+        sealed.assert_called_once_with(self.volume.id)
+        self.assertNotIn(self.volume.id, self.world.backups)
 
     def test_shared_key_stays_in_use(self):
         """Whoever creates it by now has noted its use of the same one."""
