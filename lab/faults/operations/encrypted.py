@@ -155,6 +155,7 @@ class RotateEncrypted(OfKeyInUse):
     name = 'rotate encrypted'
     what = 'the rotation'
     _new = b''
+    _is_done = False
 
     @property
     def keys(self):
@@ -162,7 +163,10 @@ class RotateEncrypted(OfKeyInUse):
         return {self.disk.key, self._new} - {b''}
 
     def _ask(self):
-        self._operator('rotate', self.disk.volume)
+        """Until it was done once: each rotates anew."""
+        if not self._is_done:
+            self._operator('rotate', self.disk.volume)
+            self._is_done = True
 
     def _check(self):
         disk, node = self.disk, self.source
