@@ -31,7 +31,8 @@ def move(phase=Phase.MIGRATING, committed=True):
 
 
 def lv(name, number, *tags):
-    return reports.LogicalVolume('g', name, 1 << 30, number, frozenset(tags))
+    return reports.LogicalVolume('g', name, 1 << 30, number, frozenset(tags),
+                                 uuid='uuid of ' + name)
 
 
 def device(name, number, table, **more):
@@ -93,9 +94,9 @@ class InspectTest(testtools.TestCase):
             'header_backup': False,
             'handle': {'number': '253:7', 'opened': 1, 'suspended': False,
                        'on': ['clone ' + names.clone(SHADOW)]},
-            'lvs': [{'name': META, 'uuid': '', 'size': 1 << 30,
+            'lvs': [{'name': META, 'uuid': 'uuid of ' + META, 'size': 1 << 30,
                      'active': True, 'tags': []},
-                    {'name': NEW, 'uuid': '', 'size': 1 << 30,
+                    {'name': NEW, 'uuid': 'uuid of ' + NEW, 'size': 1 << 30,
                      'active': True, 'tags': ['a', 'b']}],
             'clone': {'region_sectors': 128, 'metadata_used': 6,
                       'metadata_total': 1024, 'hydrated': 7,
