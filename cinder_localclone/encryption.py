@@ -115,9 +115,7 @@ def give_back(node: nodes.Node, volume: ports.Volume) -> None:
             return
         node.snapshots.set_encryption(
             row, dataclasses.replace(recorded, key=''))
-        for what, drop in (('backups of its header', _drop_backups),
-                           ('sealed key', _drop_sealed)):
-            _attempt(volume.id, what, drop, node, volume.id, recorded.key)
+        _drop_here(node, volume.id)
         # By now it may be created elsewhere, with another secret, or with the
         # same one if that is its type's: so only its own goes, which the row
         # has named.
@@ -348,10 +346,9 @@ def forget(node: nodes.Node, volume_ids: Iterable[str],
     """
     ids = sorted(volume_ids)
     for volume_id in ids:
-        for what, act in (('backups of its header', _drop_backups),
-                          ('sealed key', _drop_sealed),
-                          ('use of its secret', _release)):
-            _attempt(volume_id, what, act, node, volume_id, recorded.key)
+        _drop_here(node, volume_id)
+        _attempt(volume_id, 'use of its secret', _release, node, volume_id,
+                 recorded.key)
     in_use = node.secrets.secrets_in_use(ids) | {''}
     if recorded.key not in in_use:
         _attempt(ids[0], 'secret', node.keys.remove, recorded.key)
@@ -372,12 +369,11 @@ def _attempt(volume_id: str, what: str, act: Callable[..., None],
                       'name': names.secret(volume_id), 'error': exc})
 
 
-def _drop_backups(node: nodes.Node, volume_id: str, key: str) -> None:
-    node.crypt.drop_backups(volume_id)
-
-
-def _drop_sealed(node: nodes.Node, volume_id: str, key: str) -> None:
-    node.crypt.forget_sealed(volume_id)
+def _drop_here(node: nodes.Node, volume_id: str) -> None:
+    """What this node itself keeps of an encrypted volume."""
+    _attempt(volume_id, 'backups of its header', node.crypt.drop_backups,
+             volume_id)
+    _attempt(volume_id, 'sealed key', node.crypt.forget_sealed, volume_id)
 
 
 def _release(node: nodes.Node, volume_id: str, key: str) -> None:
