@@ -158,7 +158,8 @@ class Copies:
         if runs and not status.finished:
             self.waker.watch(move.shadow_id, move.geometry,
                              turn.entry.pace if turn else '',
-                             self._node.stack.counters(move))
+                             self._node.stack.counters(move),
+                             bool(turn and turn.entry.migrating))
         else:
             self.waker.forget(move.shadow_id)
         if turn:

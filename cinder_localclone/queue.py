@@ -22,6 +22,8 @@ class Entry:
         its turn; seconds. 0: it was not, or has made progress since
     :param began: when the move did; seconds
     :param pace: what the volume's type says of it; see :mod:`.pace`
+    :param migrating: whether two nodes have it attached: Nova live-migrates
+        its instance
     """
 
     shadow_id: str
@@ -33,6 +35,7 @@ class Entry:
     stalled: float = 0
     began: float = 0
     pace: str = ''
+    migrating: bool = False
 
     @property
     def ends(self) -> frozenset[str]:

@@ -52,7 +52,8 @@ class QueueRecords(snapshot_records.SnapshotRecords):
                 shadow_id=shadows[row.id].id, volume_id=row.id,
                 source=records._service(shadows[row.id].host),
                 destination=records._service(row.host),
-                attached=row.id in attached, awaited=row.id in awaited,
+                attached=row.id in attached,
+                migrating=len(attached.get(row.id, ())) > 1, awaited=row.id in awaited,
                 stalled=_stalled(shadows[row.id]),
                 began=shadows[row.id].created_at.replace(
                     tzinfo=datetime.timezone.utc).timestamp(),
@@ -61,11 +62,16 @@ class QueueRecords(snapshot_records.SnapshotRecords):
 
     @staticmethod
     def _attached(session: records.Session, ids: Collection[str]
-                  ) -> set[str]:
+                  ) -> dict[str, set[str | None]]:
+        """At which hosts instances have volumes attached, by their ids."""
         model = records.models.VolumeAttachment
-        return {row[0] for row in session.query(model.volume_id).filter_by(
-            deleted=False).filter(model.volume_id.in_(ids),
-                                  model.instance_uuid.is_not(None))}
+        found: dict[str, set[str | None]] = {}
+        for volume_id, host in session.query(
+                model.volume_id, model.attached_host).filter_by(
+                    deleted=False).filter(model.volume_id.in_(ids),
+                                          model.instance_uuid.is_not(None)):
+            found.setdefault(volume_id, set()).add(host)
+        return found
 
     @staticmethod
     def _awaited(session: records.Session, ids: Collection[str]) -> set[str]:

@@ -15,12 +15,14 @@ from cinder_localclone import state
 class _Copy:
     """A copy that is under way.
 
+    :param migrating: whether its guest is: it yields whatever that does
     :param sent: what the kernel was told last; None: it may have forgotten
     """
 
     law: pace.Law
     how: pace.Pace
     counters: tuple[str, str]
+    migrating: bool = False
     sent: pace.Step | None = None
     speed: pace.Speed = pace.Speed.FULL
 
@@ -64,19 +66,22 @@ class Waker:
 
     def watch(self, shadow_id: str, geometry: state.Geometry,
               extra_spec: str = '',
-              counters: tuple[str, str] = ('', '')) -> None:
+              counters: tuple[str, str] = ('', ''),
+              migrating: bool = False) -> None:
         """A copy is under way; at each check, of which it may be the first.
 
         :param geometry: of its clone
         :param extra_spec: what the volume's type says of its pace
         :param counters: where the kernel counts what its guest does, and
             what is copied
+        :param migrating: whether its guest is being live-migrated: the moment
+            at which that stands still is no time to hurry
         """
         before = self._copies.get(shadow_id)
         law = before.law if before and before.counters == counters else (
             pace.Law(geometry, self._settings.floor))
         self._copies[shadow_id] = _Copy(
-            law, self._settings.of(extra_spec), counters,
+            law, self._settings.of(extra_spec), counters, migrating,
             # The clone may have been made again since.
             speed=before.speed if before else pace.Speed.FULL)
 
@@ -122,8 +127,11 @@ class Waker:
         give_way = self._courtesy.take(waiting or self._was_ahead, now)
         steps = {}
         for shadow_id, copy in copies.items():
+            way = (pace.GiveWay.SLOWING
+                   if copy.migrating and give_way is pace.GiveWay.NO
+                   else give_way)
             steps[shadow_id], copy.speed = copy.law.step(
-                copy.how, now, rooms[shadow_id], give_way)
+                copy.how, now, rooms[shadow_id], way)
         self._tell(copies, steps, now)
         return bool(self._copies)
 

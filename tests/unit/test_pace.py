@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import types
 from unittest import mock
 
 import ddt
@@ -517,6 +518,25 @@ class WakerTest(testtools.TestCase):
         self.assertEqual([dict.fromkeys('acd', ('253:1', '253:2'))],
                          self.asked)
 
+    def test_a_guest_that_is_live_migrated(self):
+        """It stands still for a moment, which is no time to hurry."""
+        waker = self.waker(floor=0, prompt=0)
+        for name, spec, migrating in (
+                ('a', '', True), ('b', 'full', True), ('c', 'spare', True),
+                ('d', '', False)):
+            waker.watch(name, GEOMETRY, spec, ('', ''), migrating)
+        self.seen = {name: seen() for name in 'acd'}
+        waker.wake(0)
+        self.assertEqual({'a': SLOW, 'b': FULL, 'c': SLOWEST, 'd': FULL},
+                         self.sent[-1])
+        with waker.give_way():
+            waker.wake(1)
+        self.assertEqual(pace.STANDSTILL, self.sent[-1]['a'])
+        waker.wake(2)
+        waker.watch('a', GEOMETRY)  # it has arrived
+        waker.wake(6)
+        self.assertEqual(FULL, self.sent[-1]['a'])
+
     def test_copies_give_way_until_all_who_wait_are_served(self):
         waker = self.waker()
         waker.watch('a', GEOMETRY)
@@ -845,6 +865,17 @@ class WorldTest(testtools.TestCase):
         shown = self.b.reconciler.copying.all_progress()
         self.assertEqual(['full', 'yielding', 'yielding'], [
             shown[volume.name_id].pace for volume in both])
+
+    def test_beside_a_guest_that_is_live_migrated(self):
+        self.begin(floor=1)
+        leaving, resting = both = [self.moving() for _each in range(2)]
+        leaving.volume_attachment = [
+            types.SimpleNamespace(connector={'host': host},
+                                  connection_info=None, mountpoint=None)
+            for host in (A, B)]
+        self.live(both, BUSY, 1)
+        self.assertEqual([SLOW, FULL], [
+            self.clone(volume)['step'] for volume in both])
 
     def test_within_a_budget_in_equal_shares(self):
         self.begin(limit=20 * MIB)

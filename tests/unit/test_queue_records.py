@@ -88,6 +88,17 @@ class CopiesTest(test_records.Base):
         attachment.destroy()
         self.assertFalse(self.entry().attached)
 
+    def test_attached_at_two_nodes(self):
+        attachments = []
+        for host, migrating in (('a', False), ('a', False), ('b', True)):
+            attachments.append(objects.VolumeAttachment(
+                self.context, volume_id=self.volume.id, attached_host=host,
+                instance_uuid=INSTANCE, attach_status='attached'))
+            attachments[-1].create()
+            self.assertEqual(migrating, self.entry().migrating)
+        attachments[-1].destroy()
+        self.assertFalse(self.entry().migrating)
+
     def test_what_its_type_says_of_its_pace(self):
         self.assertEqual('', self.entry().pace)
         for specs, said in (({'localclone:pace': 'spare'}, 'spare'),

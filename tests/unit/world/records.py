@@ -150,7 +150,9 @@ class SimRecords(images.SimSnapshotRecords):
             self.world.stalled.get(move.shadow_id, 0),
             began.index(move.shadow_id),
             self.volume(move.volume_id).extra_specs.get(
-                'localclone:pace', '')) for move in moves]
+                'localclone:pace', ''),
+            len({(each.connector or {}).get('host') for each in self.volume(
+                move.volume_id).volume_attachment}) > 1) for move in moves]
 
     def note_stalled(self, move, stalled):
         self._check(move)
