@@ -182,6 +182,13 @@ localclone_opts = [
             ('journal', 'a copy of it: it is written twice')],
         help='How a re-encryption ("cinder-localclone encryption '
              'reencrypt") outlives a power cut, unless it is told.'),
+    cfg.IntOpt(
+        'localclone_reencryption_zone', default=16, min=1, max=64,
+        help='MiB that a re-encryption is at work on at one moment, at most. '
+             'A guest that reads or writes there waits meanwhile. The fewer '
+             'they are the shorter it waits, and the longer the '
+             're-encryption takes: each time something is added to the '
+             'header, and the volume is stopped for a moment.'),
     cfg.BoolOpt(
         'localclone_authenticated', default=False,
         help='Whether volumes of types with the extra spec '

@@ -53,7 +53,8 @@ class QueueRecords(snapshot_records.SnapshotRecords):
                 source=records._service(shadows[row.id].host),
                 destination=records._service(row.host),
                 attached=row.id in attached,
-                migrating=len(attached.get(row.id, ())) > 1, awaited=row.id in awaited,
+                migrating=len(attached.get(row.id, ())) > 1,
+                awaited=row.id in awaited,
                 stalled=_stalled(shadows[row.id]),
                 began=shadows[row.id].created_at.replace(
                     tzinfo=datetime.timezone.utc).timestamp(),

@@ -226,5 +226,6 @@ class Run(base.VolumeCommand):
             backend.stack().survey(), volume_id)
         key = decrypting.key_of(
             crypt, backend.keys(), volume_id, header, secret, luks)
-        runner.become_cryptsetup(volume_id, key,
-                                 header.reencryption.resilience)
+        runner.become_cryptsetup(
+            volume_id, key, header.reencryption.resilience,
+            backend.conf.localclone_reencryption_zone)

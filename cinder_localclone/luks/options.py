@@ -6,9 +6,6 @@ from collections.abc import Iterable
 from cinder_localclone import encryption_types
 
 SECTOR = 512
-#: How much is encrypted anew at one time. A guest that writes there waits
-#: meanwhile, and so does whoever has it paused.
-HOT_ZONE = '4M'
 #: A random key can't be guessed, so nobody has to wait for it: opening takes
 #: a tenth of the time.
 RANDOM_KEY = ('--pbkdf', 'pbkdf2', '--pbkdf-force-iterations', '1000')
@@ -55,12 +52,16 @@ def reencryption(cipher: str, key_bits: int, resilience: str,
     :param derivation: of its new slot, whose key is that of the old one
     """
     return ['--cipher', cipher, '--key-size', str(key_bits),
-            *going_on(resilience), *derivation]
+            '--resilience', resilience, *derivation]
 
 
-def going_on(resilience: str) -> list[str]:
-    """Those that ``reencrypt --resume-only`` has as well."""
-    return ['--resilience', resilience, '--hotzone-size', HOT_ZONE]
+def going_on(resilience: str, zone: int) -> list[str]:
+    """Options of ``reencrypt --resume-only``.
+
+    :param zone: MiB that are encrypted anew at one time, at most: less if the
+        header has no room for their checksums, or for a copy of them
+    """
+    return ['--resilience', resilience, '--hotzone-size', '%dM' % zone]
 
 
 def opening(readonly: bool, readonly_header: bool, discards: bool

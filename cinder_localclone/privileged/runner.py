@@ -135,11 +135,13 @@ def _forget(volume_id: str) -> None:
             os.unlink(_file(volume_id, kind))
 
 
-def become_cryptsetup(volume_id: str, key: bytes, resilience: str
-                      ) -> typing.NoReturn:
+def become_cryptsetup(volume_id: str, key: bytes, resilience: str,
+                      zone: int) -> typing.NoReturn:
     """Go on as cryptsetup, in this very process.
 
     :param key: goes through a pipe: it is in no file and on no command line
+    :param resilience: how it outlives a power cut, as its header says
+    :param zone: MiB that are encrypted anew at one time
     """
     pathlib.Path('/proc/self/oom_score_adj').write_text('-1000')
     reading, writing = os.pipe()
@@ -148,15 +150,15 @@ def become_cryptsetup(volume_id: str, key: bytes, resilience: str
     os.dup2(reading, 0)
     os.close(reading)
     argv = ['nice', '-n', '10', 'ionice', '-c', '3',
-            *resuming(volume_id, resilience)]
+            *resuming(volume_id, resilience, zone)]
     os.execvpe(argv[0], argv, dict(os.environ, LC_ALL='C'))
 
 
-def resuming(volume_id: str, resilience: str) -> list[str]:
+def resuming(volume_id: str, resilience: str, zone: int) -> list[str]:
     """The command line of the process in the end."""
     return ['cryptsetup', 'reencrypt', '--batch-mode', '--resume-only',
             '--active-name', names.crypt(volume_id), '--key-file', '-',
-            *options.going_on(resilience), '--progress-json',
+            *options.going_on(resilience, zone), '--progress-json',
             '--progress-frequency', str(FREQUENCY),
             names.handle_path(volume_id)]
 

@@ -21,9 +21,11 @@ from lab.keys import volumes
 
 #: Reconciliation runs often, so that a cell need not wait for it; but each
 #: look costs the more the more volumes a node has. No cell waits for the
-#: copies of others, one of which may be held at a step.
+#: copies of others, one of which may be held at a step. A re-encryption of a
+#: small volume has more than a few parts.
 OPTIONS = {'localclone_move_interval': 5, 'localclone_node_interval': 20,
-           'localclone_max_copies_in': 0, 'localclone_max_copies_out': 0}
+           'localclone_max_copies_in': 0, 'localclone_max_copies_out': 0,
+           'localclone_reencryption_zone': 4}
 #: How much smaller volumes are than Cinder thinks.
 SCALE = 16
 #: GiB of each node's disk; small, so that it can be filled.

@@ -17,8 +17,10 @@ SERPENT = 'serpent-xts-plain64'
 class Base(encrypted.DriverTest):
 
     lab_name = 'reencryption'
-    #: What is paused goes on by the node's look.
-    options = dict(base.QUICK, localclone_node_interval=5)
+    #: What is paused goes on by the node's look. A re-encryption takes long
+    #: enough to be found in the middle.
+    options = dict(base.QUICK, localclone_node_interval=5,
+                   localclone_reencryption_zone=4)
 
     def setUp(self):
         super().setUp()

@@ -141,6 +141,8 @@ class RunTest(Case):
     def setUp(self):
         super().setUp()
         self.crypt, self.keys = mock.MagicMock(), mock.MagicMock()
+        self.backend.conf = types.SimpleNamespace(
+            localclone_reencryption_zone=16)
         self.backend.crypt = lambda: self.crypt
         self.backend.keys = lambda: self.keys
         self.keys.get.return_value = b'key'
@@ -171,7 +173,7 @@ class RunTest(Case):
 
     def test_it_becomes_cryptsetup(self):
         self.run_it(luks_headers.STARTED)
-        self.become.assert_called_once_with(VOLUME, b'key', 'journal')
+        self.become.assert_called_once_with(VOLUME, b'key', 'journal', 16)
 
     def test_only_by_the_secret_that_is_noted(self):
         for key in ('0f1e2d3c-0000-4000-8000-00000000000f', ''):

@@ -75,8 +75,9 @@ class CommandLineTest(Case):
     def test_is_run(self):
         for argv in (
                 runner.command(VOLUME, ['/c'], 'lc'),
-                runner.resuming(VOLUME, 'checksum'),
-                ['nice', '-n', '10', *runner.resuming(VOLUME, 'journal')]):
+                runner.resuming(VOLUME, 'checksum', 4),
+                ['nice', '-n', '10',
+                 *runner.resuming(VOLUME, 'journal', 16)]):
             self.assertTrue(runner.is_run(argv, VOLUME), argv)
             self.assertFalse(runner.is_run(argv, OTHER))
             self.assertEqual(VOLUME, runner.volume_of(argv))
@@ -94,9 +95,9 @@ class CommandLineTest(Case):
         self.assertEqual(
             'cryptsetup reencrypt --batch-mode --resume-only --active-name '
             'localclone-crypt-{0} --key-file - --resilience journal '
-            '--hotzone-size 4M --progress-json --progress-frequency 5 '
+            '--hotzone-size 32M --progress-json --progress-frequency 5 '
             '/dev/mapper/localclone-{0}'.format(VOLUME),
-            ' '.join(runner.resuming(VOLUME, 'journal')))
+            ' '.join(runner.resuming(VOLUME, 'journal', 32)))
 
 
 class StartTest(Case):
@@ -242,7 +243,7 @@ class BecomeTest(Case):
         self.assertEqual(b'the\nkey\0', key, said)
         self.assertEqual(
             ['/proc/self/oom_score_adj -1000',
-             ' '.join(runner.resuming(VOLUME, 'checksum')[1:])],
+             ' '.join(runner.resuming(VOLUME, 'checksum', 8)[1:])],
             lines.decode().splitlines())
         self.assertNotIn(b'key\0', rest)
         self.assertIn(b'LC_ALL=C\n', rest)
@@ -257,6 +258,7 @@ class BecomeTest(Case):
                     pathlib.Path, 'write_text', autospec=True,
                     side_effect=lambda path, text: os.write(
                         1, b'%s %s\n' % (bytes(path), text.encode()))):
-                runner.become_cryptsetup(VOLUME, b'the\nkey\0', 'checksum')
+                runner.become_cryptsetup(VOLUME, b'the\nkey\0', 'checksum',
+                                         8)
         finally:
             os._exit(99)
