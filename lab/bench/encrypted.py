@@ -99,20 +99,21 @@ class Encrypted(at_rest.AtRest):
         if self._progress(volume) is None:
             raise process.LabError('it ended before the guest did')
         self.add('guest_write_p99_while_reencrypting', beside, 'ms', alone)
-        self._rate(volume)
+        process.wait_for('it to end', lambda: self._progress(volume) is None,
+                         300)
         attached.detach()
 
     def _progress(self, volume):
-        """MiB that are encrypted anew, at which it is; None once it has
-        ended.
-        """
+        """MiB that are encrypted anew; None once it has ended."""
         segments = volumes.segments(
             self.n1, '/dev/mapper/localclone-' + volume)
         if len(segments) == 1:
             return None
-        at = [int(each['offset']) for each in segments
-              if 'in-reencryption' in each.get('flags', ())]
-        return (at[0] - int(segments[0]['offset'])) >> 20 if at else 0
+        first = segments[0]
+        if 'in-reencryption' in first.get('flags', ()) or (
+                first['size'] == 'dynamic'):
+            return 0  # what comes first is as it was
+        return int(first['size']) >> 20
 
     def _guest_waits(self, attached):
         return guests.figures(guests.work(
