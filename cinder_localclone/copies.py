@@ -58,13 +58,14 @@ def create(node: nodes.Node, copy: ports.Volume) -> None:
             # not encrypted.
             copy = node.snapshots.set_encryption(copy, None)
         body = rows.body_bytes(copy)
-        # Cinder writes all of it: of a thick one also what is zeros.
+        # Cinder writes all of it: of a thick one also what is zeros. If this
+        # fails it forgets the row, and the LV would claim to be the volume.
         created = node.stack.create_lv(copy.name, body, volume_id,
-                                       covered=True)
+                                       covered=True, newborn=True)
         try:
             node.stack.ensure_handle_on_lv(volume_id, copy.name, body)
+            node.stack.accept(copy.name)
         except Exception:
-            # Cinder forgets the row, and the LV would claim to be the volume.
             if created:
                 _remove(node, volume_id, copy.name)
             raise
@@ -72,12 +73,10 @@ def create(node: nodes.Node, copy: ports.Volume) -> None:
 
 def _remove(node: nodes.Node, volume_id: str, lv: str) -> None:
     try:
-        node.stack.mark_newborn(lv)
         newborns.remove(node, volume_id, lv)
     except Exception as exc:  # must not hide why there is no copy
         LOG.error('LV %(lv)s, to which volume %(volume)s was to be copied, '
-                  'could not be removed; "cinder-localclone doctor" names '
-                  'it: %(error)s',
+                  'could not be removed, will retry: %(error)s',
                   {'lv': lv, 'volume': volume_id, 'error': exc})
 
 

@@ -168,7 +168,8 @@ def _remove(node: nodes.Node, context: ports.Context,
         removal.tear_down(node, move)
         remains.append(node.records.advance(move, Event.VOLUME_DELETED))
     if recorded:
-        encryption.forget(node, handles, recorded)
+        encryption.forget(node, handles, recorded,
+                          encryption.key_of_type(node, volume))
     for each in remains:
         node.peers.converge_soon(context, each.cleanup_node, each.volume_id)
 

@@ -22,13 +22,15 @@ from cinder_localclone import state
 COPIED_TO = 'copied to it'
 COPIED_FROM = 'copied from it'
 CLEANED = 'to be cleaned up'
-PASSING = (COPIED_TO, COPIED_FROM, CLEANED)
+OVERWRITTEN = 'to be overwritten'
+PASSING = (COPIED_TO, COPIED_FROM, CLEANED, OVERWRITTEN)
 
 
 @dataclasses.dataclass(frozen=True)
 class Held:
     """Something that keeps a node from being empty.
 
+    :param volume_id: '' of what is no volume's any more
     :param what: in a word or two
     :param why: and what to do, in words
     :param waits_for: service host of the node that a copy needs besides
@@ -68,9 +70,12 @@ def departing(records: operator_records.OperatorRecords, host: str
             if not _held(volume, moves.get(volume.id))]
 
 
-def holders(records: operator_records.OperatorRecords, host: str
-            ) -> Iterator[Held]:
-    """All that holds a node back, but what can depart now."""
+def holders(records: operator_records.OperatorRecords, host: str,
+            doomed: int) -> Iterator[Held]:
+    """All that holds a node back, but what can depart now.
+
+    :param doomed: bytes that the node says it has yet to overwrite
+    """
     moves = _under_way(records, host)
     for volume in at_home(records, host):
         held = _held(volume, moves.get(volume.id))
@@ -82,6 +87,10 @@ def holders(records: operator_records.OperatorRecords, host: str
             records.snapshots_on(host).items()):
         yield Held(volume_id, 'snapshot', 'its snapshot %s is here. Delete '
                    'it, or let it hold the node.' % snapshot_id)
+    if doomed:
+        yield Held('', OVERWRITTEN, '%.1f GiB of volumes that have left or '
+                   'were deleted. If it takes no end, see "cinder-localclone '
+                   'doctor" on the node.' % (doomed / 2**30))
 
 
 def _under_way(records: operator_records.OperatorRecords, host: str

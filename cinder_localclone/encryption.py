@@ -111,7 +111,7 @@ def give_back(node: nodes.Node, volume: ports.Volume) -> None:
         if recorded is None or row and row.host != volume.host:
             return
         if row is None:
-            forget(node, [volume.id], recorded)
+            forget(node, [volume.id], recorded, key_of_type(node, volume))
             return
         node.snapshots.set_encryption(
             row, dataclasses.replace(recorded, key=''))
@@ -119,11 +119,11 @@ def give_back(node: nodes.Node, volume: ports.Volume) -> None:
         # By now it may be created elsewhere, with another secret, or with the
         # same one if that is its type's: so only its own goes, which the row
         # has named.
-        asked = node.snapshots.wanted_encryption(row)
-        if recorded.key not in node.secrets.secrets_in_use([volume.id]) | {
-                '', asked.shared_key if asked else ''}:
-            _attempt(volume.id, 'use of its secret', _release, node,
-                     volume.id, recorded.key)
+        if recorded.key in ('', key_of_type(node, row)):
+            return
+        _attempt(volume.id, 'use of its secret', node.keys.release,
+                 recorded.key, 'volumes', volume.id)
+        if recorded.key not in node.secrets.secrets_in_use([volume.id]):
             node.keys.remove(recorded.key)
     except Exception as exc:  # must not hide why it was not created
         LOG.error('The secret of volume %(volume)s, which could not be '
@@ -332,7 +332,7 @@ def erase(node: nodes.Node, volume_id: str, tries: int = TRIES) -> None:
 
 
 def forget(node: nodes.Node, volume_ids: Iterable[str],
-           recorded: encryption_types.Recorded) -> None:
+           recorded: encryption_types.Recorded, of_type: str) -> None:
     """A volume is gone, and so is its secret, unless something else has it.
 
     Nothing of it stays on this node, either.
@@ -343,18 +343,28 @@ def forget(node: nodes.Node, volume_ids: Iterable[str],
     :param volume_ids: whose it was: after Cinder's own migration it is
         deleted by another row
     :param recorded: what its row says
+    :param of_type: :func:`key_of_type`, which a create that failed has used
     """
     ids = sorted(volume_ids)
     for volume_id in ids:
         _drop_here(node, volume_id)
-        _attempt(volume_id, 'use of its secret', _release, node, volume_id,
-                 recorded.key)
+        for key in sorted({recorded.key, of_type} - {''}):
+            _attempt(volume_id, 'use of its secret', node.keys.release, key,
+                     'volumes', volume_id)
     in_use = node.secrets.secrets_in_use(ids) | {''}
     if recorded.key not in in_use:
         _attempt(ids[0], 'secret', node.keys.remove, recorded.key)
     for volume_id in ids:
         _attempt(volume_id, 'secret', _drop_others, node, volume_id,
                  in_use | {recorded.key})
+
+
+def key_of_type(node: nodes.Node, volume: ports.Volume) -> str:
+    """The secret that all volumes of its type have; '': each has its own."""
+    with contextlib.suppress(encryption_types.InvalidType):
+        asked = node.snapshots.wanted_encryption(volume)
+        return asked.shared_key if asked else ''
+    return ''  # its type was changed since
 
 
 def _attempt(volume_id: str, what: str, act: Callable[..., None],
@@ -374,11 +384,6 @@ def _drop_here(node: nodes.Node, volume_id: str) -> None:
     _attempt(volume_id, 'backups of its header', node.crypt.drop_backups,
              volume_id)
     _attempt(volume_id, 'sealed key', node.crypt.forget_sealed, volume_id)
-
-
-def _release(node: nodes.Node, volume_id: str, key: str) -> None:
-    if key:
-        node.keys.release(key, 'volumes', volume_id)
 
 
 def _drop_others(node: nodes.Node, volume_id: str, keep: set[str]) -> None:

@@ -54,19 +54,22 @@ class Handlers:
 
         :returns: host (with pool), addresses, iSCSI initiator name, room
             (fields of reports.FreeSpace, bytes), problems (texts; none:
-            ready), time (seconds since the epoch, by this node's clock),
+            ready), doomed (bytes of what is no volume's any more, and has
+            yet to be overwritten), time (seconds since the epoch, by this
+            node's clock),
             sparse (whether it can leave out holes), encryption (whether it
             knows what a volume that is encrypted needs), authenticated
             (whether it knows what one that is authenticated needs)
         """
         service = self._service
-        room, problems = service.readiness()
+        room, problems, doomed = service.readiness()
         return {
             'host': '%s#%s' % (service.node.host, service.backend_name),
             'addresses': service.addresses,
             'initiator': service.initiator,
             'room': dataclasses.asdict(room),
             'problems': problems,
+            'doomed': doomed,
             'time': time.time(),
             'sparse': service.node.stack.pool is not None,
             'encryption': True,

@@ -163,7 +163,7 @@ class LogicalVolumes:
         self._check_pool_zeroes(lvs)
         self.check_disks()
         tags = [*names.volume_tags(volume_id, extra_bytes),
-                *[names.NEWBORN] * newborn]
+                *(names.newborn(self.host) if newborn else [])]
         if self.pool:
             return lvm.create_thin(
                 self.group, self.pool, name, size_bytes, tags, self.timeout)
@@ -216,7 +216,8 @@ class LogicalVolumes:
         """
         lvs = self.lvs()
         self._check_pool_zeroes(lvs)
-        tags = [*names.volume_tags(volume_id, extra_bytes), names.NEWBORN]
+        tags = [*names.volume_tags(volume_id, extra_bytes),
+                *names.newborn(self.host)]
         length = lvs[image].size if image in lvs else image_bytes
         if length > image_bytes:
             tags.append(names.shown(image_bytes))
@@ -247,11 +248,13 @@ class LogicalVolumes:
 
     def mark_newborn(self, name: str) -> None:
         """An LV is newborn again: unless its row names it, it goes."""
-        lvm.add_tag(self.group, name, names.NEWBORN, self.timeout)
+        lvm.retag(self.group, name, names.newborn(self.host), [],
+                  self.timeout)
 
     def accept(self, name: str) -> None:
         """An LV is not newborn any more."""
-        lvm.remove_tag(self.group, name, names.NEWBORN, self.timeout)
+        lvm.retag(self.group, name, [], names.newborn(self.host),
+                  self.timeout)
 
     def mark_away(self, name: str) -> None:
         """An LV is given out no more, not even by a boot."""

@@ -19,7 +19,7 @@ _CRYPT = re.compile('localclone-crypt-(%s)' % UUID)
 _INTEGRITY = re.compile('localclone-crypt-(%s)_dif' % UUID)
 _GUARD = re.compile('localclone-guard-(%s)' % UUID)
 _SERVED = re.compile('localclone-served-(%s)' % UUID)
-_DOOMED = re.compile('localclone-doomed-([0-9a-f]{8})-%s' % UUID)
+_DOOMED = re.compile('localclone-doomed-([0-9a-f]{8})-[0-9a-f]{12}')
 _DEVICE = re.compile(
     'localclone-(clone-|source-|absent-|guard-|served-)?%s' % UUID)
 
@@ -27,7 +27,8 @@ _DEVICE = re.compile(
 #: whatever it finds there, so this must happen once and never again.
 METADATA_READY = 'localclone.ready'
 #: LVM tag of a volume's LV until Cinder has taken the volume: before that
-#: nobody was given it.
+#: nobody was given it. Another one says which backend has made it, and may
+#: remove it: another backend in the same group has other locks.
 NEWBORN = 'localclone.newborn'
 #: LVM tag of a metadata LV whose volume is used through its old home, until
 #: the move is committed: before that nothing may be written to its clone.
@@ -77,12 +78,8 @@ def volume_tags(volume_id: str, extra_bytes: int) -> list[str]:
 
     :param extra_bytes: by how much its body is longer than the volume
     """
-    return tags(volume=volume_id) + extra(extra_bytes)
-
-
-def extra(extra_bytes: int) -> list[str]:
-    """The tag that says so; none if it is not longer."""
-    return tags(extra=extra_bytes) if extra_bytes else []
+    return tags(volume=volume_id) + (
+        tags(extra=extra_bytes) if extra_bytes else [])
 
 
 def shown(size_bytes: int) -> str:
@@ -110,6 +107,11 @@ def own_tags(tags: Iterable[str]) -> list[str]:
     """
     return sorted(tag for tag in tags if tag.startswith('localclone.')
                   and not tag.startswith('localclone.shown='))
+
+
+def newborn(host: str) -> list[str]:
+    """The tags of an LV that the backend of a service makes for somebody."""
+    return tags(backend=_short(backend_of(host))) + [NEWBORN]
 
 
 def handle(volume_id: str) -> str:
@@ -291,7 +293,7 @@ def doomed(host: str, new_id: str) -> str:
 
     :param host: of the service that does that: another backend in the same
         volume group may overwrite less
-    :param new_id: one that nothing else has: so no volume ever has this name
+    :param new_id: 12 hexadecimal digits, new: no volume ever has this name
     """
     return 'localclone-doomed-%s-%s' % (_short(backend_of(host)), new_id)
 

@@ -63,7 +63,9 @@ def make(node: nodes.Node, volume: ports.Volume) -> None:
     """
     lvs = node.stack.lvs()
     if volume.name in lvs:
-        _discard(node, volume.id, volume.name)
+        # There may be room for one of them only.
+        node.stack.remove_handle(volume.id)
+        removal.remove_volume_lv(node, volume.name)
     node.stack.create_lv(
         volume.name, rows.body_bytes(volume), volume.id, newborn=True,
         extra_bytes=rows.extra_bytes(volume), lvs=lvs)
@@ -77,17 +79,13 @@ def remove_failed(node: nodes.Node, volume: ports.Volume) -> None:
     :param volume: as :func:`being_created` has found it
     """
     try:
-        _discard(node, volume.id, volume.name)
+        node.stack.remove_handle(volume.id)
+        removal.discard_lv(node, volume.name)
     except Exception as exc:
         LOG.error('LV %(lv)s of volume %(volume)s, which could not be '
                   'created, could not be removed. That is tried again when '
                   'the volume is there, or deleted: %(error)s', {
                       'lv': volume.name, 'volume': volume.id, 'error': exc})
-
-
-def _discard(node: nodes.Node, volume_id: str, lv: str) -> None:
-    node.stack.remove_handle(volume_id)
-    removal.discard_lv(node, lv)
 
 
 # -- what Cinder has taken
@@ -172,14 +170,15 @@ def sweep(node: nodes.Node, context: ports.Context) -> None:
 
     def remove_left(volume_id: str, lv: reports.LogicalVolume) -> None:
         recorded = node.snapshots.newborn(volume_id)
-        if recorded is None or recorded.home in silent:
+        if recorded is None or not _is_own(node, lv):
             return
-        try:
-            unwanted = _is_unwanted(node, recorded) or _is_seen(
-                node, context, recorded, volume_id, lv)
-        except exceptions.PeerUnreachable:
-            silent.add(recorded.home)
-            raise
+        unwanted = _is_unwanted(node, recorded)
+        if not unwanted and recorded.home not in silent:
+            try:
+                unwanted = _is_seen(node, context, recorded, volume_id, lv)
+            except exceptions.PeerUnreachable:
+                silent.add(recorded.home)
+                raise
         if unwanted:
             with node.try_lock(volume_id):
                 if _recorded(node, volume_id, lv.name) == recorded:
@@ -196,11 +195,15 @@ def remove_unwanted(node: nodes.Node, volume_id: str, lv: str) -> None:
         remove(node, volume_id, lv)
 
 
+def _is_own(node: nodes.Node, lv: reports.LogicalVolume) -> bool:
+    """Whether this backend has made an LV, and nobody was given it."""
+    return lv.tags.issuperset(names.newborn(node.host))
+
+
 def _is_unwanted(node: nodes.Node, recorded: images.Newborn) -> bool:
     """Whether nobody can have been given a newborn, nor will be.
 
-    A volume without a home is being created again, or not at all. Another
-    backend may have its LVs in the same group.
+    A volume without a home is being created again, or not at all.
     """
     if recorded.deleted:
         return True
@@ -244,7 +247,7 @@ def remove(node: nodes.Node, volume_id: str, lv: str) -> None:
         return
     present = node.stack.survey()
     body = present.lvs.get(lv)
-    if (body is None or names.NEWBORN not in body.tags
+    if (body is None or not _is_own(node, body)
             or present.sources_above(lv)):
         return
     handle = present.handle(volume_id)

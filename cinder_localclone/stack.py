@@ -57,10 +57,9 @@ class Stack(handles.Handles):
         outlives a power cut once :meth:`create_lv` has returned.
         """
         name = names.metadata_lv(move.shadow_id)
-        tags = names.tags(
-            volume=move.volume_id, geometry=move.geometry,
-            source=move.source_iqn, copied=move.size_gib)
-        tags += names.extra(move.extra_bytes)
+        tags = names.volume_tags(move.volume_id, move.extra_bytes)
+        tags += names.tags(geometry=move.geometry, source=move.source_iqn,
+                           copied=move.size_gib)
         tags += [names.FOLLOWS] * move.follows
         tags += [names.UNMAPPED] * move.is_under_guest
         # The volume's LV follows: if it outlives a power cut, so does this,

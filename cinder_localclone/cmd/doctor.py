@@ -124,7 +124,8 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
         findings += examine('thin pool transactions', _transactions, stack,
                             stack.pool)
     findings += examine('stripes', _stripes, backend, stack)
-    findings += lasting.suspended(lvs) + lasting.doomed(lvs)
+    findings += lasting.suspended(lvs) + lasting.doomed(
+        lvs, backend.settings.sections())
     if stack.pool in (None, *lvs):
         findings += checks.metadata_space(
             stack.metadata_group, stack.free_space().metadata)

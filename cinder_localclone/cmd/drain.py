@@ -133,9 +133,15 @@ class Draining:
         records = self._backend.records
         return any(held.what in self._rooms.PASSING
                    and not self._is_lost(held.waits_for, self._host)
-                   for held in self._rooms.holders(records, self._host)) or (
+                   for held in self._holders()) or (
             any(volume.id in self._later for volume in
                 self._rooms.departing(records, self._host)))
+
+    def _holders(self):
+        answer, _problem = self._backend.ask(self._host, 'describe')
+        return self._rooms.holders(
+            self._backend.records, self._host,
+            answer.get('doomed', 0) if answer else 0)
 
     def _is_lost(self, *hosts):
         """Whether a node is down for so long that nobody waits for it."""
@@ -193,7 +199,7 @@ class Draining:
         rooms, records = self._rooms, self._backend.records
         self._look_at_nodes()
         return [(held.volume_id, held.what, self._why_held(held))
-                for held in rooms.holders(records, self._host)] + [
+                for held in self._holders()] + [
             (volume.id, 'failed' if volume.id in self.failed
              else 'not departed', self._why_not(volume.id))
             for volume in rooms.departing(records, self._host)]

@@ -5,6 +5,7 @@ As in :mod:`.checks`, each check judges what it is given.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import typing
@@ -61,17 +62,31 @@ def suspended(lvs: Mapping[str, typing.Any]) -> list[Finding]:
         if lv.suspended]
 
 
-def doomed(lvs: Mapping[str, typing.Any]) -> list[Finding]:
-    """LVs that are no volume's any more, and have yet to be overwritten."""
+def doomed(lvs: Mapping[str, typing.Any], backends: Collection[str]
+           ) -> list[Finding]:
+    """LVs that are no volume's any more, and have yet to be overwritten.
+
+    :param backends: the names of those that this node has
+    """
     found = [lv for lv in lvs.values() if names.is_doomed(lv.name)]
     if not found:
         return []
-    held = sorted(lv.name for lv in found if lv.opened)
-    return [Finding(
+    findings = [Finding(
         'doomed LVs', OK, '%d, %.0f GiB in all, are being overwritten and '
-        'removed, one by one; open now: %s' % (
-            len(found), sum(lv.size for lv in found) / 2**30,
-            ', '.join(held) or 'none'))]
+        'removed, one by one' % (
+            len(found), sum(lv.size for lv in found) / 2**30))]
+    for lv in sorted(found, key=lambda each: each.name):
+        if not any(names.is_doomed(lv.name, '@' + each) for each in backends):
+            findings.append(Finding(
+                'LV ' + lv.name, WARN, 'no volume\'s any more, and left by a '
+                'backend that this node does not have now: nobody overwrites '
+                'it', 'overwrite it yourself, then: lvremove %s/%s' % (
+                    lv.group, lv.name)))
+        elif lv.opened:
+            findings.append(Finding(
+                'LV ' + lv.name, WARN, 'no volume\'s any more, and open: it '
+                'is not overwritten', 'end what uses it: dmsetup ls --tree'))
+    return findings
 
 
 def transactions(group: str, pool: str, of_lvm: int, of_kernel: int | None

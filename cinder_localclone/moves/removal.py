@@ -78,10 +78,10 @@ def discard_lv(node: nodes.Node, name: str) -> None:
     now is to take it from its volume. It has another name then.
     """
     lv = node.stack.lvs().get(name)
-    if lv and lv.thin:
-        node.stack.remove_lv(name)
-    elif lv and not node.stack.disown(
-            name, names.doomed(node.host, str(uuid.uuid4()))):
+    if lv is None:
+        return
+    if not _has_data(lv) or not node.stack.disown(
+            name, names.doomed(node.host, uuid.uuid4().hex[-12:])):
         remove_volume_lv(node, name)  # it has no tags
 
 
@@ -94,7 +94,7 @@ def remove_doomed(node: nodes.Node) -> None:
         if (names.is_doomed(name, node.host)
                 and lv.group == node.stack.group):
             try:
-                _wait_for_its_tags_to_go(node, lv)
+                _take_off_its_tags(node, lv)
                 if not lv.opened:  # else doctor says so
                     remove_volume_lv(node, name)
             except exceptions.Busy:
@@ -105,16 +105,17 @@ def remove_doomed(node: nodes.Node) -> None:
                           '%(error)s', {'lv': name, 'error': exc})
 
 
-def _wait_for_its_tags_to_go(node: nodes.Node, lv: reports.LogicalVolume
-                             ) -> None:
-    """Whoever has just given it its name takes them off.
+def _take_off_its_tags(node: nodes.Node, lv: reports.LogicalVolume) -> None:
+    """They go before it is overwritten: a boot would believe them.
+
+    Whoever has given it its name does that, unless he did not live to.
 
     :raises Busy: if he still does, as it seems
     """
     volume_id = names.facts(lv.tags).get('volume')
     if volume_id:
         with node.try_lock(volume_id):
-            pass
+            node.stack.disown(lv.name, lv.name)
 
 
 def remove_volume_lv(node: nodes.Node, name: str) -> None:
@@ -124,6 +125,14 @@ def remove_volume_lv(node: nodes.Node, name: str) -> None:
     """
     lv = node.stack.lvs().get(name)
     if lv:
-        if not lv.thin:
+        if _has_data(lv):
             node.clear(name, lv.size)
         node.stack.remove_lv(name)
+
+
+def _has_data(lv: reports.LogicalVolume) -> bool:
+    """Whether an LV has to be overwritten before it goes.
+
+    As long as nothing of a thick one may be seen, nobody has written to it.
+    """
+    return not lv.thin and lv.shown > 0

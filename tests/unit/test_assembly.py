@@ -18,6 +18,7 @@ from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone.moves import removal
+from cinder_localclone import names
 from cinder_localclone import newborns
 from cinder_localclone import opts
 from cinder_localclone import pace
@@ -156,7 +157,7 @@ class AssembleTest(Base):
             lambda: '' if 'initiator' in lacking else 'iqn.x')
         with mock.patch.object(events, 'LOG') as log:
             service.check()
-        _free, problems = service.readiness()
+        _free, problems, _doomed = service.readiness()
         self.assertEqual(len(words), len(problems))
         for word, problem in zip(words, problems):
             self.assertIn(word, problem)
@@ -195,9 +196,10 @@ class AssembleTest(Base):
         lvs = service.stack.lvs.return_value = {
             'pool': reports.LogicalVolume('g', 'pool', 9, '', frozenset(),
                                           zeroes=True)}
+        doomed = names.doomed('a@other', '0' * 12)
+        lvs[doomed] = reports.LogicalVolume('g', doomed, 5, '', frozenset())
         service.stack.space.return_value = 'free', 'capacity'
-        free, problems = service.readiness()
-        self.assertEqual(('free', []), (free, problems))
+        self.assertEqual(('free', [], 5), service.readiness())
         self.assertEqual([
             mock.call.devices(), mock.call.lvs(), mock.call.space(lvs),
             mock.call.check_disks()],  # asks LVM of striped ones only
@@ -220,7 +222,7 @@ class AssembleTest(Base):
         service.problems = ['no dm-clone']  # says less than the outage
         setattr(service.stack, lacking, mock.Mock(
             side_effect=ValueError('no group')))
-        self.assertEqual((reports.FreeSpace(0, 0, False), ['no group']),
+        self.assertEqual((reports.FreeSpace(0, 0, False), ['no group'], 0),
                          service.readiness())
         self.assertEqual(assembly.Look(outage='no group'), service.look())
         self.assertEqual(reports.Capacity(0, 0, 0, 0),

@@ -62,6 +62,7 @@ class DoctorTest(testtools.TestCase):
         self.backend.name = 'l'
         self.backend.conf.localclone_thick_stripes = 1
         self.backend.settings.rpc_timeout = 60
+        self.backend.settings.sections.return_value = {'l': None}
         self.backend.nodes.return_value = {A: True, B: True}
         self.backend.sessions().initiator.return_value = 'iqn.x:y'
         self.answers = {'describe': ({'problems': []}, ''),
@@ -374,19 +375,27 @@ class DoctorTest(testtools.TestCase):
         self.assertIn('stripes', self.names)
 
     def test_doomed(self):
-        first, second = (names.doomed('a@l', str(number) * 8 + '-0000' * 3
-                                      + '-' + '0' * 12) for number in (1, 2))
+        first, second = (names.doomed('a@l', str(number) * 12)
+                         for number in (1, 2))
         self.stack.lvs.return_value.update({
             name: reports.LogicalVolume('g', name, 2 * GIB, '9:9', frozenset(),
                                         opened=name == first)
             for name in (first, second)})
-        self.rows()
+        self.assertEqual(checks.WARN, self.rows()['LV ' + first][1])
         self.assertIn('doomed LVs', self.names)
-        found, = lasting.doomed(self.stack.lvs())
+        found, held = lasting.doomed(self.stack.lvs(), ['other', 'l'])
         self.assertEqual(checks.OK, found.verdict)
         self.assertIn('2, 4 GiB', found.details)
-        self.assertIn('open now: ' + first, found.details)
-        self.assertNotIn(second, found.details)
+        self.assertIn('open', held.details)
+
+    def test_doomed_of_a_backend_that_is_no_more(self):
+        """Its section was renamed: no service overwrites it."""
+        name = names.doomed('a@renamed', '1' * 12)
+        self.stack.lvs.return_value[name] = reports.LogicalVolume(
+            'g', name, 2 * GIB, '9:9', frozenset())
+        found = self.rows()['LV ' + name]
+        self.assertEqual(checks.WARN, found[1])
+        self.assertIn('lvremove g/' + name, found[3])
 
     def test_suspended(self):
         self.stack.lvs.return_value['volume-x'] = reports.LogicalVolume(

@@ -81,7 +81,9 @@ class Base(test_move.Base):
         node = self.world.nodes[host]
         try:
             if method == 'describe':
-                return node.node.peers.describe(None, host), ''
+                asked_by = next(each for each in self.world.nodes.values()
+                                if not each.gone)
+                return asked_by.node.peers.describe(None, host), ''
             if method == 'depart':
                 volume_id, peer = arguments
                 migration.depart(node.node, None, volume_id, peer,
@@ -378,8 +380,33 @@ class DrainTest(Base):
         self.backend.records.begin(
             volume, A + '#p', unattended.state.Event.MOVE_BEGUN,
             worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i')
-        found, = draining.holders(self.backend.records, A)
+        found, = draining.holders(self.backend.records, A, 0)
         self.assertEqual('about to come', found.what)
+
+    def overwriting(self, ends):
+        """What is overwritten of the node, or is not."""
+        def clear(name, size):
+            if self.slept < ends:
+                raise OSError('a bad sector, say')
+            self.world.nodes[A].sim_stack.clear(name, size)
+        object.__setattr__(self.world.nodes[A].node, 'clear', clear)
+        self.world.pool = None
+
+    def test_waits_until_what_has_left_is_overwritten(self):
+        self.volumes(2)
+        self.overwriting(60)
+        self.assertEqual([], self.drain())
+        self.assertEqual({}, self.world.nodes[A].lvs)
+        self.assertLess(59, self.slept)
+
+    def test_what_is_not_overwritten_in_time(self):
+        self.volumes()
+        self.overwriting(1000)
+        with mock.patch.object(drain.time, 'monotonic',
+                               lambda: float(self.slept)):
+            (volume, what, why), = self.drain('--seconds', '50', code=1)
+        self.assertEqual(('', 'to be overwritten'), (volume, what))
+        self.assertIn('1.0 GiB', why)
 
     def test_dry_run(self):
         going, staying = self.volumes(2)

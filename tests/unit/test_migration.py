@@ -6,6 +6,7 @@ On Cinder's own schema, in its SQLite fixture, with the real records.
 
 import contextlib
 import dataclasses
+import itertools
 from unittest import mock
 
 from cinder import exception
@@ -272,9 +273,10 @@ class IntoTest(Base):
         self.create()
         self.assertEqual([
             mock.call.create_lv(self.copy.name, GIB, self.row.id,
-                                covered=True),
+                                covered=True, newborn=True),
             mock.call.ensure_handle_on_lv(
-                self.row.id, self.copy.name, GIB)], [
+                self.row.id, self.copy.name, GIB),
+            mock.call.accept(self.copy.name)], [
                     call for call in self.stack.mock_calls
                     if call[0] != 'survey'])
         self.assertEqual(names.handle_path(self.row.id),
@@ -289,7 +291,7 @@ class IntoTest(Base):
             snapshot_records.SnapshotRecords().set_encryption)
         self.create()
         self.stack.create_lv.assert_called_once_with(
-            self.copy.name, GIB, self.row.id, covered=True)
+            self.copy.name, GIB, self.row.id, covered=True, newborn=True)
         self.assertIsNone(self.records.volume(self.copy.id).provider_id)
 
     def test_attached_elsewhere_nova_copies(self):
@@ -344,7 +346,8 @@ class IntoTest(Base):
         handle = names.handle(self.row.id)
         self.stack.survey.return_value = survey.Survey(
             {self.copy.name: reports.LogicalVolume(
-                'g', self.copy.name, GIB, '9:1', frozenset([names.NEWBORN]))},
+                'g', self.copy.name, GIB, '9:1',
+                frozenset(names.newborn(self.there.service.node.host)))},
             {handle: tables.Device(handle, 'u', '9:3', opened, False,
                                    '0 1 linear %s 0' % above)})
 
@@ -360,20 +363,20 @@ class IntoTest(Base):
         self.create()
         self.assertEqual(1, self.stack.ensure_handle_on_lv.call_count)
 
-    @ddt.data(True, False)
-    def test_what_fails_late_leaves_nothing(self, created):
+    @ddt.data(*itertools.product((True, False),
+                                 ('ensure_handle_on_lv', 'accept')))
+    @ddt.unpack
+    def test_what_fails_late_leaves_nothing(self, created, step):
         """Cinder forgets the row; its LV would claim to be the volume."""
         self.show('9:1')
         self.stack.create_lv.return_value = created
-        self.stack.ensure_handle_on_lv.side_effect = (
+        getattr(self.stack, step).side_effect = (
             exceptions.CommandTimeout(command='dmsetup', seconds=1))
         self.told(self.there, self.create, exceptions.CommandTimeout,
                   'TIMEOUT')
         # What another request has made stays that one's.
         expected = [mock.call(self.copy.name)] if created else []
-        self.assertEqual([expected] * 2, [
-            self.stack.mark_newborn.mock_calls,
-            self.stack.remove_lv.mock_calls])
+        self.assertEqual(expected, self.stack.remove_lv.mock_calls)
 
     def test_what_fails_late_and_can_not_be_removed(self):
         self.show('9:1')

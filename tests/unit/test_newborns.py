@@ -13,6 +13,7 @@ from oslo_concurrency import processutils
 import testtools
 
 from cinder_localclone import creation
+from cinder_localclone import deletion
 from cinder_localclone import encryption
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
@@ -23,6 +24,7 @@ from cinder_localclone.moves import removal
 from cinder_localclone import names
 from cinder_localclone import newborns
 from cinder_localclone import restore
+from cinder_localclone import unlocking
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import world as worlds
@@ -227,6 +229,26 @@ class ElsewhereTest(Case):
             self.sweep()
             self.assertIn(volume.name, self.a.lvs)
 
+    @ddt.data('deleted', 'without a home')
+    def test_another_backend_sweeps_nothing_in_the_group(self, how):
+        """The lock of a volume is that of a service, not of a group.
+
+        And it may overwrite less than the LV's own service would.
+        """
+        self.create()
+        other = self.world.nodes['a@m']
+        other.disk, other.devices = self.a.disk, self.a.devices
+        if how == 'deleted':
+            self.world.destroy(self.volume)
+        else:
+            self.volume.host = None
+        newborns.sweep(other.node, None)
+        with other.node.lock(self.volume.id):
+            newborns.remove(other.node, self.volume.id, self.volume.name)
+        self.assertEqual([self.volume.name], list(self.a.lvs))
+        self.sweep()
+        self.assertEqual({}, self.a.lvs)
+
     def test_forgotten_node_comes_back(self):
         """What it has is the only copy; an administrator resets the status."""
         self.taken()
@@ -260,6 +282,19 @@ class ElsewhereTest(Case):
             self.sweep()
         self.assertEqual(1, asked.call_count)
         self.assertEqual(2, len(self.a.lvs))
+
+    def test_home_that_never_answers_keeps_nothing_that_is_deleted(self):
+        """Whether a deleted volume is anywhere nobody has to be asked."""
+        self.taken()
+        self.volume.host = B + '#p'
+        deleted = self.world.row(A, status='creating')
+        self.create(volume=deleted)
+        self.world.destroy(deleted)
+        deleted.host = B + '#p'
+        self.b.dead = True
+        self.sweep()
+        self.assertIn(self.volume.name, self.a.lvs)
+        self.assertNotIn(deleted.name, self.a.lvs)
 
     def test_home_is_asked_without_the_lock(self):
         self.taken()
@@ -458,6 +493,17 @@ class ThickTest(Case):
         removal.remove_doomed(self.a.node)
         self.assertEqual({}, self.a.lvs)
 
+    def test_tags_that_a_node_that_died_has_left(self):
+        """Overwriting takes hours, and a boot reads what they say."""
+        volume = self.leave()
+        newborns.sweep(self.a.node, None)
+        doomed, = self.a.lvs
+        self.a.disk.tags[doomed] = frozenset([
+            names.OPENED, *names.tags(volume=volume.id, key='old')])
+        self.fail_to_clear()
+        removal.remove_doomed(self.a.node)
+        self.assertEqual({}, unlocking.known(self.a.sim_stack.survey(), {}))
+
     def test_given_up_without_waiting(self):
         """An instance here may want what is whole elsewhere by then."""
         self.create()
@@ -468,12 +514,39 @@ class ThickTest(Case):
         self.a.node.clear.assert_not_called()
         self.assertNotIn(self.volume.name, self.a.lvs)
 
-    def test_what_a_failed_create_has_left_is_made_anew_at_once(self):
+    def test_what_nobody_has_written_to_goes_at_once(self):
+        """It was being zeroed when the service ended."""
         self.fail_to_clear()
         self.create()
+        self.a.disk.tags[self.volume.name] |= {names.shown(0)}
         self.create()
-        self.assertEqual(2, len(self.a.lvs))
-        self.assertIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
+        self.assertEqual([self.volume.name], list(self.a.lvs))
+        self.a.disk.tags[self.volume.name] |= {names.shown(0)}
+        with self.a.node.lock(self.volume.id):
+            newborns.remove_failed(self.a.node, self.volume)
+        self.assertEqual({}, self.a.lvs)
+
+    def test_what_is_shown_in_part_is_overwritten(self):
+        """It was being extended."""
+        self.fail_to_clear()
+        self.create()
+        self.a.disk.tags[self.volume.name] |= {names.shown(1)}
+        self.assertRaises(processutils.ProcessExecutionError, self.create)
+
+    def test_created_again_where_only_one_of_them_has_room(self):
+        """What an earlier call has left takes the room that there is."""
+        create = stack.SimStack.create_lv
+
+        def full(sim, name, *args, **kwargs):
+            if name not in self.a.lvs and self.a.lvs:
+                raise exceptions.CommandFailed(
+                    command='lvcreate', code=5,
+                    stderr='insufficient free space')
+            return create(sim, name, *args, **kwargs)
+        with mock.patch.object(stack.SimStack, 'create_lv', full):
+            self.create()
+            self.create()
+        self.assertEqual([self.volume.name], list(self.a.lvs))
 
     def test_a_failed_create_does_not_wait(self):
         self.fail_to_clear()
@@ -616,6 +689,17 @@ class SecretTest(Case):
         self.assertIn('ours', self.world.secrets.kept)
         self.assertEqual([('ours', 'volumes', self.volume.id)],
                          list(self.world.secrets.consumers))
+
+    def test_use_of_a_shared_key_ends_when_the_volume_is_deleted(self):
+        """It could not be created; nobody has created it elsewhere."""
+        self.volume.extra_specs['localclone:key'] = 'type:ours'
+        self.world.secrets.kept['ours'] = ('ours', bytes(64))
+        with mock.patch.object(crypt.SimCrypt, 'test', side_effect=SLOW):
+            self.assertRaises(exceptions.CommandFailed, self.encrypted)
+        self.volume.status = 'deleting'
+        deletion.delete(self.a.node, None,
+                        self.a.node.records.volume(self.volume.id))
+        self.assertEqual(set(), self.world.secrets.consumers)
 
     def test_what_may_not_be_noted_as_used_is_given_back(self):
         refused = encryption_errors.KeyRefused(key='k', reason='policy')

@@ -458,7 +458,7 @@ class SnapshotTest(Case):
                          self.called())
         self.assertEqual(
             mock.call('g', '_snapshot-y', 'volume-x', True,
-                      ['localclone.volume=' + V1, names.NEWBORN], 30),
+                      ['localclone.volume=' + V1, *names.newborn('b@l')], 30),
             self.ran.lvm.create_snapshot.call_args)
         if more:
             self.ran.lvm.extend.assert_called_once_with(
@@ -469,7 +469,7 @@ class SnapshotTest(Case):
                                GIB + 512, V1, 512)
         self.assertEqual(
             ['localclone.volume=' + V1, 'localclone.extra=512',
-             names.NEWBORN],
+             *names.newborn('b@l')],
             self.ran.lvm.create_snapshot.call_args.args[4])
 
     @ddt.data((GIB, []), (2 * GIB, ['number', *['zero'] * 4, 'flush',
@@ -519,14 +519,14 @@ class SnapshotTest(Case):
     @ddt.unpack
     def test_disown(self, present, new, renamed):
         tags = ['x', 'localclone.shown=7', 'localclone.volume=v', 'y=z',
-                names.NEWBORN]
+                *names.newborn('b@l')]
         self.lvs(*(lv(name, tags=tags) for name in present))
         self.assertTrue(self.stack.disown('volume-x', new))
         self.assertEqual([*(['rename'] if renamed else []), 'retag'],
                          self.called())
         self.ran.lvm.retag.assert_called_once_with(
             'g', renamed or 'volume-x', [],
-            [names.NEWBORN, 'localclone.volume=v'], 30)
+            sorted([*names.newborn('b@l'), 'localclone.volume=v']), 30)
 
     def test_nothing_to_disown(self):
         self.lvs(lv('data', tags=['x']))
@@ -581,7 +581,8 @@ class SnapshotTest(Case):
         self.stack.accept('volume-x')
         self.stack.deactivate('_snapshot-y')
         self.assertRan(
-            mock.call.lvm.remove_tag('g', 'volume-x', names.NEWBORN, 30),
+            mock.call.lvm.retag('g', 'volume-x', [],
+                                names.newborn('b@l'), 30),
             mock.call.lvm.deactivate('g', '_snapshot-y', 30))
 
     @ddt.data(('', ['activate', 'create']), ('253:5', ['create']))

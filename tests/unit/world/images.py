@@ -192,7 +192,8 @@ class SimSnapshotStack:
         self._insist_body(volume_id, size_bytes, extra_bytes)
         longer = self.node.disk.size(image) > image_bytes
         self._take(image, name, [
-            *names.volume_tags(volume_id, extra_bytes), names.NEWBORN,
+            *names.volume_tags(volume_id, extra_bytes),
+            *names.newborn(self.node.host),
             *[names.shown(image_bytes)] * longer])
         self.node.world.tick(self.node, 'after lvcreate')
         if size_bytes > image_bytes:
@@ -222,11 +223,11 @@ class SimSnapshotStack:
 
     def mark_newborn(self, name):
         tags = self.node.disk.tags
-        tags[name] = tags[name] | {names.NEWBORN}
+        tags[name] = tags[name] | set(names.newborn(self.node.host))
 
     def accept(self, name):
         tags = self.node.disk.tags
-        tags[name] = tags[name] - {names.NEWBORN}
+        tags[name] = tags[name] - set(names.newborn(self.node.host))
 
     def adopt(self, name, own_name, tags):
         disk = self.node.disk
@@ -241,7 +242,8 @@ class SimSnapshotStack:
         facts = names.facts(disk.tags.get(name, ()))
         if not facts:
             return False
-        if names.is_doomed(new_name):
+        if names.is_doomed(new_name) and name != new_name:
+            self._insist_unused(name)
             self._forget_header(name)
         self.node.world.insist(
             facts.get('volume', facts.get('snapshot')) in self.node.held,

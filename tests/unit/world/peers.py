@@ -9,6 +9,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import extending
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import holes
+from cinder_localclone import names
 from cinder_localclone import passing
 from tests.unit.world import effects
 from tests.unit.world import images
@@ -34,6 +35,8 @@ class SimPeers(images.SimSnapshotPeers):
         return self._call(host, lambda other: {
             'host': host + '#p', 'initiator': 'i',
             'problems': other.problems,
+            'doomed': sum(lv.size for lv in other.sim_stack.lvs().values()
+                          if names.is_doomed(lv.name)),
             'sparse': bool(other.world.pool),
             'encryption': not other.old,
             'authenticated': not other.old,

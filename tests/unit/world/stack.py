@@ -193,7 +193,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                 'LV has the volume')
         self._insist(
             names.shadow_of_metadata(name) or name not in self.node.lvs
-            or self.pool or set(self.node.lvs[name]) == {disks.CLEARED},
+            or self.pool or set(self.node.lvs[name]) == {disks.CLEARED}
+            or names.shown(0) in self.node.disk.tags[name],
             'the next owner can read what is removed')
         self._forget_header(name)
         return self.node.disk.remove(name)
