@@ -156,6 +156,18 @@ class Handlers:
                                   volume_id) != node.host:
             raise exceptions.StaleMove(volume=volume_id)
 
+    def manageable_snapshot(self, context: ports.Context, snapshot_id: str,
+                            reference: managing.Reference) -> int | None:
+        """See :func:`cinder_localclone.managing_snapshots.size_here`."""
+        return managing_snapshots.size_here(
+            self._service.node, snapshot_id, reference)
+
+    def manage_snapshot(self, context: ports.Context, snapshot_id: str,
+                        reference: managing.Reference) -> str:
+        """See :func:`cinder_localclone.managing_snapshots.manage_here`."""
+        return managing_snapshots.manage_here(
+            self._service.node, snapshot_id, reference)
+
     def unmanage_snapshot(self, context: ports.Context, snapshot_id: str
                           ) -> None:
         """See :func:`cinder_localclone.managing_snapshots.unmanage_here`."""

@@ -89,16 +89,18 @@ class ManageDriver:
         :raises CannotManage: if the LV can't become one
         """
         return managing_snapshots.get_size(
-            self.service.node, snapshot.id, _as_mapping(existing_ref))
+            self.service.node, self.service.reconciler.context, snapshot.id,
+            _as_mapping(existing_ref))
 
     def manage_existing_snapshot(self, snapshot: ports.Snapshot,
                                  existing_ref: Reference) -> dict[str, str]:
-        """Make a snapshot of an LV at the home of its volume.
+        """Make a snapshot of an LV, at the home of its volume or elsewhere.
 
         :raises LocalCloneError: if that can't be
         """
         return {'provider_location': managing_snapshots.manage(
-            self.service.node, snapshot.id, _as_mapping(existing_ref))}
+            self.service.node, self.service.reconciler.context, snapshot.id,
+            _as_mapping(existing_ref))}
 
     def unmanage_snapshot(self, snapshot: ports.Snapshot) -> None:
         """Leave a snapshot's LV, where it is, to whoever wants it.

@@ -4,6 +4,7 @@
 What is refused, or fails, leaves LVM as it was. See :mod:`.adoption`.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 import contextlib
 from typing import Any
@@ -39,18 +40,41 @@ def referred(node: nodes.Node, lvs: manageable.LVs, reference: Reference
 
     :raises CannotManage: if it names none
     """
+    lv = find(node, lvs, reference)
+    if lv is None:
+        raise no_such_lv(node, reference)
+    return lv
+
+
+def find(node: nodes.Node, lvs: manageable.LVs, reference: Reference
+         ) -> reports.LogicalVolume | None:
+    """The same; None if there is no such LV.
+
+    :raises CannotManage: if it is no reference
+    """
     try:
-        lv = manageable.find(lvs, node.stack.group, reference)
+        return manageable.find(lvs, node.stack.group, reference)
     except KeyError:
         raise manage_errors.CannotManage(
             lv=dict(reference), host=node.host, reason='the reference must '
             'have source-name, the name of an LV, or source-id, its UUID')
-    if lv is None:
-        raise manage_errors.CannotManage(
-            lv=reference.get('source-name', reference.get('source-id')),
-            host=node.host, reason='there is none in volume group %s' % (
-                node.stack.group))
-    return lv
+
+
+def no_such_lv(node: nodes.Node, reference: Reference, several: str = '',
+               silent: Iterable[str] = ()) -> manage_errors.CannotManage:
+    """Why a reference names no LV.
+
+    :param several: the nodes that have one; '': none
+    :param silent: those of which it is not known
+    """
+    reason = 'there is none in volume group ' + node.stack.group
+    if several:
+        reason += ', and more than one elsewhere: on ' + several
+    if silent:
+        reason += '; not known of ' + ', '.join(silent)
+    return manage_errors.CannotManage(
+        lv=reference.get('source-name', reference.get('source-id')),
+        host=node.host, reason=reason)
 
 
 def known(node: nodes.Node, lvs: manageable.LVs) -> dict[str, str]:

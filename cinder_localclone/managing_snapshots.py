@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots of LVs that are there already, and LVs of snapshots no more.
 
-As :mod:`.managing`. Cinder records which node has a snapshot when that is
-managed; one without a node is given back, not removed, when it is deleted.
+As :mod:`.managing`, but on any node: a snapshot stays where it was when its
+volume leaves, and so does its LV when it is not managed any more. Cinder
+records which node has a snapshot when that is managed; one without a node is
+given back, not removed, when it is deleted.
 """
 
 import contextlib
@@ -50,14 +52,58 @@ def listed(node: nodes.Node) -> list[manageable.Entry]:
 
 # -- manage
 
-def get_size(node: nodes.Node, snapshot_id: str,
+def get_size(node: nodes.Node, context: ports.Context, snapshot_id: str,
              reference: managing.Reference) -> int:
     """The GiB that a snapshot of an LV will have.
 
+    :param context: the admin context in which peers are called
     :raises CannotManage: if the LV can't become one
     """
-    lv = _find(node, _row(node, snapshot_id), reference)
-    return manageable.whole_gib(lv.size)
+    _host, size = _whereabouts(node, context, snapshot_id, reference)
+    return size
+
+
+def size_here(node: nodes.Node, snapshot_id: str,
+              reference: managing.Reference) -> int | None:
+    """The same of an LV of this node; None if that has none."""
+    snapshot, lvs = _row(node, snapshot_id), node.stack.lvs()
+    if not (adoption.adopted(lvs, 'snapshot').get(snapshot_id)
+            or managing.find(node, lvs, reference)):
+        return None
+    return manageable.whole_gib(_find(node, snapshot, lvs, reference).size)
+
+
+def _whereabouts(node: nodes.Node, context: ports.Context, snapshot_id: str,
+                 reference: managing.Reference) -> tuple[str, int]:
+    """The node with an LV, and its size in GiB.
+
+    The home of its volume comes first, and decides if it has one.
+    """
+    size = size_here(node, snapshot_id, reference)
+    if size is not None:
+        return node.host, size
+    found, silent = [], []
+    for host, up in sorted(node.records.services().items()):
+        if host == node.host or not names.same_backend(host, node.host):
+            continue
+        try:
+            size = up and node.peers.manageable_snapshot(
+                context, host, snapshot_id, reference)
+        except (manage_errors.CannotManage, exceptions.TooLate):
+            raise
+        except exceptions.LocalCloneError as exc:
+            LOG.warning('Whether %(host)s has logical volume %(lv)s is not '
+                        'known: %(error)s', {
+                            'host': host, 'lv': dict(reference), 'error': exc})
+            up = False
+        if not up:
+            silent.append(host)
+        elif size is not None:
+            found.append((host, size))
+    if len(found) == 1:
+        return found[0]
+    raise managing.no_such_lv(
+        node, reference, ' and '.join(host for host, _size in found), silent)
 
 
 def _row(node: nodes.Node, snapshot_id: str) -> images.Snapshot:
@@ -67,10 +113,9 @@ def _row(node: nodes.Node, snapshot_id: str) -> images.Snapshot:
     return snapshot
 
 
-def _find(node: nodes.Node, snapshot: images.Snapshot,
+def _find(node: nodes.Node, snapshot: images.Snapshot, lvs: manageable.LVs,
           reference: managing.Reference) -> reports.LogicalVolume:
     """The LV that a snapshot is to be, or is already."""
-    lvs = node.stack.lvs()
     mine = adoption.adopted(lvs, 'snapshot').get(snapshot.id)
     if mine:
         return mine
@@ -87,23 +132,36 @@ def _find(node: nodes.Node, snapshot: images.Snapshot,
     return lv
 
 
-def manage(node: nodes.Node, snapshot_id: str,
+def manage(node: nodes.Node, context: ports.Context, snapshot_id: str,
            reference: managing.Reference) -> str:
     """Make a snapshot of an LV: from here on it can only be read.
 
+    :param context: the admin context in which peers are called
     :returns: what its row is to say of where it is
     :raises CannotManage: if the LV can't become one
     :raises TooLate: if nobody waits for it any more
     :raises LocalCloneError: if LVM fails; the LV is as it was
     """
+    snapshot = _row(node, snapshot_id)
+    volume = node.records.volume(snapshot.volume_id)
+    if (volume is None
+            or volume_utils.extract_host(volume.host) != node.host):
+        raise exceptions.StaleMove(volume=snapshot.volume_id)
+    host, _size = _whereabouts(node, context, snapshot_id, reference)
+    if host == node.host:
+        return manage_here(node, snapshot_id, reference)
+    where: str = node.peers.manage_snapshot(
+        context, host, snapshot_id, reference)
+    return where
+
+
+def manage_here(node: nodes.Node, snapshot_id: str,
+                reference: managing.Reference) -> str:
+    """The same for an LV that this node has."""
     with node.lock(snapshot_id):
         snapshot = _row(node, snapshot_id)
-        volume = node.records.volume(snapshot.volume_id)
-        if (volume is None
-                or volume_utils.extract_host(volume.host) != node.host):
-            raise exceptions.StaleMove(volume=snapshot.volume_id)
         with node.allocation_lock():
-            lv = _find(node, snapshot, reference)
+            lv = _find(node, snapshot, node.stack.lvs(), reference)
             try:
                 adoption.adopt(
                     node, lv, snapshot.lv,

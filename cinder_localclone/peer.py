@@ -35,7 +35,7 @@ LOG = logging.getLogger(__name__)
 
 TOPIC = 'cinder-localclone'
 NAMESPACE = 'localclone'
-VERSION = '1.6'
+VERSION = '1.7'
 #: How often sending is tried again while the bus is away. By default that
 #: goes on until it is back, whatever the time limit of a call.
 RESENDS = 2
@@ -89,6 +89,12 @@ METHODS = {
                        expected=(manage_errors.CannotUnmanage,)),
     'unmanage_snapshot': Method('unmanage_snapshot', '1.4',
                                 expected=(manage_errors.SnapshotInUse,)),
+    'manageable_snapshot': Method(
+        'manageable_snapshot', '1.7', _prompt,
+        (manage_errors.CannotManage, exceptions.TooLate)),
+    'manage_snapshot': Method(
+        'manage_snapshot', '1.7', expected=(
+            manage_errors.CannotManage, exceptions.TooLate)),
     'create_snapshot': Method('create_snapshot', '1.4',
                               expected=(exceptions.BeingCopied,)),
     'delete_snapshot': Method('delete_snapshot', '1.4', _prompt,

@@ -4,6 +4,7 @@
 As :mod:`.ports`, which has the others.
 """
 
+from collections.abc import Mapping
 import typing
 
 from cinder_localclone import ports
@@ -85,6 +86,23 @@ class Peers(typing.Protocol):
         """Have the volume's home leave its LV to whoever wants it.
 
         :raises CannotUnmanage: if it can't be left now
+        """
+
+    def manageable_snapshot(self, context: Context, host: str,
+                            snapshot_id: str, reference: Mapping[str, str]
+                            ) -> int | None:
+        """The size, in GiB, of an LV of a node that a snapshot is to be.
+
+        :returns: None if there is no such LV
+        :raises CannotManage: if it can't be
+        """
+
+    def manage_snapshot(self, context: Context, host: str, snapshot_id: str,
+                        reference: Mapping[str, str]) -> str:
+        """Have a node make a snapshot of an LV that it has.
+
+        :returns: what its row is to say of where it is
+        :raises CannotManage: if the LV can't become one
         """
 
     def unmanage_snapshot(self, context: Context, host: str, snapshot_id: str

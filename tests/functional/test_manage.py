@@ -82,6 +82,19 @@ class ManageTest(base.LabTest):
             return status == 'available'
         process.wait_for('the snapshot', ready, 60, every=0.5)
 
+    def manage_snapshot(self, volume, reference):
+        """Ask for a snapshot of a volume; its id."""
+        snapshot = self.admin.post('/manageable_snapshots', json={'snapshot': {
+            'volume_id': volume, 'ref': reference}}
+        ).raise_for_status().json()['snapshot']['id']
+        self.wait_snapshot(snapshot)
+        return snapshot
+
+    def unmanage_snapshot(self, snapshot):
+        self.admin.post('/snapshots/%s/action' % snapshot, json={
+            'os-unmanage': {}}).raise_for_status()
+        self.wait_gone('/snapshots/' + snapshot)
+
     def test_life_of_an_lv(self):
         self.n1.run('lvcreate -qq -V 900m -T %s/%s -n by_hand' % (GROUP, POOL))
         instances.occupy(self.n1, '/dev/%s/by_hand' % GROUP, base.OCCUPIED)
@@ -153,17 +166,12 @@ class ManageTest(base.LabTest):
         lv = '_snapshot-' + snapshot
         self.assertEqual(snapshot, self.listed(self.n2, 'snapshots')[lv][
             'cinder_id'])
-        self.admin.post('/snapshots/%s/action' % snapshot, json={
-            'os-unmanage': {}}).raise_for_status()
-        self.wait_gone('/snapshots/' + snapshot)
+        self.unmanage_snapshot(snapshot)
         self.assertRegex(self.lvs(self.n2),
                          r'(?m)%s +1073741824B +read-only *$' % lv)
         found = self.listed(self.n2, 'snapshots')[lv]
         self.assertTrue(found['safe_to_manage'], found)
-        again = self.admin.post('/manageable_snapshots', json={'snapshot': {
-            'volume_id': volume, 'ref': found['reference']}}
-        ).raise_for_status().json()['snapshot']['id']
-        self.wait_snapshot(again)
+        again = self.manage_snapshot(volume, found['reference'])
         self.assertIn('_snapshot-%s ' % again, self.lvs(self.n2))
         newborn = self.admin.post('/volumes', json={'volume': {
             'size': 1, 'snapshot_id': again}}).raise_for_status().json()[
@@ -171,3 +179,13 @@ class ManageTest(base.LabTest):
         instances.wait_status(self.admin, newborn, 'available')
         self.assertEqual(expected,
                          self.bytes_of(self.n2, 'volume-' + newborn))
+        # It stays when its volume leaves, and so does its LV.
+        instances.Instance(self.lab, user='admin').attach(
+            volume, self.n1).detach()
+        look.wait_moved(self.lab, volume)
+        self.unmanage_snapshot(again)
+        last = self.manage_snapshot(volume, {
+            'source-name': '_snapshot-' + again})
+        self.assertEqual(expected,
+                         self.bytes_of(self.n2, '_snapshot-' + last))
+        self.n2.run('lvchange -an %s/_snapshot-%s' % (GROUP, last))

@@ -126,7 +126,7 @@ class ManageDriverTest(test_driver.Case):
             self.driver.manage_existing_snapshot(
                 snapshot=snapshot, existing_ref='data'))
         for call in (self.snapshots.get_size, self.snapshots.manage):
-            call.assert_called_once_with(self.node, 's',
+            call.assert_called_once_with(self.node, self.context, 's',
                                          {'source-name': 'data'})
         self.driver.unmanage_snapshot(snapshot)
         self.snapshots.unmanage.assert_called_once_with(
@@ -173,5 +173,10 @@ class ManageDriverTest(test_driver.Case):
             self.node, self.context, 'v')
         managing.unmanage_here.return_value = 'n3@l'
         self.assertRaises(exceptions.StaleMove, answer.unmanage, 'c', 'v')
+        for name, here in (('manageable_snapshot', snapshots.size_here),
+                           ('manage_snapshot', snapshots.manage_here)):
+            self.assertEqual(here.return_value,
+                             getattr(answer, name)('c', 's', {'r': 'x'}))
+            here.assert_called_once_with(self.node, 's', {'r': 'x'})
         answer.unmanage_snapshot('context', 's')
         snapshots.unmanage_here.assert_called_once_with(self.node, 's')

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Managing and unmanaging snapshots, stopped at every moment."""
 
+from unittest import mock
+
 import ddt
+import fixtures
 
 from cinder_localclone import exceptions
 from cinder_localclone import images
@@ -30,8 +33,8 @@ class Base(test_snapshots.Base):
         snapshot = world.snapshot_row(volume)
         node = world.home(volume).node
         try:
-            size = managing.get_size(node, snapshot, reference)
-            location = managing.manage(node, snapshot, reference)
+            size = managing.get_size(node, None, snapshot, reference)
+            location = managing.manage(node, None, snapshot, reference)
         except FAILURES:
             world.set_snapshot(snapshot, status='error')
             raise
@@ -64,23 +67,25 @@ class Base(test_snapshots.Base):
 @ddt.ddt
 class StopTest(Base):
 
+    def manage_at_last(self, world, volume, home, content):
+        """Until it is done; what fails leaves the LV as it was."""
+        for _attempt in range(4):
+            try:
+                return self.manage(world, volume)
+            except FAILURES:
+                world.recover()
+                for failed in list(world.snapshots):
+                    self.drop(world, failed, home)
+                world.settle()
+                self.assertEqual(content, world.nodes[A].lvs['data'])
+        raise AssertionError('never managed')
+
     def scenario(self, stop_at, faults):
         """An LV becomes a snapshot of a volume that moves, and none again."""
         world, volume, expected = self.begin(faults=faults)
         content = world.foreign(A)
         world.stop_at = stop_at
-        for _attempt in range(4):
-            try:
-                snapshot = self.manage(world, volume)
-                break
-            except FAILURES:
-                world.recover()
-                for failed in list(world.snapshots):
-                    self.drop(world, failed, A)
-                world.settle()
-                self.assertEqual(content, world.nodes[A].lvs['data'])
-        else:
-            raise AssertionError('never managed')
+        snapshot = self.manage_at_last(world, volume, A, content)
         self.run_move(world, volume, expected)
         self.assertEqual(content, self.content(world, snapshot))
         # Its volume's home is asked, and asks the node that has it.
@@ -96,7 +101,29 @@ class StopTest(Base):
     def test_stop_at_every_moment(self, faults):
         self.stop_everywhere(lambda stops: self.scenario(stops, faults))
 
+    def elsewhere(self, stop_at, faults):
+        """The same of an LV that the volume has left behind."""
+        world, volume, expected = self.begin(faults=faults)
+        content = world.foreign(A)
+        world.nodes[A].move(volume, B)
+        world.settle()
+        world.stop_at = stop_at
+        snapshot = self.manage_at_last(world, volume, B, content)
+        self.assertEqual(A, world.snapshots[snapshot].node)
+        self.assertEqual(content, self.content(world, snapshot))
+        self.unmanage(world, snapshot, B)
+        world.settle()
+        self.assert_foreign(world, names.snapshot_lv(snapshot), content, True)
+        del world.nodes[A].lvs[names.snapshot_lv(snapshot)]
+        self.check(world, volume, expected)
+        return world
 
+    @ddt.data(*test_move.ONE)
+    def test_elsewhere_stop_at_every_moment(self, faults):
+        self.stop_everywhere(lambda stops: self.elsewhere(stops, faults))
+
+
+@ddt.ddt
 class SnapshotTest(Base):
 
     def setUp(self):
@@ -111,8 +138,8 @@ class SnapshotTest(Base):
     def refused(self, reference, error=manage_errors.CannotManage):
         snapshot, done = self.row(), len(self.world.done)
         for act in (managing.get_size, managing.manage):
-            raised = self.assertRaises(error, act, self.a.node, snapshot,
-                                       reference)
+            raised = self.assertRaises(error, act, self.a.node, None,
+                                       snapshot, reference)
         self.assertEqual(done, len(self.world.done))
         return str(raised)
 
@@ -146,19 +173,99 @@ class SnapshotTest(Base):
             self.world.set_snapshot(snapshot, **changes)
             for act in (managing.get_size, managing.manage):
                 self.assertRaises(exceptions.TooLate, act, self.a.node,
-                                  snapshot, DATA)
+                                  None, snapshot, DATA)
         self.assertRaises(exceptions.TooLate, managing.manage, self.a.node,
-                          'none', DATA)
+                          None, 'none', DATA)
 
     def test_its_volume_went_elsewhere(self):
         self.volume.host = B + '#p'
         self.assertRaises(exceptions.StaleMove, managing.manage, self.a.node,
-                          self.row(), DATA)
+                          None, self.row(), DATA)
+
+    def away(self):
+        """The volume has left the LV behind."""
+        self.a.move(self.volume, B)
+        self.world.settle()
+
+    def test_lv_that_its_volume_has_left_behind(self):
+        """As a snapshot that is not managed any more is."""
+        taken = self.take(self.world, self.volume)
+        self.away()
+        content = self.content(self.world, taken)
+        self.unmanage(self.world, taken, B)
+        snapshot = self.manage(self.world, self.volume, {
+            'source-name': names.snapshot_lv(taken)})
+        self.assertEqual(A, self.world.snapshots[snapshot].node)
+        self.assertEqual(content, self.content(self.world, snapshot))
+        self.drop(self.world, snapshot, B)
+        self.assertNotIn(names.snapshot_lv(snapshot), self.a.lvs)
+
+    def test_home_of_its_volume_comes_first(self):
+        self.away()
+        self.world.foreign(B)
+        snapshot = self.manage(self.world, self.volume)
+        self.assertEqual(B, self.world.snapshots[snapshot].node)
+        self.assertIn('data', self.a.lvs)
+
+    def refused_at_b(self, error=manage_errors.CannotManage):
+        snapshot, done = self.row(), len(self.world.done)
+        for act in (managing.get_size, managing.manage):
+            raised = self.assertRaises(error, act, self.b.node, None,
+                                       snapshot, DATA)
+        self.assertEqual(done, len(self.world.done))
+        return str(raised)
+
+    def test_of_another_backend(self):
+        self.away()
+        self.useFixture(fixtures.MockPatchObject(
+            self.b.node.records, 'services', return_value={
+                B: True, 'a@m': True}))
+        asked = self.useFixture(fixtures.MockPatchObject(
+            self.b.node.peers, 'manageable_snapshot', return_value=1)).mock
+        self.assertNotIn('elsewhere', self.refused_at_b())
+        asked.assert_not_called()
+
+    def test_not_elsewhere_if_it_is_open_there(self):
+        self.away()
+        with mock.patch.object(manageable, '_why_not_now',
+                               return_value='it is open'):
+            self.assertIn('data on %s can\'t be managed: it is open' % A,
+                          self.refused_at_b())
+
+    @ddt.data('dead', 'silent')
+    def test_node_that_may_have_it_is_away(self, how):
+        self.away()
+        if how == 'dead':
+            self.a.dead = True
+        else:
+            self.useFixture(fixtures.MockPatchObject(
+                self.b.node.peers, 'manageable_snapshot',
+                side_effect=exceptions.PeerUnreachable(
+                    host=A, method='m', seconds=1)))
+        self.assertIn('there is none in volume group g; not known of ' + A,
+                      self.refused_at_b())
+
+    def test_nobody_waits_for_it_elsewhere(self):
+        self.away()
+        self.useFixture(fixtures.MockPatchObject(
+            self.b.node.peers, 'manageable_snapshot',
+            side_effect=exceptions.TooLate(what='it')))
+        self.refused_at_b(exceptions.TooLate)
+
+    def test_more_than_one_elsewhere(self):
+        self.away()
+        self.useFixture(fixtures.MockPatchObject(
+            self.b.node.records, 'services', return_value={
+                A: True, B: True, 'c@l': True, 'a@m': True}))
+        self.useFixture(fixtures.MockPatchObject(
+            self.b.node.peers, 'manageable_snapshot', return_value=1))
+        self.assertIn('more than one elsewhere: on a@l and c@l',
+                      self.refused_at_b())
 
     def test_asked_again(self):
         snapshot = self.row()
         for _time in range(2):
-            managing.manage(self.a.node, snapshot, DATA)
+            managing.manage(self.a.node, None, snapshot, DATA)
         self.assertEqual(self.data,
                          self.a.lvs[names.snapshot_lv(snapshot)])
 

@@ -277,8 +277,8 @@ class IntoTest(Base):
             mock.call.ensure_handle_on_lv(
                 self.row.id, self.copy.name, GIB),
             mock.call.accept(self.copy.name)], [
-                    call for call in self.stack.mock_calls
-                    if call[0] != 'survey'])
+                call for call in self.stack.mock_calls
+                if call[0] != 'survey'])
         self.assertEqual(names.handle_path(self.row.id),
                          self.there.local_path(self.copy))
 

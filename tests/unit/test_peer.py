@@ -187,6 +187,8 @@ class TableTest(testtools.TestCase):
             'delete': ('1.2', ('volume_id',)),
             'delete_snapshot': ('1.4', ('snapshot_id',)),
             'unmanage': ('1.4', ('volume_id',)),
+            'manageable_snapshot': ('1.7', ('snapshot_id', 'reference')),
+            'manage_snapshot': ('1.7', ('snapshot_id', 'reference')),
             'unmanage_snapshot': ('1.4', ('snapshot_id',)),
             'extend': ('1.3', ('volume_id', 'size_gib')),
             'revert': ('1.5', ('volume_id', 'snapshot_id')),
@@ -243,6 +245,7 @@ class BusTest(testtools.TestCase):
               'initialize_connection',
               'terminate_connection', 'delete', 'troubles', 'inspect',
               'repair', 'abort', 'unmanage', 'unmanage_snapshot',
+              'manageable_snapshot', 'manage_snapshot',
               'resume', 'open_without_source', 'encryption_status',
               'encryption_rotate', 'encryption_header_backup',
               'encryption_verify')

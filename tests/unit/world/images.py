@@ -294,6 +294,14 @@ class SimSnapshotPeers:
         self._call(host, lambda other: managing.unmanage_here(
             other.node, context, volume_id))
 
+    def manageable_snapshot(self, context, host, snapshot_id, reference):
+        return self._call(host, lambda other: managing_snapshots.size_here(
+            other.node, snapshot_id, reference))
+
+    def manage_snapshot(self, context, host, snapshot_id, reference):
+        return self._call(host, lambda other: managing_snapshots.manage_here(
+            other.node, snapshot_id, reference))
+
     def unmanage_snapshot(self, context, host, snapshot_id):
         self._call(host, lambda other: managing_snapshots.unmanage_here(
             other.node, snapshot_id))
