@@ -235,15 +235,15 @@ class SnapshotTest(Base):
     @ddt.data('dead', 'silent')
     def test_node_that_may_have_it_is_away(self, how):
         self.away()
-        if how == 'dead':
-            self.a.dead = True
-        else:
-            self.useFixture(fixtures.MockPatchObject(
-                self.b.node.peers, 'manageable_snapshot',
-                side_effect=exceptions.PeerUnreachable(
-                    host=A, method='m', seconds=1)))
+        self.a.dead = how == 'dead'
+        asked = self.useFixture(fixtures.MockPatchObject(
+            self.b.node.peers, 'manageable_snapshot',
+            side_effect=exceptions.PeerUnreachable(
+                host=A, method='m', seconds=1))).mock
         self.assertIn('there is none in volume group g; not known of ' + A,
                       self.refused_at_b())
+        # One that is known to be down is not waited for.
+        self.assertEqual(how == 'silent', asked.called)
 
     def test_nobody_waits_for_it_elsewhere(self):
         self.away()

@@ -24,6 +24,7 @@ from cinder_localclone.moves import removal
 from cinder_localclone import names
 from cinder_localclone import newborns
 from cinder_localclone import restore
+from cinder_localclone import survey
 from cinder_localclone import unlocking
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
@@ -147,6 +148,38 @@ class HeldByMoveTest(Case):
                                         cleanup_lv=lv or self.lv)]):
             self.sweep()
         self.assertEqual(held, self.lv in self.a.lvs)
+
+
+@ddt.ddt
+class KeptTest(Case):
+    """One condition alone decides."""
+
+    @ddt.data('creating', 'downloading', 'reverting', 'error', 'deleting')
+    def test_connected_before_cinder_has_taken_it(self, status):
+        self.create()
+        self.volume.status = status
+        with self.a.node.lock(self.volume.id):
+            newborns.accept(self.a.node, self.volume,
+                            self.a.sim_stack.survey())
+        self.assertIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
+
+    def test_connected_when_cinder_has_taken_it(self):
+        self.taken()
+        with self.a.node.lock(self.volume.id):
+            newborns.accept(self.a.node, self.volume,
+                            self.a.sim_stack.survey())
+        self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
+
+    def test_served_as_a_source(self):
+        """Somebody copies from it, though its row is gone."""
+        self.create()
+        self.world.destroy(self.volume)
+        with mock.patch.object(survey.Survey, 'sources_above',
+                               return_value=['source']):
+            self.sweep()
+        self.assertIn(self.volume.name, self.a.lvs)
+        self.sweep()
+        self.assertEqual({}, self.a.lvs)
 
 
 @ddt.ddt
@@ -530,8 +563,11 @@ class ThickTest(Case):
         """It was being extended."""
         self.fail_to_clear()
         self.create()
+        size = self.a.disk.size(self.volume.name)
         self.a.disk.tags[self.volume.name] |= {names.shown(1)}
         self.assertRaises(processutils.ProcessExecutionError, self.create)
+        self.assertEqual(mock.call(self.volume.name, size),
+                         self.a.node.clear.call_args)
 
     def test_created_again_where_only_one_of_them_has_room(self):
         """What an earlier call has left takes the room that there is."""
@@ -635,6 +671,42 @@ class SecretTest(Case):
         creation.give_up(self.a.node, self.volume)
         self.assertEqual([{}, {}], [self.a.lvs, self.world.secrets.kept])
         self.assertNotIn(self.volume.id, self.world.backups)
+
+    def test_that_of_another_volume_stays(self):
+        """The row names that of an image until it has its own."""
+        self.encrypted()
+        key, = self.world.secrets.kept
+        other = self.world.row(A, status='available')
+        other.provider_id = self.volume.provider_id
+        asked = self.a.node.records.volume(self.volume.id)
+        with self.a.node.lock(self.volume.id), \
+                mock.patch.object(encryption.LOG, 'error') as told:
+            encryption.give_back(self.a.node, asked)
+        told.assert_not_called()
+        self.assertEqual([key], list(self.world.secrets.kept))
+        self.assertNotIn(self.volume.id, [
+            consumer[2] for consumer in self.world.secrets.consumers])
+
+    def test_use_of_a_shared_key_ends_when_the_row_has_gone(self):
+        self.volume.extra_specs['localclone:key'] = 'type:ours'
+        self.world.secrets.kept['ours'] = ('ours', bytes(64))
+        self.encrypted()
+        asked = self.a.node.records.volume(self.volume.id)
+        self.world.volumes[self.volume.id].provider_id = None
+        asked.provider_id = asked.provider_id.replace('ours', '')
+        self.world.destroy(self.volume)
+        with mock.patch.object(type(self.a.node.records._inner), 'volume',
+                               return_value=None), \
+                self.a.node.lock(self.volume.id):
+            encryption.give_back(self.a.node, asked)
+        self.assertEqual(set(), self.world.secrets.consumers)
+
+    def test_type_that_says_nonsense_by_now(self):
+        for spec, key in (('type:ours', 'ours'), ('nonsense', ''),
+                          ('volume', '')):
+            self.volume.extra_specs['localclone:key'] = spec
+            self.assertEqual(key, encryption.key_of_type(
+                self.a.node, self.a.node.records.volume(self.volume.id)))
 
     def test_of_what_somebody_creates_by_now(self):
         """Who has read the row needs the secret."""

@@ -111,6 +111,24 @@ class VolumeTest(Case):
         self.assertEqual(['localclone.volume=' + V1, 'localclone.extra=512'],
                          create.call_args.args[-2][:2])
 
+    @ddt.data('pool', None)
+    def test_newborn(self, pool):
+        if not pool:
+            self.thick(lv('v', '253:5'))
+        self.stack.create_lv('v', GIB, V1, True, newborn=True)
+        create = (self.ran.lvm.create_thin if pool
+                  else self.ran.lvm.create_thick)
+        tags = create.call_args.args[-2]
+        self.assertLessEqual(set(names.newborn('b@l')), set(tags))
+
+    def test_newborn_again(self):
+        self.stack.mark_newborn('v')
+        self.assertRan(mock.call.lvm.retag(
+            'g', 'v', names.newborn('a@l'), [], 30))
+        # It is its backend's, whatever the node is called.
+        self.assertEqual(2, len({tuple(names.newborn(host))
+                                 for host in ('a@l', 'b@l', 'b@m')}))
+
     def test_pool_by_what_was_just_listed(self):
         listed = self.stack.lvs()
         self.stack.lvs = lambda: self.fail('asked again')
