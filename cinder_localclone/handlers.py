@@ -56,10 +56,10 @@ class Handlers:
             (fields of reports.FreeSpace, bytes), problems (texts; none:
             ready), doomed (bytes of what is no volume's any more, and has
             yet to be overwritten), time (seconds since the epoch, by this
-            node's clock),
-            sparse (whether it can leave out holes), encryption (whether it
-            knows what a volume that is encrypted needs), authenticated
-            (whether it knows what one that is authenticated needs)
+            node's clock), sparse (whether it can leave out holes), encryption
+            (whether it knows what a volume that is encrypted needs),
+            authenticated (whether it knows what one that is authenticated
+            needs)
         """
         service = self._service
         room, problems, doomed = service.readiness()

@@ -66,11 +66,8 @@ def get_size(node: nodes.Node, context: ports.Context, snapshot_id: str,
 def size_here(node: nodes.Node, snapshot_id: str,
               reference: managing.Reference) -> int | None:
     """The same of an LV of this node; None if that has none."""
-    snapshot, lvs = _row(node, snapshot_id), node.stack.lvs()
-    if not (adoption.adopted(lvs, 'snapshot').get(snapshot_id)
-            or managing.find(node, lvs, reference)):
-        return None
-    return manageable.whole_gib(_find(node, snapshot, lvs, reference).size)
+    lv = _find(node, _row(node, snapshot_id), reference)
+    return manageable.whole_gib(lv.size) if lv else None
 
 
 def _whereabouts(node: nodes.Node, context: ports.Context, snapshot_id: str,
@@ -83,11 +80,12 @@ def _whereabouts(node: nodes.Node, context: ports.Context, snapshot_id: str,
     if size is not None:
         return node.host, size
     found, silent = [], []
-    for host, up in sorted(node.records.services().items()):
-        if host == node.host or not names.same_backend(host, node.host):
+    for host, alive in sorted(node.other_nodes().items()):
+        if not alive:
+            silent.append(host)
             continue
         try:
-            size = up and node.peers.manageable_snapshot(
+            size = node.peers.manageable_snapshot(
                 context, host, snapshot_id, reference)
         except (manage_errors.CannotManage, exceptions.TooLate):
             raise
@@ -95,11 +93,10 @@ def _whereabouts(node: nodes.Node, context: ports.Context, snapshot_id: str,
             LOG.warning('Whether %(host)s has logical volume %(lv)s is not '
                         'known: %(error)s', {
                             'host': host, 'lv': dict(reference), 'error': exc})
-            up = False
-        if not up:
             silent.append(host)
-        elif size is not None:
-            found.append((host, size))
+        else:
+            if size is not None:
+                found.append((host, size))
     if len(found) == 1:
         return found[0]
     raise managing.no_such_lv(
@@ -113,13 +110,19 @@ def _row(node: nodes.Node, snapshot_id: str) -> images.Snapshot:
     return snapshot
 
 
-def _find(node: nodes.Node, snapshot: images.Snapshot, lvs: manageable.LVs,
-          reference: managing.Reference) -> reports.LogicalVolume:
-    """The LV that a snapshot is to be, or is already."""
+def _find(node: nodes.Node, snapshot: images.Snapshot,
+          reference: managing.Reference) -> reports.LogicalVolume | None:
+    """The LV that a snapshot is to be, or is already; None if it isn't here.
+
+    :raises CannotManage: if it can't be
+    """
+    lvs = node.stack.lvs()
     mine = adoption.adopted(lvs, 'snapshot').get(snapshot.id)
     if mine:
         return mine
-    lv = managing.referred(node, lvs, reference)
+    lv = managing.find(node, lvs, reference)
+    if lv is None:
+        return None
     volume = node.records.volume(snapshot.volume_id)
     reason = manageable.why_no_snapshot(
         lv, node.stack.pool, {*known(node, lvs), *managing.known(node, lvs)},
@@ -161,7 +164,9 @@ def manage_here(node: nodes.Node, snapshot_id: str,
     with node.lock(snapshot_id):
         snapshot = _row(node, snapshot_id)
         with node.allocation_lock():
-            lv = _find(node, snapshot, node.stack.lvs(), reference)
+            lv = _find(node, snapshot, reference)
+            if lv is None:
+                raise managing.no_such_lv(node, reference)
             try:
                 adoption.adopt(
                     node, lv, snapshot.lv,

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 
 from cinder_localclone import crypt_ports
+from cinder_localclone import names
 from cinder_localclone import pace
 from cinder_localclone import peer_ports
 from cinder_localclone import ports
@@ -71,3 +72,8 @@ class Node:
         :raises Busy: if that takes too long
         """
         return self.lock(FREE_SPACE)
+
+    def other_nodes(self) -> dict[str, bool]:
+        """The others of the backend: service host, and whether it is alive."""
+        return {host: alive for host, alive in self.records.services().items()
+                if host != self.host and names.same_backend(host, self.host)}

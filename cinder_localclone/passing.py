@@ -178,11 +178,10 @@ def passed_from(node: nodes.Node, volume: ports.Volume
 
     :returns: service hosts, with how they have it
     """
-    for host in node.records.services():
-        if host != node.host and names.same_backend(host, node.host):
-            connection = connection_to(node, volume, host)
-            if connection and connection.portal == node.exports.portal:
-                yield host, connection
+    for host in node.other_nodes():
+        connection = connection_to(node, volume, host)
+        if connection and connection.portal == node.exports.portal:
+            yield host, connection
 
 
 def connection_to(node: nodes.Node, volume: ports.Volume, host: str

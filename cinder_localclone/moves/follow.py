@@ -64,10 +64,8 @@ def destination_of(node: nodes.Node, volume: ports.Volume) -> str | None:
             and connection.portal == node.exports.portal
             and not checks.why_pinned(volume)):
         return None
-    return next((host for host, alive in node.records.services().items()
-                 if alive and host != node.host
-                 and names.same_backend(host, node.host)
-                 and node.is_at(attachment.connector, host)), None)
+    return next((host for host, alive in node.other_nodes().items()
+                 if alive and node.is_at(attachment.connector, host)), None)
 
 
 class Followers:

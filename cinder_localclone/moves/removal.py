@@ -78,9 +78,9 @@ def discard_lv(node: nodes.Node, name: str) -> None:
     now is to take it from its volume. It has another name then.
     """
     lv = node.stack.lvs().get(name)
-    if lv is None:
-        return
-    if not _has_data(lv) or not node.stack.disown(
+    if lv and not _has_data(lv):
+        node.stack.remove_lv(name)
+    elif lv and not node.stack.disown(
             name, names.doomed(node.host, uuid.uuid4().hex[-12:])):
         remove_volume_lv(node, name)  # it has no tags
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Managing and unmanaging snapshots, stopped at every moment."""
 
+import itertools
 from unittest import mock
 
 import ddt
@@ -67,7 +68,7 @@ class Base(test_snapshots.Base):
 @ddt.ddt
 class StopTest(Base):
 
-    def manage_at_last(self, world, volume, home, content):
+    def manage_at_last(self, world, volume, content):
         """Until it is done; what fails leaves the LV as it was."""
         for _attempt in range(4):
             try:
@@ -75,18 +76,26 @@ class StopTest(Base):
             except FAILURES:
                 world.recover()
                 for failed in list(world.snapshots):
-                    self.drop(world, failed, home)
+                    self.drop(world, failed, world.home(volume).host)
                 world.settle()
                 self.assertEqual(content, world.nodes[A].lvs['data'])
         raise AssertionError('never managed')
 
-    def scenario(self, stop_at, faults):
-        """An LV becomes a snapshot of a volume that moves, and none again."""
+    def scenario(self, stop_at, faults, left_behind):
+        """An LV becomes a snapshot of a volume that moves, and none again.
+
+        :param left_behind: whether the volume has left it behind by then
+        """
         world, volume, expected = self.begin(faults=faults)
         content = world.foreign(A)
+        if left_behind:
+            world.nodes[A].move(volume, B)
+            world.settle()
         world.stop_at = stop_at
-        snapshot = self.manage_at_last(world, volume, A, content)
-        self.run_move(world, volume, expected)
+        snapshot = self.manage_at_last(world, volume, content)
+        self.assertEqual(A, world.snapshots[snapshot].node)
+        if not left_behind:
+            self.run_move(world, volume, expected)
         self.assertEqual(content, self.content(world, snapshot))
         # Its volume's home is asked, and asks the node that has it.
         self.unmanage(world, snapshot, B)
@@ -97,30 +106,11 @@ class StopTest(Base):
         self.check(world, volume, expected)
         return world
 
-    @ddt.data(*test_move.ONE)
-    def test_stop_at_every_moment(self, faults):
-        self.stop_everywhere(lambda stops: self.scenario(stops, faults))
-
-    def elsewhere(self, stop_at, faults):
-        """The same of an LV that the volume has left behind."""
-        world, volume, expected = self.begin(faults=faults)
-        content = world.foreign(A)
-        world.nodes[A].move(volume, B)
-        world.settle()
-        world.stop_at = stop_at
-        snapshot = self.manage_at_last(world, volume, B, content)
-        self.assertEqual(A, world.snapshots[snapshot].node)
-        self.assertEqual(content, self.content(world, snapshot))
-        self.unmanage(world, snapshot, B)
-        world.settle()
-        self.assert_foreign(world, names.snapshot_lv(snapshot), content, True)
-        del world.nodes[A].lvs[names.snapshot_lv(snapshot)]
-        self.check(world, volume, expected)
-        return world
-
-    @ddt.data(*test_move.ONE)
-    def test_elsewhere_stop_at_every_moment(self, faults):
-        self.stop_everywhere(lambda stops: self.elsewhere(stops, faults))
+    @ddt.data(*itertools.product(test_move.ONE, (False, True)))
+    @ddt.unpack
+    def test_stop_at_every_moment(self, faults, left_behind):
+        self.stop_everywhere(
+            lambda stops: self.scenario(stops, faults, left_behind))
 
 
 @ddt.ddt
