@@ -138,10 +138,18 @@ class Draining:
                 self._rooms.departing(records, self._host)))
 
     def _holders(self):
-        answer, _problem = self._backend.ask(self._host, 'describe')
         return self._rooms.holders(
-            self._backend.records, self._host,
-            answer.get('doomed', 0) if answer else 0)
+            self._backend.records, self._host, self._doomed()[0])
+
+    def _doomed(self):
+        """Bytes that the node has yet to overwrite, or why that is unknown.
+
+        One that is down is not asked: that would only take time.
+        """
+        if self._host in self._down:
+            return 0, '%s is down.' % self._host
+        answer, problem = self._backend.ask(self._host, 'describe')
+        return (answer.get('doomed', 0) if answer else 0), problem
 
     def _is_lost(self, *hosts):
         """Whether a node is down for so long that nobody waits for it."""
@@ -198,11 +206,16 @@ class Draining:
         """What holds the node back now."""
         rooms, records = self._rooms, self._backend.records
         self._look_at_nodes()
-        return [(held.volume_id, held.what, self._why_held(held))
-                for held in self._holders()] + [
+        doomed, unknown = self._doomed()
+        found = [(held.volume_id, held.what, self._why_held(held))
+                 for held in rooms.holders(records, self._host, doomed)] + [
             (volume.id, 'failed' if volume.id in self.failed
              else 'not departed', self._why_not(volume.id))
             for volume in rooms.departing(records, self._host)]
+        if unknown and not found:
+            found.append(('', 'not known', 'whether there is anything left to '
+                          'overwrite: ' + unknown))
+        return found
 
     def _why_held(self, held):
         down = {held.waits_for, self._host} & self._down.keys()

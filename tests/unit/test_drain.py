@@ -399,6 +399,34 @@ class DrainTest(Base):
         self.assertEqual({}, self.world.nodes[A].lvs)
         self.assertLess(59, self.slept)
 
+    def test_nobody_knows_what_is_to_be_overwritten(self):
+        self.volumes()
+        ask = self.ask
+
+        def silent(host, method, *arguments):
+            if (host, method) == (A, 'describe'):
+                return None, 'no answer'
+            return ask(host, method, *arguments)
+        self.backend.ask.side_effect = silent
+        self.assertEqual(
+            [('', 'not known', 'whether there is anything left to overwrite: '
+              'no answer')], self.drain(code=1))
+
+    def test_node_that_is_down_is_not_asked(self):
+        """Each time that would take as long as an answer may."""
+        self.useFixture(fixtures.MockPatchObject(drain, 'DOWN', 30))
+        volume = self.volumes()
+        migration.depart(self.world.nodes[A].node, None, volume.id, B,
+                         Asked.DRAIN)
+        self.die(A)
+        work = drain.Draining(self.backend, A, None, 1)
+        self.backend.ask.reset_mock()
+        with moves.Bars() as bars:
+            work.run(bars, 1000)
+        self.assertIn('%s is down' % A, work.left()[0][2])
+        self.assertEqual([], [call for call in self.backend.ask.mock_calls
+                              if call.args[:2] == (A, 'describe')])
+
     def test_what_is_not_overwritten_in_time(self):
         self.volumes()
         self.overwriting(1000)
