@@ -108,16 +108,17 @@ class Service:
                         '%(error)s', {'pool': self.stack.pool,
                                       'error': exc})
 
-    def readiness(self) -> tuple[reports.FreeSpace, list[str], int]:
+    def readiness(self) -> tuple[reports.FreeSpace, list[str], int | None]:
         """What this node can take in at this moment, and why no move.
 
         What only a restart of the service changes is not looked at again.
 
         :returns: free space, problems (none: it can be a destination), bytes
             of what is no volume's any more, and has yet to be overwritten
+            (None: that can't be seen)
         """
         look = self.look()
-        return look.free, self.obstacles(look), sum(
+        return look.free, self.obstacles(look), None if look.outage else sum(
             lv.size for lv in look.lvs.values() if names.is_doomed(lv.name))
 
     def obstacles(self, look: Look) -> list[str]:

@@ -12,6 +12,8 @@ That needs the handle's name to be free on this node: the volume neither is
 here nor moves, and Cinder's migration keeps it so.
 """
 
+import contextlib
+
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 
@@ -60,9 +62,10 @@ def create(node: nodes.Node, copy: ports.Volume) -> None:
         body = rows.body_bytes(copy)
         # Cinder writes all of it: of a thick one also what is zeros. If this
         # fails it forgets the row, and the LV would claim to be the volume.
-        created = node.stack.create_lv(copy.name, body, volume_id,
-                                       covered=True, newborn=True)
+        created = True
         try:
+            created = node.stack.create_lv(copy.name, body, volume_id,
+                                           covered=True, newborn=True)
             node.stack.ensure_handle_on_lv(volume_id, copy.name, body)
             node.stack.accept(copy.name)
         except Exception:
@@ -73,6 +76,8 @@ def create(node: nodes.Node, copy: ports.Volume) -> None:
 
 def _remove(node: nodes.Node, volume_id: str, lv: str) -> None:
     try:
+        with contextlib.suppress(exceptions.LocalCloneError):
+            node.stack.mark_newborn(lv)  # LVM may have accepted it
         newborns.remove(node, volume_id, lv)
     except Exception as exc:  # must not hide why there is no copy
         LOG.error('LV %(lv)s, to which volume %(volume)s was to be copied, '

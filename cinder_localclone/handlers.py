@@ -55,11 +55,11 @@ class Handlers:
         :returns: host (with pool), addresses, iSCSI initiator name, room
             (fields of reports.FreeSpace, bytes), problems (texts; none:
             ready), doomed (bytes of what is no volume's any more, and has
-            yet to be overwritten), time (seconds since the epoch, by this
-            node's clock), sparse (whether it can leave out holes), encryption
-            (whether it knows what a volume that is encrypted needs),
-            authenticated (whether it knows what one that is authenticated
-            needs)
+            yet to be overwritten; None: not known), time (seconds since the
+            epoch, by this node's clock), sparse (whether it can leave out
+            holes), encryption (whether it knows what a volume that is
+            encrypted needs), authenticated (whether it knows what one that is
+            authenticated needs)
         """
         service = self._service
         room, problems, doomed = service.readiness()

@@ -4,8 +4,8 @@
 What is refused, or fails, leaves LVM as it was. See :mod:`.adoption`.
 """
 
-from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import contextlib
 from typing import Any
 
@@ -60,16 +60,19 @@ def find(node: nodes.Node, lvs: manageable.LVs, reference: Reference
             'have source-name, the name of an LV, or source-id, its UUID')
 
 
-def no_such_lv(node: nodes.Node, reference: Reference, several: str = '',
-               silent: Iterable[str] = ()) -> manage_errors.CannotManage:
+def no_such_lv(node: nodes.Node, reference: Reference,
+               elsewhere: Sequence[str] = (), silent: Sequence[str] = ()
+               ) -> manage_errors.CannotManage:
     """Why a reference names no LV.
 
-    :param several: the nodes that have one; '': none
+    :param elsewhere: the nodes that have one
     :param silent: those of which it is not known
     """
     reason = 'there is none in volume group ' + node.stack.group
-    if several:
-        reason += ', and more than one elsewhere: on ' + several
+    if elsewhere:
+        reason += ', and %s elsewhere: on %s' % (
+            'one' if len(elsewhere) == 1 else 'more than one',
+            ' and '.join(elsewhere))
     if silent:
         reason += '; not known of ' + ', '.join(silent)
     return manage_errors.CannotManage(

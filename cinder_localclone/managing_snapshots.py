@@ -97,10 +97,10 @@ def _whereabouts(node: nodes.Node, context: ports.Context, snapshot_id: str,
         else:
             if size is not None:
                 found.append((host, size))
-    if len(found) == 1:
+    if len(found) == 1 and not silent:
         return found[0]
     raise managing.no_such_lv(
-        node, reference, ' and '.join(host for host, _size in found), silent)
+        node, reference, [host for host, _size in found], silent)
 
 
 def _row(node: nodes.Node, snapshot_id: str) -> images.Snapshot:
@@ -162,8 +162,8 @@ def manage_here(node: nodes.Node, snapshot_id: str,
                 reference: managing.Reference) -> str:
     """The same for an LV that this node has."""
     with node.lock(snapshot_id):
-        snapshot = _row(node, snapshot_id)
         with node.allocation_lock():
+            snapshot = _row(node, snapshot_id)  # that may have taken long
             lv = _find(node, snapshot, reference)
             if lv is None:
                 raise managing.no_such_lv(node, reference)

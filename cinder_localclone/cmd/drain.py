@@ -149,7 +149,10 @@ class Draining:
         if self._host in self._down:
             return 0, '%s is down.' % self._host
         answer, problem = self._backend.ask(self._host, 'describe')
-        return (answer.get('doomed', 0) if answer else 0), problem
+        doomed = (answer or {}).get('doomed')
+        if doomed is None and not problem:  # LVM fails there, or it is older
+            problem = 'its volume service can\'t tell.'
+        return doomed or 0, problem
 
     def _is_lost(self, *hosts):
         """Whether a node is down for so long that nobody waits for it."""

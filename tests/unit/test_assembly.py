@@ -222,7 +222,7 @@ class AssembleTest(Base):
         service.problems = ['no dm-clone']  # says less than the outage
         setattr(service.stack, lacking, mock.Mock(
             side_effect=ValueError('no group')))
-        self.assertEqual((reports.FreeSpace(0, 0, False), ['no group'], 0),
+        self.assertEqual((reports.FreeSpace(0, 0, False), ['no group'], None),
                          service.readiness())
         self.assertEqual(assembly.Look(outage='no group'), service.look())
         self.assertEqual(reports.Capacity(0, 0, 0, 0),

@@ -399,18 +399,22 @@ class DrainTest(Base):
         self.assertEqual({}, self.world.nodes[A].lvs)
         self.assertLess(59, self.slept)
 
-    def test_nobody_knows_what_is_to_be_overwritten(self):
+    @ddt.data(((None, 'no answer'), 'no answer'),
+              (({'doomed': None}, ''), 'its volume service can\'t tell.'),
+              (({}, ''), 'its volume service can\'t tell.'))
+    @ddt.unpack
+    def test_nobody_knows_what_is_to_be_overwritten(self, answer, why):
         self.volumes()
         ask = self.ask
 
         def silent(host, method, *arguments):
             if (host, method) == (A, 'describe'):
-                return None, 'no answer'
+                return answer
             return ask(host, method, *arguments)
         self.backend.ask.side_effect = silent
         self.assertEqual(
             [('', 'not known', 'whether there is anything left to overwrite: '
-              'no answer')], self.drain(code=1))
+              + why)], self.drain(code=1))
 
     def test_node_that_is_down_is_not_asked(self):
         """Each time that would take as long as an answer may."""

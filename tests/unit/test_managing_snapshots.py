@@ -242,6 +242,16 @@ class SnapshotTest(Base):
             side_effect=exceptions.TooLate(what='it')))
         self.refused_at_b(exceptions.TooLate)
 
+    def test_one_elsewhere_and_one_that_does_not_answer(self):
+        """The guide: refused if a node that may have one is silent."""
+        self.away()
+        self.useFixture(fixtures.MockPatchObject(
+            self.b.node.records, 'services', return_value={
+                A: True, B: True, 'c@l': False}))
+        self.useFixture(fixtures.MockPatchObject(
+            self.b.node.peers, 'manageable_snapshot', return_value=1))
+        self.assertIn('not known of c@l', self.refused_at_b())
+
     def test_more_than_one_elsewhere(self):
         self.away()
         self.useFixture(fixtures.MockPatchObject(

@@ -378,6 +378,39 @@ class IntoTest(Base):
         expected = [mock.call(self.copy.name)] if created else []
         self.assertEqual(expected, self.stack.remove_lv.mock_calls)
 
+    def test_accept_that_is_late_but_done_leaves_nothing(self):
+        """lvchange was killed after it had taken the tags off."""
+        self.show('9:1')
+        self.stack.create_lv.return_value = True
+
+        def late(name):
+            seen = self.stack.survey.return_value
+            self.stack.survey.return_value = survey.Survey({
+                name: dataclasses.replace(
+                    seen.lvs[name], tags=frozenset())}, seen.devices)
+            raise exceptions.CommandTimeout(command='lvchange', seconds=1)
+
+        def again(name):
+            seen = self.stack.survey.return_value
+            self.stack.survey.return_value = survey.Survey({
+                name: dataclasses.replace(seen.lvs[name], tags=frozenset(
+                    names.newborn(self.there.service.node.host)))},
+                seen.devices)
+        self.stack.accept.side_effect = late
+        self.stack.mark_newborn.side_effect = again
+        self.assertRaises(
+            exceptions.CommandTimeout, self.create, self.there)
+        self.stack.remove_lv.assert_called_once_with(self.copy.name)
+
+    def test_what_lvm_has_created_in_spite_of_an_error(self):
+        self.show('9:1')
+        self.stack.create_lv.side_effect = (
+            exceptions.CommandTimeout(command='lvcreate', seconds=1))
+        self.told(self.there, self.create, exceptions.CommandTimeout,
+                  'TIMEOUT')
+        self.assertEqual([mock.call(self.copy.name)],
+                         self.stack.remove_lv.mock_calls)
+
     def test_what_fails_late_and_can_not_be_removed(self):
         self.show('9:1')
         self.stack.ensure_handle_on_lv.side_effect = (
