@@ -80,8 +80,8 @@ def _remove(node: nodes.Node, volume_id: str, lv: str) -> None:
             node.stack.mark_newborn(lv)  # LVM may have accepted it
         newborns.remove(node, volume_id, lv)
     except Exception as exc:  # must not hide why there is no copy
-        LOG.error('LV %(lv)s, to which volume %(volume)s was to be copied, '
-                  'could not be removed, will retry: %(error)s',
+        LOG.error('LV %(lv)s, made for a copy of volume %(volume)s, could '
+                  'not be removed: %(error)s',
                   {'lv': lv, 'volume': volume_id, 'error': exc})
 
 

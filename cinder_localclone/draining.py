@@ -88,9 +88,10 @@ def holders(records: operator_records.OperatorRecords, host: str,
         yield Held(volume_id, 'snapshot', 'its snapshot %s is here. Delete '
                    'it, or let it hold the node.' % snapshot_id)
     if doomed:
-        yield Held('', OVERWRITTEN, '%.1f GiB of volumes that have left or '
-                   'were deleted. If it takes no end, see "cinder-localclone '
-                   'doctor" on the node.' % (doomed / 2**30))
+        yield Held('', OVERWRITTEN, '%.1f GiB that volumes have left here '
+                   'are yet to be overwritten. If this does not end, run '
+                   '"cinder-localclone doctor" on the node.' % (
+                       doomed / 2**30))
 
 
 def _under_way(records: operator_records.OperatorRecords, host: str

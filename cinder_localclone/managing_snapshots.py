@@ -90,9 +90,10 @@ def _whereabouts(node: nodes.Node, context: ports.Context, snapshot_id: str,
         except (manage_errors.CannotManage, exceptions.TooLate):
             raise
         except exceptions.LocalCloneError as exc:
-            LOG.warning('Whether %(host)s has logical volume %(lv)s is not '
-                        'known: %(error)s', {
-                            'host': host, 'lv': dict(reference), 'error': exc})
+            LOG.warning('%(host)s could not be asked for logical volume '
+                        '%(lv)s: %(error)s', {
+                            'host': host, 'error': exc,
+                            'lv': ' '.join(map(str, reference.values()))})
             silent.append(host)
         else:
             if size is not None:

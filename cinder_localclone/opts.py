@@ -184,11 +184,11 @@ localclone_opts = [
              'reencrypt") outlives a power cut, unless it is told.'),
     cfg.IntOpt(
         'localclone_reencryption_zone', default=16, min=1, max=64,
-        help='MiB that a re-encryption is at work on at one moment, at most. '
-             'A guest that reads or writes there waits meanwhile. The fewer '
-             'they are the shorter it waits, and the longer the '
-             're-encryption takes: each time something is added to the '
-             'header, and the volume is stopped for a moment.'),
+        help='How many MiB of a volume are re-encrypted at a time, at most. A '
+             'guest that reads or writes there waits until they are done. '
+             'Smaller parts mean shorter waits, but a slower re-encryption: '
+             'each costs writes to the header, and stops the volume twice '
+             'for a moment.'),
     cfg.BoolOpt(
         'localclone_authenticated', default=False,
         help='Whether volumes of types with the extra spec '

@@ -78,14 +78,16 @@ def doomed(lvs: Mapping[str, typing.Any], backends: Collection[str]
     for lv in sorted(found, key=lambda each: each.name):
         if not any(names.is_doomed(lv.name, '@' + each) for each in backends):
             findings.append(Finding(
-                'LV ' + lv.name, WARN, 'no volume\'s any more, and left by a '
-                'backend that this node does not have now: nobody overwrites '
-                'it', 'overwrite it yourself, then: lvremove %s/%s' % (
+                'LV ' + lv.name, WARN, 'belongs to no volume any more, and to a '
+                'backend that is not enabled on this node: nothing will '
+                'overwrite it', 'enable that backend again; or overwrite the '
+                'LV yourself, then run: lvremove %s/%s' % (
                     lv.group, lv.name)))
         elif lv.opened:
             findings.append(Finding(
-                'LV ' + lv.name, WARN, 'no volume\'s any more, and open: it '
-                'is not overwritten', 'end what uses it: dmsetup ls --tree'))
+                'LV ' + lv.name, WARN, 'belongs to no volume any more, but '
+                'something has it open, so it can\'t be overwritten',
+                'find what uses it with "dmsetup ls --tree", and end that'))
     return findings
 
 

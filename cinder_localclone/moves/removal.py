@@ -100,8 +100,8 @@ def remove_doomed(node: nodes.Node) -> None:
             except exceptions.Busy:
                 pass
             except Exception as exc:
-                LOG.error('LV %(lv)s, which is no volume\'s any more, could '
-                          'not be overwritten and removed, will retry: '
+                LOG.error('LV %(lv)s, which belongs to no volume any more, '
+                          'could not be overwritten and removed, will retry: '
                           '%(error)s', {'lv': name, 'error': exc})
 
 
