@@ -78,8 +78,8 @@ def doomed(lvs: Mapping[str, typing.Any], backends: Collection[str]
     for lv in sorted(found, key=lambda each: each.name):
         if not any(names.is_doomed(lv.name, '@' + each) for each in backends):
             findings.append(Finding(
-                'LV ' + lv.name, WARN, 'belongs to no volume any more, and to a '
-                'backend that is not enabled on this node: nothing will '
+                'LV ' + lv.name, WARN, 'belongs to no volume any more, and to '
+                'a backend that is not enabled on this node: nothing will '
                 'overwrite it', 'enable that backend again; or overwrite the '
                 'LV yourself, then run: lvremove %s/%s' % (
                     lv.group, lv.name)))
