@@ -135,6 +135,13 @@ class DifferingTest(testtools.TestCase):
         self.assertEqual(['volume-' + V2], comparison.unknown_lvs(
             comparison.Record(A, volumes=[self.row()]), found))
 
+    def test_what_is_doomed_is_not_unknown(self):
+        """Though its node died before it could take the tags off."""
+        found = present([test_metrics.lv(
+            names.doomed(A, 12 * 'f'), *names.tags(volume=V2))])
+        self.assertEqual([], comparison.unknown_lvs(
+            comparison.Record(A), found))
+
 
 class WorldTest(testtools.TestCase):
     """A node that works differs in nothing, wherever a move is."""

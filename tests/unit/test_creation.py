@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes are created whole or not at all, once or again."""
 
+import copy
 from unittest import mock
 
 import ddt
@@ -14,6 +15,7 @@ from cinder_localclone import lvm_errors
 from cinder_localclone import names
 from cinder_localclone import newborns
 from cinder_localclone import restore
+from cinder_localclone import state
 from tests.unit import world as worlds
 from tests.unit.world import crypt
 from tests.unit.world import images
@@ -95,6 +97,16 @@ class CreateTest(Case):
             self.assertEqual(
                 str(encryption_types.HEADER_BYTES), names.facts(
                     self.a.disk.tags[self.volume.name])['extra'])
+
+    def test_handle_as_long_as_its_row_says(self):
+        """Whoever asks may have an older row."""
+        asked = copy.copy(self.volume)
+        self.volume.size = 2
+        creation.create(self.a.node, asked)
+        self.assertEqual(
+            self.a.disk.size(self.volume.name),
+            self.a.sim_stack.survey().handle(
+                self.volume.id).sectors * state.SECTOR)
 
     def test_what_is_given_out_is_not(self):
         self.create()

@@ -456,6 +456,35 @@ class DrainTest(Base):
         (_id, what, _why), = self.drain('--dry-run', code=1)
         self.assertEqual('failed', what)
 
+    def test_dry_run_names_no_node_with_problems(self):
+        self.world.services[B].disabled = True
+        self.world.nodes[C].problems = ['no dm-clone']
+        self.volumes()
+        (_id, what, _why), = self.drain('--dry-run', code=1)
+        self.assertEqual('failed', what)
+
+    @ddt.data(True, False)
+    def test_what_counts_as_a_copy_from_it(self, over):
+        """Neither a move that is over, nor a copy to it, takes a turn."""
+        other = self.volumes(host=A if over else B)
+        if over:
+            records = self.backend.records
+            records.begin(
+                other, C + '#p', unattended.state.Event.MOVE_BEGUN,
+                worlds.GEOMETRY, lambda shadow: shadow, 'CHAP u s', 'i',
+                asked_by=Asked.DRAIN)
+            move, = records.moves()
+            records.advance(move, unattended.state.Event.FAILED)
+        else:
+            migration.depart(self.world.nodes[B].node, None, other.id, A,
+                             Asked.DRAIN)
+        self.volumes()
+        waited = mock.Mock(side_effect=InterruptedError)
+        self.useFixture(fixtures.MockPatchObject(drain.time, 'sleep', waited))
+        work = drain.Draining(self.backend, A, B if over else C, 1)
+        self.assertRaises(InterruptedError, work.run, mock.Mock(), 60)
+        self.assertNotEqual([], self.departed)
+
     @ddt.data(
         (dict(disabled=False), (), 'is not disabled'),
         (dict(up=False), (), 'is down'),

@@ -17,6 +17,7 @@ from cinder_localclone import snapshots
 from tests.unit import test_move
 from tests.unit import test_snapshots
 from tests.unit import world as worlds
+from tests.unit.world import crypt
 
 A, B = 'a@l', 'b@l'
 FAILURES = (exceptions.LocalCloneError, worlds.Stopped)
@@ -268,6 +269,20 @@ class SnapshotTest(Base):
             managing.manage(self.a.node, None, snapshot, DATA)
         self.assertEqual(self.data,
                          self.a.lvs[names.snapshot_lv(snapshot)])
+
+    def test_encrypted_by_this_driver(self):
+        """Its secret goes with its volume."""
+        snapshot = self.manage(self.world, self.volume)
+        self.world.foreign(A)
+        self.volume.provider_id = crypt.recorded('secret')
+        self.assertIn('encrypted by this driver', self.refused(DATA))
+        self.world.set_snapshot(
+            snapshot, provider_id=crypt.recorded('secret'))
+        tags = self.a.disk.tags[names.snapshot_lv(snapshot)]
+        for node in (self.a, self.b):
+            self.assertRaises(manage_errors.CannotUnmanage, managing.unmanage,
+                              node.node, None, snapshot)
+        self.assertEqual(tags, self.a.disk.tags[names.snapshot_lv(snapshot)])
 
     def test_not_while_it_is_read(self):
         snapshot = self.manage(self.world, self.volume)

@@ -223,6 +223,12 @@ class RestoreTest(testtools.TestCase):
         self.assertIn('claim', problems[V1])
         self.assertEqual([], self.done())
 
+    def test_not_by_itself_if_there_is_metadata(self):
+        """Of its move: whatever the LV is called."""
+        self.restore(lv('volume-' + V2, *names.tags(volume=V1)),
+                     lv(META, *READY))
+        self.acted.stack.ensure_handle_on_lv.assert_not_called()
+
     @ddt.data((), (names.shown(0),))
     def test_newborn(self, more):
         """A guest has none: it may be of a revert that was not committed."""

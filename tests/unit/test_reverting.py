@@ -166,6 +166,18 @@ class RevertTest(Base):
         self.drop(world, snapshot, A)
         self.refused(world, volume, snapshot, exceptions.MissingData)
 
+    def test_snapshot_can_not_go_meanwhile(self):
+        world, volume, snapshot, _old, _written = self.prepared()
+        create_copy = stack.SimStack.create_copy
+        held = []
+
+        def create(*args, **kwargs):
+            held.append(set(world.nodes[A].held))
+            return create_copy(*args, **kwargs)
+        with mock.patch.object(stack.SimStack, 'create_copy', create):
+            self.revert(world, volume, snapshot)
+        self.assertEqual([{volume.id, snapshot}], held)
+
     def test_pool_that_is_full(self):
         world, volume, snapshot, _old, _written = self.prepared()
         world.nodes[A].usage = (95.0, 1.0)

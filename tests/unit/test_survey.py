@@ -17,8 +17,8 @@ V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
 META = names.metadata_lv(SHADOW)
 
 
-def lv(name, number, group='g'):
-    return reports.LogicalVolume(group, name, 1, number, frozenset())
+def lv(name, number, group='g', tags=()):
+    return reports.LogicalVolume(group, name, 1, number, frozenset(tags))
 
 
 def device(name, number, table, suspended=False, opened=0):
@@ -178,6 +178,26 @@ class SurveyTest(testtools.TestCase):
         self.assertEqual('253:4', present.metadata(SHADOW).number)
         self.assertEqual((None,) * 3, (
             present.handle(SHADOW), present.clone(V1), present.metadata(V1)))
+
+    def test_newborns_of_another_group_are_not_ours(self):
+        tags = names.NEWBORN, *names.tags(volume=V1)
+        present = survey.Survey(by_name(
+            lv('a', '253:1', tags=tags), lv('b', '253:2', 'other', tags),
+            lv('c', '253:3', tags=tags[1:])), {})
+        self.assertEqual([(V1, 'a')], [
+            (volume_id, each.name) for volume_id, each in
+            present.newborns('g')])
+
+    def test_left_of_a_volume(self):
+        """Not what another backend has, nor what a move brings here."""
+        tags = names.tags(volume=V1)
+        present = survey.Survey(by_name(
+            lv('a', '253:1', tags=tags), lv('b', '253:2', 'other', tags),
+            lv('c', '253:3', tags=names.tags(volume=SHADOW)),
+            lv(META, '253:4', tags=tags),
+            lv('volume-' + SHADOW, '253:5', tags=tags)), {})
+        self.assertEqual(['a'], [
+            each.name for each in present.left_of(V1, 'g')])
 
     def test_handles_of_another_backend_are_not_ours(self):
         lvs = by_name(lv('a', '253:1'), lv('b', '253:2'),
