@@ -10,7 +10,6 @@ import signal
 import socket
 import struct
 import threading
-import zlib
 
 from lab.core import agent
 from lab.core import process
@@ -83,7 +82,6 @@ class Node:
 
     def __init__(self, lab, number):
         self.lab = lab
-        self.number = number
         self.name = 'node%d' % number
         self.address = '192.0.2.1%d' % number
         self.tap = 'tap%d' % number
@@ -113,7 +111,6 @@ class Node:
         kernel = self.lab.settings['kernel']
         self._start_disks()
         self.lab.processes.start(self.name, [
-            'taskset', '-c', self._processor(),
             kernel['binary'], 'mem=' + memory,
             'umid=%s-%s' % (self.lab.name, self.name),
             'uml_dir=%s' % self.lab.directory,
@@ -133,16 +130,6 @@ class Node:
         ], self.console, env={'TMPDIR': '/dev/shm'})
         process.wait_for('%s to boot' % self.name, self._answers,
                          BOOT_TIMEOUT, self.console)
-
-    def _processor(self):
-        """The processor that it stays on.
-
-        User-mode Linux changes between its kernel and a process at each
-        system call: a third quicker on one processor.
-        """
-        usable = sorted(os.sched_getaffinity(0))
-        first = zlib.crc32(self.lab.name.encode())
-        return usable[(first + self.number) % len(usable)]
 
     def _start_disks(self):
         for disk in ('vda', 'vdb'):
