@@ -12,6 +12,7 @@ import traceback
 
 import lab as labs
 from lab import bench as package
+from lab.bench import anatomy
 from lab.bench import attach
 from lab.bench import births
 from lab.bench import copies
@@ -19,6 +20,7 @@ from lab.bench import encrypted
 from lab.bench import floor
 from lab.bench import follows
 from lab.bench import guests
+from lab.bench import live
 from lab.bench import returns
 from lab.core import extras
 from lab.core import process
@@ -31,14 +33,17 @@ QUOTAS = {'volumes': 40, 'snapshots': 40, 'gigabytes': 2000}
 
 class Bench(encrypted.Encrypted, copies.Copies, births.Births, attach.Attach,
             follows.Follows, guests.Guests, floor.Floor, floor.Looks,
-            returns.Returns):
+            anatomy.Anatomy, returns.Returns, live.Live):
     """All figures."""
 
 
+#: Settings of labs. Where a guest's flushes count the disks of the nodes are
+#: in memory, and nothing is flushed but by the nodes themselves: a file that
+#: grows on this machine's disk would take far longer than a disk of its own.
+LABS = {'plain': {'disks': 'plain'}, 'memory': {'disks': 'memory'},
+        'nova': {'disks': 'plain', 'nova': True}}
 #: By name: how they are measured; whether the stock driver's services run;
-#: the disks of the nodes. Where a guest's flushes count they are in memory,
-#: and nothing is flushed but by the nodes themselves: a file that grows on
-#: this machine's disk would take far longer than a disk of its own.
+#: the lab.
 CHAPTERS = {
     'memory': (Bench.memory, True, 'plain'),
     'at_rest': (Bench.at_rest, False, 'plain'),
@@ -47,13 +52,15 @@ CHAPTERS = {
     'moves': (Bench.beside_moves, False, 'plain'),
     'attach': (lambda bench: bench.attach((1, 4, 16)), True, 'plain'),
     'floor': (Bench.over_floor, False, 'plain'),
+    'anatomy': (Bench.anatomy, False, 'plain'),
     'looks': (Bench.looks, False, 'plain'),
     'births': (lambda bench: bench.births(1, 16), True, 'plain'),
     'encrypted': (Bench.encrypted, False, 'plain'),
     'returns': (Bench.returns, False, 'plain'),
     'guest': (Bench.beside_a_guest, False, 'memory'),
     'lost': (Bench.writes_lost, False, 'memory'),
-    'follow': (Bench.follow, False, 'memory')}
+    'follow': (Bench.follow, False, 'memory'),
+    'live': (Bench.live_migration, True, 'nova')}
 
 
 def main():
@@ -77,9 +84,9 @@ def main():
     bench = None
     try:
         for name in names:
-            disks = CHAPTERS[name][-1]
-            if bench is None or lab.settings['disks'] != disks:
-                bench = started(lab, disks)
+            kind = CHAPTERS[name][-1]
+            if bench is None or bench.kind != kind:
+                bench = started(lab, kind)
             try:
                 kept[name] = chapter(bench, name)
             except Exception:  # the others are of use without it
@@ -107,12 +114,16 @@ def main():
     return 1 if failed or not names else 0
 
 
-def started(lab, disks):
-    """The bench of a lab that was just brought up."""
+def started(lab, kind):
+    """The bench of a lab that was just brought up.
+
+    :param kind: one of LABS
+    """
     if lab.directory.exists():
         lab.down(keep_logs=True)
-    lab.up(disks=disks, disk_gib=40, keys=True)
+    lab.up(disk_gib=40, keys=True, **LABS[kind])
     bench = Bench(lab)
+    bench.kind = kind
     extras.raise_quotas(lab, 'demo', **QUOTAS)
     for node in (bench.n1, bench.n2):
         bench.instance.connector(node)  # once: it takes seconds
@@ -121,7 +132,7 @@ def started(lab, disks):
 
 def chapter(bench, name):
     """Measure a chapter; its figures, and of what, when and how long."""
-    lab, (measure, has_stock, disks) = bench.lab, CHAPTERS[name]
+    lab, (measure, has_stock) = bench.lab, CHAPTERS[name][:2]
     began, before = time.time(), len(bench.rows)
     # Elsewhere its polling would disturb.
     for node in lab.nodes.values() if has_stock else ():
@@ -136,7 +147,8 @@ def chapter(bench, name):
     return {'commit': source.commit_of(lab.repo),
             'kernel': lab.settings['kernel']['release'],
             'began': time.strftime('%Y-%m-%d %H:%M', time.gmtime(began)),
-            'seconds': round(time.time() - began), 'disks': disks,
+            'seconds': round(time.time() - began),
+            'disks': lab.settings['disks'],
             'rows': bench.rows[before:]}
 
 

@@ -87,6 +87,7 @@ class Node:
         self.tap = 'tap%d' % number
         self.directory = lab.directory / self.name
         self.console = lab.logs / ('%s.console.log' % self.name)
+        self.timeline = self.directory / 'timeline'
         self._seen = {}
 
     # -- power
@@ -283,16 +284,22 @@ class Node:
         """start, stop, kill or restart a volume service of this node."""
         log = self.service_log(backend)
         self._seen[backend] = log.count(READY), log.count(FAILED)
-        steps = self.lab.directory / 'steps'
-        stepping = (backend == 'localclone'
-                    and self.lab.settings.get('stepping'))
-        if stepping:
-            steps.mkdir(exist_ok=True)
         self.daemon(action, 'cinder-' + backend, 'cinder-volume',
                     self.directory / ('%s.conf' % backend),
-                    '%s -m lab.faults.stepping %s %s %d ' % (
-                        self.lab.python, steps, self.name, stepping)
-                    if stepping else '')
+                    self._runner() if backend == 'localclone' else '')
+
+    def _runner(self):
+        """What runs the driver's service, if it does not run by itself."""
+        steps = self.lab.directory / 'steps'
+        if self.lab.settings.get('stepping'):
+            steps.mkdir(exist_ok=True)
+            return '%s -m lab.faults.stepping %s %s %d ' % (
+                self.lab.python, steps, self.name,
+                self.lab.settings['stepping'])
+        if self.lab.settings.get('timeline'):
+            return '%s -m lab.bench.timeline %s ' % (
+                self.lab.python, self.timeline)
+        return ''
 
     def wait_service(self, backend='localclone'):
         """Wait until what :meth:`service` has started takes requests."""
