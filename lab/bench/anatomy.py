@@ -32,8 +32,8 @@ class Anatomy(base.Base):
         """
         self._write_down(True)
         taken = collections.defaultdict(list)
-        volumes = [self.prepared(1) for _round in range(rounds)]
-        for volume in volumes:
+        for _round in range(rounds):
+            volume = self.prepared(1)
             time.sleep(floor.QUIET)
             began = time.time()
             attached = self.instance.attach(volume, self.n2)
