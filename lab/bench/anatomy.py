@@ -57,7 +57,7 @@ class Anatomy(base.Base):
 
     def _lines(self):
         """What has been written down: (begin, end, part)."""
-        return [(began, ended, _PART_OF.get(what))
+        return [(began, ended, _PART_OF.get(what.partition('.')[0]))
                 for node in (self.n1, self.n2)
                 for began, ended, what in map(
                     json.loads, node.timeline.read_text().splitlines())]

@@ -3,7 +3,7 @@
 
 ``python -m lab.bench.timeline FILE PROGRAM ...`` writes a line for all that
 the driver waits for: a JSON list of begin, end (seconds, by the clock) and
-what it was: the module of a privileged call, 'database', 'driver' for a
+what it was: a privileged call ('lvm.activate'), 'database', 'driver' for a
 request to it as a whole.
 """
 
@@ -41,7 +41,8 @@ def install(note):
             '%s.%s' % (package.__name__, found.name))
         for name, function in list(vars(module).items()):
             if isinstance(function, functools.partial):  # privsep's doing
-                setattr(module, name, timed(note, found.name, function))
+                setattr(module, name, timed(
+                    note, '%s.%s' % (found.name, name), function))
     for where, names in REQUESTS.items():
         module, kind = where.split('.')
         found = getattr(importlib.import_module(
