@@ -289,7 +289,7 @@ def _await_disk(iqn: str) -> str | None:
     path: str | None = tenacity.Retrying(
         retry=tenacity.retry_if_result(lambda path: not path),
         stop=tenacity.stop_after_delay(DISK_TIMEOUT),
-        wait=tenacity.wait_fixed(0.2),
+        wait=tenacity.wait_fixed(0.05),
         retry_error_callback=lambda state: None)(_disk_of, iqn)
     return path
 

@@ -22,10 +22,12 @@ from cinder_localclone import tops
 class Allocate(flow.Step):
     """LV and metadata LV: created the first time, else they must exist.
 
-    Says whether the volume's LV was created here and now.
+    Says whether the volume's LV reads as zeros: it is thin, nothing was ever
+    written to it, and its pool zeroes the rest of a block of which a part is
+    written.
     """
 
-    default_provides = 'created'
+    default_provides = 'blank'
 
     def __init__(self, node: nodes.Node, create: bool):
         super().__init__(node)
@@ -44,10 +46,12 @@ class Allocate(flow.Step):
                 checks.check_room(self._node, move, lvs)
             # The metadata LV goes first: it marks the volume as arriving.
             self._node.stack.create_metadata(move)
-            return self._node.stack.create_lv(
+            created = self._node.stack.create_lv(
                 move.destination_lv, move.size_bytes, move.volume_id,
                 covered=True,  # by the clone
                 extra_bytes=move.extra_bytes, lvs=lvs)
+            # None is created in a pool that does not zero.
+            return created and self._node.stack.pool is not None
 
     def _activate(self, move: state.Move) -> None:
         stack = self._node.stack
@@ -73,17 +77,12 @@ class AttachSource(flow.Step):
 class Clone(flow.Step):
     """The clone over LV, metadata LV and the source's disk.
 
-    The source's holes are left out only where the LV has them, too: it is
-    thin, nothing was ever written to it, and its pool zeroes the rest of a
-    block of which a part is written.
+    The source's holes are left out only where the LV has them, too.
     """
 
-    def execute(self, move: state.Move, disk: str, created: bool,
+    def execute(self, move: state.Move, disk: str, blank: bool,
                 holes: thin_map.Holes) -> None:
-        if holes and not (created and self._node.stack.reads_zeros(
-                move.destination_lv)):
-            holes = ()
-        self._node.stack.ensure_clone(move, disk, holes)
+        self._node.stack.ensure_clone(move, disk, holes if blank else ())
 
 
 class Handle(flow.Step):

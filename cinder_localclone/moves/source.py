@@ -21,6 +21,7 @@ from cinder_localclone import ports
 from cinder_localclone import rows
 from cinder_localclone import sparse_errors
 from cinder_localclone import state
+from cinder_localclone import survey
 from cinder_localclone import thin_map
 from cinder_localclone import tops
 
@@ -255,11 +256,12 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
     name = names.handle(move.volume_id)
     try:
         if name not in node.stack.devices([name]):
-            return  # each look comes here: without LVM, of nearly all
-        present = node.stack.survey()
+            return  # each look comes here, mostly in vain
+        # Without LVM: the owner of the volume waits.
+        present = survey.Survey({}, node.stack.devices())
         handle = present.handle(move.volume_id)
-        body = present.lvs.get(move.source_lv)
-        if not (handle and body and {body.number}.issuperset(handle.uses())):
+        body = node.stack.number_of(move.source_lv)
+        if not (handle and body and {body}.issuperset(handle.uses())):
             return
         if present.users(move.volume_id):
             LOG.warning('%(device)s stays on this node, though its volume is '
@@ -268,13 +270,20 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
                         {'device': name, 'host': move.destination})
         else:
             node.stack.remove_handle(move.volume_id)
-            if names.OPENED in body.tags:
-                node.crypt.unmark(body.name, names.OPENED)
-                node.crypt.forget_sealed(move.volume_id)
+            if move.extra_bytes:
+                _forget_opened(node, move)
     except exceptions.LocalCloneError as exc:
         LOG.warning('%(device)s could not be removed; the next periodic '
                     'check tries again: %(error)s',
                     {'device': name, 'error': exc})
+
+
+def _forget_opened(node: nodes.Node, move: state.Move) -> None:
+    """A boot opens it no more."""
+    lv = node.stack.lvs().get(move.source_lv)
+    if lv and names.OPENED in lv.tags:
+        node.crypt.unmark(lv.name, names.OPENED)
+        node.crypt.forget_sealed(move.volume_id)
 
 
 def abandon(node: nodes.Node, context: ports.Context,

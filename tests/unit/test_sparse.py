@@ -228,8 +228,9 @@ class SparseTest(test_move_steps.Base):
     def test_into_a_pool_that_does_not_zero(self):
         """What is written to a part of a block shows old data beside it."""
         self.b.zeroes = False
-        self.prepare(self.begun())
-        self.assertEqual(0, self.clone().hydrated)
+        move = self.begun()
+        self.assertRaises(exceptions.PoolDoesNotZero, self.prepare, move)
+        self.assertNotIn(move.destination_lv, self.b.lvs)
 
     def test_into_a_thick_lv(self):
         self.world.pool = None

@@ -125,6 +125,9 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             # Somebody has looked whether it fits.
             self._insist(nodes.FREE_SPACE in self.node.held,
                          'create_lv without the lock of free space')
+        if self.pool and not self.node.zeroes:
+            raise exceptions.PoolDoesNotZero(
+                pool=self.pool, host=self.node.host)
         created = self.node.disk.create(
             name, volume_id, [disks.EMPTY] * disks.regions(size), extra_bytes)
         if created and newborn:
