@@ -165,11 +165,12 @@ class Looks(base.Base):
             self.lab, 'SELECT id FROM volumes WHERE deleted = 0')]
         tags = self.n1.run('lvs --noheadings -o lv_tags cinder-volumes/'
                            'volume-' + volume).stdout.strip().split(',')
-        self.n1.run('for each in %s; do lvs cinder-volumes/volume-$each '
-                    '>/dev/null 2>&1 || lvcreate -q -y -V 1g -T '
-                    'cinder-volumes/cinder-volumes-pool -n volume-$each %s; '
-                    'done' % (' '.join(ids), ' '.join(
-                        '--addtag ' + tag for tag in tags if tag)),
+        self.n1.run('have=$(lvs --noheadings -o lv_name cinder-volumes); '
+                    'for each in %s; do case $have in *volume-$each*) ;; '
+                    '*) lvcreate -q -y -V 1g -T cinder-volumes/'
+                    'cinder-volumes-pool -n volume-$each %s ;; esac; done' % (
+                        ' '.join(ids), ' '.join(
+                            '--addtag ' + tag for tag in tags if tag)),
                     timeout=3000)
 
     def _processor(self):

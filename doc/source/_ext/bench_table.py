@@ -57,6 +57,16 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
             "the stock driver's migration, then an attach"),
         'birth_16GiB_over_1GiB': ('the same', 'one of 1 GiB with as much '
                                   'data')},
+    'Parts of an attach on the other node': {
+        'attach_in_' + part: (what, 'all of it') for part, what in {
+            'lvm': 'LVM, and what of the source was never written',
+            'devices': 'device-mapper, flushes, a first read',
+            'iscsi_login': 'the log-in to the source',
+            'target': 'the iSCSI target',
+            'database': 'the database',
+            'driver': 'the driver itself, and its messages to the other node',
+            'cinder': "Cinder's API and services, and the message bus"
+        }.items()},
     'A copy alone': {
         'hydration_over_raw_iscsi': (
             'copying', 'a sequential read of the same device over iSCSI'),
@@ -88,6 +98,13 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
         'follow_pause_holes_ms': (
             'and afterwards, when what was never written is left out',
             'of the same reader at rest')},
+    'A live migration with two volumes': {
+        'live_migration_' + figure: (what, 'volumes of the stock driver')
+        for figure, what in {
+            'downtime': 'the guest stands still',
+            'seconds': 'all of it, as Nova has it',
+            'downtime_back_at_once': 'at once back: the guest stands still',
+            'seconds_back_at_once': 'at once back: all of it'}.items()},
     'Back to a home that has kept its data (bare scripts)': {
         'return_of_what_changed': (
             'copying what has changed, a 64th of a volume',
