@@ -90,6 +90,14 @@ class ConnectionsTest(Case):
         self.assertNotIn(self.crypt, self.a.devices)
         self.assertNotIn(names.OPENED, self.tags())
 
+    def test_no_boot_opens_what_has_left(self):
+        """Whatever was noted of it, and never taken back."""
+        lv = self.volume.name
+        self.a.disk.tags[lv] |= {names.OPENED}
+        self.a.move(self.volume, test_connections.B)
+        self.assertNotEqual(lv, self.volume.name)
+        self.assertNotIn(names.OPENED, self.a.disk.tags[lv])
+
     def test_what_is_noted_for_a_boot(self):
         self.serve(test_connections.ON_A)
         self.assertLessEqual({*names.tags(
