@@ -258,7 +258,8 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
         if name not in node.stack.devices([name]):
             return  # each look comes here, mostly in vain
         # Without LVM: the owner of the volume waits.
-        present = survey.Survey({}, node.stack.devices())
+        present = survey.Survey({}, node.stack.devices(
+            survey.names_of(move.volume_id)))
         handle = present.handle(move.volume_id)
         body = node.stack.number_of(move.source_lv)
         if not (handle and body and {body}.issuperset(handle.uses())):
@@ -269,9 +270,9 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
                         'is not the volume any more.',
                         {'device': name, 'host': move.destination})
         else:
-            node.stack.remove_handle(move.volume_id)
-            if move.extra_bytes:
+            if move.extra_bytes:  # before: without handle nobody comes here
                 _forget_opened(node, move)
+            node.stack.remove_handle(move.volume_id)
     except exceptions.LocalCloneError as exc:
         LOG.warning('%(device)s could not be removed; the next periodic '
                     'check tries again: %(error)s',
@@ -282,8 +283,8 @@ def _forget_opened(node: nodes.Node, move: state.Move) -> None:
     """A boot opens it no more."""
     lv = node.stack.lvs().get(move.source_lv)
     if lv and names.OPENED in lv.tags:
-        node.crypt.unmark(lv.name, names.OPENED)
         node.crypt.forget_sealed(move.volume_id)
+        node.crypt.unmark(lv.name, names.OPENED)
 
 
 def abandon(node: nodes.Node, context: ports.Context,

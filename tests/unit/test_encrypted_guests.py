@@ -98,6 +98,22 @@ class ConnectionsTest(Case):
         self.assertNotEqual(lv, self.volume.name)
         self.assertNotIn(names.OPENED, self.a.disk.tags[lv])
 
+    @ddt.data('unmark', 'forget_sealed')
+    def test_a_later_look_forgets_what_has_left(self, fails):
+        """What could not be forgotten at once."""
+        lv = self.volume.name
+        self.a.disk.tags[lv] |= {names.OPENED}
+        self.a.disk.sealed = {self.volume.id: 'x'}
+        with mock.patch.object(
+                crypt.SimCrypt, fails,
+                side_effect=exceptions.CommandTimeout(
+                    command='x', seconds=1)):
+            self.a.move(self.volume, test_connections.B)
+        self.assertIn(names.OPENED, self.a.disk.tags[lv])
+        self.a.reconciler.converge(self.volume.id)
+        self.assertNotIn(names.OPENED, self.a.disk.tags[lv])
+        self.assertEqual({}, self.a.disk.sealed)
+
     def test_what_is_noted_for_a_boot(self):
         self.serve(test_connections.ON_A)
         self.assertLessEqual({*names.tags(
