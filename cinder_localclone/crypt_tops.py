@@ -177,13 +177,14 @@ def is_short(present: surveys.Survey, volume_id: str) -> bool:
 def forget(node: nodes.Node, present: surveys.Survey, volume_id: str
            ) -> None:
     """A boot does not open a volume again."""
+    if present.is_handle_foreign(volume_id):
+        node.crypt.forget_passed(volume_id)
+    node.crypt.forget_sealed(volume_id)
+    # Last: what is marked is looked at again.
     for lv in present.lvs.values():
         if (names.OPENED in lv.tags
                 and names.facts(lv.tags).get('volume') == volume_id):
             node.crypt.unmark(lv.name, names.OPENED)
-    if present.is_handle_foreign(volume_id):
-        node.crypt.forget_passed(volume_id)
-    node.crypt.forget_sealed(volume_id)
 
 
 def differs(present: surveys.Survey, volume: ports.Volume,

@@ -236,9 +236,17 @@ class Cryptsetup(header_files.HeaderFiles):
         return self.sealed
 
     def forget_sealed(self, volume_id: str) -> None:
-        """Keep it no more, nor what was kept before."""
+        """Keep it no more, nor what was kept before.
+
+        :raises CommandFailed: if it can't be removed
+        """
         if self.sealed or os.path.isdir(self.before):
-            sealed.forget(self.sealed or self.before, volume_id)
+            try:
+                sealed.forget(self.sealed or self.before, volume_id)
+            except OSError as exc:
+                raise exceptions.CommandFailed(
+                    command='remove the key that is kept of volume %s'
+                    % volume_id, code=exc.errno, stderr=exc) from exc
 
     def close(self, volume_id: str) -> bool:
         """Have it decrypted no more.

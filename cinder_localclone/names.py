@@ -23,9 +23,6 @@ _DOOMED = re.compile('localclone-doomed-([0-9a-f]{8})-[0-9a-f]{12}')
 _DEVICE = re.compile(
     'localclone-(clone-|source-|absent-|guard-|served-)?%s' % UUID)
 
-#: LVM tag of a metadata LV whose first block was zeroed. dm-clone trusts
-#: whatever it finds there, so this must happen once and never again.
-METADATA_READY = 'localclone.ready'
 #: LVM tag of a volume's LV until Cinder has taken the volume: before that
 #: nobody was given it. Another one says which backend has made it, and may
 #: remove it: another backend in the same group has other locks.

@@ -69,8 +69,7 @@ def plan(present: survey.Survey) -> list[Local]:
             continue
         local = Local(volume_id, lv.name, _size(lv), reason=_reason(lv),
                       header=names.guarded(lv.tags))
-        # A destination LV is named after the shadow (see records.py). One
-        # whose volume has a metadata LV is never given out by itself.
+        # One whose volume has a metadata LV is never given out by itself.
         arrival = arriving.get(lv.name[-36:]) or arriving.get(volume_id)
         volumes.append(_of_move(local, *arrival) if arrival else local)
     return sorted(_without_doubles(volumes),
@@ -116,7 +115,9 @@ def _arriving(present: survey.Survey
 
 def _of_move(local: Local, shadow_id: str,
              metadata: reports.LogicalVolume) -> Local:
-    if names.METADATA_READY not in metadata.tags:
+    # A destination LV is named after the shadow (see records.py), and created
+    # last. Without it the metadata may be what was on the disk before.
+    if shadow_id not in local.lv:
         return dataclasses.replace(
             local, reason='its move was not prepared to the end')
     facts = names.facts(metadata.tags)

@@ -51,10 +51,14 @@ class Stack(handles.Handles):
     # -- the clone
 
     def create_metadata(self, move: state.Move) -> bool:
-        """Create the metadata LV and zero its head: once, marked by a tag.
+        """Create the metadata LV, and zero its head before anything uses it.
 
-        More tags say what :mod:`.restore` needs to know of the move. It
-        outlives a power cut once :meth:`create_lv` has returned.
+        dm-clone trusts whatever it finds there, so that must never be done
+        again: once the volume's LV is there, which is created afterwards, it
+        has been.
+
+        Tags say what :mod:`.restore` needs to know of the move. It outlives a
+        power cut once :meth:`create_lv` has returned.
         """
         name = names.metadata_lv(move.shadow_id)
         tags = names.volume_tags(move.volume_id, move.extra_bytes)
@@ -69,13 +73,11 @@ class Stack(handles.Handles):
                 self.metadata_group, name,
                 move.geometry.metadata_bytes(move.size_bytes), tags,
                 self.timeout, flush=flush):
-            lv = self.lvs()[name]
-            activated = self._activate(lv)
-            if names.METADATA_READY in lv.tags:
+            lvs = self.lvs()
+            activated = self._activate(lvs[name])
+            if move.destination_lv in lvs:
                 return activated
         block.zero_head(self.metadata_group, name, self.timeout)
-        lvm.add_tag(self.metadata_group, name, names.METADATA_READY,
-                    self.timeout, flush=flush)
         return True
 
     def clone_status(self, shadow_id: str) -> tables.CloneStatus:

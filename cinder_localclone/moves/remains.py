@@ -26,14 +26,9 @@ def take_down(node: nodes.Node, move: state.Move) -> None:
              else state.Event.DESTINATION_REMOVED)
     move.token.after(event, move.committed)
     if move.committed:
-        _remove_source(node, move)
+        # Its own, and those of moves that failed before.
+        offering.withdraw_above(node, move.source_lv)
+        removal.remove_source(node, move)
     else:
         removal.tear_down(node, move)
     node.records.finish(move, event)
-
-
-def _remove_source(node: nodes.Node, move: state.Move) -> None:
-    # Its own, and those of moves that failed before.
-    offering.withdraw_above(node, move.source_lv)
-    removal.remove_handle(node, move, move.source_lv)
-    removal.discard_lv(node, move.source_lv)

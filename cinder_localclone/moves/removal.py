@@ -41,33 +41,45 @@ def tear_down(node: nodes.Node, move: state.Move) -> None:
     withdrawn would keep the handle open for ever.
     """
     node.sessions.detach(move)
-    remove_handle(node, move, move.destination_lv)
+    gone = remove_handle(node, move, move.destination_lv)
     node.stack.remove_clone(move.shadow_id)
     # The metadata LV goes last: without it the LV would count as complete.
     discard_lv(node, move.destination_lv)
     node.stack.remove_lv(names.metadata_lv(move.shadow_id))
-    if move.extra_bytes:  # it is encrypted
+    if gone and move.extra_bytes:  # it is encrypted
         node.crypt.forget_sealed(move.volume_id)
 
 
-def remove_handle(node: nodes.Node, move: state.Move, lv: str) -> None:
+def remove_source(node: nodes.Node, move: state.Move) -> None:
+    """Remove the source of a move that has ended; the volume is elsewhere."""
+    gone = remove_handle(node, move, move.source_lv)
+    discard_lv(node, move.source_lv)
+    if gone and move.extra_bytes:
+        node.crypt.forget_sealed(move.volume_id)
+
+
+def remove_handle(node: nodes.Node, move: state.Move, lv: str) -> bool:
     """Remove the volume's handle if it is on what a move has here.
 
     One that is on anything else is that of a later move, or of the volume
     at rest.
 
     :param lv: the LV that the move has here
+    :returns: whether there is none any more
     """
     present = node.stack.survey()
     own = {body.number for body in (
         present.clone(move.shadow_id), present.lvs.get(lv)) if body}
     handle = present.handle(move.volume_id)
-    if handle and own.issuperset(handle.uses()):
+    if handle and not own.issuperset(handle.uses()):
+        return False
+    if handle:
         # Whoever the volume followed was served until then.
         node.exports.withdraw_unnamed(
             move.volume_id, node.exports.remote().get(move.volume_id, set()),
             at_once=True)
         node.stack.remove_handle(move.volume_id)
+    return True
 
 
 def discard_lv(node: nodes.Node, name: str) -> None:

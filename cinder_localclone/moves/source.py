@@ -262,6 +262,9 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
             survey.names_of(move.volume_id)))
         handle = present.handle(move.volume_id)
         body = node.stack.number_of(move.source_lv)
+        if not body:  # unless udev has lost its path
+            lv = node.stack.lvs().get(move.source_lv)
+            body = lv.number if lv else ''
         if not (handle and body and {body}.issuperset(handle.uses())):
             return
         if present.users(move.volume_id):

@@ -29,11 +29,9 @@ _STRIPE = '64k'
 _EXISTS = 'already exists in volume group'
 
 
-def _change(group: str, *argv: str, timeout: float, flush: bool = True
-            ) -> None:
+def _change(group: str, *argv: str, timeout: float) -> None:
     process.run(*argv, timeout=timeout, grace=GRACE)
-    if flush:
-        _flush(group, timeout)
+    _flush(group, timeout)
 
 
 def _change_unless(done: str, group: str, *argv: str, timeout: float,
@@ -59,10 +57,9 @@ def _flush(group: str, timeout: float) -> None:
         process.run('sync', *paths, timeout=timeout)
 
 
-def _lvchange(group: str, name: str, *words: str, timeout: float,
-              flush: bool = True) -> None:
+def _lvchange(group: str, name: str, *words: str, timeout: float) -> None:
     _change(group, 'lvchange', *words, '%s/%s' % (group, name),
-            timeout=timeout, flush=flush)
+            timeout=timeout)
 
 
 @privileged.entrypoint
@@ -188,13 +185,9 @@ def deactivate(group: str, name: str, timeout: float) -> None:
 
 
 @privileged.entrypoint
-def add_tag(group: str, name: str, tag: str, timeout: float,
-            flush: bool = True) -> None:
-    """Tag an LV; one that has the tag keeps it.
-
-    :param flush: as :func:`create_thick`
-    """
-    _lvchange(group, name, '--addtag', tag, timeout=timeout, flush=flush)
+def add_tag(group: str, name: str, tag: str, timeout: float) -> None:
+    """Tag an LV; one that has the tag keeps it."""
+    _lvchange(group, name, '--addtag', tag, timeout=timeout)
 
 
 @privileged.entrypoint

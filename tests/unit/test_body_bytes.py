@@ -532,7 +532,7 @@ class RestoreTest(testtools.TestCase):
                 [*names.volume_tags(V1, extra), *shown]))]
         if metadata:
             lvs.append(reports.LogicalVolume('g', META, GIB, '', frozenset(
-                (names.METADATA_READY, *metadata))))
+                metadata)))
         local, = restore.plan(survey.Survey(
             {each.name: each for each in lvs}, {}))
         return local

@@ -13,6 +13,8 @@ from cinder_localclone import deletion
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone import extending
+from cinder_localclone.moves import removal
+from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import passing
 from cinder_localclone import peer
@@ -23,6 +25,7 @@ from tests.unit import test_follow
 from tests.unit import test_move
 from tests.unit.world import crypt
 from tests.unit.world import disks
+from tests.unit.world import stack
 
 A, B, C = test_follow.A, test_follow.B, test_follow.C
 RECORDED = crypt.recorded('k')
@@ -112,6 +115,45 @@ class ConnectionsTest(Case):
         self.assertIn(names.OPENED, self.a.disk.tags[lv])
         self.a.reconciler.converge(self.volume.id)
         self.assertNotIn(names.OPENED, self.a.disk.tags[lv])
+        self.assertEqual({}, self.a.disk.sealed)
+
+    def test_what_has_left_is_forgotten_without_a_handle(self):
+        """A boot has made none, so no look comes by."""
+        self.a.disk.sealed = {self.volume.id: 'x'}
+        with mock.patch.object(source, 'drop_handle'):
+            self.a.move(self.volume, test_connections.B)
+        self.a.devices.pop(self.handle)
+        self.world.settle()
+        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({}, self.a.disk.sealed)
+
+    def test_what_has_come_back_is_not_forgotten(self):
+        """Meanwhile what was here before is taken down."""
+        self.a.move(self.volume, test_connections.B)
+        self.world.settle()
+        left = self.b.move(self.volume, test_connections.A)
+        self.a.disk.sealed = {self.volume.id: 'x'}
+        removal.remove_source(self.a.node, dataclasses.replace(
+            left, shadow_id='of-before', source_lv='volume-of-before'))
+        self.assertEqual({self.volume.id: 'x'}, self.a.disk.sealed)
+
+    def test_what_has_left_while_udev_has_lost_its_path(self):
+        with mock.patch.object(stack.SimStack, 'number_of', return_value=''):
+            self.a.move(self.volume, test_connections.B)
+        self.assertNotIn(self.handle, self.a.devices)
+
+    def test_a_key_that_can_t_be_removed_at_a_detach(self):
+        """By its mark a later look finds it."""
+        self.a.disk.sealed = {}
+        self.serve(test_connections.ON_A)
+        with mock.patch.object(
+                crypt.SimCrypt, 'forget_sealed',
+                side_effect=exceptions.CommandTimeout(
+                    command='x', seconds=1)):
+            self.unserve(self.a, test_connections.ON_A)
+        self.assertNotEqual({}, self.a.disk.sealed)
+        self.attach('available')
+        self.a.reconciler.converge_node()
         self.assertEqual({}, self.a.disk.sealed)
 
     def test_what_is_noted_for_a_boot(self):

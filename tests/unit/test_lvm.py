@@ -111,7 +111,6 @@ class LvmTest(commands.Case):
         for created in (True, False):
             self.assertEqual(created, lvm.create_thick(
                 'g', 'v', 4 << 20, [], 30, flush=False))
-        lvm.add_tag('g', 'v', 't', 30, flush=False)
         self.assertEqual(['lvcreate', 'lvcreate', 'lvchange'], [
             line.split()[0] for line in self.commands.ran])
 
@@ -130,11 +129,11 @@ class LvmTest(commands.Case):
     def test_activate_and_tag(self):
         lvm.activate('g', 'v', 30)
         lvm.deactivate('g', 'v', 30)
-        lvm.add_tag('g', 'v', 'localclone.ready', 30)
+        lvm.add_tag('g', 'v', 'localclone.away', 30)
         lvm.remove_tag('g', 'v', 'localclone.newborn', 30)
         self.assertRan('lvchange -ay -K g/v', "lvchange -an --config "
                        "'activation { retry_deactivation = 1 }' g/v",
-                       'lvchange --addtag localclone.ready g/v',
+                       'lvchange --addtag localclone.away g/v',
                        'lvchange --deltag localclone.newborn g/v')
 
     def snapshot(self, writable):

@@ -48,8 +48,8 @@ def metadata(*tags):
     return lv(names.metadata_lv(SHADOW), *tags)
 
 
-WHOLE = (names.METADATA_READY, *names.tags(
-    volume=V1, geometry=GEOMETRY, source='iqn.2026-11.org.example:x'))
+WHOLE = names.tags(
+    volume=V1, geometry=GEOMETRY, source='iqn.2026-11.org.example:x')
 
 
 class RestoreTest(testtools.TestCase):
@@ -83,10 +83,19 @@ class RestoreTest(testtools.TestCase):
         found, = self.arriving()
         self.assertTrue(found.reason)
 
-    def test_metadata_of_the_volume_counts_whatever_its_lv_is_called(self):
+    def test_arriving_by_another_template(self):
+        """Cinder's option volume_name_template."""
+        name = SHADOW + '.lv'
         found, = restore.plan(survey(
-            lv('other-name', *names.tags(volume=V1)), metadata(*WHOLE)))
-        self.assertEqual('other-name', found.move.destination_lv)
+            lv(name, *names.tags(volume=V1)), metadata(*WHOLE)))
+        self.assertEqual(name, found.move.destination_lv)
+
+    def test_metadata_counts_before_its_own_lv_is_there(self):
+        """It may have what was on the disk before."""
+        found, = restore.plan(survey(
+            lv('volume-' + V1, *names.tags(volume=V1)), metadata(*WHOLE)))
+        self.assertIn('not prepared', found.reason)
+        self.assertIsNone(found.move)
 
     def test_what_needs_no_source_goes_first(self):
         found = restore.plan(survey(

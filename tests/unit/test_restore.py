@@ -18,8 +18,8 @@ from cinder_localclone import survey
 GIB = 1 << 30
 V1, V2, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2, 3))
 NEW, META = 'volume-' + SHADOW, names.metadata_lv(SHADOW)
-READY = (names.METADATA_READY, *names.tags(
-    volume=V1, geometry=state.Geometry(128, 32, 8), source='iqn.x:y'))
+READY = names.tags(
+    volume=V1, geometry=state.Geometry(128, 32, 8), source='iqn.x:y')
 
 
 def lv(name, *tags):
@@ -133,7 +133,7 @@ class RestoreTest(testtools.TestCase):
 
     def test_geometry_that_is_none(self):
         problems = self.restore(ARRIVING[0], lv(
-            META, names.METADATA_READY, *names.tags(
+            META, *names.tags(
                 volume=V1, geometry='128:32', source='iqn.x:y')))
         self.assertIn('not complete', problems[V1])
         self.assertEqual([], self.done())

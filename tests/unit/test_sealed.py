@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys that a node keeps: sealed, and nowhere in plain text."""
 
+import errno
 import os
 import pathlib
 from unittest import mock
@@ -169,6 +170,13 @@ class CryptsetupTest(commands.Case):
         self.room.forget_sealed(VOLUME)
         self.assertFalse(self.file.exists())
         self.room.forget_sealed(VOLUME)
+
+    def test_that_can_t_be_forgotten(self):
+        with mock.patch.object(sealed, 'forget', side_effect=OSError(
+                errno.EROFS, 'Read-only file system')):
+            error = self.assertRaises(exceptions.CommandFailed,
+                                      self.room.forget_sealed, VOLUME)
+        self.assertIn('Read-only', str(error))
 
     def test_none_are_kept(self):
         room = cryptsetup.Cryptsetup('g', 30)

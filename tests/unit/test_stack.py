@@ -273,9 +273,9 @@ class VolumeTest(Case):
         self.assertFalse(self.stack.remove_lv('volume-x'))
         self.assertEqual(['remove'], self.called())
 
-    def test_new_metadata_is_zeroed_and_then_marked(self):
+    def test_new_metadata_is_zeroed(self):
         self.assertTrue(self.stack.create_metadata(MOVE))
-        self.assertEqual(['create_thick', 'zero_head', 'add_tag'],
+        self.assertEqual(['create_thick', 'zero_head'],
                          self.called())
         self.assertEqual({
             'volume': V1, 'geometry': '128:32:8', 'copied': '1',
@@ -316,33 +316,26 @@ class VolumeTest(Case):
         self.assertEqual({'flush': flush},
                          self.ran.lvm.create_thick.call_args.kwargs)
         self.ran.block.zero_head.assert_called_once_with(group, META, 30)
-        self.ran.lvm.add_tag.assert_called_once_with(
-            group, META, names.METADATA_READY, 30, flush=flush)
 
-    def test_metadata_that_could_not_be_zeroed_is_not_marked(self):
-        self.ran.block.zero_head.side_effect = FAILED
-        self.assertRaises(exceptions.CommandFailed,
-                          self.stack.create_metadata, MOVE)
-        self.ran.lvm.add_tag.assert_not_called()
-
-    def metadata(self, number, *tags):
+    def metadata(self, number, *others):
         self.ran.lvm.create_thick.return_value = False
-        self.lvs(lv(META, number, 'fast', 4 << 20, tags))
+        self.lvs(lv(META, number, 'fast', 4 << 20), *others)
 
     @ddt.data(('', ['create_thick', 'activate'], True),
               ('253:4', ['create_thick'], False))
     @ddt.unpack
-    def test_metadata_that_is_marked_is_never_zeroed(
+    def test_metadata_that_may_be_in_use_is_never_zeroed(
             self, number, called, did):
-        self.metadata(number, names.METADATA_READY)
+        """The volume's LV is created after that."""
+        self.metadata(number, lv(MOVE.destination_lv))
         self.assertEqual(did, self.stack.create_metadata(MOVE))
         self.assertEqual(called, self.called())
 
-    def test_metadata_that_was_not_marked_is_zeroed(self):
-        self.metadata('253:4', *names.tags(volume=V1))
+    def test_metadata_that_nothing_can_have_used_is_zeroed(self):
+        """That may have failed; what was on the disk would be believed."""
+        self.metadata('253:4', lv('volume-' + V1))
         self.assertTrue(self.stack.create_metadata(MOVE))
-        self.assertEqual(['create_thick', 'zero_head', 'add_tag'],
-                         self.called())
+        self.assertEqual(['create_thick', 'zero_head'], self.called())
 
     def test_thin_lv_is_extended(self):
         self.lvs(lv('v', size=GIB, thin=True))

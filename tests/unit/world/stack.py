@@ -212,13 +212,18 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
     def create_metadata(self, move):
         name = names.metadata_lv(move.shadow_id)
         if name not in self.node.lvs:
-            self.node.disk.create(name, move.volume_id, {'local': set()},
-                                  move.extra_bytes)
+            # What was on the disk before: a move that was complete, say.
+            self.node.disk.create(
+                name, move.volume_id, {'local': set(range(disks.REGIONS))},
+                move.extra_bytes)
             self.node.disk.tags[name] |= {
                 names.FOLLOWS} if move.follows else frozenset()
             self.node.disk.tags[name] |= {
                 names.UNMAPPED} if move.is_under_guest else frozenset()
         self.activate(name)
+        self.node.world.tick(self.node, 'half of create_metadata')
+        if move.destination_lv not in self.node.lvs:
+            self.node.lvs[name]['local'] = set()
 
     def ensure_clone(self, move, source, holes=()):
         self._insist(source is None or move.shadow_id in
