@@ -67,17 +67,18 @@ def disks(iqn: str = '') -> str:
     :param iqn: of those with this target alone
     """
     paths: dict[str, list[str]] = {}
-    for target, device in _sessions():
-        if iqn not in ('', target):
-            continue
+    for target, device in _sessions(iqn):
         # To walk through all of it takes 10 ms a session.
         paths[target] = ['/dev/' + os.path.basename(disk) for disk in
                          glob.glob(device + '/target*/*/block/*')]
     return json.dumps(paths)
 
 
-def _sessions() -> Iterator[tuple[str, str]]:
-    """The target name of each iSCSI session, and its device in sysfs."""
+def _sessions(iqn: str = '') -> Iterator[tuple[str, str]]:
+    """The target name of each iSCSI session, and its device in sysfs.
+
+    :param iqn: of those with this target alone
+    """
     base = sysfs.iscsi_session()
     for session in os.listdir(base) if os.path.isdir(base) else ():
         try:
@@ -85,8 +86,9 @@ def _sessions() -> Iterator[tuple[str, str]]:
                 target = name.read().strip()
         except OSError:
             continue  # it has just ended
-        yield target, os.path.realpath(
-            sysfs.iscsi_session(session, 'device'))
+        if iqn in ('', target):
+            yield target, os.path.realpath(
+                sysfs.iscsi_session(session, 'device'))
 
 
 @privileged.entrypoint
@@ -165,11 +167,10 @@ def end_session(iqn: str, timeout: float) -> None:
     privileged.require(iscsi_names.is_iqn(iqn), iqn)
     _iscsiadm('-m', 'node', '-T', iqn, '--logout',
               timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
-    for target, device in _sessions():
-        if target == iqn:
-            number = os.path.basename(device).removeprefix('session')
-            _iscsiadm('-m', 'session', '-r', number, '-u',
-                      timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
+    for _target, device in _sessions(iqn):
+        number = os.path.basename(device).removeprefix('session')
+        _iscsiadm('-m', 'session', '-r', number, '-u',
+                  timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
     _iscsiadm('-m', 'node', '-T', iqn, '-o', 'delete',
               timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
 
@@ -178,12 +179,11 @@ def end_session(iqn: str, timeout: float) -> None:
 def is_down(iqn: str) -> bool:
     """Whether there is a session with a target, which does not answer."""
     states = []
-    for target, device in _sessions():
-        if target == iqn:
-            with contextlib.suppress(OSError):  # it has just ended
-                with open(sysfs.iscsi_session(
-                        os.path.basename(device), 'state')) as state:
-                    states.append(state.read().strip())
+    for _target, device in _sessions(iqn):
+        with contextlib.suppress(OSError):  # it has just ended
+            with open(sysfs.iscsi_session(
+                    os.path.basename(device), 'state')) as state:
+                states.append(state.read().strip())
     return bool(states) and 'LOGGED_IN' not in states
 
 
@@ -260,8 +260,7 @@ def login(iqn: str, timeout: float) -> None:
     privileged.require(iscsi_names.is_iqn(iqn), iqn)
     _iscsiadm('-m', 'node', '-T', iqn, '--login',
               timeout=timeout, ok=(_OK, _SESSION_EXISTS))
-    for target, device in _sessions():
-        if target == iqn:
-            host = os.path.basename(os.path.dirname(device))
-            process.run('tee', '/sys/class/scsi_host/%s/scan' % host,
-                        stdin=b'0 0 0', timeout=timeout)
+    for _target, device in _sessions(iqn):
+        host = os.path.basename(os.path.dirname(device))
+        process.run('tee', '/sys/class/scsi_host/%s/scan' % host,
+                    stdin=b'0 0 0', timeout=timeout)
