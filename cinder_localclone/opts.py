@@ -16,32 +16,35 @@ localclone_opts = [
              'ones need less metadata. Stored with each move: a change '
              'applies to the next one.'),
     cfg.IntOpt(
-        'localclone_hydration_batch', default=8, min=1, max=256,
-        help='Contiguous regions that are copied in one request. Region size '
-             'times batch is the size of a read from the source; 512 KiB is '
-             'a good start. The kernel\'s own default, 1, is far too slow.'),
+        'localclone_hydration_batch', default=32, min=1, max=256,
+        help='Most contiguous regions that are copied in one request. Region '
+             'size times batch is the size of a read from the source. With '
+             'fewer regions on their way at one moment requests are smaller, '
+             'too. The kernel\'s own default, 1, is far too slow.'),
     cfg.IntOpt(
-        'localclone_hydration_threshold', default=32, min=1, max=4096,
-        help='Most regions that are being copied at one moment. A multiple '
-             'of the batch keeps several requests in flight. This is full '
-             'speed; beside a guest a copy takes it only if localclone_pace '
-             'says so.'),
+        'localclone_hydration_threshold', default=512, min=1,
+        max=4096,
+        help='Most regions that are being copied at one moment: full speed. '
+             'A multiple of the batch keeps several requests in flight. How '
+             'many of them there are beside a guest, localclone_pace says.'),
     cfg.StrOpt(
         'localclone_pace', default=pace.Settings.pace.value,
         choices=[
             ('yield', 'two regions of 64 KiB at one moment while the guest '
-             'reads or writes its volume, and full speed 0.6 s after it has '
-             'stopped'),
+             'reads or writes its volume, 32 of them 0.6 s after it has '
+             'stopped, and 128 after 5 s'),
             ('full', 'full speed, whatever the guest does: the shortest '
              'copies, and slow synchronous writes beside them'),
-            ('spare', 'one region at one moment, and full speed only when '
-             'the guest has rested for 5 s: for guests that would rather '
-             'have longer copies than bursts in their pauses')],
+            ('spare', 'one region at one moment, 32 of them only when the '
+             'guest has rested for 5 s, and 128 after 30 s: for guests that '
+             'would rather have longer copies than bursts in their pauses')],
         help='How a volume is copied beside the guest that uses it. One that '
-             'nobody uses is copied at full speed. While somebody waits for '
-             'a volume to be attached, and for 3 s more, copies stop (full '
-             'does not), for 10 s at a time and a third of the time at most; '
-             'then they go as beside a guest. The extra spec '
+             'nobody has used yet is copied as beside one that has rested '
+             'longest, and with localclone_max_rate_in there are never more '
+             'than 32 regions of 64 KiB at one moment. While somebody waits '
+             'for a volume to be attached, and for 3 s more, copies stop '
+             '(full does not), for 10 s at a time and a third of the time at '
+             'most; then they go as beside a guest. The extra spec '
              'localclone:pace of a volume type goes before this. '
              'What the guest does is read from the statistics of the '
              'volume\'s device, every localclone_wake_interval (0.2 s at '

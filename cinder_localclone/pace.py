@@ -35,7 +35,7 @@ _UNIT = 128
 class Pace(str, enum.Enum):
     """How a copy goes beside its guest."""
 
-    #: Slowly while the guest works, else at full speed.
+    #: Slowly while the guest works, else quickly.
     YIELD = 'yield'
     #: At full speed, whatever the guest does.
     FULL = 'full'
@@ -43,10 +43,17 @@ class Pace(str, enum.Enum):
     SPARE = 'spare'
 
 
-#: Seconds that a guest rests before its copy goes at full speed.
+#: Seconds that a guest rests before its copy goes quickly; and those after
+#: which it has gone, as it seems.
 RESTED = {Pace.YIELD: 0.6, Pace.FULL: 0.0, Pace.SPARE: 5.0}
-#: How many units are copied at one moment while the guest works.
+GONE = {Pace.YIELD: 5.0, Pace.SPARE: 30.0}
+#: How many units are copied at one moment while the guest works; while it
+#: rests; and when it has gone, or never came. What it does next waits for all
+#: of them.
 _BESIDE = {Pace.YIELD: 2, Pace.SPARE: 1}
+_RESTING, _ALONE = 32, 128
+#: How many of them within a limit: more would be beyond it at once.
+_LIMITED = 32
 
 
 class GiveWay(enum.Enum):
@@ -126,8 +133,10 @@ def ladder(geometry: state.Geometry) -> tuple[Step, ...]:
         threshold = _regions(units, geometry)
         if threshold >= own.threshold:
             return (*found, own)
-        # In one request only what is worth it: a guest's waits behind it.
-        batch = _regions(units if units > 2 else 1, geometry)
+        # In one request only what is worth it, a quarter of many: a guest's
+        # waits behind it, and with fewer requests the copy does.
+        batch = _regions(1 if units <= 2 else min(units, max(8, units // 4)),
+                         geometry)
         step = Step(threshold, min(batch, own.batch))
         if step not in found:
             found.append(step)
@@ -136,12 +145,6 @@ def ladder(geometry: state.Geometry) -> tuple[Step, ...]:
 
 def _regions(units: int, geometry: state.Geometry) -> int:
     return max(1, units * _UNIT // geometry.region_sectors)
-
-
-def _place(steps: tuple[Step, ...], threshold: int) -> int:
-    """The place of the last step with so many regions, or the first one."""
-    return max(place for place, step in enumerate(steps)
-               if not place or step.threshold <= threshold)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,10 +186,15 @@ class Law:
 
     def __init__(self, geometry: state.Geometry, floor: int):
         self.steps = ladder(geometry)
-        self._lowest = {pace: _place(self.steps, _regions(units, geometry))
+        self._lowest = {pace: self._place(units, geometry)
                         for pace, units in _BESIDE.items()}
+        self._resting, self._alone, self._limited = (
+            self._place(units, geometry)
+            for units in (_RESTING, _ALONE, _LIMITED))
         self._floor = floor
         self._seen: Seen | None = None
+        #: Whether it could be compared with what was seen before.
+        self._compared = False
         #: The most bytes that were ever seen to be copied: what a guest has
         #: under way makes them come and go.
         self._most = 0
@@ -199,6 +207,12 @@ class Law:
         self._copied = 0
         self._raised = 0
 
+    def _place(self, units: int, geometry: state.Geometry) -> int:
+        """The place of the last step with so many, or the first one."""
+        return max(place for place, step in enumerate(self.steps)
+                   if not place or step.threshold <= _regions(
+                       units, geometry))
+
     def take(self, seen: Seen | None, now: float) -> int:
         """Take in what a look has shown.
 
@@ -206,6 +220,7 @@ class Law:
         :returns: bytes copied since the last one
         """
         before, self._seen = self._seen, seen
+        self._compared = not (before is None or seen is None)
         if seen is None:
             return 0
         if seen.in_flight or before and seen.ios != before.ios:
@@ -217,23 +232,26 @@ class Law:
         self._copied += copied
         return copied
 
-    def step(self, pace: Pace, now: float, room: float = 1.0,
+    def step(self, pace: Pace, now: float, room: float | None = None,
              give_way: GiveWay = GiveWay.NO) -> tuple[Step, Speed]:
         """How it goes on.
 
-        What can't be seen is copied at full speed: nobody knows of a guest.
+        What can't be seen, or not compared yet, is copied as beside a guest
+        that rests.
 
         :param room: how much of its share of the budget is left, at most 1;
-            0 or less: nothing
+            0 or less: nothing; None: there is no budget
         :param give_way: whether to others than its guest, too
         """
         if give_way is GiveWay.STOPPING and pace in _BESIDE:
             self._yielded, self._judged = now, None
             return STANDSTILL, Speed.YIELDING
-        top = len(self.steps) - 1
-        # As many steps as there is room for.
-        allowed = min(top, int(room * len(self.steps))) if room > 0 else -1
-        wanted, speed = top, Speed.FULL
+        top = allowed = len(self.steps) - 1
+        if room is not None:
+            top = self._limited
+            # As many steps as there is room for.
+            allowed = min(top, int(room * (top + 1))) if room > 0 else -1
+        wanted, speed = min(top, self._unhindered(pace, now)), Speed.FULL
         if (give_way is not GiveWay.NO and pace in _BESIDE
                 or self._is_beside(pace, now)):
             self._yielded = now
@@ -248,6 +266,14 @@ class Law:
             wanted, speed = allowed, Speed.LIMITED
             self._judged = None  # it is the budget that holds it back
         return (STANDSTILL if wanted < 0 else self.steps[wanted]), speed
+
+    def _unhindered(self, pace: Pace, now: float) -> int:
+        """The step of a copy that nothing holds back."""
+        if pace not in _BESIDE:
+            return len(self.steps) - 1
+        gone = self._compared and (
+            self._worked is None or now - self._worked >= GONE[pace])
+        return self._alone if gone else self._resting
 
     def _is_beside(self, pace: Pace, now: float) -> bool:
         """Whether a guest is at work that it is to yield to."""
@@ -332,11 +358,11 @@ class Budget:
 
         :param copied: bytes, by copy; of all that there are
         :returns: how much of its share each has left: 1, all of a second; 0
-            or less: nothing
+            or less: nothing. Of none if there is no limit
         """
         since, self._since = self._since, now
         if not self._limit or not copied:
-            return dict.fromkeys(copied, 1.0)
+            return {}
         share = self._limit * HELD / len(copied)
         debt = self._limit * LONGEST_WAIT / len(copied)
         self._rooms = {key: max(-debt, self._rooms.get(key, 0.0) - spent)

@@ -131,7 +131,7 @@ class Waker:
                    if copy.migrating and give_way is pace.GiveWay.NO
                    else give_way)
             steps[shadow_id], copy.speed = copy.law.step(
-                copy.how, now, rooms[shadow_id], way)
+                copy.how, now, rooms.get(shadow_id), way)
         self._tell(copies, steps, now)
         return bool(self._copies)
 

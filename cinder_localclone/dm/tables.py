@@ -46,13 +46,12 @@ def clone(sectors: int, metadata: str, destination: str, source: str,
           geometry: state.Geometry) -> str:
     """A clone, not hydrating yet.
 
-    Discards never reach the destination: over a region that was written
-    they zero it (measured on 6.1).
+    How many regions it copies at one moment it is told afterwards; until then
+    it is one: a guest may be at work. Discards never reach the destination:
+    over a region that was written they zero it (measured on 6.1).
     """
-    return ('0 %d clone %s %s %s %d 2 no_hydration no_discard_passdown '
-            '4 hydration_threshold %d hydration_batch_size %d' % (
-                sectors, metadata, destination, source,
-                geometry.region_sectors, geometry.threshold, geometry.batch))
+    return '0 %d clone %s %s %s %d 2 no_hydration no_discard_passdown' % (
+        sectors, metadata, destination, source, geometry.region_sectors)
 
 
 @dataclasses.dataclass(frozen=True)

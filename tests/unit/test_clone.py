@@ -22,8 +22,7 @@ from tests.unit.test_stack import SHADOW
 from tests.unit.test_stack import V1
 
 TABLE = ('0 2097152 clone /dev/fast/%s /dev/g/volume-%s 8:0 128 2 '
-         'no_hydration no_discard_passdown 4 hydration_threshold 32 '
-         'hydration_batch_size 8' % (META, SHADOW))
+         'no_hydration no_discard_passdown' % (META, SHADOW))
 CLONE = names.clone(SHADOW)
 DISCARDS = mock.call.block.disable_discards('/dev/mapper/' + CLONE)
 CREATED = [mock.call.devicemapper.create(

@@ -33,7 +33,7 @@ from tests.unit import world as worlds
 A, B = 'a@l', 'b@l'
 MIB = 1 << 20
 TICK = 0.05
-GEOMETRY = state.Geometry(128, 32, 8)
+GEOMETRY, MANY = state.Geometry(128, 32, 8), state.Geometry(128, 512, 32)
 FULL, SLOW, SLOWEST = Step(32, 8), Step(2, 1), Step(1, 1)
 #: MiB a second that a kernel copies by threshold (facts of the lab: one
 #: processor, regions of 64 KiB). IDLE: no guest. BUSY: a guest that hardly
@@ -91,6 +91,9 @@ class LadderTest(testtools.TestCase):
             state.Geometry(*geometry))]
 
     def test_of_the_default(self):
+        self.assertEqual(
+            [(1, 1), (2, 1), (4, 4), (8, 8), (16, 8), (32, 8), (64, 16),
+             (128, 32), (256, 32), (512, 32)], self.steps(128, 512, 32))
         self.assertEqual([(1, 1), (2, 1), (4, 4), (8, 8), (16, 8), (32, 8)],
                          self.steps(128, 32, 8))
 
@@ -101,7 +104,7 @@ class LadderTest(testtools.TestCase):
 
     def test_of_large_regions(self):
         self.assertEqual([(1, 1), (2, 2), (4, 2)], self.steps(512, 4, 2))
-        self.assertEqual([(1, 1), (2, 2), (3, 4)], self.steps(2048, 3, 4))
+        self.assertEqual([(1, 1), (2, 1), (3, 4)], self.steps(2048, 3, 4))
 
     def test_never_more_than_the_operator_has_set(self):
         self.assertEqual([(1, 1)], self.steps(128, 1, 1))
@@ -141,6 +144,41 @@ class LawTest(testtools.TestCase):
 
     def test_full_speed_whatever_the_guest_does(self):
         self.assertEqual([(0, FULL, Speed.FULL)], run(self.law, Pace.FULL))
+
+    @ddt.data((Pace.YIELD, 2, 0.6, 5), (Pace.SPARE, 1, 5, 30))
+    @ddt.unpack
+    def test_the_longer_it_rests_the_more(self, how, beside, resting, gone):
+        """What a guest does next waits for all that is under way."""
+        law, found = pace.Law(MANY, 0), []
+        for now, ios in ((0, 0), (1, 0), (2, 1), (1.99 + resting, 1),
+                         (2.01 + resting, 1), (1.99 + gone, 1),
+                         (2.01 + gone, 1), (3 + gone, 2)):
+            law.take(seen(ios), now)
+            found.append(law.step(how, now)[0].threshold)
+        self.assertEqual([32, 128, beside, beside, 32, 32, 128, beside],
+                         found)
+        law.take(None, 4 + gone)  # and maybe there is one
+        self.assertEqual(32, law.step(how, 4 + gone)[0].threshold)
+
+    def test_all_that_is_set_whatever_the_guest_does(self):
+        law = pace.Law(MANY, 10 * MIB)
+        law.take(seen(in_flight=1), 0)
+        self.assertEqual((Step(512, 32), Speed.FULL), law.step(Pace.FULL, 0))
+
+    def test_a_floor_that_takes_all_that_is_set(self):
+        law = pace.Law(MANY, 10 * MIB)
+        for now in range(60):
+            law.take(seen(now), now)
+            step = law.step(Pace.YIELD, now)
+        self.assertEqual((Step(512, 32), Speed.FLOOR), step)
+
+    @ddt.data(*Pace)
+    def test_a_limit_is_not_gone_beyond_at_once(self, how):
+        law = pace.Law(MANY, 10 * MIB)
+        law.take(seen(), 0)
+        law.take(seen(), 1)
+        self.assertEqual((Step(32, 8), Speed.FULL), law.step(how, 1, 1.0))
+        self.assertEqual((Step(8, 8), Speed.LIMITED), law.step(how, 1, 0.5))
 
     def test_gives_way_to_others(self):
         found = [self.law.step(how, now, give_way=way) for how, now, way in (
@@ -425,7 +463,7 @@ class BudgetTest(testtools.TestCase):
 
     def test_none(self):
         budget = pace.Budget(0)
-        self.assertEqual({'a': 1.0}, budget.spend({'a': 1 << 40}, 5))
+        self.assertEqual({}, budget.spend({'a': 1 << 40}, 5))
         self.assertEqual({}, budget.spend({}, 6))
 
     def test_one(self):

@@ -66,8 +66,7 @@ class TablesTest(testtools.TestCase):
         self.assertEqual('0 2048 linear /dev/g/v 0',
                          tables.linear(2048, '/dev/g/v'))
         self.assertEqual(
-            '0 2048 clone /m /d 8:0 128 2 no_hydration no_discard_passdown '
-            '4 hydration_threshold 32 hydration_batch_size 8',
+            '0 2048 clone /m /d 8:0 128 2 no_hydration no_discard_passdown',
             tables.clone(2048, '/m', '/d', '8:0',
                          state.Geometry(128, 32, 8)))
 
