@@ -329,6 +329,7 @@ class Machines(fixtures.Fixture):
             'block.written_sectors': lambda path: 0,
             'block.completed_reads': lambda path: 7,
             'block.disable_discards': lambda path: None,
+            'block.discard': lambda *what: None,
             'devicemapper.mend_path': lambda name: False,
             'configfs.exports': self._exports,
             'configfs.targets': lambda prefix: json.dumps(
@@ -356,8 +357,9 @@ class Machines(fixtures.Fixture):
             lambda *what: contextlib.nullcontext()))
         self.useFixture(fixtures.MonkeyPatch(
             'cinder_localclone.privileged.iscsi._sessions',
-            lambda: [(each.iqn, '/sys/devices/platform/host3/session1')
-                     for each in self.machine.disks.values()]))
+            lambda iqn: [(each.iqn, '/sys/devices/platform/host3/session1')
+                         for each in self.machine.disks.values()
+                         if iqn in ('', each.iqn)]))
 
     def _assemble(self, host, sim):
         rows = Counted(self, records.SimRecords(sim))

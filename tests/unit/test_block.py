@@ -4,8 +4,7 @@
 import os
 import pathlib
 import struct
-import subprocess
-import sys
+import threading
 from unittest import mock
 
 import fixtures
@@ -14,7 +13,6 @@ import testtools
 from cinder_localclone import exceptions
 from cinder_localclone import privileged
 from cinder_localclone.privileged import block
-from cinder_localclone.privileged import discarder
 from cinder_localclone.privileged import sysfs
 from tests.unit import commands
 
@@ -89,31 +87,6 @@ class CommandsTest(commands.Case):
         block.flush('/dev/x', 30)
         self.assertRan('sync /dev/x')
 
-    def discard(self, found):
-        """:param found: the device that the clone's path leads to"""
-        with mock.patch.object(sysfs, 'mapped_name', return_value=found):
-            block.discard(CLONE_PATH, [(0, 4096), (65536, 8192)], 1 << 20,
-                          10, 30)
-
-    def test_discard(self):
-        self.discard(os.path.basename(CLONE_PATH))
-        self.assertRan('%s -I -S %s %s 1048576 10' % (
-            sys.executable, discarder.__file__, CLONE_PATH))
-        self.assertEqual([b'0 4096\n65536 8192\n'], self.commands.inputs)
-
-    def test_path_of_a_clone_that_leads_elsewhere(self):
-        for found in ('localclone-' + VOLUME, ''):
-            error = self.assertRaises(
-                exceptions.WrongDevice, self.discard, found)
-            self.assertIn(found or 'nothing', str(error))
-        self.assertRan()
-
-    def test_only_a_clone_is_discarded(self):
-        for name in ('volume-' + VOLUME, 'localclone-' + VOLUME, 'root'):
-            self.assertRaises(exceptions.Foreign, block.discard,
-                              '/dev/mapper/' + name, [(0, 4096)], 1, 1, 30)
-        self.assertRan()
-
 
 class LvTest(testtools.TestCase):
     """An LV by the kernel: its path leads to the device that LVM named."""
@@ -138,44 +111,73 @@ class LvTest(testtools.TestCase):
             self.assertEqual('', self.number('253:5', name))
 
 
-class DiscarderTest(testtools.TestCase):
+class DiscardTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.path = str(pathlib.Path(
-            self.useFixture(fixtures.TempDir()).path) / 'device')
-        pathlib.Path(self.path).touch()
+        directory = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.path = directory / os.path.basename(CLONE_PATH)
+        self.path.touch()
         self.ioctl = self.useFixture(fixtures.MockPatchObject(
-            discarder.fcntl, 'ioctl')).mock
+            block.fcntl, 'ioctl')).mock
+        self.useFixture(fixtures.MockPatchObject(
+            privileged.default, 'client_mode', False))
+
+    def discard(self, path='', found='', parts=((0, 10), (20, 8)), most=4,
+                seconds=60, timeout=30):
+        """:param found: the device that the path leads to"""
+        with mock.patch.object(sysfs, 'mapped_name', return_value=(
+                found or self.path.name)):
+            block.discard(path or str(self.path), parts, most, seconds,
+                          timeout)
 
     def discarded(self):
         return [(call.args[1], *struct.unpack('=QQ', call.args[2]))
                 for call in self.ioctl.mock_calls]
 
     def test_no_call_takes_too_much(self):
-        discarder.discard(self.path, ['0 10\n', '20 8\n'], 4, 60)
+        self.discard()
         self.assertEqual([(0x1277, *part) for part in (
             (0, 4), (4, 4), (8, 2), (20, 4), (24, 4))], self.discarded())
 
     def test_it_ends_in_time(self):
         now = self.useFixture(fixtures.MockPatchObject(
-            discarder.time, 'monotonic', side_effect=[0, 1, 9, 10, 11]))
-        discarder.discard(self.path, ['0 10\n', '20 8\n'], 4, 10)
+            block.time, 'monotonic', side_effect=[0, 1, 9, 10, 11]))
+        block._discard(str(self.path), [(0, 10), (20, 8)], 4, 10)
         self.assertEqual([(0x1277, 0, 4), (0x1277, 4, 4)], self.discarded())
         self.assertEqual(4, now.mock.call_count)
 
-    def test_as_a_program(self):
-        """It starts without the driver, and fails where nothing is one."""
-        done = subprocess.run(
-            [sys.executable, '-I', '-S', discarder.__file__, self.path,
-             '4096', '9'], input=b'', capture_output=True, timeout=60)
-        self.assertEqual((0, b''), (done.returncode, done.stderr))
-        done = subprocess.run(
-            [sys.executable, '-I', '-S', discarder.__file__, self.path,
-             '4096', '9'], input=b'0 4096\n', capture_output=True,
-            timeout=60)
-        self.assertNotEqual(0, done.returncode)
-        self.assertIn(b'ioctl', done.stderr)
+    def test_one_that_takes_none(self):
+        self.ioctl.side_effect = OSError(95, 'Operation not supported')
+        error = self.assertRaises(exceptions.CommandFailed, self.discard)
+        self.assertIn('not supported', str(error))
+        self.assertEqual(1, len(self.discarded()))
+
+    def test_nothing_stays_open(self):
+        before = os.listdir('/proc/self/fd')
+        self.discard()
+        self.ioctl.side_effect = OSError(5, 'Input/output error')
+        self.assertRaises(exceptions.CommandFailed, self.discard)
+        self.assertEqual(before, os.listdir('/proc/self/fd'))
+
+    def test_one_that_hangs(self):
+        gone = threading.Event()
+        self.addCleanup(gone.set)
+        self.ioctl.side_effect = lambda *what: gone.wait(60)
+        self.assertRaises(exceptions.CommandTimeout, self.discard,
+                          timeout=0.1)
+
+    def test_path_of_a_clone_that_leads_elsewhere(self):
+        error = self.assertRaises(exceptions.WrongDevice, self.discard,
+                                  found='localclone-' + VOLUME)
+        self.assertIn('localclone-' + VOLUME, str(error))
+        self.assertEqual([], self.discarded())
+
+    def test_only_a_clone_is_discarded(self):
+        for name in ('volume-' + VOLUME, 'localclone-' + VOLUME, 'root'):
+            self.assertRaises(exceptions.Foreign, self.discard,
+                              '/dev/mapper/' + name)
+        self.assertEqual([], self.discarded())
 
 
 class SysfsTest(testtools.TestCase):

@@ -63,7 +63,7 @@ class AttachTest(Case):
             'lvcreate', 'vgs', 'sync',
             'iscsiadm', 'iscsiadm new', 'iscsiadm update',
             'iscsiadm --login', 'tee',
-            'dmsetup create', 'python discarder.py',  # clone
+            'dmsetup create',  # clone
             'dmsetup create', 'dd',  # handle
         ], self.processes(asked, B))
 

@@ -30,7 +30,6 @@ ENTRY_POINTS = {
                      'mend_path', 'message', 'remove', 'replace_suspended',
                      'send', 'status', 'survey', 'swap_flushed',
                      'swap_table', 'targets'},
-    'discarder': set(),
     'while_suspended': set(),
     'iscsi': {'bring_back', 'disks', 'end_session', 'initiator_name',
               'is_down', 'known_portal', 'login', 'record_target', 'recorded',
