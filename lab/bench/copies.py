@@ -13,11 +13,14 @@ class Copies(base.Base):
     """Copies to the other node, and back."""
 
     def hydration(self, size=2):
-        """The copy alone, beside plain iSCSI and the kernel's defaults."""
+        """The copy alone, beside plain iSCSI, the same with the writes that a
+        copy takes, and the kernel's defaults.
+        """
         volume = self.prepared(size, mib=size << 10)
-        raw, ours = [], []
+        raw, written, ours = [], [], []
         for _round in range(base.ROUNDS):
             raw.append(self._raw(volume))
+            written.append(self._raw(volume, size))
             attached = self.instance.attach(volume, self.n2)
             ours.append(self.rate())
             look.wait_moved(self.lab, volume)
@@ -28,6 +31,8 @@ class Copies(base.Base):
         ours = statistics.median(ours)
         self.add('hydration_over_raw_iscsi', ours, 'MiB/s',
                  statistics.median(raw))
+        self.add('hydration_over_dd', ours, 'MiB/s',
+                 statistics.median(written))
         self.settings({'localclone_region_size': 4,
                        'localclone_hydration_batch': 1,
                        'localclone_hydration_threshold': 1,
@@ -39,15 +44,26 @@ class Copies(base.Base):
         self.delete(volume)
         self.settings({})
 
-    def _raw(self, volume):
+    def _raw(self, volume, written=0):
         """MiB a second of a sequential read by a host that has no disks of
         the backend.
+
+        :param written: GiB of a new LV that it is written to meanwhile
         """
         attached = self.instance.attach(volume, self.n2, dict(
             self.instance.connector(self.n2), host='elsewhere',
             ip='192.0.2.99'))
-        out = self.n2.run('dd if=%s of=/dev/null bs=512k iflag=direct 2>&1'
-                          % attached.path, timeout=300).stdout
+        read = 'dd if=%s bs=2M iflag=direct ' % attached.path
+        if written:
+            self.n2.run('lvcreate -q -y -V %dg -T cinder-volumes/'
+                        'cinder-volumes-pool -n bench-copy' % written)
+            out = self.n2.run(
+                read + 'status=none | dd of=/dev/cinder-volumes/bench-copy '
+                'bs=2M iflag=fullblock oflag=direct 2>&1; '
+                'lvremove -q -f cinder-volumes/bench-copy >&2',
+                timeout=300).stdout
+        else:
+            out = self.n2.run(read + 'of=/dev/null 2>&1', timeout=300).stdout
         attached.detach()
         words = re.search(r'(\d+) bytes.*, ([\d.]+) s', out)
         return int(words.group(1)) / float(words.group(2)) / (1 << 20)

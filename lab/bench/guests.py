@@ -33,6 +33,9 @@ WORK = {'first_write': _WRITE + _LAST + '--rate_iops=50',
 #: default, at full speed, and hardly at all (MiB a second).
 PACES = {'yield': {}, 'full': {'localclone_pace': 'full'},
          'off': {'localclone_max_rate_in': 1}}
+#: As copies were made before their pace followed the guest.
+FIRST = {'localclone_pace': 'full', 'localclone_hydration_threshold': 32,
+         'localclone_hydration_batch': 8}
 #: Seconds in which a copy has come so far.
 _PATIENCE = 300
 
@@ -144,22 +147,37 @@ class Guests(base.Base):
         return progress[0] * progress[2] / (1 << 20)
 
     def writes_lost(self):
-        """Writes that a guest that does nothing else could not do because of
-        a copy, beside one at full speed.
+        """Writes that a guest which does nothing else could not do because of
+        a copy, to its end: at full speed, and yielding, beside a copy as it
+        was made at first; medians.
+
+        How many it does alone is taken from all rounds together.
         """
-        lost = {}
-        for pace in ('yield', 'full'):
-            self.settings(PACES[pace])
-            volume = self.prepared(1, mib=1024)
-            attached = self.instance.attach(volume, self.n2)
-            guest = work(self.n2, attached.path, _WRITE, 600)
-            look.wait_moved(self.lab, volume, 400)
-            self.n2.run('kill -INT $(pgrep -o -f "[f]io --name=x")')
-            beside = figures(guest)
-            alone = figures(work(self.n2, attached.path, _WRITE))
-            lost[pace] = alone['iops'] * beside['seconds'] - beside['count']
-            attached.detach()
-            self.delete(volume)
-        self.add('writes_lost_over_a_whole_move', lost['yield'], 'writes',
-                 lost['full'])
+        alone, taken = [], collections.defaultdict(list)
+        for _round in range(base.ROUNDS):
+            for how in ('first', 'full', 'yield'):
+                self.settings(FIRST if how == 'first' else PACES[how])
+                seconds, count, rate = self._beside_a_whole_copy()
+                taken[how].append((seconds, count))
+                alone.append(rate)
+        rate = statistics.median(alone)
+        lost = {how: statistics.median(
+            rate * seconds - count for seconds, count in each)
+            for how, each in taken.items()}
+        for how, name in (('full', 'writes_lost_over_a_whole_move'),
+                          ('yield', 'writes_lost_yielding')):
+            self.add(name, lost[how], 'writes', lost['first'])
         self.settings({})
+
+    def _beside_a_whole_copy(self):
+        """Seconds of a copy, writes meanwhile, and a second without it."""
+        volume = self.prepared(1, mib=1024)
+        attached = self.instance.attach(volume, self.n2)
+        guest = work(self.n2, attached.path, _WRITE, 600)
+        look.wait_moved(self.lab, volume, 400)
+        self.n2.run('kill -INT $(pgrep -o -f "[f]io --name=x")')
+        beside = figures(guest)
+        alone = figures(work(self.n2, attached.path, _WRITE))
+        attached.detach()
+        self.delete(volume)
+        return beside['seconds'], beside['count'], alone['iops']

@@ -70,6 +70,9 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
     'A copy alone': {
         'hydration_over_raw_iscsi': (
             'copying', 'a sequential read of the same device over iSCSI'),
+        'hydration_over_dd': (
+            'copying', 'two processes of dd, one reading over iSCSI, the '
+            'other writing what it reads to a new LV'),
         'hydration_over_kernel_defaults': (
             'copying', "dm-clone's default settings"),
         'sparse_move_10_percent': (
@@ -91,7 +94,10 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
             'the same guest, and no copy ever'),
         'writes_lost_over_a_whole_move': (
             'synchronous writes, one after the other, that a copy has kept a '
-            'guest from until its end', '``localclone_pace = full``'),
+            'guest from until its end, at the pace ``full``',
+            'a copy with 32 regions on their way, 8 in a request'),
+        'writes_lost_yielding': (
+            'the same at the pace ``yield``', 'the same'),
         'follow_pause_ms': (
             'longest gap of a guest that reads once a millisecond when its '
             'volume begins to follow it', 'of the same reader at rest'),
