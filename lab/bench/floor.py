@@ -165,9 +165,11 @@ class Looks(base.Base):
             self.lab, 'SELECT id FROM volumes WHERE deleted = 0')]
         tags = self.n1.run('lvs --noheadings -o lv_tags cinder-volumes/'
                            'volume-' + volume).stdout.strip().split(',')
+        # LVM would write down all that there is before and after each.
         self.n1.run('have=$(lvs --noheadings -o lv_name cinder-volumes); '
                     'for each in %s; do case $have in *volume-$each*) ;; '
-                    '*) lvcreate -q -y -V 1g -T cinder-volumes/'
+                    '*) lvcreate -q -y -A n --noudevsync --config '
+                    'backup/archive=0 -V 1g -T cinder-volumes/'
                     'cinder-volumes-pool -n volume-$each %s ;; esac; done' % (
                         ' '.join(ids), ' '.join(
                             '--addtag ' + tag for tag in tags if tag)),
