@@ -187,6 +187,14 @@ def forget(node: nodes.Node, present: surveys.Survey, volume_id: str
             node.crypt.unmark(lv.name, names.OPENED)
 
 
+def forget_left(node: nodes.Node, volume_id: str, lv: str) -> None:
+    """A boot does not open what a volume has left, if it would."""
+    found = node.stack.lvs().get(lv)
+    if found and names.OPENED in found.tags:
+        node.crypt.forget_sealed(volume_id)
+        node.crypt.unmark(lv, names.OPENED)
+
+
 def differs(present: surveys.Survey, volume: ports.Volume,
             wanted: bool | None) -> bool:
     """Whether a volume is not open as it should be.

@@ -16,14 +16,15 @@ localclone_opts = [
              'ones need less metadata. Stored with each move: a change '
              'applies to the next one.'),
     cfg.IntOpt(
-        'localclone_hydration_batch', default=32, min=1, max=256,
+        'localclone_hydration_batch', min=1, max=256,
+        sample_default='as many as 2 MiB are',
         help='Most contiguous regions that are copied in one request. Region '
              'size times batch is the size of a read from the source. With '
              'fewer regions on their way at one moment requests are smaller, '
              'too. The kernel\'s own default, 1, is far too slow.'),
     cfg.IntOpt(
-        'localclone_hydration_threshold', default=512, min=1,
-        max=4096,
+        'localclone_hydration_threshold', min=1, max=4096,
+        sample_default='as many as 32 MiB are',
         help='Most regions that are being copied at one moment: full speed. '
              'A multiple of the batch keeps several requests in flight. How '
              'many of them there are beside a guest, localclone_pace says.'),
@@ -54,7 +55,8 @@ localclone_opts = [
         max=10000,
         help='MiB a second that each copy makes at least, so that it ends '
              'though its guest never rests: while it makes less over 2 s, '
-             'it is taken a step nearer to full speed, and so on. What disks '
+             'it is taken a step further, up to what a guest that rests has '
+             'beside it. What disks '
              'and network can\'t give, it does not make, nor anything '
              'while it stops for attaches; '
              'localclone_max_rate_in goes before this.'),
@@ -218,6 +220,10 @@ localclone_opts = [
 ]
 
 
+#: KiB that are copied at one moment, and in one request, at most.
+_AT_ONE_MOMENT, _IN_ONE_REQUEST = 32 << 10, 2 << 10
+
+
 def geometry(configuration) -> state.Geometry:
     """The clone parameters of new moves.
 
@@ -229,8 +235,10 @@ def geometry(configuration) -> state.Geometry:
                          'of two' % kib)
     return state.Geometry(
         region_sectors=kib * 1024 // state.SECTOR,
-        threshold=configuration.localclone_hydration_threshold,
-        batch=configuration.localclone_hydration_batch)
+        threshold=(configuration.localclone_hydration_threshold
+                   or _AT_ONE_MOMENT // kib),
+        batch=(configuration.localclone_hydration_batch
+               or _IN_ONE_REQUEST // kib))
 
 
 def sealed_keys(configuration) -> str:

@@ -193,8 +193,9 @@ class Law:
             for units in (_RESTING, _ALONE, _LIMITED))
         self._floor = floor
         self._seen: Seen | None = None
-        #: Whether it could be compared with what was seen before.
+        #: Whether it could be compared with what was seen before; since when.
         self._compared = False
+        self._began = 0.0
         #: The most bytes that were ever seen to be copied: what a guest has
         #: under way makes them come and go.
         self._most = 0
@@ -221,6 +222,8 @@ class Law:
         """
         before, self._seen = self._seen, seen
         self._compared = not (before is None or seen is None)
+        if not self._compared:
+            self._began = now
         if seen is None:
             return 0
         if seen.in_flight or before and seen.ios != before.ios:
@@ -256,7 +259,9 @@ class Law:
                 or self._is_beside(pace, now)):
             self._yielded = now
             lowest = self._lowest[pace]
-            self._judge(now, top - lowest)
+            # Beyond that what can't be copied faster would only stand in the
+            # guest's way.
+            self._judge(now, min(top, self._resting) - lowest)
             wanted = lowest + self._raised
             speed = Speed.FLOOR if self._raised else Speed.YIELDING
         elif self._yielded is None or now - self._yielded >= JUDGED:
@@ -271,9 +276,12 @@ class Law:
         """The step of a copy that nothing holds back."""
         if pace not in _BESIDE:
             return len(self.steps) - 1
-        gone = self._compared and (
-            self._worked is None or now - self._worked >= GONE[pace])
-        return self._alone if gone else self._resting
+        if not self._compared:
+            return self._resting
+        since = self._began if self._worked is None else self._worked
+        never_came = self._worked is None and pace is not Pace.SPARE
+        return (self._alone if never_came or now - since >= GONE[pace]
+                else self._resting)
 
     def _is_beside(self, pace: Pace, now: float) -> bool:
         """Whether a guest is at work that it is to yield to."""

@@ -132,7 +132,8 @@ class Stack(typing.Protocol):
     def remove_lv(self, name: str) -> bool:
         """Remove an LV."""
 
-    def create_metadata(self, move: state.Move) -> bool:
+    def create_metadata(self, move: state.Move,
+                        lvs: Mapping[str, reports.LogicalVolume]) -> bool:
         """Create the metadata LV of a move and zero its head, once."""
 
     def holes(self, lv: str, size_bytes: int, geometry: state.Geometry

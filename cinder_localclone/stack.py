@@ -27,6 +27,7 @@ from oslo_log import log as logging
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import handles
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import pace
 from cinder_localclone.privileged import block
@@ -50,17 +51,28 @@ class Stack(handles.Handles):
 
     # -- the clone
 
-    def create_metadata(self, move: state.Move) -> bool:
+    def create_metadata(self, move: state.Move,
+                        lvs: Mapping[str, reports.LogicalVolume]) -> bool:
         """Create the metadata LV, and zero its head before anything uses it.
 
-        dm-clone trusts whatever it finds there, so that must never be done
-        again: once the volume's LV is there, which is created afterwards, it
-        has been.
+        dm-clone trusts whatever it finds there, so that must be done, and
+        never again: once the volume's LV is there, which is created
+        afterwards, it has been.
 
         Tags say what :mod:`.restore` needs to know of the move. It outlives a
         power cut once :meth:`create_lv` has returned.
+
+        :param lvs: as they have just been listed
+        :raises MissingData: if it has gone since: a new one would seem to be
+            zeroed before it is
         """
         name = names.metadata_lv(move.shadow_id)
+        if move.destination_lv in lvs:
+            if name not in lvs:
+                raise exceptions.MissingData(
+                    what='The move metadata', volume=move.volume_id,
+                    host=self.host)
+            return self._activate(lvs[name])
         tags = names.volume_tags(move.volume_id, move.extra_bytes)
         tags += names.tags(geometry=move.geometry, source=move.source_iqn,
                            copied=move.size_gib)
@@ -68,15 +80,11 @@ class Stack(handles.Handles):
         tags += [names.UNMAPPED] * move.is_under_guest
         # The volume's LV follows: if it outlives a power cut, so does this,
         # without which it would count as complete.
-        flush = self.metadata_group != self.group
         if not lvm.create_thick(
                 self.metadata_group, name,
                 move.geometry.metadata_bytes(move.size_bytes), tags,
-                self.timeout, flush=flush):
-            lvs = self.lvs()
-            activated = self._activate(lvs[name])
-            if move.destination_lv in lvs:
-                return activated
+                self.timeout, flush=self.metadata_group != self.group):
+            self.activate(name)
         block.zero_head(self.metadata_group, name, self.timeout)
         return True
 

@@ -45,7 +45,7 @@ class Allocate(flow.Step):
             if move.destination_lv not in lvs:
                 checks.check_room(self._node, move, lvs)
             # The metadata LV goes first: it marks the volume as arriving.
-            self._node.stack.create_metadata(move)
+            self._node.stack.create_metadata(move, lvs)
             created = self._node.stack.create_lv(
                 move.destination_lv, move.size_bytes, move.volume_id,
                 covered=True,  # by the clone

@@ -5,6 +5,7 @@ import uuid
 
 from oslo_log import log as logging
 
+from cinder_localclone import crypt_tops
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
@@ -53,9 +54,9 @@ def tear_down(node: nodes.Node, move: state.Move) -> None:
 def remove_source(node: nodes.Node, move: state.Move) -> None:
     """Remove the source of a move that has ended; the volume is elsewhere."""
     gone = remove_handle(node, move, move.source_lv)
+    if gone and move.extra_bytes:  # before: by the LV's mark it is found
+        crypt_tops.forget_left(node, move.volume_id, move.source_lv)
     discard_lv(node, move.source_lv)
-    if gone and move.extra_bytes:
-        node.crypt.forget_sealed(move.volume_id)
 
 
 def remove_handle(node: nodes.Node, move: state.Move, lv: str) -> bool:

@@ -274,20 +274,12 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
                         {'device': name, 'host': move.destination})
         else:
             if move.extra_bytes:  # before: without handle nobody comes here
-                _forget_opened(node, move)
+                crypt_tops.forget_left(node, move.volume_id, move.source_lv)
             node.stack.remove_handle(move.volume_id)
     except exceptions.LocalCloneError as exc:
         LOG.warning('%(device)s could not be removed; the next periodic '
                     'check tries again: %(error)s',
                     {'device': name, 'error': exc})
-
-
-def _forget_opened(node: nodes.Node, move: state.Move) -> None:
-    """A boot opens it no more."""
-    lv = node.stack.lvs().get(move.source_lv)
-    if lv and names.OPENED in lv.tags:
-        node.crypt.forget_sealed(move.volume_id)
-        node.crypt.unmark(lv.name, names.OPENED)
 
 
 def abandon(node: nodes.Node, context: ports.Context,

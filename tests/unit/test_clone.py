@@ -272,7 +272,7 @@ class CloneTest(test_stack.Case):
                           self.stack.ensure_clone, large, '/dev/sda')
         self.ran.block.size.return_value = needed
         self.assertTrue(self.stack.ensure_clone(large, '/dev/sda'))
-        self.stack.create_metadata(large)
+        self.stack.create_metadata(large, {})
         self.assertEqual(needed, self.ran.lvm.create_thick.call_args.args[2])
 
     @ddt.data(True, False)

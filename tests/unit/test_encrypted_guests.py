@@ -20,6 +20,7 @@ from cinder_localclone import passing
 from cinder_localclone import peer
 from cinder_localclone import rows
 from cinder_localclone import snapshots
+from cinder_localclone import state
 from tests.unit import test_connections
 from tests.unit import test_follow
 from tests.unit import test_move
@@ -44,6 +45,31 @@ class GuestsTest(test_follow.Case):
         self.assertEqual((['0'], ['0']),
                          (list(header.slots), list(header.tokens)))
         return guest.world
+
+    def test_a_boot_where_it_is_passed_through_and_has_left(self):
+        """The key stays, though no boot could log in to the new home.
+
+        1. While a copy is made elsewhere its guest comes back, and is served.
+        2. The copy is complete. The old home has its remains, and no handle.
+        """
+        guest = test_follow.Guest(provider_id=RECORDED)
+        old, new = guest.nodes[A], guest.nodes[B]
+        guest.detach(B)
+        old.disk.sealed = {}
+        guest.attach(A)
+        self.assertIn(guest.id, old.disk.sealed)
+        old.dead = True
+        new.hydrate()
+        for _look in range(3):
+            new.reconciler.converge_node()
+        left, = guest.world.shadows.values()
+        self.assertIs(state.Phase.RELEASING, left.phase)
+        old.stop(power=True)
+        guest.node = None
+        guest.world.secrets.state = crypt.AWAY
+        old.dead = False
+        old.reconciler.converge_node()
+        self.assertIn(names.crypt(guest.id), old.devices)
 
     @ddt.data(*itertools.product(test_follow.WAYS, (True, False)))
     @ddt.unpack
@@ -120,6 +146,7 @@ class ConnectionsTest(Case):
     def test_what_has_left_is_forgotten_without_a_handle(self):
         """A boot has made none, so no look comes by."""
         self.a.disk.sealed = {self.volume.id: 'x'}
+        self.a.disk.tags[self.volume.name] |= {names.OPENED}
         with mock.patch.object(source, 'drop_handle'):
             self.a.move(self.volume, test_connections.B)
         self.a.devices.pop(self.handle)
@@ -365,13 +392,13 @@ class ConnectionsTest(Case):
         self.attach('in-use', 'a')
         self.volume.status = 'extending'
         kept = dict(self.a.disk.sealed)
-        for state, sealed, error in (
+        for answer, sealed, error in (
                 (crypt.REFUSES, kept, encryption_errors.KeyRefused),
                 (crypt.AWAY, {self.volume.id: ('other', b'x')},
                  encryption_errors.KeyUnavailable),
                 (crypt.AWAY, {self.volume.id: (self.key, b'x')},
                  encryption_errors.KeyUnavailable)):
-            self.world.secrets.state = state
+            self.world.secrets.state = answer
             self.a.disk.sealed = sealed
             self.assertRaises(error, extending.extend, self.a.reconciler,
                               self.volume.id, 2)

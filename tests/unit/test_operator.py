@@ -23,6 +23,7 @@ from cinder_localclone import hydration
 from cinder_localclone import inspection
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone import opts
 from cinder_localclone import repair
 from cinder_localclone import restore
 from cinder_localclone import stack
@@ -443,6 +444,18 @@ class ChecksTest(testtools.TestCase):
             self.conf(localclone_peer_timeout=60), 60)[0].details)
         self.assertIn('power of two', checks.limits(
             self.conf(localclone_region_size=65), 60)[0].details)
+
+    @ddt.data((64, 512, 32), (1024, 32, 2), (4, 8192, 512))
+    @ddt.unpack
+    def test_as_many_regions_as_so_many_bytes_are(self, kib, threshold,
+                                                  batch):
+        self.assertEqual(
+            state.Geometry(2 * kib, threshold, batch), opts.geometry(
+                self.conf(localclone_region_size=kib,
+                          localclone_hydration_batch=None,
+                          localclone_hydration_threshold=None)))
+        self.assertEqual(state.Geometry(128, 32, 8),
+                         opts.geometry(self.conf()))
 
     @ddt.data((100, checks.OK), (104, checks.WARN), (95, checks.WARN))
     @ddt.unpack

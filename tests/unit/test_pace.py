@@ -150,27 +150,48 @@ class LawTest(testtools.TestCase):
     def test_the_longer_it_rests_the_more(self, how, beside, resting, gone):
         """What a guest does next waits for all that is under way."""
         law, found = pace.Law(MANY, 0), []
-        for now, ios in ((0, 0), (1, 0), (2, 1), (1.99 + resting, 1),
+        for now, ios in ((0, 0), (2, 1), (1.99 + resting, 1),
                          (2.01 + resting, 1), (1.99 + gone, 1),
                          (2.01 + gone, 1), (3 + gone, 2)):
             law.take(seen(ios), now)
             found.append(law.step(how, now)[0].threshold)
-        self.assertEqual([32, 128, beside, beside, 32, 32, 128, beside],
-                         found)
+        self.assertEqual([32, beside, beside, 32, 32, 128, beside], found)
         law.take(None, 4 + gone)  # and maybe there is one
         self.assertEqual(32, law.step(how, 4 + gone)[0].threshold)
+
+    def test_a_guest_that_never_came(self):
+        law = pace.Law(MANY, 0)
+        for now, threshold in ((0, 32), (0.05, 128), (9, 128)):
+            law.take(seen(3), now)
+            self.assertEqual(threshold, law.step(Pace.YIELD, now)[0].threshold)
 
     def test_all_that_is_set_whatever_the_guest_does(self):
         law = pace.Law(MANY, 10 * MIB)
         law.take(seen(in_flight=1), 0)
         self.assertEqual((Step(512, 32), Speed.FULL), law.step(Pace.FULL, 0))
 
-    def test_a_floor_that_takes_all_that_is_set(self):
+    @ddt.data(Pace.YIELD, Pace.SPARE)
+    def test_a_floor_that_is_out_of_reach(self, how):
+        """A guest that waits for seconds.
+
+        1. A link has less than the floor for a copy.
+        2. Step by step all that is set was on its way, which made nothing
+           quicker: each first touch waited for 32 MiB.
+
+        By design: for the floor's sake as much as beside a guest that rests.
+        """
         law = pace.Law(MANY, 10 * MIB)
         for now in range(60):
             law.take(seen(now), now)
-            step = law.step(Pace.YIELD, now)
-        self.assertEqual((Step(512, 32), Speed.FLOOR), step)
+            step = law.step(how, now)
+        self.assertEqual((FULL, Speed.FLOOR), step)
+
+    def test_a_copy_that_goes_on_beside_a_guest_that_rests(self):
+        """A service has started: it knows of no rest before."""
+        law = pace.Law(MANY, 0)
+        for now, threshold in ((0, 32), (0.05, 32), (29.9, 32), (30, 128)):
+            law.take(seen(1000), now)
+            self.assertEqual(threshold, law.step(Pace.SPARE, now)[0].threshold)
 
     @ddt.data(*Pace)
     def test_a_limit_is_not_gone_beyond_at_once(self, how):

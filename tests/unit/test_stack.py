@@ -172,7 +172,7 @@ class VolumeTest(Case):
         self.assertTrue(self.stack.create_lv('v', GIB, V1, True))
         self.assertEqual(
             {'stripes': 2}, self.ran.lvm.create_thick.call_args.kwargs)
-        self.stack.create_metadata(MOVE)
+        self.stack.create_metadata(MOVE, {})
         self.assertNotIn('stripes',
                          self.ran.lvm.create_thick.call_args.kwargs)
 
@@ -274,7 +274,7 @@ class VolumeTest(Case):
         self.assertEqual(['remove'], self.called())
 
     def test_new_metadata_is_zeroed(self):
-        self.assertTrue(self.stack.create_metadata(MOVE))
+        self.assertTrue(self.stack.create_metadata(MOVE, {}))
         self.assertEqual(['create_thick', 'zero_head'],
                          self.called())
         self.assertEqual({
@@ -284,7 +284,7 @@ class VolumeTest(Case):
 
     def test_metadata_of_a_body_that_is_longer_than_its_volume(self):
         self.stack.create_metadata(dataclasses.replace(
-            MOVE, extra_bytes=512))
+            MOVE, extra_bytes=512), {})
         facts = names.facts(self.ran.lvm.create_thick.call_args.args[3])
         self.assertEqual(('1', '512'), (facts['copied'], facts['extra']))
 
@@ -299,7 +299,7 @@ class VolumeTest(Case):
         """A boot must not give out what is not the volume yet."""
         self.stack.create_metadata(dataclasses.replace(
             MOVE, token=dataclasses.replace(MOVE.token, phase=phase),
-            asked_by=asked_by))
+            asked_by=asked_by), {})
         tags = self.ran.lvm.create_thick.call_args.args[3]
         self.assertEqual(expected, {
             names.FOLLOWS, names.UNMAPPED}.intersection(tags))
@@ -309,7 +309,7 @@ class VolumeTest(Case):
     def test_size_and_place_of_metadata(self, group, flush):
         """The volume's LV comes after it, and flushes its own group."""
         self.stack.metadata_group = group
-        self.stack.create_metadata(MOVE)
+        self.stack.create_metadata(MOVE, {})
         where, name, size, _tags, _limit = (
             self.ran.lvm.create_thick.call_args.args)
         self.assertEqual((group, META, 4 << 20), (where, name, size))
@@ -317,25 +317,30 @@ class VolumeTest(Case):
                          self.ran.lvm.create_thick.call_args.kwargs)
         self.ran.block.zero_head.assert_called_once_with(group, META, 30)
 
-    def metadata(self, number, *others):
-        self.ran.lvm.create_thick.return_value = False
-        self.lvs(lv(META, number, 'fast', 4 << 20), *others)
-
-    @ddt.data(('', ['create_thick', 'activate'], True),
-              ('253:4', ['create_thick'], False))
+    @ddt.data(('', ['activate'], True), ('253:4', [], False))
     @ddt.unpack
     def test_metadata_that_may_be_in_use_is_never_zeroed(
             self, number, called, did):
         """The volume's LV is created after that."""
-        self.metadata(number, lv(MOVE.destination_lv))
-        self.assertEqual(did, self.stack.create_metadata(MOVE))
+        self.assertEqual(did, self.stack.create_metadata(MOVE, {
+            each.name: each for each in (
+                lv(META, number, 'fast', 4 << 20), lv(MOVE.destination_lv))}))
         self.assertEqual(called, self.called())
 
     def test_metadata_that_nothing_can_have_used_is_zeroed(self):
         """That may have failed; what was on the disk would be believed."""
-        self.metadata('253:4', lv('volume-' + V1))
-        self.assertTrue(self.stack.create_metadata(MOVE))
-        self.assertEqual(['create_thick', 'zero_head'], self.called())
+        self.ran.lvm.create_thick.return_value = False
+        self.lvs(lv(META, '', 'fast', 4 << 20))
+        self.assertTrue(self.stack.create_metadata(MOVE, self.stack.lvs()))
+        self.assertEqual(['create_thick', 'activate', 'zero_head'],
+                         self.called())
+
+    def test_metadata_that_has_gone_is_not_made_again(self):
+        """Its LV would say that it is zeroed, before it is."""
+        self.assertRaises(
+            exceptions.MissingData, self.stack.create_metadata, MOVE,
+            {MOVE.destination_lv: lv(MOVE.destination_lv)})
+        self.assertEqual([], self.called())
 
     def test_thin_lv_is_extended(self):
         self.lvs(lv('v', size=GIB, thin=True))

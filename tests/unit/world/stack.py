@@ -209,8 +209,15 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                     self.node.world.home(volume) is self.node):
                 self.node.world.headers.pop(volume.id, None)
 
-    def create_metadata(self, move):
+    def create_metadata(self, move, lvs):
         name = names.metadata_lv(move.shadow_id)
+        if move.destination_lv in lvs:
+            if name not in lvs:
+                raise exceptions.MissingData(
+                    what='The move metadata', volume=move.volume_id,
+                    host=self.node.host)
+            self.activate(name)
+            return
         if name not in self.node.lvs:
             # What was on the disk before: a move that was complete, say.
             self.node.disk.create(
@@ -222,8 +229,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                 names.UNMAPPED} if move.is_under_guest else frozenset()
         self.activate(name)
         self.node.world.tick(self.node, 'half of create_metadata')
-        if move.destination_lv not in self.node.lvs:
-            self.node.lvs[name]['local'] = set()
+        self.node.lvs[name]['local'] = set()
 
     def ensure_clone(self, move, source, holes=()):
         self._insist(source is None or move.shadow_id in
