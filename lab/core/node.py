@@ -122,6 +122,8 @@ class Node:
             'mac=02:00:00:00:00:%s' % (self.tap, self.address[-2:]),
             'rootfstype=hostfs', 'rootflags=/', 'rw', 'quiet',
             'seccomp=auto',  # instead of ptrace, if the kernel can
+            # Each LVM command looks at all of /dev: 512 terminals of old.
+            'pty.legacy_count=0',
             'init=%s/lab/core/node_init.sh' % self.lab.repo,
             'con=null', 'con0=null,fd:1', 'lc_name=' + self.name,
             'lc_address=' + self.address, 'lc_repo=%s' % self.lab.repo,
