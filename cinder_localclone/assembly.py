@@ -130,7 +130,7 @@ class Service:
         """Ask LVM and device-mapper, once each."""
         try:
             self.stack.devices()
-            lvs = self.stack.lvs()
+            lvs = self.node.listing.ask(time.monotonic())
             if self.stack.pool and self.stack.pool not in lvs:
                 return Look(outage='there is no thin pool %s/%s' % (
                     self.stack.group, self.stack.pool))

@@ -2,10 +2,13 @@
 """What the work on this node needs, in one value."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import dataclasses
+import functools
 
 from cinder_localclone import crypt_ports
+from cinder_localclone import listing as listings
 from cinder_localclone import names
 from cinder_localclone import pace
 from cinder_localclone import peer_ports
@@ -66,12 +69,22 @@ class Node:
         lambda _milestone, _move: None)
     detached: dict[str, float] = dataclasses.field(default_factory=dict)
 
-    def allocation_lock(self) -> contextlib.AbstractContextManager[None]:
+    @functools.cached_property
+    def listing(self) -> listings.Listing:
+        """The LVs of this node, for those who check its free space."""
+        return listings.Listing(self.stack.lvs)
+
+    @contextlib.contextmanager
+    def allocation_lock(self) -> Iterator[None]:
         """Held from the check of this node's free space until it is taken.
 
         :raises Busy: if that takes too long
         """
-        return self.lock(FREE_SPACE)
+        with self.lock(FREE_SPACE):
+            try:
+                yield
+            finally:
+                self.listing.spend()
 
     def other_nodes(self) -> dict[str, bool]:
         """The others of the backend: service host, and whether it is alive."""

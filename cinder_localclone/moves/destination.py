@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A move at its destination: build the stack over the source, or go back."""
 
+import time
+
 from taskflow.patterns import linear_flow
 
 from cinder_localclone import decision
@@ -41,7 +43,7 @@ class Allocate(flow.Step):
 
     def _allocate(self, move: state.Move) -> bool:
         with self._node.allocation_lock():
-            lvs = self._node.stack.lvs()
+            lvs = self._node.listing.recent(time.monotonic())
             if move.destination_lv not in lvs:
                 checks.check_room(self._node, move, lvs)
             # The metadata LV goes first: it marks the volume as arriving.

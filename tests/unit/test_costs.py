@@ -59,7 +59,7 @@ class AttachTest(Case):
         asked = self.attach('b')
         self.assertEqual([
             'lvs',  # description
-            'lvs', 'lvcreate', 'dd',  # metadata
+            'lvcreate', 'dd',  # metadata
             'lvcreate', 'vgs', 'sync',
             'iscsiadm', 'iscsiadm new', 'iscsiadm update',
             'iscsiadm --login', 'tee',
@@ -85,7 +85,7 @@ class AttachTest(Case):
                          self.processes(asked, A))
         self.assertEqual([
             'lvs', 'vgs',  # without any LV no group is listed
-            'lvs', 'vgs', 'lvcreate', 'dd',
+            'vgs', 'lvcreate', 'dd',
             'lvcreate', 'vgs', 'sync',
             'lvs', 'lvchange --deltag', 'vgs', 'sync',  # all may be shown
             'iscsiadm', 'iscsiadm new', 'iscsiadm update',

@@ -44,8 +44,8 @@ ORDER = (
     'encryption_errors', 'lvm_errors', 'manage_errors',
     'reencryption_errors',
     'sparse_errors',
-    'capabilities', 'node', 'served', 'record_ports', 'peer_ports',
-    'crypt_ports', 'ports',
+    'capabilities', 'node', 'listing', 'served', 'record_ports',
+    'peer_ports', 'crypt_ports', 'ports',
     'images', 'hydration', 'queue', 'decision', 'manageable', 'survey',
     'thin_map', 'luks', 'lvm', 'dm', 'iscsi_names', 'host_names', 'names',
     'rows', 'encryption_types', 'pace', 'state', 'exceptions',
@@ -53,8 +53,8 @@ ORDER = (
 #: These are values and functions of values: they import each other, what is
 #: listed here of the standard library, and nothing else, so nothing that
 #: acts; except for exceptions, whose base is Cinder's.
-PURE = ('nova.placement', 'capabilities', 'node', 'served', 'record_ports',
-        'peer_ports', 'crypt_ports', 'ports',
+PURE = ('nova.placement', 'capabilities', 'node', 'listing', 'served',
+        'record_ports', 'peer_ports', 'crypt_ports', 'ports',
         'images', 'hydration', 'queue', 'decision', 'manageable',
         'survey', 'thin_map', 'luks', 'encryption_types', 'lvm', 'dm',
         'iscsi_names', 'host_names', 'names', 'rows', 'pace', 'state',
