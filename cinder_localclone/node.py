@@ -72,7 +72,7 @@ class Node:
     @functools.cached_property
     def listing(self) -> listings.Listing:
         """The LVs of this node, for those who check its free space."""
-        return listings.Listing(self.stack.lvs)
+        return listings.Listing(lambda: self.stack.lvs())
 
     @contextlib.contextmanager
     def allocation_lock(self) -> Iterator[None]:

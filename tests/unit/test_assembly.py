@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A service is built from its configuration; its lock, its loops."""
 
+import dataclasses
 from unittest import mock
 
 from cinder import exception
@@ -193,6 +194,7 @@ class AssembleTest(Base):
         """Commands that take long in a large group, for each move."""
         service = self.assemble(pool, volume_group='g')
         service.stack = mock.MagicMock(pool=pool)
+        service.node = dataclasses.replace(service.node, stack=service.stack)
         lvs = service.stack.lvs.return_value = {
             'pool': reports.LogicalVolume('g', 'pool', 9, '', frozenset(),
                                           zeroes=True)}

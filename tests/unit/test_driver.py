@@ -20,6 +20,7 @@ from cinder_localclone import driver
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
+from cinder_localclone import listing
 from cinder_localclone.lvm import reports
 from cinder_localclone import messages
 from cinder_localclone.moves import source
@@ -53,6 +54,8 @@ class Case(testtools.TestCase):
         self.node.records.move_of.return_value = None
         self.node.stack.pool = 'pool'
         self.node.snapshots.wanted_encryption.return_value = None
+        self.node.listing = listing.Listing(
+            lambda: self.node.stack.lvs())
         self.node.stack.lvs.return_value = {'pool': reports.LogicalVolume(
             'g', 'pool', 1 << 30, '', frozenset(), zeroes=True)}
         self.node.stack.space.return_value = None, reports.Capacity(
