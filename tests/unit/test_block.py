@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is done to block devices; sysfs, as far as a directory can be it."""
 
+import fcntl
 import os
 import pathlib
 import struct
@@ -164,8 +165,18 @@ class DiscardTest(testtools.TestCase):
         gone = threading.Event()
         self.addCleanup(gone.set)
         self.ioctl.side_effect = lambda *what: gone.wait(60)
-        self.assertRaises(exceptions.CommandTimeout, self.discard,
-                          timeout=0.1)
+        # One call: what it would do next, it would do to another test's mock.
+        error = self.assertRaises(exceptions.CommandTimeout, self.discard,
+                                  parts=((0, 4),), timeout=0.1)
+        self.assertIn('0.1', str(error))
+
+    def test_opened_for_writing(self):
+        """The kernel refuses it otherwise: EBADF."""
+        modes = []
+        self.ioctl.side_effect = lambda device, *_what: modes.append(
+            fcntl.fcntl(device, fcntl.F_GETFL) & os.O_ACCMODE)
+        self.discard()
+        self.assertEqual({os.O_RDWR}, set(modes))
 
     def test_path_of_a_clone_that_leads_elsewhere(self):
         error = self.assertRaises(exceptions.WrongDevice, self.discard,

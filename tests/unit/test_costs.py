@@ -168,6 +168,15 @@ class LookTest(Case):
         self.assertEqual((3, 4), (counts[0][A, 'process'],
                                   counts[0][A, 'database']))
 
+    def test_a_look_asks_anew(self):
+        world = self.world()
+        service = world.services[A]
+        with world.at(A):
+            service.look()
+        volume = world.create_volume()
+        with world.at(A):
+            self.assertIn(volume.name, service.look().lvs)
+
     def test_encrypted_volumes_at_rest(self):
         """Which node an attachment is on is asked once for all."""
         world = self.world()

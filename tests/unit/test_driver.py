@@ -494,7 +494,9 @@ class OptionsTest(testtools.TestCase):
     def test_defaults(self):
         found = self.geometry()
         self.assertEqual(128, found.region_sectors)
-        self.assertEqual(512, found.region_sectors * found.batch // 2)
+        self.assertEqual(2048, found.region_sectors * found.batch // 2)
+        self.assertEqual(32 << 10,
+                         found.region_sectors * found.threshold // 2)
 
     @ddt.data(5, 48, 100)
     def test_region_size_must_be_a_power_of_two(self, kib):

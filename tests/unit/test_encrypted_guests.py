@@ -13,7 +13,6 @@ from cinder_localclone import deletion
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone import extending
-from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import passing
@@ -153,16 +152,6 @@ class ConnectionsTest(Case):
         self.world.settle()
         self.assertEqual({}, self.world.shadows)
         self.assertEqual({}, self.a.disk.sealed)
-
-    def test_what_has_come_back_is_not_forgotten(self):
-        """Meanwhile what was here before is taken down."""
-        self.a.move(self.volume, test_connections.B)
-        self.world.settle()
-        left = self.b.move(self.volume, test_connections.A)
-        self.a.disk.sealed = {self.volume.id: 'x'}
-        removal.remove_source(self.a.node, dataclasses.replace(
-            left, shadow_id='of-before', source_lv='volume-of-before'))
-        self.assertEqual({self.volume.id: 'x'}, self.a.disk.sealed)
 
     def test_what_has_left_while_udev_has_lost_its_path(self):
         with mock.patch.object(stack.SimStack, 'number_of', return_value=''):

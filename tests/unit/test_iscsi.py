@@ -333,6 +333,18 @@ class CommandsTest(Case):
                        'tee /sys/class/scsi_host/host7/scan')
         self.assertEqual([None, b'0 0 0'], self.commands.inputs)
 
+    def test_name_that_begins_alike(self):
+        self.session(2, IQN + '-0')
+        self.session(17, IQN, 'sda')
+        self.commands.answer('iscsiadm -m node', code=21)
+        iscsi.end_session(IQN, 30)
+        self.assertEqual(['iscsiadm -m session -r 17 -u'], [
+            line for line in self.commands.ran if ' session ' in line])
+        del self.commands.ran[:], self.commands._answers[:]
+        iscsi.login(IQN, 30)
+        self.assertEqual(['tee /sys/class/scsi_host/host17/scan'],
+                         self.commands.ran[1:])
+
     def test_login_that_is_refused(self):
         self.commands.answer('iscsiadm', code=24, err='authorization')
         self.assertRaises(exceptions.CommandFailed, iscsi.login, IQN, 30)

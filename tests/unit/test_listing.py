@@ -2,10 +2,16 @@
 """For how long what LVM has shown is believed."""
 
 import contextlib
+import dataclasses
+import time
 
 import testtools
 
+from cinder_localclone import exceptions
 from cinder_localclone import listing
+from cinder_localclone.moves import destination
+from cinder_localclone import names
+from tests.unit import test_move_steps
 from tests.unit import world as worlds
 
 
@@ -77,3 +83,44 @@ class NodeTest(testtools.TestCase):
         with contextlib.suppress(KeyError), node.allocation_lock():
             raise KeyError
         self.assertIsNot(shown, node.listing.recent(10))
+
+    def test_who_comes_next_asks_anew(self):
+        """He may have waited for the lock."""
+        @contextlib.contextmanager
+        def lock(_name):
+            yield
+            found.append(node.listing.recent(10))
+        found = []
+        node = dataclasses.replace(
+            worlds.World().nodes['b@l'].node, lock=lock)
+        shown = node.listing.ask(10)
+        with node.allocation_lock():
+            pass
+        self.assertIsNot(shown, found[0])
+
+
+class ArrivalTest(test_move_steps.Base):
+
+    def test_prepared_again(self):
+        """What was written here since stays what counts."""
+        move = self.begun()
+        prepare = destination.prepare, move.shadow_id, move.token.nonce
+        self.locked(self.b, *prepare)
+        local = self.b.lvs[names.metadata_lv(move.shadow_id)]['local']
+        local.add(1)
+        self.locked(self.b, *prepare)
+        self.assertEqual({1}, self.b.lvs[
+            names.metadata_lv(move.shadow_id)]['local'])
+
+    def test_what_was_shown_long_ago(self):
+        self.world.pool = 'pool'
+        self.b.free = 3 * worlds.GIB // 2
+        move = self.begun()
+        self.b.disk.create('volume-there', 'y', ['empty'] * 4)
+        self.b.node.listing.ask(time.monotonic() - 9)
+        other = '00000009-0000-4000-8000-000000000000'
+        self.b.disk.create(names.metadata_lv(other), 'x', {'local': set()})
+        self.b.disk.create('volume-' + other, 'x', ['empty'] * 4)
+        self.assertRaises(exceptions.NoFreeSpace, self.locked, self.b,
+                          destination.prepare, move.shadow_id,
+                          move.token.nonce)

@@ -189,7 +189,8 @@ class LawTest(testtools.TestCase):
     def test_a_copy_that_goes_on_beside_a_guest_that_rests(self):
         """A service has started: it knows of no rest before."""
         law = pace.Law(MANY, 0)
-        for now, threshold in ((0, 32), (0.05, 32), (29.9, 32), (30, 128)):
+        for now, threshold in ((1000, 32), (1000.05, 32), (1029.9, 32),
+                               (1030, 128)):
             law.take(seen(1000), now)
             self.assertEqual(threshold, law.step(Pace.SPARE, now)[0].threshold)
 
@@ -691,6 +692,15 @@ class WakerTest(testtools.TestCase):
         waker.wake(2.1)  # what is new is not waited with
         self.assertEqual(SLOW, self.sent[-1]['a'])
         self.assertEqual(4, len(self.sent))
+
+    def test_no_budget(self):
+        """Without a limit none holds back a copy that is alone."""
+        waker = self.waker()
+        waker.watch('a', MANY)
+        self.seen = {'a': seen()}
+        waker.wake(0)
+        waker.wake(1)
+        self.assertEqual(128, self.sent[-1]['a'].threshold)
 
     def test_no_prompts(self):
         waker = self.waker(prompt=0)

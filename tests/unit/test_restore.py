@@ -131,6 +131,15 @@ class RestoreTest(testtools.TestCase):
             self.assertEqual([], self.done())
         self.acted.stack.ensure_handle_on_lv.assert_not_called()
 
+    def test_arriving_beside_another_lv_of_it(self):
+        """Of its move: whatever the LV is called."""
+        problems = self.restore(
+            lv('volume-' + V2, *names.tags(
+                volume=V1)),
+            lv(META, *READY))
+        self.assertIn('not prepared', problems[V1])
+        self.assertEqual([], self.done())
+
     def test_geometry_that_is_none(self):
         problems = self.restore(ARRIVING[0], lv(
             META, *names.tags(

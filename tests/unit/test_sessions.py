@@ -202,6 +202,11 @@ class LoginFromRecordsTest(Case):
     def login(self):
         return self.sessions.login_from_records(self.move)
 
+    def test_disk_is_looked_for_often(self):
+        self.disks({}, {}, {'iqn': []}, {IQN: ['/dev/sda']})
+        self.login()
+        self.assertIn(mock.call(0.05), self.wait.mock_calls)
+
     def test_disk_that_takes_its_time(self):
         self.disks({}, {}, {IQN: []}, {IQN: ['/dev/sda']})
         self.assertEqual('/dev/sda', self.login())

@@ -240,7 +240,8 @@ class SparseTest(test_move_steps.Base):
     def test_into_an_lv_that_was_there(self):
         """Whatever it has, it is not known to be nothing."""
         move = self.begun()
-        with self.b.lock('free-space'):
+        with self.b.lock(self.volume.id), self.b.lock('free-space'):
+            self.b.node.stack.create_metadata(move, {})
             self.b.node.stack.create_lv(
                 move.destination_lv, move.size_bytes, self.volume.id)
         self.b.lvs[move.destination_lv][0] = 'old'
