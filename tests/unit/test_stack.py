@@ -317,6 +317,11 @@ class VolumeTest(Case):
                          self.ran.lvm.create_thick.call_args.kwargs)
         self.ran.block.zero_head.assert_called_once_with(group, META, 30)
 
+    def test_metadata_that_could_not_be_zeroed(self):
+        self.ran.block.zero_head.side_effect = FAILED
+        self.assertRaises(exceptions.CommandFailed,
+                          self.stack.create_metadata, MOVE, {})
+
     @ddt.data(('', ['activate'], True), ('253:4', [], False))
     @ddt.unpack
     def test_metadata_that_may_be_in_use_is_never_zeroed(
