@@ -52,8 +52,6 @@ GONE = {Pace.YIELD: 5.0, Pace.SPARE: 30.0}
 #: of them.
 _BESIDE = {Pace.YIELD: 2, Pace.SPARE: 1}
 _RESTING, _ALONE = 32, 128
-#: How many of them within a limit: more would be beyond it at once.
-_LIMITED = 32
 
 
 class GiveWay(enum.Enum):
@@ -188,9 +186,8 @@ class Law:
         self.steps = ladder(geometry)
         self._lowest = {pace: self._place(units, geometry)
                         for pace, units in _BESIDE.items()}
-        self._resting, self._alone, self._limited = (
-            self._place(units, geometry)
-            for units in (_RESTING, _ALONE, _LIMITED))
+        self._resting = self._place(_RESTING, geometry)
+        self._alone = self._place(_ALONE, geometry)
         self._floor = floor
         self._seen: Seen | None = None
         #: Whether it could be compared with what was seen before; since when.
@@ -251,7 +248,7 @@ class Law:
             return STANDSTILL, Speed.YIELDING
         top = allowed = len(self.steps) - 1
         if room is not None:
-            top = self._limited
+            top = self._resting  # more would be beyond a limit at once
             # As many steps as there is room for.
             allowed = min(top, int(room * (top + 1))) if room > 0 else -1
         wanted, speed = min(top, self._unhindered(pace, now)), Speed.FULL
