@@ -107,7 +107,7 @@ def _note_opened(node: nodes.Node, lv: reports.LogicalVolume | None,
 
 def note_key(node: nodes.Node, lv: reports.LogicalVolume, volume_id: str,
              key: str) -> None:
-    """Who has no row at hand knows by the LV which secret opens a volume."""
+    """The LV says which secret opens it, to those without the volume's row."""
     known = names.facts(lv.tags)
     if known.get('key', key) != key:
         node.crypt.unmark(lv.name, names.tags(key=known['key'])[0])
@@ -149,9 +149,9 @@ def mend(node: nodes.Node, volume: ports.Volume) -> None:
 
 
 def takes_discards(node: nodes.Node, volume: ports.Volume) -> bool:
-    """Whether the disk may know what the guest has deleted.
+    """Whether discards of the guest are passed down to the disk.
 
-    Not if the type can't be understood any more.
+    Not if the properties of the type are not valid any more.
     """
     if rows.is_authenticated(volume):
         return False
@@ -177,8 +177,7 @@ def is_short(present: surveys.Survey, volume_id: str) -> bool:
 def forget(node: nodes.Node, present: surveys.Survey, volume_id: str
            ) -> None:
     """A boot does not open a volume again."""
-    if present.is_handle_foreign(volume_id):
-        node.crypt.forget_passed(volume_id)
+    node.crypt.forget_passed(volume_id)  # also where it has followed to here
     node.crypt.forget_sealed(volume_id)
     # Last: what is marked is looked at again.
     for lv in present.lvs.values():
@@ -188,11 +187,24 @@ def forget(node: nodes.Node, present: surveys.Survey, volume_id: str
 
 
 def forget_left(node: nodes.Node, volume_id: str, lv: str) -> None:
-    """A boot does not open what a volume has left, if it would."""
+    """A boot does not open what a volume has left, if it would.
+
+    The key goes whatever the mark says: the boot may have kept it after this
+    was done before.
+    """
+    forget_unless_passed(node, volume_id)
     found = node.stack.lvs().get(lv)
     if found and names.OPENED in found.tags:
-        node.crypt.forget_sealed(volume_id)
         node.crypt.unmark(lv, names.OPENED)
+
+
+def forget_unless_passed(node: nodes.Node, volume_id: str) -> None:
+    """The key that is kept goes, if the volume is not passed through here.
+
+    By that key a boot opens it, even if the boot has made no handle yet.
+    """
+    if volume_id not in node.crypt.passed():
+        node.crypt.forget_sealed(volume_id)
 
 
 def differs(present: surveys.Survey, volume: ports.Volume,

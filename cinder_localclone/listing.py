@@ -16,11 +16,11 @@ _Volumes = Mapping[str, reports.LogicalVolume]
 
 
 class Listing:
-    """The LVs of a node, from the question whether there is room for a volume
-    to the moment at which that is taken.
+    """The LVs of a node, kept from the check for free space to the allocation.
 
-    That is taken under the lock of free space. Whoever comes next asks anew,
-    also if his question was answered before, or meanwhile.
+    Allocations hold the lock of free space and end what is kept
+    (:meth:`spend`): an answer that LVM gave before one, or during it, is never
+    used after it.
 
     :param lvs: asks LVM
     """
@@ -50,5 +50,5 @@ class Listing:
         return self.ask(now)
 
     def spend(self) -> None:
-        """Free space may have been taken: what was shown before is over."""
+        """Free space may have been taken: what is kept is no longer valid."""
         self._taken += 1

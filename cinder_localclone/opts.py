@@ -13,66 +13,70 @@ localclone_opts = [
         help='Size of a region in KiB, a power of two. A region is the unit '
              'in which a volume is copied while it moves. Small regions make '
              'the first write to one that is not copied yet cheap; large '
-             'ones need less metadata. Stored with each move: a change '
-             'applies to the next one.'),
+             'ones need less metadata. A move uses, and keeps, what is set '
+             'on the node that the volume leaves: set it alike on all '
+             'nodes.'),
     cfg.IntOpt(
-        'localclone_hydration_batch', min=1, max=256,
-        sample_default='as many as 2 MiB are',
-        help='Most contiguous regions that are copied in one request. Region '
-             'size times batch is the size of a read from the source. With '
-             'fewer regions on their way at one moment requests are smaller, '
-             'too. The kernel\'s own default, 1, is far too slow.'),
+        'localclone_hydration_batch', min=1, max=512,
+        sample_default='2 MiB / localclone_region_size',
+        help='Maximum number of contiguous regions copied in one request. '
+             'Region size times batch is the size of a read from the source. '
+             'While fewer regions are in flight, requests are smaller, too. '
+             'The kernel\'s default of 1 is far too slow. Taken from the '
+             'node that the volume leaves, as localclone_region_size.'),
     cfg.IntOpt(
-        'localclone_hydration_threshold', min=1, max=4096,
-        sample_default='as many as 32 MiB are',
-        help='Most regions that are being copied at one moment: full speed. '
-             'A multiple of the batch keeps several requests in flight. How '
-             'many of them there are beside a guest, localclone_pace says.'),
+        'localclone_hydration_threshold', min=1, max=8192,
+        sample_default='32 MiB / localclone_region_size',
+        help='Maximum number of regions in flight, at any pace. A multiple '
+             'of the batch keeps several requests in flight. By default only '
+             'localclone_pace = full makes use of all of it; how many there '
+             'are otherwise, localclone_pace decides. Taken from the node '
+             'that the volume leaves, as localclone_region_size.'),
     cfg.StrOpt(
         'localclone_pace', default=pace.Settings.pace.value,
         choices=[
-            ('yield', 'two regions of 64 KiB at one moment while the guest '
-             'reads or writes its volume, 32 of them 0.6 s after it has '
-             'stopped, and 128 after 5 s'),
-            ('full', 'full speed, whatever the guest does: the shortest '
-             'copies, and slow synchronous writes beside them'),
-            ('spare', 'one region at one moment, 32 of them only when the '
-             'guest has rested for 5 s, and 128 after 30 s: for guests that '
-             'would rather have longer copies than bursts in their pauses')],
-        help='How a volume is copied beside the guest that uses it. One that '
-             'nobody has used yet is copied as beside one that has rested '
-             'longest, and with localclone_max_rate_in there are never more '
-             'than 32 regions of 64 KiB at one moment. While somebody waits '
-             'for a volume to be attached, and for 3 s more, copies stop '
-             '(full does not), for 10 s at a time and a third of the time at '
-             'most; then they go as beside a guest. The extra spec '
-             'localclone:pace of a volume type goes before this. '
-             'What the guest does is read from the statistics of the '
-             'volume\'s device, every localclone_wake_interval (0.2 s at '
-             'most).'),
+            ('yield', '128 KiB in flight while the guest reads or writes its '
+             'volume, 2 MiB once it has been idle for 0.6 s, and 8 MiB after '
+             '5 s'),
+            ('full', 'all that localclone_hydration_threshold allows, '
+             'whatever the guest does: the shortest copies, and slow '
+             'synchronous writes beside them'),
+            ('spare', '64 KiB in flight, 2 MiB only once the guest has been '
+             'idle for 5 s, and 8 MiB after 30 s: for guests that would '
+             'rather have longer copies than bursts in their pauses')],
+        help='How a volume is copied beside the guest that uses it, on the '
+             'node that it moves to. With yield, a volume that no guest has '
+             'used yet on this node starts at 8 MiB in flight; with spare, '
+             'at 2 MiB for the first 30 s. At least one region is always in '
+             'flight. With localclone_max_rate_in never more than 2 MiB are. '
+             'While somebody waits for a volume to be attached, and for 3 s '
+             'afterwards, copies with yield and spare stop, for at most 10 s '
+             'at a time and a third of the time; beyond that they are as slow '
+             'as beside a guest that works. The extra spec localclone:pace of '
+             'a volume type takes precedence over this option. What the guest '
+             'does is read from the statistics of the volume\'s device, every '
+             'localclone_wake_interval, but at least every 0.2 s.'),
     cfg.IntOpt(
         'localclone_pace_floor', default=pace.Settings.floor >> 20, min=1,
         max=10000,
-        help='MiB a second that each copy makes at least, so that it ends '
-             'though its guest never rests: while it makes less over 2 s, '
-             'it is taken a step further, up to what a guest that rests has '
-             'beside it. What disks '
-             'and network can\'t give, it does not make, nor anything '
-             'while it stops for attaches; '
-             'localclone_max_rate_in goes before this.'),
+        help='MiB/s that each copy makes at least, if disks and network '
+             'allow, so that it ends even if its guest never rests. A copy '
+             'that is slower than this for 2 s takes a step up, at most to '
+             '2 MiB in flight. Does not apply while copies stop for an '
+             'attach; localclone_max_rate_in takes precedence.'),
     cfg.IntOpt(
         'localclone_max_rate_in', default=pace.Settings.limit >> 20, min=0,
         max=100000,
-        help='Most MiB a second that are copied to this node, by all copies '
-             'of the backend together, for a network or disks that must be '
-             'spared. Each copy has the same share; what one does not use, '
-             'the others get. It holds over some seconds; within them copies '
-             'come in bursts. Regions that guests write to for the first '
-             'time are copied at once, and count; what guests read is not '
-             'limited, and does not count. A copy waits for 20 s at most, '
-             'so many copies beneath a small limit exceed it; and what '
-             'the kernel was told not to count (iostats) is not limited. '
-             '0: no limit.'),
+        help='Maximum rate, in MiB/s, at which data is copied to this node, '
+             'by all copies of the backend together, for a network or disks '
+             'that must be spared. Each copy has the same share; what one '
+             'does not use, the others get. It holds over some seconds; '
+             'within them copies come in bursts. Regions that guests write '
+             'to for the first time are copied at once, and count; what '
+             'guests read is not limited, and does not count. A copy is held '
+             'back for at most about 20 s at a time, so many copies under a '
+             'small limit exceed it. Devices whose I/O the kernel does not count '
+             '(iostats off) are not limited. 0: no limit.'),
     cfg.StrOpt(
         'localclone_metadata_group',
         help='Volume group of the small LVs that record what has been copied '
@@ -95,30 +99,32 @@ localclone_opts = [
              'that guest I/O paused. The kernel copies only while no guest '
              'I/O is in flight, and by itself checks once a second. A longer '
              'interval makes copies beside busy guests slower, and these '
-             'guests a little faster. 0 leaves that to the kernel, and the '
-             'driver only tells it when the pace of a copy changes.'),
+             'guests a little faster. 0: no prompts; the driver sends a '
+             'message only when it changes how much may be in flight.'),
     cfg.IntOpt(
         'localclone_max_copies_in', default=queue.Limits.into, min=0,
         max=1000,
-        help='Most volumes that are copied to a node at one time. The others '
-             'that move there wait for their turn: they can be used, and are '
-             'not copied yet. Volumes for which a snapshot or a clone waits '
-             'come first, then attached ones, then those that wait longest. '
+        help='Maximum number of volumes copied to a node at a time. The '
+             'others that move there wait for their turn: they can be used, '
+             'and are not copied yet. Volumes for which a snapshot or a clone '
+             'waits come first, then attached ones, then those that wait '
+             'longest. '
              'One copy alone fills most links; a second one uses the moments '
              'in which the guest\'s I/O keeps the first from going on. More '
              'make all of them slower, with the guests beside them. Each '
-             'node decides by itself which copies run: set this and the next '
-             'two options alike on all nodes. 0: no limit.'),
+             'node decides by itself which copies run: set this, '
+             'localclone_max_copies_out and localclone_max_copies to the '
+             'same values on all nodes. 0: no limit.'),
     cfg.IntOpt(
         'localclone_max_copies_out', default=queue.Limits.out_of, min=0,
         max=1000,
-        help='Most volumes that are copied from a node at one time. 0: no '
-             'limit.'),
+        help='Maximum number of volumes copied from a node at a time. '
+             '0: no limit.'),
     cfg.IntOpt(
         'localclone_max_copies', default=queue.Limits.total, min=0,
         max=10000,
-        help='Most volumes that are copied at one time between all nodes of '
-             'the backend, for a network that all of them share. 0: no '
+        help='Maximum number of volumes copied at a time between all nodes '
+             'of the backend, for a network that all of them share. 0: no '
              'limit.'),
     cfg.IntOpt(
         'localclone_move_interval', default=5, min=1, max=3600,
@@ -183,10 +189,13 @@ localclone_opts = [
     cfg.StrOpt(
         'localclone_reencryption_resilience', default='checksum',
         choices=[
-            ('checksum', 'checksums of what is at work on; the faster one'),
-            ('journal', 'a copy of it: it is written twice')],
+            ('checksum', 'checksums of the part that is being re-encrypted; '
+             'the faster one'),
+            ('journal', 'a journal of that part: everything is written '
+             'twice')],
         help='How a re-encryption ("cinder-localclone encryption '
-             'reencrypt") outlives a power cut, unless it is told.'),
+             'reencrypt") survives a power cut, unless --resilience says '
+             'otherwise.'),
     cfg.IntOpt(
         'localclone_reencryption_zone', default=16, min=1, max=64,
         help='How many MiB of a volume are re-encrypted at a time, at most. A '
@@ -198,9 +207,9 @@ localclone_opts = [
         'localclone_authenticated', default=False,
         help='Whether volumes of types with the extra spec '
              'localclone:integrity can be created on this node. This is '
-             'experimental. Such volumes keep their size and their cipher, '
-             'move only while they are detached, and are written all over '
-             'when they are created.'),
+             'experimental. Such volumes can\'t be extended or re-encrypted, '
+             'move only while they are detached, and are overwritten '
+             'completely when they are created.'),
     cfg.StrOpt(
         'localclone_key_cache', default='none',
         choices=[

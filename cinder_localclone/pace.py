@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast copies go beside the guests of a node. Pure: time is an argument.
 
-What a guest notices of a copy is how many regions are on their way when its
-own I/O comes: each of its flushes, and each first touch, waits behind them.
+What a guest notices of a copy is how many regions are in flight when its own
+I/O comes: each of its flushes, and each first touch, waits behind them.
 So a copy takes steps between one region at a time and all that its geometry
 allows. :class:`Law` chooses one by what the guest does, :class:`Budget` keeps
 all copies of a node together within a rate. Neither starts what is held back:
@@ -20,14 +20,19 @@ LOOK = 0.2
 #: Seconds over which a rate is compared with the floor; how far beyond the
 #: floor it has to be for a step back.
 JUDGED, BEYOND = 2.0, 1.5
-#: Seconds of its share that a copy may catch up with; and those for which it
-#: waits at most, whatever was copied meanwhile. One that waits for a minute
-#: would count as stalled.
-HELD, LONGEST_WAIT = 1.0, 20.0
-#: Seconds for which copies stop at most for those who wait for something of a
-#: node; how many of these come back in a second in which they do not; and for
-#: how long they give way to what comes next: another step, or a first read.
-STOPPED, REGAINED, AFTERWARDS = 10.0, 0.5, 3.0
+#: Seconds' worth of its share that a copy may save up.
+HELD = 1.0
+#: Seconds for which a copy in debt waits at most; after a minute it would
+#: count as stalled.
+LONGEST_WAIT = 20.0
+#: Seconds for which copies stop at most, in a row, for those who wait for
+#: something of a node.
+STOPPED = 10.0
+#: Seconds of that allowance that come back for each in which they don't stop.
+REGAINED = 0.5
+#: Seconds for which they go on giving way after the last one waited: to its
+#: next step, or a first read.
+AFTERWARDS = 3.0
 #: Sectors of a unit in which steps are measured.
 _UNIT = 128
 
@@ -47,9 +52,8 @@ class Pace(str, enum.Enum):
 #: which it has gone, as it seems.
 RESTED = {Pace.YIELD: 0.6, Pace.FULL: 0.0, Pace.SPARE: 5.0}
 GONE = {Pace.YIELD: 5.0, Pace.SPARE: 30.0}
-#: How many units are copied at one moment while the guest works; while it
-#: rests; and when it has gone, or never came. What it does next waits for all
-#: of them.
+#: How many units are in flight while the guest works; while it rests; and when
+#: it has gone, or never came. What it does next waits for all of them.
 _BESIDE = {Pace.YIELD: 2, Pace.SPARE: 1}
 _RESTING, _ALONE = 32, 128
 
@@ -131,8 +135,8 @@ def ladder(geometry: state.Geometry) -> tuple[Step, ...]:
         threshold = _regions(units, geometry)
         if threshold >= own.threshold:
             return (*found, own)
-        # In one request only what is worth it, a quarter of many: a guest's
-        # waits behind it, and with fewer requests the copy does.
+        # A guest's request waits behind each of these, so they must not be
+        # large; with few of them in flight the copy itself waits.
         batch = _regions(1 if units <= 2 else min(units, max(8, units // 4)),
                          geometry)
         step = Step(threshold, min(batch, own.batch))
@@ -196,13 +200,15 @@ class Law:
         #: The most bytes that were ever seen to be copied: what a guest has
         #: under way makes them come and go.
         self._most = 0
-        #: When the guest was seen to work; when the copy went slowly, for it
-        #: or for others; bytes copied until then, and when they were last
-        #: compared with the floor; steps taken for its sake.
+        #: When the guest was last seen to work.
         self._worked: float | None = None
+        #: When the copy last went slowly, for the guest or for others.
         self._yielded: float | None = None
+        #: When the copy was last compared with the floor, and the bytes that
+        #: it had copied by then.
         self._judged: tuple[float, int] | None = None
         self._copied = 0
+        #: Steps taken for the sake of the floor.
         self._raised = 0
 
     def _place(self, units: int, geometry: state.Geometry) -> int:

@@ -133,8 +133,8 @@ class Geometry:
     """What a clone was created with; the same at every re-creation.
 
     :param region_sectors: region size in 512-byte sectors
-    :param threshold: regions being copied at once, at most
-    :param batch: contiguous regions copied as one, at most
+    :param threshold: maximum number of regions in flight
+    :param batch: maximum number of contiguous regions in one request
     """
 
     region_sectors: int

@@ -36,7 +36,7 @@ class Waker:
     a guest that does nothing but a few synchronous writes slows the copy to a
     twentieth. A message makes it check at once.
 
-    A message says how many regions may be on their way, too: that is how a
+    A message says how many regions may be in flight, too: that is how a
     copy is slowed. It never lets the kernel copy what is held back, which is
     another message; see :meth:`.ports.Stack.set_hydration`.
 

@@ -46,9 +46,9 @@ def clone(sectors: int, metadata: str, destination: str, source: str,
           geometry: state.Geometry) -> str:
     """A clone, not hydrating yet.
 
-    How many regions it copies at one moment it is told afterwards; until then
-    it is one: a guest may be at work. Discards never reach the destination:
-    over a region that was written they zero it (measured on 6.1).
+    It is told afterwards how many regions may be in flight; until then it is
+    one, the kernel's default: a guest may be at work. Discards are not passed
+    down: they would zero regions that were written before (measured on 6.1).
     """
     return '0 %d clone %s %s %s %d 2 no_hydration no_discard_passdown' % (
         sectors, metadata, destination, source, geometry.region_sectors)
@@ -207,8 +207,8 @@ def own_devices(found: Iterable[ioctl.Status], prefix: str
     """Those of a node's devices that are the driver's, by name.
 
     :param found: with their tables
-    :param prefix: of the UUIDs of those that are wanted; so is what decrypts
-        a volume, or re-encrypts it, whose UUID cryptsetup makes
+    :param prefix: of the UUIDs wanted; devices that cryptsetup made, to
+        decrypt or re-encrypt a volume, are included whatever their UUID
     """
     return {each.name: Device(each.name, each.uuid, each.number, each.opened,
                               each.suspended, each.lines)

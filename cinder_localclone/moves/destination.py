@@ -105,7 +105,7 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
     """The handle is on the clone; of a volume that follows, from now on.
 
     :param source: path of the source's disk; '' if it can't be reached
-    :returns: whether it was not
+    :returns: whether it had to be put there
     :raises SourceUnreachable: if what is at the source should be flushed
         first, and that does not answer
     """
@@ -135,8 +135,8 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
 def _check_writable(node: nodes.Node, move: state.Move) -> int:
     """A clone works.
 
-    :returns: how many of its regions were local just then: one that has
-        failed since would say that none is
+    :returns: how many of its regions were local, by this same status: a
+        clone that fails afterwards reports none
     :raises CloneFailed: if a guest would get errors of it
     """
     status = node.stack.clone_status(move.shadow_id)
@@ -160,10 +160,10 @@ def _can_do_without_home(node: nodes.Node, move: state.Move) -> bool:
 
 def build(node: nodes.Node, move: state.Move, create: bool,
           holes: thin_map.Holes = ()) -> str:
-    """Build the destination's stack, hydration as it is.
+    """Build the destination's stack, and leave hydration as it is.
 
     :param create: whether LVs may be created. Never after commit:
-        new ones would be empty, and what the guest wrote forgotten.
+        new ones would be empty, and what the guest wrote would be lost.
     :param holes: of the source; none unless it was closed when they were
         looked for
     :returns: path of the source's disk

@@ -48,13 +48,13 @@ def tear_down(node: nodes.Node, move: state.Move) -> None:
     discard_lv(node, move.destination_lv)
     node.stack.remove_lv(names.metadata_lv(move.shadow_id))
     if gone and move.extra_bytes:  # it is encrypted
-        node.crypt.forget_sealed(move.volume_id)
+        crypt_tops.forget_unless_passed(node, move.volume_id)
 
 
 def remove_source(node: nodes.Node, move: state.Move) -> None:
     """Remove the source of a move that has ended; the volume is elsewhere."""
     gone = remove_handle(node, move, move.source_lv)
-    if gone and move.extra_bytes:  # before: by the LV's mark it is found
+    if gone and move.extra_bytes:  # first: by its LV it is found again
         crypt_tops.forget_left(node, move.volume_id, move.source_lv)
     discard_lv(node, move.source_lv)
 

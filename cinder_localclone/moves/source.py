@@ -73,7 +73,7 @@ class CheckClosed(flow.Step):
 
 
 class Flush(flow.Step):
-    """What was written at the source outlives the source's power.
+    """What was written at the source survives a power loss there.
 
     A guest that flushes at the destination reaches only that node's disk.
     """
@@ -273,7 +273,8 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
                         'is not the volume any more.',
                         {'device': name, 'host': move.destination})
         else:
-            if move.extra_bytes:  # before: without handle nobody comes here
+            # First: without a handle, later calls return above.
+            if move.extra_bytes:
                 crypt_tops.forget_left(node, move.volume_id, move.source_lv)
             node.stack.remove_handle(move.volume_id)
     except exceptions.LocalCloneError as exc:
@@ -287,8 +288,8 @@ def abandon(node: nodes.Node, context: ports.Context,
     """Give up a move that is not committed.
 
     The volume is free at once; the destination removes what it has, now if
-    it answers, else when it checks the next time. Only then the
-    export goes: a destination that is late with its login to a target that
+    it answers, else when it checks the next time. Only then does the
+    export go: a destination that is late with its login to a target that
     is gone would wait for minutes, and all other logins of its node with it.
     """
     failed = node.records.advance(move, state.Event.FAILED)
@@ -324,7 +325,7 @@ def source_released(node: nodes.Node, context: ports.Context,
         write what the destination has already copied
     """
     tops.ensure_closed(node, move.volume_id)
-    # A reboot may have taken the handle that what was written is flushed by.
+    # A reboot may have removed the handle, by which it is flushed.
     node.stack.ensure_handle_on_lv(
         move.volume_id, move.source_lv, move.size_bytes)
     node.stack.flush_handle(move.volume_id)

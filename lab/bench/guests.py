@@ -52,6 +52,9 @@ def figures(guest):
     """
     guest.wait(120)
     out = guest.stdout.decode()
+    if '{' not in out:
+        raise process.LabError('fio: ' + guest.stderr.decode(
+            errors='replace')[-2000:])
     job = json.loads(out[out.index('{'):])['jobs'][0]
     kinds = [job[kind] for kind in ('read', 'write')
              if job[kind]['total_ios']]

@@ -10,8 +10,11 @@ from cinder_localclone import exceptions
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import names
+from cinder_localclone import state
+from cinder_localclone import unlocking
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
+from tests.unit import test_follow
 from tests.unit.world import crypt
 from tests.unit.world import stack
 
@@ -54,17 +57,22 @@ class KeysTest(test_encrypted_guests.Case):
             removal.remove_source(self.a.node, self.before(left))
         self.assertEqual({self.volume.id: 'x'}, self.a.disk.sealed)
 
-    def test_left_without_mark(self):
-        """It is passed through here, say: the key is not of what is left."""
+    def test_left_where_it_is_passed_through(self):
+        """The key is not of what is left."""
         lv = self.volume.name
         with mock.patch.object(source, 'drop_handle'):
             left = self.a.move(self.volume, test_connections.B)
         self.a.devices.pop(self.handle)
         self.a.disk.sealed = {self.volume.id: 'x'}
-        self.assertNotIn(names.OPENED, self.a.disk.tags[lv])
-        with self.a.lock(self.volume.id):
-            crypt_tops.forget_left(self.a.node, self.volume.id, left.source_lv)
-        self.assertEqual({self.volume.id: 'x'}, self.a.disk.sealed)
+        self.a.disk.passed = {self.volume.id: ('luks', self.key)}
+        for marked in (False, True):
+            if marked:
+                self.a.disk.tags[lv] |= {names.OPENED}
+            with self.a.lock(self.volume.id):
+                crypt_tops.forget_left(
+                    self.a.node, self.volume.id, left.source_lv)
+            self.assertEqual({self.volume.id: 'x'}, self.a.disk.sealed)
+            self.assertNotIn(names.OPENED, self.a.disk.tags[lv])
 
     def test_passed_is_forgotten_first(self):
         self.volume.group_id, self.b.disk.sealed = 'g', {}
@@ -141,3 +149,101 @@ class LeftTest(test_encrypted_guests.Case):
         with self.a.lock(self.volume.id):
             source.drop_handle(self.a.node, move)
         self.assertNotIn(self.handle, self.a.devices)
+
+
+class BootTest(test_encrypted_guests.Case):
+    """A boot opens volumes without their locks, beside the service."""
+
+    def test_it_has_left(self):
+        """The boot keeps the key after the service has forgotten it."""
+        lv = self.volume.name
+        self.a.disk.sealed = {}
+        self.a.disk.tags[lv] |= {names.OPENED, *names.tags(
+            key=self.key, luks=self.volume.id)}
+        with mock.patch.object(source, 'drop_handle'):  # A lost its power
+            self.a.move(self.volume, test_connections.B)
+        seal = crypt.SimCrypt.seal
+
+        def late(this, *what):
+            self.a.reconciler.converge(self.volume.id)
+            self.assertNotIn(self.handle, self.a.devices)
+            seal(this, *what)
+        with mock.patch.object(crypt.SimCrypt, 'seal', late):
+            outcome, = unlocking.unlock(
+                self.a.sim_stack, {}, crypt.SimCrypt(self.a),
+                crypt.SimKeys(self.a), 9)
+        self.assertEqual((unlocking.OPENED, ''),
+                         (outcome.state, outcome.problem))
+        self.assertIn(self.volume.id, self.a.disk.sealed)
+        self.world.settle()
+        self.assertNotIn(lv, self.a.lvs)
+        self.assertEqual({}, self.a.disk.sealed)
+
+    def test_tear_down_where_it_is_passed_through(self):
+        """An earlier move to here failed; a boot has made no handle."""
+        self.volume.group_id, self.b.disk.sealed = 'g', {}
+        self.serve(dict(test_connections.ON_B, initiator='iqn.x'))
+        kept = dict(self.b.disk.sealed)
+        self.assertIn(self.volume.id, kept)
+        self.b.devices.clear()
+        failed = state.Move(
+            volume_id=self.volume.id,
+            shadow_id='00000009-0000-4000-8000-000000000000',
+            token=state.Token(state.Phase.ROLLING_BACK, '', state.Geometry(
+                128, 512, 32)), committed=False, source=test_connections.A,
+            destination=test_connections.B, source_lv=self.volume.name,
+            destination_lv='volume-of-before', size_gib=1, volume_gib=1,
+            extra_bytes=16 << 20, location='1.2.3.4:3260,1 iqn.x 0')
+        with self.b.lock(self.volume.id), self.b.lock(failed.shadow_id):
+            removal.tear_down(self.b.node, failed)
+        self.assertEqual(kept, self.b.disk.sealed)
+
+
+class BackTest(test_follow.Case):
+    """A guest that leaves a node, and comes back to it."""
+
+    def setUp(self):
+        super().setUp()
+        self.guest = test_follow.Guest(
+            provider_id=test_encrypted_guests.RECORDED)
+        self.guest.world.settle()
+        self.guest.revive()
+        self.timeout = exceptions.CommandTimeout(command='x', seconds=1)
+
+    def test_old_mark_where_it_is_passed_through(self):
+        """The guest is opened by a boot, whatever was left before."""
+        guest = self.guest
+        old, new = guest.nodes[test_follow.B], guest.nodes[test_follow.A]
+        lv, old.disk.sealed = guest.volume.name, {}
+        guest.attach(test_follow.A)  # live, from B
+        with mock.patch.object(crypt.SimCrypt, 'unmark',
+                               side_effect=self.timeout):
+            guest.detach(test_follow.B)
+            old.reconciler.converge_node()
+        self.assertIn(names.OPENED, old.disk.tags[lv])
+        guest.attach(test_follow.B)  # back, passed through
+        self.assertIn(guest.id, old.disk.passed)
+        self.assertIn(guest.id, old.disk.sealed)
+        guest.detach(test_follow.A)
+        old.dead = True
+        for _look in range(3):
+            new.reconciler.converge_node()
+            new.hydrate()
+        left, = guest.world.shadows.values()
+        self.assertIs(state.Phase.RELEASING, left.phase)
+        old.stop(power=True)
+        guest.node = None
+        guest.world.secrets.state = crypt.AWAY
+        old.dead = False
+        old.reconciler.converge_node()
+        self.assertIn(guest.id, old.disk.sealed)
+        self.assertIn(names.crypt(guest.id), old.devices)
+
+    def test_note_that_was_left(self):
+        """What has followed to here is not opened once it is closed."""
+        guest, here = self.guest, self.guest.nodes[test_follow.B]
+        self.assertIn(names.OPENED, here.disk.tags[guest.volume.name])
+        here.disk.passed = {guest.id: ('luks', 'key')}
+        guest.detach(test_follow.B)
+        self.assertNotIn(names.crypt(guest.id), here.devices)
+        self.assertEqual({}, here.disk.passed)

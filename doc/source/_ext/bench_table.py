@@ -19,11 +19,11 @@ _BESIDE_A_GUEST = {
     'hydration_beside_busy_guest': (
         'copying beside 8 reads and writes at a time', _ALONE),
     **{'guest_%s_%s_beside_copy' % (what, which): (
-        '%s: all but %s of 100 take at most' % (words, few), _NO_COPY)
+        '%s, %sth percentile' % (words, which[1:]), _NO_COPY)
        for what, words in _WAITS.items()
-       for which, few in (('p95', 'five'), ('p99', 'one'))},
+       for which in ('p95', 'p99')},
     'busy_guest_iops': ('8 reads and writes (70 to 30) at a time', _NO_COPY),
-    'busy_guest_p99': ('all but one of 100 of these take at most', _NO_COPY)}
+    'busy_guest_p99': ('these, 99th percentile', _NO_COPY)}
 
 #: Chapter: figure: what it is, what it is compared with.
 CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
@@ -87,15 +87,15 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
                ('', ''), ('_at_full_speed', ', ``localclone_pace = full``'))
            for name, (what, beside) in _BESIDE_A_GUEST.items()},
         'guest_write_p99_over_plain': (
-            'all but one of 100 writes to what is local',
+            'a write to what is local, 99th percentile',
             'the same guest, and no copy ever'),
         'guest_first_write_p99_over_plain': (
-            'all but one of 100 first writes',
+            'a first write to what is not, 99th percentile',
             'the same guest, and no copy ever'),
         'writes_lost_over_a_whole_move': (
             'synchronous writes, one after the other, that a copy has kept a '
             'guest from until its end, at the pace ``full``',
-            'a copy with 32 regions on their way, 8 in a request'),
+            'a copy with 32 regions in flight, 8 in a request'),
         'writes_lost_yielding': (
             'the same at the pace ``yield``', 'the same'),
         'follow_pause_ms': (
@@ -130,8 +130,7 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
                              'of one that is not encrypted'),
         'reencryption': ('re-encryption', 'cryptsetup alone'),
         'guest_write_p99_while_reencrypting': (
-            'how long all but one of 100 of the writes of such a guest take '
-            'at most', 'the same at rest')},
+            'a write of such a guest, 99th percentile', 'the same at rest')},
 }
 
 
