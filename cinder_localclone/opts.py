@@ -75,8 +75,8 @@ localclone_opts = [
              'to for the first time are copied at once, and count; what '
              'guests read is not limited, and does not count. A copy is held '
              'back for at most about 20 s at a time, so many copies under a '
-             'small limit exceed it. Devices whose I/O the kernel does not count '
-             '(iostats off) are not limited. 0: no limit.'),
+             'small limit exceed it. Devices whose I/O the kernel does not '
+             'count (iostats off) are not limited. 0: no limit.'),
     cfg.StrOpt(
         'localclone_metadata_group',
         help='Volume group of the small LVs that record what has been copied '
