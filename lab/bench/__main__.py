@@ -40,8 +40,11 @@ class Bench(encrypted.Encrypted, copies.Copies, births.Births, attach.Attach,
 #: Settings of labs. Where a guest's flushes count the disks of the nodes are
 #: in memory, and nothing is flushed but by the nodes themselves: a file that
 #: grows on this machine's disk would take far longer than a disk of its own.
-LABS = {'plain': {'disks': 'plain'}, 'memory': {'disks': 'memory'},
-        'nova': {'disks': 'plain', 'nova': True}}
+#: They are small: a thin pool takes ever new blocks until it comes to its end,
+#: and gives none back to the machine.
+LABS = {'plain': {'disks': 'plain', 'disk_gib': 40},
+        'memory': {'disks': 'memory', 'disk_gib': 8},
+        'nova': {'disks': 'plain', 'disk_gib': 40, 'nova': True}}
 #: By name: how they are measured; whether the stock driver's services run;
 #: the lab.
 CHAPTERS = {
@@ -121,7 +124,7 @@ def started(lab, kind):
     """
     if lab.directory.exists():
         lab.down(keep_logs=True)
-    lab.up(disk_gib=40, keys=True, **LABS[kind])
+    lab.up(keys=True, **LABS[kind])
     bench = Bench(lab)
     bench.kind = kind
     extras.raise_quotas(lab, 'demo', **QUOTAS)

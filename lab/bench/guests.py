@@ -13,9 +13,9 @@ from lab.core import process
 
 #: GiB of the volume; MiB at its beginning that are copied before the guest
 #: begins, and at its end that are copied last.
-SIZE, LOCAL, REMOTE = 7, 512, 512
+SIZE, LOCAL, REMOTE = 6, 512, 512
 #: Seconds that a guest works in one way.
-SECONDS = 8
+SECONDS = 7
 _FIO = ('fio --name=x --filename=%s --direct=1 --bs=4k --time_based '
         '--output-format=json --runtime=%d ')
 _WRITE = '--ioengine=psync --rw=randwrite --sync=1 '
