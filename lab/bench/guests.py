@@ -13,7 +13,7 @@ from lab.core import process
 
 #: GiB of the volume; MiB at its beginning that are copied before the guest
 #: begins, and at its end that are copied last.
-SIZE, LOCAL, REMOTE = 6, 512, 512
+SIZE, LOCAL, REMOTE = 5, 512, 512
 #: Seconds that a guest works in one way.
 SECONDS = 7
 _FIO = ('fio --name=x --filename=%s --direct=1 --bs=4k --time_based '
@@ -29,6 +29,8 @@ WORK = {'first_write': _WRITE + _LAST + '--rate_iops=50',
         'write': _WRITE + _FIRST + '--rate_iops=50',
         'read': _READ + _FIRST + '--rate_iops=50',
         'busy': '--ioengine=libaio --iodepth=8 --rw=randrw --rwmixread=70'}
+#: What a guest does beside one copy: more, and the copy would end before it.
+GROUPS = (('first_write', 'remote_read'), ('write', 'read'), ('busy',))
 #: Options of the driver by how copies go beside a guest: as they do by
 #: default, at full speed, and hardly at all (MiB a second).
 PACES = {'yield': {}, 'full': {'localclone_pace': 'full'},
@@ -74,9 +76,12 @@ class Guests(base.Base):
         rounds = collections.defaultdict(list)
         for _round in range(base.ROUNDS):
             for pace in PACES:
-                for key, value in self._beside_a_guest(pace).items():
-                    rounds[pace if key[0] != 'plain' else '', key].append(
-                        value)
+                self.settings(PACES[pace])
+                for group in (list(WORK),) if pace == 'off' else GROUPS:
+                    for key, value in self._beside_a_guest(
+                            pace, group).items():
+                        rounds[pace if key[0] != 'plain' else '', key].append(
+                            value)
         found = {key: statistics.median(each) for key, each in rounds.items()}
         for pace, name in (('yield', ''), ('full', '_at_full_speed')):
             def add(figure, unit, *key, beside='off', pace=pace, name=name):
@@ -98,18 +103,18 @@ class Guests(base.Base):
                      found['', ('plain', what, 'p99')])
         self.settings({})
 
-    def _beside_a_guest(self, pace):
+    def _beside_a_guest(self, pace, group):
         """Figures by what they are of.
 
         :param pace: 'off': first the same where the volume is complete
+        :param group: what the guest does, keys of WORK
         """
-        self.settings(PACES[pace])
         volume = self.prepared(SIZE, mib=SIZE << 10)
         found = {}
         if pace == 'off':
             at_home = self.instance.attach(volume, self.n1)
-            for what, how in WORK.items():
-                got = figures(work(self.n1, at_home.path, how))
+            for what in group:
+                got = figures(work(self.n1, at_home.path, WORK[what]))
                 found.update({('plain', what, key): value
                               for key, value in got.items()})
             at_home.detach()
@@ -118,9 +123,9 @@ class Guests(base.Base):
             instances.occupy(self.n2, attached.path, LOCAL)
         else:
             found['idle_rate',] = self._idle_rate()
-        for what, how in WORK.items():
+        for what in group:
             began, before = time.monotonic(), self._local()
-            got = figures(work(self.n2, attached.path, how))
+            got = figures(work(self.n2, attached.path, WORK[what]))
             rate = (self._local() - before) / (time.monotonic() - began)
             found.update({(what, key): value for key, value in got.items()})
             if what in ('write', 'busy'):
