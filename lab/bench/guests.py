@@ -135,14 +135,16 @@ class Guests(base.Base):
         return found
 
     def _idle_rate(self):
-        """MiB a second until the first part is local."""
+        """MiB a second of the second part; while the first one is copied, the
+        copy gives way to the attach.
+        """
         samples = []
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
             samples.append((time.monotonic(), self._local()))
-            if samples[-1][1] >= LOCAL:
+            if samples[-1][1] >= 2 * LOCAL:
                 break
-            if not samples[-1][1]:
+            if samples[-1][1] < LOCAL:
                 samples.clear()
             time.sleep(0.2)
         return base.per_second(samples)
