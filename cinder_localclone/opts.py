@@ -35,13 +35,13 @@ localclone_opts = [
     cfg.StrOpt(
         'localclone_pace', default=pace.Settings.pace.value,
         choices=[
-            ('yield', '128 KiB in flight while the guest reads or writes its '
+            ('yield', '64 KiB in flight while the guest reads or writes its '
              'volume, 2 MiB once it has been idle for 0.6 s, and 8 MiB after '
              '5 s'),
             ('full', 'all that localclone_hydration_threshold allows, '
              'whatever the guest does: the shortest copies, and slow '
              'synchronous writes beside them'),
-            ('spare', '64 KiB in flight, 2 MiB only once the guest has been '
+            ('spare', 'as yield, but 2 MiB only once the guest has been '
              'idle for 5 s, and 8 MiB after 30 s: for guests that would '
              'rather have longer copies than bursts in their pauses')],
         help='How a volume is copied beside the guest that uses it, on the '

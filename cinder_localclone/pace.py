@@ -52,9 +52,9 @@ class Pace(str, enum.Enum):
 #: which it has gone, as it seems.
 RESTED = {Pace.YIELD: 0.6, Pace.FULL: 0.0, Pace.SPARE: 5.0}
 GONE = {Pace.YIELD: 5.0, Pace.SPARE: 30.0}
-#: How many units are in flight while the guest works; while it rests; and when
-#: it has gone, or never came. What it does next waits for all of them.
-_BESIDE = {Pace.YIELD: 2, Pace.SPARE: 1}
+#: How many units are in flight while the guest rests, and when it has gone, or
+#: never came. What it does next waits for all of them. While it works it is
+#: one: the first step.
 _RESTING, _ALONE = 32, 128
 
 
@@ -188,8 +188,6 @@ class Law:
 
     def __init__(self, geometry: state.Geometry, floor: int):
         self.steps = ladder(geometry)
-        self._lowest = {pace: self._place(units, geometry)
-                        for pace, units in _BESIDE.items()}
         self._resting = self._place(_RESTING, geometry)
         self._alone = self._place(_ALONE, geometry)
         self._floor = floor
@@ -249,7 +247,7 @@ class Law:
             0 or less: nothing; None: there is no budget
         :param give_way: whether to others than its guest, too
         """
-        if give_way is GiveWay.STOPPING and pace in _BESIDE:
+        if give_way is GiveWay.STOPPING and pace is not Pace.FULL:
             self._yielded, self._judged = now, None
             return STANDSTILL, Speed.YIELDING
         top = allowed = len(self.steps) - 1
@@ -258,14 +256,11 @@ class Law:
             # As many steps as there is room for.
             allowed = min(top, int(room * (top + 1))) if room > 0 else -1
         wanted, speed = min(top, self._unhindered(pace, now)), Speed.FULL
-        if (give_way is not GiveWay.NO and pace in _BESIDE
+        if (give_way is not GiveWay.NO and pace is not Pace.FULL
                 or self._is_beside(pace, now)):
             self._yielded = now
-            lowest = self._lowest[pace]
-            # Beyond that what can't be copied faster would only stand in the
-            # guest's way.
-            self._judge(now, min(top, self._resting) - lowest)
-            wanted = lowest + self._raised
+            self._judge(now)
+            wanted = self._raised
             speed = Speed.FLOOR if self._raised else Speed.YIELDING
         elif self._yielded is None or now - self._yielded >= JUDGED:
             # A shorter rest belongs to what is compared with the floor.
@@ -277,7 +272,7 @@ class Law:
 
     def _unhindered(self, pace: Pace, now: float) -> int:
         """The step of a copy that nothing holds back."""
-        if pace not in _BESIDE:
+        if pace is Pace.FULL:
             return len(self.steps) - 1
         if not self._compared:
             return self._resting
@@ -291,12 +286,12 @@ class Law:
         return (self._seen is not None and self._worked is not None
                 and now - self._worked < RESTED[pace])
 
-    def _judge(self, now: float, most: int) -> None:
+    def _judge(self, now: float) -> None:
         """A step up while the rate is beneath the floor, down beyond it.
 
-        :param most: steps there are
+        Not beyond what there is beside a guest that rests: what can't be
+        copied faster would only stand in this one's way.
         """
-        self._raised = min(self._raised, most)  # another pace has more
         if self._judged is None:
             self._judged = now, self._copied
             return
@@ -305,7 +300,7 @@ class Law:
             return
         rate = (self._copied - before) / (now - began)
         if rate < self._floor:
-            self._raised = min(most, self._raised + 1)
+            self._raised = min(self._resting, self._raised + 1)
         elif rate >= BEYOND * self._floor and self._raised:
             self._raised -= 1
         self._judged = now, self._copied
