@@ -15,7 +15,7 @@ from lab.core import process
 #: begins, and at its end that are copied last.
 SIZE, LOCAL, REMOTE = 5, 512, 512
 #: Seconds that a guest works in one way.
-SECONDS = 7
+SECONDS = 6
 _FIO = ('fio --name=x --filename=%s --direct=1 --bs=4k --time_based '
         '--output-format=json --runtime=%d ')
 _WRITE = '--ioengine=psync --rw=randwrite --sync=1 '
@@ -121,8 +121,11 @@ class Guests(base.Base):
         attached = self.instance.attach(volume, self.n2)
         if pace == 'off':  # whole regions that are written are local
             instances.occupy(self.n2, attached.path, LOCAL)
-        else:
-            found['idle_rate',] = self._idle_rate()
+        else:  # while the first part is copied, it gives way to the attach
+            self._wait_local(LOCAL)
+        if pace != 'off' and 'busy' in group:
+            found['idle_rate',] = base.per_second(
+                self._wait_local(2 * LOCAL))
         for what in group:
             began, before = time.monotonic(), self._local()
             got = figures(work(self.n2, attached.path, WORK[what]))
@@ -134,20 +137,14 @@ class Guests(base.Base):
         self.delete(volume)
         return found
 
-    def _idle_rate(self):
-        """MiB a second of the second part; while the first one is copied, the
-        copy gives way to the attach.
-        """
-        samples = []
+    def _wait_local(self, mib):
+        """(seconds, MiB that are local) until there are so many."""
+        samples = [(time.monotonic(), self._local())]
         deadline = time.monotonic() + _PATIENCE
-        while time.monotonic() < deadline:
-            samples.append((time.monotonic(), self._local()))
-            if samples[-1][1] >= 2 * LOCAL:
-                break
-            if samples[-1][1] < LOCAL:
-                samples.clear()
+        while samples[-1][1] < mib and time.monotonic() < deadline:
             time.sleep(0.2)
-        return base.per_second(samples)
+            samples.append((time.monotonic(), self._local()))
+        return samples
 
     def _local(self):
         """MiB that have been copied."""
