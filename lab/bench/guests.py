@@ -28,9 +28,13 @@ WORK = {'first_write': _WRITE + _LAST + '--rate_iops=50',
         'remote_read': _READ + _LAST + '--rate_iops=50',
         'write': _WRITE + _FIRST + '--rate_iops=50',
         'read': _READ + _FIRST + '--rate_iops=50',
-        'busy': '--ioengine=libaio --iodepth=8 --rw=randrw --rwmixread=70'}
+        'busy': '--ioengine=libaio --iodepth=8 --rw=randrw --rwmixread=70',
+        'deep': '--ioengine=libaio --iodepth=32 --rw=randrw --rwmixread=70'}
 #: What a guest does beside one copy: more, and the copy would end before it.
-GROUPS = (('first_write', 'remote_read'), ('write', 'read'), ('busy',))
+GROUPS = (('first_write', 'remote_read'), ('write', 'read'), ('busy',),
+          ('deep',))
+#: Of these, how fast it is copied meanwhile.
+_RATES = {'write': 'guest', 'busy': 'busy_guest', 'deep': 'deep_guest'}
 #: Options of the driver by how copies go beside a guest: as they do by
 #: default, at full speed, and hardly at all (MiB a second).
 PACES = {'yield': {}, 'full': {'localclone_pace': 'full'},
@@ -87,9 +91,9 @@ class Guests(base.Base):
             def add(figure, unit, *key, beside='off', pace=pace, name=name):
                 self.add(figure + name, found[pace, key], unit,
                          found[beside, key])
-            for guest in ('', 'busy_'):
-                self.add('hydration_beside_%sguest%s' % (guest, name),
-                         found[pace, (guest + 'rate',)], 'MiB/s',
+            for what, guest in _RATES.items():
+                self.add('hydration_beside_%s%s' % (guest, name),
+                         found[pace, (what, 'rate')], 'MiB/s',
                          found[pace, ('idle_rate',)])
             for which in ('p95', 'p99'):
                 for what in ('write', 'first_write', 'read', 'remote_read'):
@@ -131,8 +135,7 @@ class Guests(base.Base):
             got = figures(work(self.n2, attached.path, WORK[what]))
             rate = (self._local() - before) / (time.monotonic() - began)
             found.update({(what, key): value for key, value in got.items()})
-            if what in ('write', 'busy'):
-                found['busy_rate' if what == 'busy' else 'rate',] = rate
+            found[what, 'rate'] = rate
         attached.detach()
         self.delete(volume)
         return found

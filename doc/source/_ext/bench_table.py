@@ -18,6 +18,8 @@ _BESIDE_A_GUEST = {
         'copying beside 50 synchronous writes a second', _ALONE),
     'hydration_beside_busy_guest': (
         'copying beside 8 reads and writes at a time', _ALONE),
+    'hydration_beside_deep_guest': (
+        'copying beside 32 reads and writes at a time', _ALONE),
     **{'guest_%s_%s_beside_copy' % (what, which): (
         '%s, %sth percentile' % (words, which[1:]), _NO_COPY)
        for what, words in _WAITS.items()
