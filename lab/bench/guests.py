@@ -127,9 +127,9 @@ class Guests(base.Base):
             instances.occupy(self.n2, attached.path, LOCAL)
         else:  # while the first part is copied, it gives way to the attach
             self._wait_local(LOCAL)
-        if pace != 'off' and 'busy' in group:
-            found['idle_rate',] = base.per_second(
-                self._wait_local(2 * LOCAL))
+            if 'busy' in group:
+                found['idle_rate',] = base.per_second(
+                    self._wait_local(2 * LOCAL))
         for what in group:
             began, before = time.monotonic(), self._local()
             got = figures(work(self.n2, attached.path, WORK[what]))

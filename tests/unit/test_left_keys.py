@@ -225,19 +225,8 @@ class BackTest(test_follow.Case):
         self.assertIn(guest.id, old.disk.passed)
         self.assertIn(guest.id, old.disk.sealed)
         guest.detach(test_follow.A)
-        old.dead = True
-        for _look in range(3):
-            new.reconciler.converge_node()
-            new.hydrate()
-        left, = guest.world.shadows.values()
-        self.assertIs(state.Phase.RELEASING, left.phase)
-        old.stop(power=True)
-        guest.node = None
-        guest.world.secrets.state = crypt.AWAY
-        old.dead = False
-        old.reconciler.converge_node()
+        test_encrypted_guests.boot_of_old_home(self, guest, old, new)
         self.assertIn(guest.id, old.disk.sealed)
-        self.assertIn(names.crypt(guest.id), old.devices)
 
     def test_note_that_was_left(self):
         """What has followed to here is not opened once it is closed."""
