@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import devicemapper
@@ -25,13 +26,15 @@ class Handles(top_devices.TopDevices):
 
     # -- the handle
 
-    def ensure_handle_on_lv(self, volume_id: str, lv: str,
-                            size_bytes: int) -> bool:
+    def ensure_handle_on_lv(
+            self, volume_id: str, lv: str, size_bytes: int,
+            lvs: Mapping[str, reports.LogicalVolume] | None = None) -> bool:
         """The handle of a volume, on an LV from its first byte on.
 
         A handle that is on something else is swapped over while in use.
 
         :param size_bytes: which it has at least: it never gets shorter
+        :param lvs: if they have just been listed; else that is done here
         :raises MissingData: if there is no such LV; it is never created here
         :raises NotPossible: if others could be read there
         """
@@ -39,7 +42,7 @@ class Handles(top_devices.TopDevices):
         if survey.is_on(devices.get(names.handle(volume_id)),
                         self.number_of(lv), size_bytes):
             return self._mend_path(volume_id)
-        present = survey.Survey(self.lvs(), devices)
+        present = survey.Survey(self.lvs() if lvs is None else lvs, devices)
         if present.handle_is_on_lv(volume_id, lv, size_bytes):
             return self._mend_path(volume_id)
         if lv not in present.lvs:

@@ -14,8 +14,8 @@ localclone_opts = [
              'in which a volume is copied while it moves. Small regions make '
              'the first write to one that is not copied yet cheap; large '
              'ones need less metadata. A move uses, and keeps, what is set '
-             'on the node that the volume leaves: set it alike on all '
-             'nodes.'),
+             'on the node that the volume leaves: set it to the same value '
+             'on all nodes.'),
     cfg.IntOpt(
         'localclone_hydration_batch', min=1, max=512,
         sample_default='2 MiB / localclone_region_size',
@@ -23,15 +23,16 @@ localclone_opts = [
              'Region size times batch is the size of a read from the source. '
              'While fewer regions are in flight, requests are smaller, too. '
              'The kernel\'s default of 1 is far too slow. Taken from the '
-             'node that the volume leaves, as localclone_region_size.'),
+             'node that the volume leaves, like localclone_region_size.'),
     cfg.IntOpt(
         'localclone_hydration_threshold', min=1, max=8192,
         sample_default='32 MiB / localclone_region_size',
-        help='Maximum number of regions in flight, at any pace. A multiple '
-             'of the batch keeps several requests in flight. By default only '
-             'localclone_pace = full makes use of all of it; how many there '
-             'are otherwise, localclone_pace decides. Taken from the node '
-             'that the volume leaves, as localclone_region_size.'),
+        help='Maximum number of regions in flight, at any pace. Set it to a '
+             'multiple of localclone_hydration_batch, so that several '
+             'requests are in flight. With the default value only '
+             'localclone_pace = full uses all of it; at the other paces fewer '
+             'regions are in flight. Taken from the node that the volume '
+             'leaves, like localclone_region_size.'),
     cfg.StrOpt(
         'localclone_pace', default=pace.Settings.pace.value,
         choices=[
@@ -47,12 +48,14 @@ localclone_opts = [
         help='How a volume is copied beside the guest that uses it, on the '
              'node that it moves to. With yield, a volume that no guest has '
              'used yet on this node starts at 8 MiB in flight; with spare, '
-             'at 2 MiB for the first 30 s. A copy that goes on has at least '
-             'one region in flight; with localclone_max_rate_in it never has '
-             'more than 2 MiB. '
-             'While somebody waits for a volume to be attached, and for 3 s '
-             'afterwards, copies with yield and spare stop, for at most 10 s '
-             'at a time and a third of the time; beyond that they are as slow '
+             'at 2 MiB for the first 30 s. Except while a copy is stopped, at '
+             'least one region may be in flight, even if it is larger than '
+             '64 KiB; with localclone_max_rate_in there are never more than '
+             '2 MiB, at any pace. '
+             'While a volume is being attached to this node, or a volume of '
+             'this node to another one, and for 3 s afterwards, copies to '
+             'this node with yield or spare stop, for at most 10 s at a time '
+             'and a third of the time overall; beyond that they are as slow '
              'as beside a guest that works. The extra spec localclone:pace of '
              'a volume type takes precedence over this option. What the guest '
              'does is read from the statistics of the volume\'s device, every '
@@ -60,10 +63,10 @@ localclone_opts = [
     cfg.IntOpt(
         'localclone_pace_floor', default=pace.Settings.floor >> 20, min=1,
         max=10000,
-        help='MiB/s that each copy makes at least, if disks and network '
-             'allow, so that it ends even if its guest never rests. A copy '
-             'that is slower than this for 2 s takes a step up, at most to '
-             '2 MiB in flight. Does not apply while copies stop for an '
+        help='Minimum rate, in MiB/s, of each copy, if disks and network '
+             'allow, so that it ends even if its guest is never idle. While a '
+             'copy is slower than this, what it may have in flight is doubled '
+             'every 2 s, up to 2 MiB. Does not apply while copies stop for an '
              'attach; localclone_max_rate_in takes precedence.'),
     cfg.IntOpt(
         'localclone_max_rate_in', default=pace.Settings.limit >> 20, min=0,
@@ -71,8 +74,8 @@ localclone_opts = [
         help='Maximum rate, in MiB/s, at which data is copied to this node, '
              'by all copies of the backend together, for a network or disks '
              'that must be spared. Each copy has the same share; what one '
-             'does not use, the others get. It holds over some seconds; '
-             'within them copies come in bursts. Regions that guests write '
+             'does not use, the others get. The limit is kept over some '
+             'seconds; within them copies come in bursts. Regions that guests write '
              'to for the first time are copied at once, and count; what '
              'guests read is not limited, and does not count. A copy is held '
              'back for at most about 20 s at a time, so many copies under a '
@@ -97,9 +100,9 @@ localclone_opts = [
     cfg.FloatOpt(
         'localclone_wake_interval', default=0.05, min=0, max=10,
         help='How often (in seconds) the kernel is prompted to resume a copy '
-             'that guest I/O paused. The kernel copies only while no guest '
-             'I/O is in flight, and by itself checks once a second. A longer '
-             'interval makes copies beside busy guests slower, and these '
+             'that guest I/O paused. The kernel starts to copy regions only '
+             'while no guest I/O is in flight, and by itself checks that once '
+             'a second. A longer interval makes copies beside busy guests slower, and these '
              'guests a little faster. 0: no prompts; the driver sends a '
              'message only when it changes how much may be in flight.'),
     cfg.IntOpt(
@@ -185,8 +188,8 @@ localclone_opts = [
         'localclone_header_backup_dir',
         help='Directory for backups of the headers of volumes that the '
              'driver encrypts, 16 MiB each. Without its header a volume is '
-             'lost: put it on another disk than the volumes. Default: none '
-             'are made.'),
+             'lost: choose a directory on another disk than the volumes\'. '
+             'Default: none are made.'),
     cfg.StrOpt(
         'localclone_reencryption_resilience', default='checksum',
         choices=[

@@ -181,9 +181,13 @@ class Stack(typing.Protocol):
     def remove_clone(self, shadow_id: str) -> bool:
         """Remove the clone of a move."""
 
-    def ensure_handle_on_lv(self, volume_id: str, lv: str,
-                            size_bytes: int) -> bool:
-        """The handle maps to an LV."""
+    def ensure_handle_on_lv(
+            self, volume_id: str, lv: str, size_bytes: int,
+            lvs: Mapping[str, reports.LogicalVolume] | None = None) -> bool:
+        """The handle maps to an LV.
+
+        :param lvs: if they have just been listed
+        """
 
     def ensure_handle_on_clone(self, move: state.Move) -> bool:
         """The handle maps to the clone of a move."""

@@ -166,7 +166,8 @@ class Reconciler:
             copies.converge(self.node, volume)
         else:
             self.node.stack.ensure_handle_on_lv(
-                volume_id, volume.name, rows.body_bytes(volume))
+                volume_id, volume.name, rows.body_bytes(volume),
+                present.lvs)
             tops.converge(self.node, volume, volume.name)
         newborns.accept(self.node, volume, present)
         with _trouble_with_exports(volume_id):

@@ -8,7 +8,7 @@ records, CHAP secret included. Nothing is created, and nothing is copied: that
 is the volume service's to decide.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import dataclasses
 
 from oslo_log import log as logging
@@ -166,7 +166,7 @@ def restore(stack_: stack.Stack, sessions_: sessions.Sessions
         if not problem and (local.header or not has_handle):
             try:
                 if not has_handle:
-                    _restore(stack_, sessions_, local)
+                    _restore(stack_, sessions_, local, present.lvs)
                 _guard(stack_, local)
             except exceptions.LocalCloneError as exc:
                 problem = str(exc)
@@ -195,7 +195,7 @@ def _passed(sessions_: sessions.Sessions, here: Collection[str]
 
 
 def _restore(stack_: stack.Stack, sessions_: sessions.Sessions,
-             local: Local) -> None:
+             local: Local, lvs: Mapping[str, reports.LogicalVolume]) -> None:
     move = local.move
     if local.passed:
         stack_.ensure_handle_on_disk(
@@ -203,7 +203,8 @@ def _restore(stack_: stack.Stack, sessions_: sessions.Sessions,
                 local.volume_id, local.passed))
         return
     if move is None:
-        stack_.ensure_handle_on_lv(local.volume_id, local.lv, local.size)
+        stack_.ensure_handle_on_lv(local.volume_id, local.lv, local.size,
+                                   lvs)
         return
     for lv in (local.lv, names.metadata_lv(move.shadow_id)):
         stack_.activate(lv)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What LVM and device-mapper show on a node, put together. Pure."""
 
+from collections.abc import Mapping
 import dataclasses
 
 from cinder_localclone.dm import guards
@@ -19,7 +20,7 @@ class Survey:
     :param devices: by name, the driver's own, those of other backends too
     """
 
-    lvs: dict[str, reports.LogicalVolume]
+    lvs: Mapping[str, reports.LogicalVolume]
     devices: dict[str, tables.Device]
 
     def handle(self, volume_id: str) -> tables.Device | None:

@@ -92,7 +92,7 @@ METRICS = {each.name: each for each in (
            'this node in a second, over the last minute', ('volume',)),
     Metric('localclone_copy_pace', 'How fast a volume may be copied to this '
            'node at this moment (1; the others are 0): full speed; yielding '
-           'to its guest; at the floor, beside a guest that does not rest; '
+           'to its guest; at the floor, beside a guest that is never idle; '
            'limited by localclone_max_rate_in', ('volume', 'pace')),
     Metric('localclone_events_total', 'Lines that the volume service has '
            'written to its log, by what they say', ('event',), 'counter'),

@@ -163,8 +163,9 @@ class Looks(base.Base):
                      others, count - have, others, volume))
         ids = [row[0] for row in look.sql(
             self.lab, 'SELECT id FROM volumes WHERE deleted = 0')]
-        tags = self.n1.run('lvs --noheadings -o lv_tags cinder-volumes/'
-                           'volume-' + volume).stdout.strip().split(',')
+        tags = self.n1.run(  # a boot leaves alone what is newborn
+            'lvs --noheadings -o lv_tags cinder-volumes/volume-' + volume
+        ).stdout.strip().replace('localclone.newborn', '').split(',')
         # LVM would write down all that there is before and after each.
         self.n1.run('have=$(lvs --noheadings -o lv_name cinder-volumes); '
                     'for each in %s; do case $have in *volume-$each*) ;; '
@@ -172,8 +173,12 @@ class Looks(base.Base):
                     'backup/archive=0 -V 1g -T cinder-volumes/'
                     'cinder-volumes-pool -n volume-$each %s ;; esac; done' % (
                         ' '.join(ids), ' '.join(
-                            '--addtag ' + tag for tag in tags if tag)),
+                            '--addtag ' + tag.replace(volume, '$each')
+                            for tag in tags if tag)),
                     timeout=3000)
+        # The service would make each handle with its volume's lock, and
+        # look at all of the node each time.
+        self.n1.operator('restore', timeout=900)
 
     def _processor(self):
         """Seconds of it that the service and its helpers have had."""

@@ -37,8 +37,8 @@ class RestoreTest(testtools.TestCase):
 
     def restore(self, *lvs, **errors):
         self.acted = mock.Mock()
-        self.acted.stack.survey.return_value = survey.Survey(
-            {each.name: each for each in lvs}, {})
+        self.listed = {each.name: each for each in lvs}
+        self.acted.stack.survey.return_value = survey.Survey(self.listed, {})
         self.acted.sessions.login_from_records.return_value = '/dev/sda'
         self.acted.sessions.recorded_passes.return_value = self.passed
         self.acted.sessions.pass_from_records.return_value = '/dev/sdb'
@@ -58,7 +58,7 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual({V2: ''}, self.restore(
             lv('volume-' + V2, *names.tags(volume=V2))))
         self.assertEqual([mock.call.stack.ensure_handle_on_lv(
-            V2, 'volume-' + V2, GIB)], self.done())
+            V2, 'volume-' + V2, GIB, self.listed)], self.done())
 
     def test_striped(self):
         """Its extents are more than whole GiB."""
@@ -66,7 +66,7 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V2, *names.tags(volume=V2)),
             size=2 * GIB + (8 << 20)))
         self.assertEqual([mock.call.stack.ensure_handle_on_lv(
-            V2, 'volume-' + V2, 2 * GIB)], self.done())
+            V2, 'volume-' + V2, 2 * GIB, self.listed)], self.done())
 
     def test_arriving_beside_what_a_create_has_left(self):
         """It could not be created here, was elsewhere, and moves here."""
@@ -158,7 +158,8 @@ class RestoreTest(testtools.TestCase):
     def test_what_nova_encrypts_has_its_guard_before_nova_starts(self):
         self.restore(lv('volume-' + V2, *names.tags(volume=V2, guarded=4096)))
         self.assertEqual([
-            mock.call.stack.ensure_handle_on_lv(V2, 'volume-' + V2, GIB),
+            mock.call.stack.ensure_handle_on_lv(V2, 'volume-' + V2, GIB,
+                                                self.listed),
             mock.call.stack.ensure_guard(V2, 4096),
             mock.call.stack.ensure_link(V2, names.guard(V2))], self.done())
 
@@ -246,4 +247,4 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V2, *names.tags(volume=V2)))
         self.assertNotIn(V1, problems)
         self.assertEqual([mock.call.stack.ensure_handle_on_lv(
-            V2, 'volume-' + V2, GIB)], self.done())
+            V2, 'volume-' + V2, GIB, self.listed)], self.done())

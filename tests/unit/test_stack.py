@@ -731,6 +731,14 @@ class HandleTest(Case):
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.assertEqual(['activate', 'create'], self.called())
 
+    def test_handle_on_an_lv_that_was_just_listed(self):
+        """A boot that listed all LVs for each would take the square."""
+        self.devices()
+        self.without_lvm('v', '')
+        self.assertTrue(self.stack.ensure_handle_on_lv(
+            V1, 'v', GIB, {'v': lv('v')}))
+        self.assertEqual(['activate', 'create'], self.called())
+
     @ddt.data((0, False), (GIB - 1, False), (GIB, True))
     @ddt.unpack
     def test_what_was_not_zeroed_is_not_shown(self, shown, done):

@@ -307,8 +307,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
     def remove_clone(self, shadow_id):
         return self._remove(names.clone(shadow_id))
 
-    def ensure_handle_on_lv(self, volume_id, lv, size):
-        if lv not in self.node.lvs:
+    def ensure_handle_on_lv(self, volume_id, lv, size, lvs=None):
+        if lv not in (self.node.lvs if lvs is None else lvs):
             raise exceptions.MissingData(what=lv, volume=volume_id, host='x')
         self.activate(lv)
         return self._handle(volume_id, lv, lv, size)
