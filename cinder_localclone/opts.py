@@ -48,17 +48,17 @@ localclone_opts = [
         help='How a volume is copied beside the guest that uses it, on the '
              'node that it moves to. With yield, a volume that no guest has '
              'used yet on this node starts at 8 MiB in flight; with spare, '
-             'at 2 MiB for the first 30 s. Except while a copy is stopped, at '
-             'least one region may be in flight, even if it is larger than '
-             '64 KiB; with localclone_max_rate_in there are never more than '
-             '2 MiB, at any pace. '
-             'While a volume is being attached to this node, or a volume of '
-             'this node to another one, and for 3 s afterwards, copies to '
-             'this node with yield or spare stop, for at most 10 s at a time '
-             'and a third of the time overall; beyond that they are as slow '
-             'as beside a guest that works. The extra spec localclone:pace of '
-             'a volume type takes precedence over this option. What the guest '
-             'does is read from the statistics of the volume\'s device, every '
+             'at 2 MiB for the first 30 s. Except while a copy is stopped, '
+             'at least one region may be in flight, even if it is larger '
+             'than 64 KiB; with localclone_max_rate_in there are never more '
+             'than 2 MiB, at any pace. While a volume is being attached to '
+             'this node, or a volume of this node to another one, and for 3 '
+             's afterwards, copies to this node with yield or spare stop, '
+             'for at most 10 s at a time and a third of the time overall; '
+             'beyond that they are as slow as beside a guest that works. The '
+             'extra spec localclone:pace of a volume type takes precedence '
+             'over this option. What the guest does is read from the '
+             'statistics of the volume\'s device, every '
              'localclone_wake_interval, but at least every 0.2 s.'),
     cfg.IntOpt(
         'localclone_pace_floor', default=pace.Settings.floor >> 20, min=1,
@@ -75,12 +75,13 @@ localclone_opts = [
              'by all copies of the backend together, for a network or disks '
              'that must be spared. Each copy has the same share; what one '
              'does not use, the others get. The limit is kept over some '
-             'seconds; within them copies come in bursts. Regions that guests write '
-             'to for the first time are copied at once, and count; what '
-             'guests read is not limited, and does not count. A copy is held '
-             'back for at most about 20 s at a time, so many copies under a '
-             'small limit exceed it. Devices whose I/O the kernel does not '
-             'count (iostats off) are not limited. 0: no limit.'),
+             'seconds; within them copies come in bursts. Regions that '
+             'guests write to for the first time are copied at once, and '
+             'count; what guests read is not limited, and does not count. A '
+             'copy is held back for at most about 20 s at a time, so many '
+             'copies under a small limit exceed it. Devices whose I/O the '
+             'kernel does not count (iostats off) are not limited. 0: no '
+             'limit.'),
     cfg.StrOpt(
         'localclone_metadata_group',
         help='Volume group of the small LVs that record what has been copied '
@@ -101,10 +102,11 @@ localclone_opts = [
         'localclone_wake_interval', default=0.05, min=0, max=10,
         help='How often (in seconds) the kernel is prompted to resume a copy '
              'that guest I/O paused. The kernel starts to copy regions only '
-             'while no guest I/O is in flight, and by itself checks that once '
-             'a second. A longer interval makes copies beside busy guests slower, and these '
-             'guests a little faster. 0: no prompts; the driver sends a '
-             'message only when it changes how much may be in flight.'),
+             'while no guest I/O is in flight, and by itself checks that '
+             'once a second. A longer interval makes copies beside busy '
+             'guests slower, and these guests a little faster. 0: no '
+             'prompts; the driver sends a message only when it changes how '
+             'much may be in flight.'),
     cfg.IntOpt(
         'localclone_max_copies_in', default=queue.Limits.into, min=0,
         max=1000,
