@@ -12,6 +12,7 @@ from unittest import mock
 
 import testtools
 
+from cinder_localclone import names
 from cinder_localclone import wake
 from tests.unit import machines
 
@@ -167,6 +168,16 @@ class LookTest(Case):
         self.assertEqual(counts[0], counts[1])
         self.assertEqual((3, 4), (counts[0][A, 'process'],
                                   counts[0][A, 'database']))
+
+    def test_volumes_without_handles(self):
+        """All LVs are listed once for each, with its volume's lock."""
+        world = self.world()
+        for _each in range(2):
+            volume = world.create_volume()
+            del world.machines[A].devices[names.handle(volume.id)]
+        self.assertEqual(
+            ['lvs', *['lvs', 'dmsetup create'] * 2, 'iscsiadm', 'lvs'],
+            self.processes(world.look(A, False), A))
 
     def test_a_look_asks_anew(self):
         world = self.world()
