@@ -150,6 +150,9 @@ class Crypt(typing.Protocol):
     def forget_sealed(self, volume_id: str) -> None:
         """Keep it no more."""
 
+    def sealed_volumes(self) -> set[str]:
+        """The ids of the volumes whose keys this node keeps."""
+
     def close(self, volume_id: str) -> bool:
         """Have it decrypted no more."""
 

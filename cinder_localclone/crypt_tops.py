@@ -35,9 +35,11 @@ def ensure_open(node: nodes.Node, volume: ports.Volume, lv: str) -> None:
     present = node.stack.survey()
     recorded = rows.recorded(volume)
     key = recorded.key if recorded else ''
+    # What follows to here is passed through until its handle is swapped.
+    found = (None if present.is_handle_foreign(volume_id)
+             else present.lvs.get(lv))
     if rows.is_authenticated(volume):
         _check_alone(node, volume)
-    found = present.lvs.get(lv)
     if not present.crypt(volume_id):
         _note_used(node, present, lv)
         decrypting.open_volume(
@@ -103,6 +105,25 @@ def _note_opened(node: nodes.Node, lv: reports.LogicalVolume | None,
     if names.OPENED not in lv.tags:
         node.crypt.mark(lv.name, names.OPENED)
         node.crypt.forget_passed(volume_id)  # it may have followed to here
+
+
+def forget_passed(node: nodes.Node, present: surveys.Survey, volume_id: str
+                  ) -> None:
+    """A volume at home here was passed through here before it followed.
+
+    What was noted of it then goes once its LV says the same.
+    """
+    handle, open_ = present.handle(volume_id), present.crypt(volume_id)
+    if (handle and not present.is_handle_foreign(volume_id)
+            and (not open_ or _marked(present, volume_id))):
+        node.crypt.forget_passed(volume_id)
+
+
+def _marked(present: surveys.Survey, volume_id: str) -> list[str]:
+    """The LVs that have a boot open a volume."""
+    return [lv.name for lv in present.lvs.values()
+            if names.OPENED in lv.tags
+            and names.facts(lv.tags).get('volume') == volume_id]
 
 
 def note_key(node: nodes.Node, lv: reports.LogicalVolume, volume_id: str,
@@ -180,10 +201,8 @@ def forget(node: nodes.Node, present: surveys.Survey, volume_id: str
     node.crypt.forget_passed(volume_id)  # also where it has followed to here
     node.crypt.forget_sealed(volume_id)
     # Last: what is marked is looked at again.
-    for lv in present.lvs.values():
-        if (names.OPENED in lv.tags
-                and names.facts(lv.tags).get('volume') == volume_id):
-            node.crypt.unmark(lv.name, names.OPENED)
+    for lv in _marked(present, volume_id):
+        node.crypt.unmark(lv, names.OPENED)
 
 
 def forget_left(node: nodes.Node, volume_id: str, lv: str) -> None:

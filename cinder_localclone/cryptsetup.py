@@ -248,6 +248,12 @@ class Cryptsetup(header_files.HeaderFiles):
                     command='remove the key that is kept of volume %s'
                     % volume_id, code=exc.errno, stderr=exc) from exc
 
+    def sealed_volumes(self) -> set[str]:
+        """The ids of the volumes whose keys this node keeps, or has kept."""
+        directory = self.sealed or self.before
+        return (set(sealed.volumes(directory))
+                if os.path.isdir(directory) else set())
+
     def close(self, volume_id: str) -> bool:
         """Have it decrypted no more.
 

@@ -28,15 +28,19 @@ class Handles(top_devices.TopDevices):
 
     def ensure_handle_on_lv(
             self, volume_id: str, lv: str, size_bytes: int,
-            lvs: Mapping[str, reports.LogicalVolume] | None = None) -> bool:
+            lvs: Mapping[str, reports.LogicalVolume] | None = None,
+            swaps: bool = True) -> bool:
         """The handle of a volume, on an LV from its first byte on.
 
         A handle that is on something else is swapped over while in use.
 
         :param size_bytes: which it has at least: it never gets shorter
         :param lvs: if they have just been listed; else that is done here
+        :param swaps: False for who does not hold the volume's lock: a handle
+            that is on something else stays there
         :raises MissingData: if there is no such LV; it is never created here
-        :raises NotPossible: if others could be read there
+        :raises NotPossible: if others could be read there, or a handle that
+            is on something else was not to be swapped
         """
         devices = self.devices(_handle_and_served(volume_id))
         if survey.is_on(devices.get(names.handle(volume_id)),
@@ -58,13 +62,16 @@ class Handles(top_devices.TopDevices):
         return self._ensure_handle(
             present.devices, volume_id, tables.linear(
                 _length(present, volume_id, size_bytes),
-                names.lv_path(present.lvs[lv].group, lv)))
+                names.lv_path(present.lvs[lv].group, lv)), swaps)
 
-    def ensure_handle_on_clone(self, move: state.Move) -> bool:
+    def ensure_handle_on_clone(self, move: state.Move, swaps: bool = True
+                               ) -> bool:
         """The handle of a volume, on the clone of its move.
 
         What the volume was extended by since the move began is on the LV. A
         handle that is on something else is swapped over while in use.
+
+        :param swaps: as of :meth:`ensure_handle_on_lv`; its errors
         """
         present = survey.Survey({}, self.devices([
             *_handle_and_served(move.volume_id),
@@ -73,7 +80,8 @@ class Handles(top_devices.TopDevices):
             return self._mend_path(move.volume_id)
         return self._ensure_handle(
             present.devices, move.volume_id, self._on_clone(
-                move, _length(present, move.volume_id, move.volume_bytes)))
+                move, _length(present, move.volume_id, move.volume_bytes)),
+            swaps)
 
     def _on_clone(self, move: state.Move, sectors: int) -> str:
         """The table of a handle on the clone of a move.
@@ -84,12 +92,14 @@ class Handles(top_devices.TopDevices):
             move.size_bytes // state.SECTOR, names.clone_path(move.shadow_id),
             sectors, names.lv_path(self.group, move.destination_lv))
 
-    def ensure_handle_on_disk(self, volume_id: str, disk: str) -> bool:
+    def ensure_handle_on_disk(self, volume_id: str, disk: str,
+                              swaps: bool = True) -> bool:
         """The handle of a volume, on a disk that its home serves.
 
         As long as that disk, once this node sees it.
 
         :param disk: its path
+        :param swaps: as of :meth:`ensure_handle_on_lv`; its errors
         :raises WrongDevice: if there is no such disk (any more)
         """
         number = block.number(disk)
@@ -101,8 +111,8 @@ class Handles(top_devices.TopDevices):
         if (handle and not handle.suspended and handle.uses() == (number,)
                 and handle.sectors == sectors):
             return self._mend_path(volume_id)
-        return self._ensure_handle(devices, volume_id,
-                                   tables.linear(sectors, number))
+        return self._ensure_handle(
+            devices, volume_id, tables.linear(sectors, number), swaps)
 
     def follow_onto_clone(self, move: state.Move, source: str) -> None:
         """Swap a handle in use from the home's disk to a pristine clone.
@@ -221,8 +231,13 @@ class Handles(top_devices.TopDevices):
         return True
 
     def _ensure_handle(self, devices: Mapping[str, tables.Device],
-                       volume_id: str, table: str) -> bool:
-        self._put(devices, names.handle(volume_id), table)
+                       volume_id: str, table: str, swaps: bool) -> bool:
+        name = names.handle(volume_id)
+        if name in devices and not swaps:
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='it has a handle by now, on '
+                'something else: the volume service is at work on it.')
+        self._put(devices, name, table)
         if names.served(volume_id) in devices:
             self.ensure_served(volume_id)  # as long as it is
         return True

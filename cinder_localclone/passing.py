@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from oslo_log import log as logging
 
+from cinder_localclone import crypt_tops
 from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.moves import checks
@@ -25,6 +26,7 @@ from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import rows
 from cinder_localclone import served
+from cinder_localclone import survey as surveys
 from cinder_localclone import tops
 
 LOG = logging.getLogger(__name__)
@@ -116,12 +118,14 @@ def look(node: nodes.Node) -> bool:
     fine = True
     named = {volume.id
              for volume in node.attachments.passed_to(node.host)}
+    noted = node.crypt.passed()
     for volume_id in sorted({*named, *node.sessions.passed(),
-                             *_recorded(node),
-                             *node.stack.survey().foreign_handles()}):
+                             *_recorded(node), *noted,
+                             *surveys.Survey({}, node.stack.devices()
+                                             ).foreign_handles()}):
         try:
             with node.try_lock(volume_id):
-                _look_at(node, volume_id)
+                _look_at(node, volume_id, volume_id in noted)
         except exceptions.Busy:
             fine = False  # whoever is at work on it may fail
         except Exception as exc:  # sysfs, the database: whatever it is
@@ -145,7 +149,7 @@ def _recorded(node: nodes.Node) -> Iterable[str]:
         return ()
 
 
-def _look_at(node: nodes.Node, volume_id: str) -> None:
+def _look_at(node: nodes.Node, volume_id: str, noted: bool) -> None:
     volume = node.records.volume(volume_id)
     if volume is None:
         _give_up(node, volume_id)
@@ -153,6 +157,9 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
         return  # another service on this node looks after it
     elif checks.is_home(node, volume):
         end_after_swap(node, volume_id)  # or its move has yet to swap it
+        if noted:
+            crypt_tops.forget_passed(
+                node, node.stack.survey(), volume_id)
     else:
         connection = connection_to(node, volume, node.host)
         if connection:

@@ -183,16 +183,20 @@ class Stack(typing.Protocol):
 
     def ensure_handle_on_lv(
             self, volume_id: str, lv: str, size_bytes: int,
-            lvs: Mapping[str, reports.LogicalVolume] | None = None) -> bool:
+            lvs: Mapping[str, reports.LogicalVolume] | None = None,
+            swaps: bool = True) -> bool:
         """The handle maps to an LV.
 
         :param lvs: if they have just been listed
+        :param swaps: whether one that maps to something else may be swapped
         """
 
-    def ensure_handle_on_clone(self, move: state.Move) -> bool:
+    def ensure_handle_on_clone(self, move: state.Move, swaps: bool = True
+                               ) -> bool:
         """The handle maps to the clone of a move."""
 
-    def ensure_handle_on_disk(self, volume_id: str, disk: str) -> bool:
+    def ensure_handle_on_disk(self, volume_id: str, disk: str,
+                              swaps: bool = True) -> bool:
         """The handle maps to a disk that the volume's home serves."""
 
     def follow_onto_clone(self, move: state.Move, source: str) -> None:

@@ -19,6 +19,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import glance
 from cinder_localclone import hydration
 from cinder_localclone import iscsi_target
+from cinder_localclone import kept_keys
 from cinder_localclone import lost_detach
 from cinder_localclone import manageable
 from cinder_localclone.moves import checks
@@ -349,6 +350,7 @@ class Reconciler:
         self._reencryptions.look(home.values(), survey)
         births.look_at_images(self.node, survey)
         self._passes = passing.look(self.node)
+        kept_keys.look(self.node)
         if moves:
             self._converge_moves(recorded)
 

@@ -151,7 +151,8 @@ def restore(stack_: stack.Stack, sessions_: sessions.Sessions
     """Restore all that can be; one that fails does not stop the others.
 
     A volume that has a handle is left alone, but for the guard that its LV's
-    tags ask for: the volume service may be at work on it.
+    tags ask for: the volume service may be at work on it. Nobody's lock is
+    waited for at a boot, so neither is one that has got a handle meanwhile.
 
     :returns: each volume with what is wrong with it, '' if nothing is; none
         that is newborn
@@ -200,17 +201,17 @@ def _restore(stack_: stack.Stack, sessions_: sessions.Sessions,
     if local.passed:
         stack_.ensure_handle_on_disk(
             local.volume_id, sessions_.pass_from_records(
-                local.volume_id, local.passed))
+                local.volume_id, local.passed), swaps=False)
         return
     if move is None:
         stack_.ensure_handle_on_lv(local.volume_id, local.lv, local.size,
-                                   lvs)
+                                   lvs, swaps=False)
         return
     for lv in (local.lv, names.metadata_lv(move.shadow_id)):
         stack_.activate(lv)
     disk = sessions_.login_from_records(move)
     stack_.ensure_clone(move, disk)
-    stack_.ensure_handle_on_clone(move)
+    stack_.ensure_handle_on_clone(move, swaps=False)
 
 
 def _guard(stack_: stack.Stack, local: Local) -> None:

@@ -9,6 +9,7 @@ from cinder_localclone import names
 #: Begins the tag of a volume group that says what is known of the header of
 #: a volume which is passed through to its node: there is no LV to have it.
 _PASSED = 'localclone.passed-'
+_SEALED = '.cred'
 
 
 def passed(volume_id: str, luks: str, key: str) -> str:
@@ -36,7 +37,13 @@ def known_of_passed(tags: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 def sealed_key_file(volume_id: str) -> str:
     """The file that has the key of a volume, sealed."""
-    return volume_id + '.cred'
+    return volume_id + _SEALED
+
+
+def volume_of_sealed(file: str) -> str:
+    """The volume whose sealed key a file has; '' if it is no such file."""
+    volume_id = file.removesuffix(_SEALED)
+    return volume_id if file != volume_id and names.is_id(volume_id) else ''
 
 
 def sealed_key(volume_id: str, key: str) -> str:

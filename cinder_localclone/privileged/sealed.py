@@ -21,6 +21,8 @@ from cinder_localclone.privileged import process
 from cinder_localclone.privileged import secrets
 
 _COMMAND = 'systemd-creds'
+#: Ends the name of a file that is not written to its end.
+_PARTIAL = '.partial'
 
 
 def _file(directory: str, volume_id: str) -> pathlib.Path:
@@ -32,7 +34,7 @@ def _file(directory: str, volume_id: str) -> pathlib.Path:
 
 
 def _partial(file: pathlib.Path) -> pathlib.Path:
-    return file.with_name(file.name + '.partial')
+    return file.with_name(file.name + _PARTIAL)
 
 
 @secrets.entrypoint
@@ -129,3 +131,19 @@ def forget(directory: str, volume_id: str) -> None:
         each.unlink()
     if found:
         _flush(file.parent)
+
+
+@privileged.entrypoint
+def volumes(directory: str) -> list[str]:
+    """The ids of the volumes whose keys are kept, or were about to be.
+
+    In the daemon that has no keys: it reads the names of files.
+
+    :raises FileNotFoundError: if there is no such directory
+    """
+    path = pathlib.Path(directory)
+    privileged.require(
+        path.is_absolute() and '..' not in path.parts, directory)
+    return sorted({volume_id for file in path.iterdir() if (
+        volume_id := notes.volume_of_sealed(
+            file.name.removesuffix(_PARTIAL)))})

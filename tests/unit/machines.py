@@ -21,6 +21,7 @@ import fixtures
 
 from cinder_localclone import assembly
 from cinder_localclone import connections
+from cinder_localclone import cryptsetup
 from cinder_localclone import directory
 from cinder_localclone import exceptions
 from cinder_localclone import export
@@ -146,7 +147,7 @@ class Machine:
             return json.dumps({'report': [{'vg': [{
                 'vg_name': GROUP, 'vg_size': str(1000 * GIB),
                 'vg_free': str(900 * GIB)}]}]})
-        return '/dev/vdb\n'
+        return '' if 'vg_tags' in words else '/dev/vdb\n'
 
     def lvcreate(self, words, _stdin):
         name = words[words.index('-n') + 1]
@@ -370,6 +371,7 @@ class Machines(fixtures.Fixture):
         sim.node = dataclasses.replace(
             sim.node, records=rows, snapshots=rows, attachments=rows,
             stack=stacks, peers=calls, is_at=where.is_at,
+            crypt=cryptsetup.Cryptsetup(GROUP, 30),
             clear=lambda lv, size: None,
             exports=export.Exports(PREFIX, '192.0.2.' + str(
                 len(self.services)), 3260, host),

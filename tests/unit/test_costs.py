@@ -155,7 +155,7 @@ class LookTest(Case):
         self.moving(world, 2)
         asked = world.look(A, False)
         self.assertNotIn((A, 'database', 'is_move'), asked)
-        self.assertEqual(['lvs', 'iscsiadm', 'lvs'],
+        self.assertEqual(['lvs', 'vgs', 'iscsiadm'],
                          self.processes(asked, A))
 
     def test_volumes_at_rest(self):
@@ -176,7 +176,7 @@ class LookTest(Case):
             volume = world.create_volume()
             del world.machines[A].devices[names.handle(volume.id)]
         self.assertEqual(
-            ['lvs', *['lvs', 'dmsetup create'] * 2, 'iscsiadm', 'lvs'],
+            ['lvs', *['lvs', 'dmsetup create'] * 2, 'vgs', 'iscsiadm'],
             self.processes(world.look(A, False), A))
 
     def test_a_look_asks_anew(self):

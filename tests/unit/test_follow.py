@@ -47,6 +47,8 @@ class Guest:
         self.decrypted = bool(self.volume.provider_id)
         if self.decrypted:
             crypt.encrypt(self.world, self.volume)
+            for each in self.nodes.values():
+                each.disk.sealed = {}  # it keeps keys
         #: What QEMU opens.
         self.top = names.guard(self.id) if self.encrypted else (
             names.crypt(self.id) if self.decrypted else self.handle)
@@ -198,8 +200,13 @@ class Guest:
         test.assertEqual(links, here.links)
         test.assertEqual({}, self.world.shadows)
         for node in self.nodes.values():
-            test.assertEqual([{}, {}, {}, set()], [
-                node.exports, node.sessions, node.passed, node.remote])
+            test.assertEqual([{}, {}, {}, set(), {}], [
+                node.exports, node.sessions, node.passed, node.remote,
+                node.disk.passed])
+            keeps = node.disk.sealed and [*node.disk.sealed]
+            test.assertIn(keeps, (None, {}, [self.id]) if (
+                node is here and self.volume.volume_attachment)
+                else (None, {}))
             if node is not here:
                 test.assertEqual([{}, {}, {}], [
                     node.lvs, node.devices, node.links])

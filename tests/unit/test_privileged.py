@@ -48,7 +48,7 @@ ENTRY_POINTS = {
     'secrets': {'add_key', 'begin_reencryption', 'format_luks1',
                 'format_luks2', 'kill_slot', 'open_device', 'refresh',
                 'resize', 'test'},
-    'sealed': {'forget', 'open_device', 'resize', 'seal'},
+    'sealed': {'forget', 'open_device', 'resize', 'seal', 'volumes'},
     'sysfs': set(),
     'thin_pool': {'holes', 'release'},
 }

@@ -58,7 +58,7 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual({V2: ''}, self.restore(
             lv('volume-' + V2, *names.tags(volume=V2))))
         self.assertEqual([mock.call.stack.ensure_handle_on_lv(
-            V2, 'volume-' + V2, GIB, self.listed)], self.done())
+            V2, 'volume-' + V2, GIB, self.listed, swaps=False)], self.done())
 
     def test_striped(self):
         """Its extents are more than whole GiB."""
@@ -66,7 +66,8 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V2, *names.tags(volume=V2)),
             size=2 * GIB + (8 << 20)))
         self.assertEqual([mock.call.stack.ensure_handle_on_lv(
-            V2, 'volume-' + V2, 2 * GIB, self.listed)], self.done())
+            V2, 'volume-' + V2, 2 * GIB, self.listed, swaps=False)],
+            self.done())
 
     def test_arriving_beside_what_a_create_has_left(self):
         """It could not be created here, was elsewhere, and moves here."""
@@ -97,7 +98,7 @@ class RestoreTest(testtools.TestCase):
             mock.call.stack.activate(NEW), mock.call.stack.activate(META),
             mock.call.sessions.login_from_records(move),
             mock.call.stack.ensure_clone(move, '/dev/sda'),
-            mock.call.stack.ensure_handle_on_clone(move)],
+            mock.call.stack.ensure_handle_on_clone(move, swaps=False)],
             self.done())
 
     def test_without_its_source_nothing_is_built(self):
@@ -152,14 +153,15 @@ class RestoreTest(testtools.TestCase):
         self.assertEqual({V2: ''}, self.restore())
         self.assertEqual([
             mock.call.sessions.pass_from_records(V2, 'iqn.x:pass'),
-            mock.call.stack.ensure_handle_on_disk(V2, '/dev/sdb'),
+            mock.call.stack.ensure_handle_on_disk(
+                V2, '/dev/sdb', swaps=False),
             mock.call.stack.header_sectors(V2)], self.done())
 
     def test_what_nova_encrypts_has_its_guard_before_nova_starts(self):
         self.restore(lv('volume-' + V2, *names.tags(volume=V2, guarded=4096)))
         self.assertEqual([
             mock.call.stack.ensure_handle_on_lv(V2, 'volume-' + V2, GIB,
-                                                self.listed),
+                                                self.listed, swaps=False),
             mock.call.stack.ensure_guard(V2, 4096),
             mock.call.stack.ensure_link(V2, names.guard(V2))], self.done())
 
@@ -191,7 +193,7 @@ class RestoreTest(testtools.TestCase):
         self.restore(lv('volume-' + V2, names.AWAY, *names.tags(volume=V2)))
         self.acted.stack.ensure_handle_on_lv.assert_not_called()
         self.acted.stack.ensure_handle_on_disk.assert_called_once_with(
-            V2, '/dev/sdb')
+            V2, '/dev/sdb', swaps=False)
 
     def test_passed_through_until_it_has_followed(self):
         """Written to its clone before the commit, data would be lost."""
@@ -200,7 +202,8 @@ class RestoreTest(testtools.TestCase):
             ARRIVING[0], lv(META, names.FOLLOWS, *READY)))
         self.assertEqual([
             mock.call.sessions.pass_from_records(V1, 'iqn.x:pass'),
-            mock.call.stack.ensure_handle_on_disk(V1, '/dev/sdb'),
+            mock.call.stack.ensure_handle_on_disk(
+                V1, '/dev/sdb', swaps=False),
             mock.call.stack.header_sectors(V1)], self.done())
 
     def test_what_has_followed_is_not_passed_through_any_more(self):
@@ -247,4 +250,4 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V2, *names.tags(volume=V2)))
         self.assertNotIn(V1, problems)
         self.assertEqual([mock.call.stack.ensure_handle_on_lv(
-            V2, 'volume-' + V2, GIB, self.listed)], self.done())
+            V2, 'volume-' + V2, GIB, self.listed, swaps=False)], self.done())

@@ -14,6 +14,7 @@ from cinder_localclone import exceptions
 from cinder_localclone.luks import notes
 from cinder_localclone import names
 from cinder_localclone import opts
+from cinder_localclone import privileged
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sealed
 from cinder_localclone.privileged import secrets
@@ -144,6 +145,19 @@ class SealedTest(commands.Case):
         sealed.forget(self.directory, VOLUME)
         self.assertFalse(partial.exists())
 
+    def test_volumes(self):
+        """Those of half a file, too: it may have a key."""
+        self.seal()
+        other = VOLUME[:-1] + '0'
+        for name in (other + '.cred.partial', VOLUME, other, 'x.cred',
+                     '.cred', VOLUME + '.cred.old'):
+            self.file.with_name(name).touch()
+        self.assertEqual(sorted({VOLUME, other}),
+                         sealed.volumes(self.directory))
+        self.assertRaises(exceptions.Foreign, sealed.volumes, 'keys')
+        self.assertRaises(exceptions.Foreign, sealed.volumes, '/x/../keys')
+        self.assertTrue(privileged.default.is_entrypoint(sealed.volumes))
+
     def test_the_daemon_is_one_that_logs_nothing(self):
         for entry in (sealed.seal, sealed.open_device, sealed.resize,
                       sealed.forget):
@@ -167,9 +181,11 @@ class CryptsetupTest(commands.Case):
         self.room.resize_sealed(VOLUME, 'ref')
         self.assertEqual(KEY, self.commands.inputs[-1])
         self.assertIn('resize', self.commands.ran[-1])
+        self.assertEqual({VOLUME}, self.room.sealed_volumes())
         self.room.forget_sealed(VOLUME)
         self.assertFalse(self.file.exists())
         self.room.forget_sealed(VOLUME)
+        self.assertEqual(set(), self.room.sealed_volumes())
 
     def test_that_can_t_be_forgotten(self):
         with mock.patch.object(sealed, 'forget', side_effect=OSError(
@@ -186,6 +202,7 @@ class CryptsetupTest(commands.Case):
         self.assertRaises(encryption_errors.NotSealed, room.resize_sealed,
                           VOLUME, 'ref')
         room.forget_sealed(VOLUME)
+        self.assertEqual(set(), room.sealed_volumes())
         self.assertEqual([], self.commands.ran)
 
     def test_kept_no_more(self):
@@ -198,6 +215,7 @@ class CryptsetupTest(commands.Case):
                     lambda: room.forget_sealed(VOLUME)):
             self.room.seal(VOLUME, 'ref', KEY)
             self.assertTrue(self.file.exists())
+            self.assertEqual({VOLUME}, room.sealed_volumes())
             end()
             self.assertFalse(self.file.exists())
         self.assertRaises(encryption_errors.NotSealed, room.open_sealed,

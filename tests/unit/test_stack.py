@@ -739,6 +739,29 @@ class HandleTest(Case):
             V1, 'v', GIB, {'v': lv('v')}))
         self.assertEqual(['activate', 'create'], self.called())
 
+    def test_handle_that_is_not_to_be_swapped(self):
+        """It has come since nobody had seen one, with no lock held."""
+        self.lvs(lv('v', '253:5'))
+        self.devices(
+            device(names.handle(V1), '253:7', '0 2097152 linear 8:16 0'),
+            device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
+        self.ran.block.number.return_value = '8:32'
+        self.ran.block.size.return_value = GIB
+        for ensure, what in ((self.stack.ensure_handle_on_lv, (V1, 'v', GIB)),
+                             (self.stack.ensure_handle_on_clone, (MOVE,)),
+                             (self.stack.ensure_handle_on_disk, (V1, 'p'))):
+            error = self.assertRaises(
+                exceptions.NotPossible, ensure, *what, swaps=False)
+            self.assertIn('handle by now', str(error))
+        self.assertEqual({'number', 'size'}, {*self.called()})
+
+    def test_handle_that_need_not_be_swapped(self):
+        self.lvs(lv('v', '253:5'))
+        self.devices()
+        self.assertTrue(self.stack.ensure_handle_on_lv(
+            V1, 'v', GIB, swaps=False))
+        self.assertEqual(['create'], self.called())
+
     @ddt.data((0, False), (GIB - 1, False), (GIB, True))
     @ddt.unpack
     def test_what_was_not_zeroed_is_not_shown(self, shown, done):

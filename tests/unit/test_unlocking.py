@@ -148,7 +148,7 @@ class UnlockTest(Case):
         for each in (damaged, strange, bare):
             self.assertEqual('locked', found[each.id].state)
             self.assertTrue(found[each.id].problem)
-        self.assertIn('restore', found[bare.id].problem)
+        self.assertIn('the volume service', found[bare.id].problem)
 
     def test_what_a_boot_does_not_give_out(self):
         volume = self.volume()
@@ -337,7 +337,7 @@ class LockedTest(Case):
         found = self.locked()
         self.assertEqual({fine.id, damaged.id, bare.id, away.id}, set(found))
         self.assertEqual('', found[fine.id])
-        self.assertIn('restore', found[bare.id])
+        self.assertIn('the volume service', found[bare.id])
         self.assertIn('header', found[damaged.id])
         self.assertIn('secret-' + away.id, found[away.id])
         # Nothing was opened.

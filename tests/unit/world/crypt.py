@@ -384,6 +384,9 @@ class SimCrypt:
     def forget_sealed(self, volume_id):
         (self.node.disk.sealed or {}).pop(volume_id, None)
 
+    def sealed_volumes(self):
+        return set(self.node.disk.sealed or ())
+
     def close(self, volume_id):
         name = names.crypt(volume_id)
         if name in self.node.opened:

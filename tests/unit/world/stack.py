@@ -307,21 +307,21 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
     def remove_clone(self, shadow_id):
         return self._remove(names.clone(shadow_id))
 
-    def ensure_handle_on_lv(self, volume_id, lv, size, lvs=None):
+    def ensure_handle_on_lv(self, volume_id, lv, size, lvs=None, swaps=True):
         if lv not in (self.node.lvs if lvs is None else lvs):
             raise exceptions.MissingData(what=lv, volume=volume_id, host='x')
         self.activate(lv)
-        return self._handle(volume_id, lv, lv, size)
+        return self._handle(volume_id, lv, lv, size, swaps)
 
-    def ensure_handle_on_clone(self, move):
+    def ensure_handle_on_clone(self, move, swaps=True):
         self._insist(names.clone(move.shadow_id) in self.node.devices,
                      'no such clone')
         self._insist(not move.follows or move.committed, 'what is written '
                      'now would be lost with the move')
         return self._handle(move.volume_id, names.clone(move.shadow_id),
-                            move.destination_lv, move.volume_bytes)
+                            move.destination_lv, move.volume_bytes, swaps)
 
-    def ensure_handle_on_disk(self, volume_id, disk):
+    def ensure_handle_on_disk(self, volume_id, disk, swaps=True):
         self._insist(disk == 'disk of ' + volume_id
                      and volume_id in self.node.passed, 'no such disk')
         before = self.node.devices.get(names.handle(volume_id))
@@ -330,7 +330,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         if before and self.devices()[names.handle(volume_id)].opened:
             size = max(size, disks.size(before))
         after = disks.sized({'below': disk}, size)
-        self.node.devices[names.handle(volume_id)] = after
+        self._swap(volume_id, before, after, swaps)
         return before != after
 
     def follow_onto_clone(self, move, source):
@@ -364,16 +364,21 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         name = names.metadata_lv(move.shadow_id)
         self.node.disk.tags[name] -= {names.SWAPPING}
 
-    def _handle(self, volume_id, below, lv, size):
+    def _handle(self, volume_id, below, lv, size, swaps):
         before = self.node.devices.get(names.handle(volume_id))
         size = max(size, disks.size(before) if before else 0)
         self._insist(disks.GIB <= size <= self.node.disk.size(lv),
                      'a handle of %d bytes', size)
         after = disks.sized({'below': below}, size)
-        self.node.devices[names.handle(volume_id)] = after
+        self._swap(volume_id, before, after, swaps)
         if names.served(volume_id) in self.node.devices:
             self.ensure_served(volume_id)
         return before != after
+
+    def _swap(self, volume_id, before, after, swaps):
+        if before not in (None, after) and not swaps:
+            raise exceptions.NotPossible(volume=volume_id, reason='')
+        self.node.devices[names.handle(volume_id)] = after
 
     def ensure_source(self, move):
         if move.source_lv not in self.node.lvs:

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys that this node keeps, sealed: of no volume but those in use here.
+
+A boot opens volumes without their locks. So it may keep a key when the
+volume service has just closed the volume, or the volume has just left.
+"""
+
+from cinder_localclone import events
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone import node as nodes
+from cinder_localclone import unlocking
+
+
+def look(node: nodes.Node) -> None:
+    """No key is kept of a volume that a boot would not open.
+
+    One that fails does not stop the others; the next look tries again.
+    """
+    kept = node.crypt.sealed_volumes()
+    for volume_id in sorted(kept - _opened_by_a_boot(node)) if kept else ():
+        try:
+            with node.try_lock(volume_id):
+                _look_at(node, volume_id)
+        except exceptions.Busy:
+            pass  # whoever is at work on it may be about to open it
+        except Exception as exc:  # the database: whatever it is
+            events.say(events.NOT_RECONCILED, volume=volume_id, error=exc,
+                       exc_info=not isinstance(
+                           exc, exceptions.LocalCloneError))
+
+
+def _look_at(node: nodes.Node, volume_id: str) -> None:
+    volume = node.records.volume(volume_id)
+    if volume is not None and not names.same_backend(volume.host, node.host):
+        return  # another service on this node may keep its keys there, too
+    if volume_id not in _opened_by_a_boot(node):
+        node.crypt.forget_sealed(volume_id)
+
+
+def _opened_by_a_boot(node: nodes.Node) -> set[str]:
+    return set(unlocking.known(node.stack.survey(), node.crypt.passed()))

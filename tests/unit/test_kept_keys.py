@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sealed keys, and notes of what is passed through, that have stayed."""
+
+import types
+from unittest import mock
+
+from cinder_localclone import deletion
+from cinder_localclone import exceptions
+from cinder_localclone import kept_keys
+from cinder_localclone import names
+from cinder_localclone import passing
+from cinder_localclone import survey
+from cinder_localclone import unlocking
+from tests.unit import test_connections
+from tests.unit import test_encrypted_guests
+from tests.unit import test_follow
+from tests.unit.world import crypt
+from tests.unit.world import records
+
+A, B, C = test_follow.A, test_follow.B, test_follow.C
+OTHER = '00000009-0000-4000-8000-000000000000'
+
+
+class NoteTest(test_follow.Case):
+    """A volume has followed to A; what was noted there has stayed."""
+
+    def setUp(self):
+        super().setUp()
+        guest = self.guest = test_follow.Guest(
+            provider_id=test_encrypted_guests.RECORDED)
+        guest.attach(A)
+        guest.detach(B)
+        self.here = guest.nodes[A]
+        self.assertIn(guest.id, self.here.disk.passed)
+        real = crypt.SimCrypt.forget_passed
+
+        def fail(this, volume_id):
+            if this.node is self.here:
+                raise exceptions.CommandTimeout(command='vgchange', seconds=1)
+            real(this, volume_id)
+        with mock.patch.object(crypt.SimCrypt, 'forget_passed', fail):
+            guest.live_on()
+            guest.world.settle()
+        guest.revive()
+        self.assertIs(self.here, guest.world.home(guest.volume))
+        self.assertIn(guest.id, self.here.disk.passed)
+
+    def delete(self, node):
+        self.guest.volume.status = 'deleting'
+        self.guest.world.going.add(self.guest.id)
+        deletion.delete(node.node, None, self.guest.volume)
+        del self.guest.world.volumes[self.guest.id]
+        self.guest.world.settle()
+        self.assertEqual({}, node.lvs)
+
+    def assertNothingKept(self):
+        self.assertEqual([{}, {}], [self.here.disk.passed,
+                                    self.here.disk.sealed])
+
+    def test_a_later_look(self):
+        self.guest.live_on()
+        self.assertEqual({}, self.here.disk.passed)
+        self.assertIn(self.guest.id, self.here.disk.sealed)
+
+    def test_the_lv_does_not_say_so_yet(self):
+        """Without either, a boot would leave the guest locked."""
+        lv = self.guest.volume.name
+        self.here.disk.tags[lv] -= {names.OPENED}
+        self.assertTrue(passing.look(self.here.node))
+        self.assertIn(self.guest.id, self.here.disk.passed)
+        self.here.disk.tags[lv] |= {names.OPENED}
+        self.assertTrue(passing.look(self.here.node))
+        self.assertEqual({}, self.here.disk.passed)
+
+    def leave_for(self, host):
+        """Live; as Nova does it."""
+        guest = self.guest
+        guest.attach(host)
+        move = self.here.node.records.move_of(guest.id)
+        leaving = guest.volume.volume_attachment[0].connector
+        self.assertTrue(self.here.connections.leaves_source(move, leaving))
+        self.here.connections.unserve(None, guest.id, leaving)
+        del guest.volume.volume_attachment[0]
+        guest.live_on()
+        guest.world.settle()
+        self.assertIs(guest.nodes[host], guest.world.home(guest.volume))
+        self.assertEqual({}, self.here.lvs)
+
+    def test_live_migrated_away(self):
+        self.leave_for(C)
+        self.assertNothingKept()
+
+    def test_live_migrated_away_and_deleted(self):
+        self.leave_for(C)
+        self.guest.detach(C)
+        self.delete(self.guest.nodes[C])
+        self.assertNothingKept()
+
+    def test_evacuated(self):
+        """The detach call was lost."""
+        self.guest.signal = False
+        self.guest.detach(A)
+        self.guest.attach(C)
+        self.guest.live_on()
+        self.guest.world.settle()
+        self.assertNothingKept()
+
+    def test_deleted_before_a_look(self):
+        """The detach call was lost."""
+        self.guest.signal = False
+        self.guest.detach(A)
+        self.delete(self.here)
+        self.assertNothingKept()
+
+
+class FollowingTest(test_follow.Case):
+
+    def test_note_stays_until_the_swap(self):
+        """A boot restores what is passed through as long as that."""
+        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        here, before = guest.nodes[A], guest.nodes[B]
+        guest.detach(B)
+        guest.attach(A)
+        for _look in range(8):
+            before.reconciler.converge_node()
+            if guest.world.home(guest.volume) is here:
+                break
+            here.reconciler.converge_node()
+            before.hydrate()
+        self.assertIs(here, guest.world.home(guest.volume))
+        before.exports.clear()  # the source of the move, not offered again yet
+        here.reconciler.converge_node()
+        self.assertIn(guest.id, here.passed_handles())
+        noted = unlocking.noted_of(
+            here.node.crypt, here.node.sessions.recorded_passes())
+        self.assertEqual([guest.id], [each.volume_id for each in (
+            unlocking.plan(survey.Survey(here.sim_stack.lvs(), {}), noted))])
+
+
+class BootTest(test_encrypted_guests.Case):
+    """A boot opens volumes without their locks, beside the service."""
+
+    def setUp(self):
+        super().setUp()
+        for node in self.world.nodes.values():
+            node.disk.sealed = {}
+
+    def unlock(self, node, meanwhile):
+        """A boot opens the volume; what is done before it keeps the key."""
+        node.devices.pop(self.crypt)
+        node.disk.sealed.clear()
+        seal = crypt.SimCrypt.seal
+
+        def late(this, *what):
+            if this.node is node:
+                meanwhile()
+            seal(this, *what)
+        with mock.patch.object(crypt.SimCrypt, 'seal', late):
+            outcome, = unlocking.unlock(
+                node.sim_stack, dict(node.disk.passed), crypt.SimCrypt(node),
+                crypt.SimKeys(node), 9)
+        self.assertEqual((unlocking.OPENED, ''),
+                         (outcome.state, outcome.problem))
+        self.assertIn(self.volume.id, node.disk.sealed)
+        self.world.settle()
+        self.assertEqual({}, node.disk.sealed)
+
+    def test_passed_through_no_more(self):
+        self.volume.group_id = 'g'
+        connector = dict(test_connections.ON_B, initiator='iqn.x')
+        self.serve(connector)
+
+        def detach():
+            self.unserve(self.a, connector)
+            with self.b.node.lock(self.volume.id):
+                passing.end(self.b.node, self.volume.id)
+            self.assertNotIn(self.handle, self.b.devices)
+            self.attach('available')
+        self.unlock(self.b, detach)
+
+    def test_detached_at_home(self):
+        self.serve(test_connections.ON_A)
+
+        def detach():
+            self.unserve(self.a, test_connections.ON_A)
+            self.attach('available')
+        self.unlock(self.a, detach)
+        self.assertNotIn(names.OPENED, self.tags())
+
+    def test_left(self):
+        """From the beginning to the end of a cold move."""
+        self.serve(test_connections.ON_A)
+
+        def leave():
+            self.attach('available')
+            self.a.move(self.volume, test_connections.B)
+            self.world.settle()
+        self.unlock(self.a, leave)
+        self.assertEqual({}, self.a.lvs)
+
+
+class LookTest(test_encrypted_guests.Case):
+
+    def setUp(self):
+        super().setUp()
+        self.kept = self.a.disk.sealed = {self.volume.id: 'x', OTHER: 'y'}
+
+    def look(self):
+        kept_keys.look(self.a.node)
+        return {*self.kept}
+
+    def test_in_use(self):
+        self.a.disk.tags[self.volume.name] |= {names.OPENED}
+        self.assertEqual({self.volume.id}, self.look())
+
+    def test_passed_through(self):
+        self.a.disk.passed = {self.volume.id: ('luks', self.key)}
+        self.assertEqual({self.volume.id}, self.look())
+
+    def test_not_in_use(self):
+        self.assertEqual(set(), self.look())
+
+    def test_of_another_service(self):
+        """Its keys may be in the same directory."""
+        self.volume.host = 'a@other'
+        self.assertEqual({self.volume.id}, self.look())
+
+    def test_somebody_is_at_work_on_it(self):
+        with self.a.lock(self.volume.id):
+            self.assertEqual({self.volume.id}, self.look())
+
+    def test_opened_meanwhile(self):
+        """Before its lock was had."""
+        real = self.a.node.try_lock
+
+        def late(volume_id):
+            self.a.disk.tags[self.volume.name] |= {names.OPENED}
+            return real(volume_id)
+        self.a.node = types.SimpleNamespace(
+            **{each: getattr(self.a.node, each) for each in (
+                'crypt', 'stack', 'records', 'host')}, try_lock=late)
+        self.assertEqual({self.volume.id}, self.look())
+
+    def test_one_that_fails(self):
+        """It does not stop the others."""
+        real = records.SimRecords.volume
+
+        def volume(this, volume_id):
+            if volume_id == self.volume.id:
+                raise KeyError('database')
+            return real(this, volume_id)
+        with mock.patch.object(records.SimRecords, 'volume', volume):
+            self.assertEqual({self.volume.id}, self.look())
