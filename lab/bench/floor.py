@@ -143,10 +143,10 @@ class Looks(base.Base):
         self.add('look_%d_volumes' % many, taken[1], 's', taken[0])
         look.sql(self.lab, "UPDATE volumes SET deleted = 1 WHERE id != '%s'"
                  % first)
+        self.settings({})  # none has a handle any more
         self.n1.run('lvs --noheadings -o lv_name cinder-volumes | grep '
                     'volume- | grep -v %s | sed s,^\\ *,cinder-volumes/, | '
                     'xargs lvremove -q -f' % first, timeout=900)
-        self.settings({})
         self.delete(first)
 
     def _multiply(self, volume, count):
