@@ -56,10 +56,10 @@ CHAPTERS = {
     'attach': (lambda bench: bench.attach((1, 4, 16)), True, 'plain'),
     'floor': (Bench.over_floor, False, 'plain'),
     'anatomy': (Bench.anatomy, False, 'plain'),
-    'looks': (Bench.looks, False, 'plain'),
     'births': (lambda bench: bench.births(1, 16), True, 'plain'),
     'encrypted': (Bench.encrypted, False, 'plain'),
     'returns': (Bench.returns, False, 'plain'),
+    'looks': (Bench.looks, False, 'plain'),  # the last of its lab
     'guest': (Bench.beside_a_guest, False, 'memory'),
     'lost': (Bench.writes_lost, False, 'memory'),
     'follow': (Bench.follow, False, 'memory'),
