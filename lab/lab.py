@@ -29,9 +29,12 @@ STATE = pathlib.Path('/var/tmp/localclone-lab')
 MEMORY = pathlib.Path('/dev/shm/localclone-lab')
 DEFAULTS = {'disks': 'volatile', 'disk_gib': 40, 'debug': False,
             'options': {}, 'nova': False, 'keys': False, 'nodes': 2,
-            'native_threads': False}
+            'native_threads': False, 'processors': 1}
 #: Of the environment, if not empty: volume services without eventlet.
 NATIVE_THREADS = 'LOCALCLONE_LAB_NATIVE_THREADS'
+#: How many processors a node has; the kernel must be built for more than one
+#: (see LOCALCLONE_LAB_KERNEL in lab/core/kernel.py).
+PROCESSORS = 'LOCALCLONE_LAB_PROCESSORS'
 
 
 def used_by(pids) -> list:
@@ -101,6 +104,7 @@ class Lab:
         self.settings['venv'] = str(install.venv(progress, [
             name for name in install.ADDITIONS if self.settings[name]]))
         self.settings['native_threads'] = bool(os.environ.get(NATIVE_THREADS))
+        self.settings['processors'] = int(os.environ.get(PROCESSORS, 1))
         self.settings['kernel'] = kernel.choose(progress)
 
     def up(self, progress=print, service=True, **settings) -> None:

@@ -149,6 +149,7 @@ def chapter(bench, name):
         node.service('stop', 'stock')
     return {'commit': source.commit_of(lab.repo),
             'kernel': lab.settings['kernel']['release'],
+            'processors': lab.settings['processors'],
             'began': time.strftime('%Y-%m-%d %H:%M', time.gmtime(began)),
             'seconds': round(time.time() - began),
             'disks': lab.settings['disks'],

@@ -110,6 +110,7 @@ class Node:
         """Boot on the disks as they are; returns when commands can run."""
         memory = '3072M' if self.lab.settings['nova'] else '1536M'
         kernel = self.lab.settings['kernel']
+        processors = self.lab.settings['processors']
         self._start_disks()
         self.lab.processes.start(self.name, [
             kernel['binary'], 'mem=' + memory,
@@ -125,6 +126,7 @@ class Node:
             # Each LVM command looks at all of /dev: 512 terminals of old.
             'pty.legacy_count=0',
             'init=%s/lab/core/node_init.sh' % self.lab.repo,
+            *['ncpus=%d' % processors] * (processors > 1),
             'con=null', 'con0=null,fd:1', 'lc_name=' + self.name,
             'lc_address=' + self.address, 'lc_repo=%s' % self.lab.repo,
             'lc_venv=%s' % self.lab.venv,
