@@ -54,7 +54,7 @@ def tear_down(node: nodes.Node, move: state.Move) -> None:
 def remove_source(node: nodes.Node, move: state.Move) -> None:
     """Remove the source of a move that has ended; the volume is elsewhere."""
     gone = remove_handle(node, move, move.source_lv)
-    if gone and move.extra_bytes:  # first: by its LV it is found again
+    if gone and move.extra_bytes:  # it is encrypted
         crypt_tops.forget_left(node, move.volume_id, move.source_lv)
     discard_lv(node, move.source_lv)
 

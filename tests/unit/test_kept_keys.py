@@ -135,6 +135,12 @@ class FollowingTest(test_follow.Case):
             here.node.crypt, here.node.sessions.recorded_passes())
         self.assertEqual([guest.id], [each.volume_id for each in (
             unlocking.plan(survey.Survey(here.sim_stack.lvs(), {}), noted))])
+        # A boot has restored its handle, and not opened it; or neither.
+        for name in (names.crypt(guest.id), guest.handle):
+            here.devices.pop(name)
+            passing.look(here.node)
+            self.assertNotIn(name, here.devices)
+            self.assertIn(guest.id, here.disk.passed)
 
 
 class BootTest(test_encrypted_guests.Case):

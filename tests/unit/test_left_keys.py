@@ -74,6 +74,27 @@ class KeysTest(test_encrypted_guests.Case):
             self.assertEqual({self.volume.id: 'x'}, self.a.disk.sealed)
             self.assertNotIn(names.OPENED, self.a.disk.tags[lv])
 
+    def test_left_beside_another_that_is_passed_through(self):
+        with mock.patch.object(source, 'drop_handle'):
+            left = self.a.move(self.volume, test_connections.B)
+        self.a.devices.pop(self.handle)
+        self.a.disk.passed = {'another': ('luks', 'key')}
+        for lv in (left.source_lv, 'gone'):
+            self.a.disk.sealed = {self.volume.id: 'x'}
+            with self.a.lock(self.volume.id):
+                crypt_tops.forget_left(self.a.node, self.volume.id, lv)
+            self.assertEqual({}, self.a.disk.sealed)
+
+    def test_detached_beside_another_that_is_open(self):
+        """A boot opens the other one still."""
+        other = self.world.create_volume(
+            test_connections.A, provider_id=crypt.recorded('k2'))
+        self.a.disk.tags[other.name] |= {names.OPENED}
+        self.serve(test_connections.ON_A)
+        self.unserve(self.a, test_connections.ON_A)
+        self.assertNotIn(names.OPENED, self.tags())
+        self.assertIn(names.OPENED, self.a.disk.tags[other.name])
+
     def test_passed_is_forgotten_first(self):
         self.volume.group_id, self.b.disk.sealed = 'g', {}
         self.serve(dict(test_connections.ON_B, initiator='iqn.x'))
@@ -149,6 +170,17 @@ class LeftTest(test_encrypted_guests.Case):
         with self.a.lock(self.volume.id):
             source.drop_handle(self.a.node, move)
         self.assertNotIn(self.handle, self.a.devices)
+
+
+class PlainTest(test_connections.Base):
+
+    def test_no_key_is_looked_for(self):
+        """What is wrong with those is no matter of an unencrypted volume."""
+        with mock.patch.object(
+                crypt.SimCrypt, 'forget_sealed', side_effect=KeyError('x')):
+            self.a.move(self.volume, test_connections.B)
+            self.world.settle()
+        self.assertNotIn(self.volume.name, self.a.lvs)
 
 
 class BootTest(test_encrypted_guests.Case):

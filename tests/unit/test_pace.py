@@ -158,6 +158,11 @@ class LawTest(testtools.TestCase):
         self.assertEqual([32, 1, 1, 32, 32, 128, 1], found)
         law.take(None, 4 + gone)  # and maybe there is one
         self.assertEqual(32, law.step(how, 4 + gone)[0].threshold)
+        for now in (5 + gone, 6 + 2 * gone):
+            law.take(seen(2), now)
+        self.assertEqual(128, law.step(how, now)[0].threshold)
+        law.take(None, now + 1)
+        self.assertEqual(32, law.step(how, now + 1)[0].threshold)
 
     def test_a_guest_that_never_came(self):
         law = pace.Law(MANY, 0)
@@ -371,6 +376,7 @@ class LawTest(testtools.TestCase):
 
     @ddt.data((1.0, FULL, Speed.FULL), (0.99, Step(32, 8), Speed.FULL),
               (0.5, Step(8, 8), Speed.LIMITED), (0.01, SLOW, Speed.LIMITED),
+              (0.16, SLOW, Speed.LIMITED), (0.17, Step(2, 2), Speed.LIMITED),
               (0.0, pace.STANDSTILL, Speed.LIMITED),
               (-3.0, pace.STANDSTILL, Speed.LIMITED))
     @ddt.unpack
@@ -401,6 +407,11 @@ class LawTest(testtools.TestCase):
         taken = [self.law.take(seen(ios, copied), 0) for ios, copied in (
             (7, 900), (8, 950), (2, 100), (3, 130))]
         self.assertEqual([0, 50, 0, 30], taken)
+
+    def test_a_guest_of_a_handle_that_was_made_again(self):
+        self.law.take(seen(8), 0)
+        self.law.take(seen(2), TICK)
+        self.assertEqual(SLOW, self.law.step(Pace.YIELD, TICK)[0])
 
     @ddt.data('', 'x', '1 2 3', stat()[:60])
     def test_what_is_no_statistics(self, text):
@@ -527,6 +538,23 @@ class BudgetTest(testtools.TestCase):
         while budget.spend({'a': 0, 'b': 0}, now)['a'] <= 0:
             now += 1
         self.assertLess(now, 30)
+
+    def test_no_copy_of_many_waits_for_a_minute(self):
+        budget = pace.Budget(MIB)
+        budget.spend(dict.fromkeys('abcd', 1 << 40), 0)
+        now, rooms = 0, {'a': 0}
+        while min(rooms.values()) <= 0:
+            now += 1
+            rooms = budget.spend(dict.fromkeys('abcd', 0), now)
+        self.assertTrue(15 < now < 30, now)
+
+    def test_each_saves_up_its_share(self):
+        budget = pace.Budget(20 * MIB)
+        for now in (0, 9, 99):
+            rooms = budget.spend({'a': 0, 'b': 0}, now)
+        self.assertEqual({'a': 1.0, 'b': 1.0}, rooms)
+        self.assertEqual({'a': 0.0, 'b': 1.0}, budget.spend(
+            {'a': 10 * MIB, 'b': 0}, 99))
 
 
 class WakerTest(testtools.TestCase):
