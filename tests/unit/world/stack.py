@@ -364,7 +364,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         name = names.metadata_lv(move.shadow_id)
         self.node.disk.tags[name] -= {names.SWAPPING}
 
-    def _handle(self, volume_id, below, lv, size, swaps):
+    def _handle(self, volume_id, below, lv, size, swaps=True):
         before = self.node.devices.get(names.handle(volume_id))
         size = max(size, disks.size(before) if before else 0)
         self._insist(disks.GIB <= size <= self.node.disk.size(lv),
