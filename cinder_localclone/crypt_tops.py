@@ -107,15 +107,31 @@ def _note_opened(node: nodes.Node, lv: reports.LogicalVolume | None,
         node.crypt.forget_passed(volume_id)  # it may have followed to here
 
 
-def forget_passed(node: nodes.Node, present: surveys.Survey, volume_id: str
+def note_followed(node: nodes.Node, volume_id: str, lv: str) -> None:
+    """A volume that was passed through here has an LV here from now on.
+
+    What was noted of it stays until :func:`forget_passed`.
+    """
+    noted = node.crypt.passed().get(volume_id)
+    if noted:
+        luks, key = noted
+        node.crypt.note(lv, key=key, luks=luks)
+        node.crypt.mark(lv, names.OPENED)
+
+
+def forget_passed(node: nodes.Node, volume_id: str, wanted: bool | None
                   ) -> None:
     """A volume at home here was passed through here before it followed.
 
     What was noted of it then goes once its LV says the same.
+
+    :param wanted: as of :func:`differs`
     """
-    handle, open_ = present.handle(volume_id), present.crypt(volume_id)
-    if (handle and not present.is_handle_foreign(volume_id)
-            and (not open_ or _marked(present, volume_id))):
+    present = node.stack.survey()
+    idle = wanted is False and not present.crypt(volume_id)
+    if (present.handle(volume_id)
+            and not present.is_handle_foreign(volume_id)
+            and (idle or _marked(present, volume_id))):
         node.crypt.forget_passed(volume_id)
 
 
@@ -234,8 +250,10 @@ def differs(present: surveys.Survey, volume: ports.Volume,
     :param wanted: whether it is to be open; None: as it is
     """
     volume_id = rows.handle_id(volume)
-    if wanted:
-        return not present.crypt(volume_id) or is_short(present, volume_id)
     lv = present.lvs.get(volume.name)
+    if wanted:
+        return bool(not present.crypt(volume_id)
+                    or is_short(present, volume_id)
+                    or lv and names.OPENED not in lv.tags)
     return wanted is False and bool(
         present.tops(volume_id) or lv and names.OPENED in lv.tags)

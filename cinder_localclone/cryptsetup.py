@@ -249,10 +249,18 @@ class Cryptsetup(header_files.HeaderFiles):
                     % volume_id, code=exc.errno, stderr=exc) from exc
 
     def sealed_volumes(self) -> set[str]:
-        """The ids of the volumes whose keys this node keeps, or has kept."""
+        """The ids of the volumes whose keys this node keeps, or has kept.
+
+        :raises CommandFailed: if the directory can't be read
+        """
         directory = self.sealed or self.before
-        return (set(sealed.volumes(directory))
-                if os.path.isdir(directory) else set())
+        try:
+            return (set(sealed.volumes(directory))
+                    if os.path.isdir(directory) else set())
+        except OSError as exc:
+            raise exceptions.CommandFailed(
+                command='list the keys that are kept', code=exc.errno,
+                stderr=exc) from exc
 
     def close(self, volume_id: str) -> bool:
         """Have it decrypted no more.

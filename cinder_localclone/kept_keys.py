@@ -5,20 +5,32 @@ A boot opens volumes without their locks. So it may keep a key when the
 volume service has just closed the volume, or the volume has just left.
 """
 
+from oslo_log import log as logging
+
 from cinder_localclone import events
 from cinder_localclone import exceptions
+from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import tops
 from cinder_localclone import unlocking
+
+LOG = logging.getLogger(__name__)
 
 
 def look(node: nodes.Node) -> None:
-    """No key is kept of a volume that a boot would not open.
+    """No key is kept of a volume that nobody uses here.
 
     One that fails does not stop the others; the next look tries again.
     """
-    kept = node.crypt.sealed_volumes()
-    for volume_id in sorted(kept - _opened_by_a_boot(node)) if kept else ():
+    try:
+        kept = node.crypt.sealed_volumes()
+        unused = kept and kept - _opened_by_a_boot(node)
+    except exceptions.LocalCloneError as exc:
+        LOG.error('The keys that this node keeps can\'t be compared with what '
+                  'is in use, will retry: %s', exc)
+        return
+    for volume_id in sorted(unused):
         try:
             with node.try_lock(volume_id):
                 _look_at(node, volume_id)
@@ -32,8 +44,12 @@ def look(node: nodes.Node) -> None:
 
 def _look_at(node: nodes.Node, volume_id: str) -> None:
     volume = node.records.volume(volume_id)
-    if volume is not None and not names.same_backend(volume.host, node.host):
-        return  # another service on this node may keep its keys there, too
+    if volume is not None:
+        if not names.same_backend(volume.host, node.host):
+            return  # another service on this node may keep its keys there, too
+        if (checks.is_home(node, volume)
+                and tops.is_wanted(node, volume) is not False):
+            return  # it may have to be opened yet
     if volume_id not in _opened_by_a_boot(node):
         node.crypt.forget_sealed(volume_id)
 

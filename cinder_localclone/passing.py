@@ -154,12 +154,14 @@ def _look_at(node: nodes.Node, volume_id: str, noted: bool) -> None:
     if volume is None:
         _give_up(node, volume_id)
     elif not names.same_backend(volume.host, node.host):
+        if noted:  # here: it was this one's before
+            node.crypt.forget_passed(volume_id)
         return  # another service on this node looks after it
     elif checks.is_home(node, volume):
         end_after_swap(node, volume_id)  # or its move has yet to swap it
         if noted:
             crypt_tops.forget_passed(
-                node, node.stack.survey(), volume_id)
+                node, volume_id, tops.is_wanted(node, volume))
     else:
         connection = connection_to(node, volume, node.host)
         if connection:

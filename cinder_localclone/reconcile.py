@@ -350,9 +350,9 @@ class Reconciler:
         self._reencryptions.look(home.values(), survey)
         births.look_at_images(self.node, survey)
         self._passes = passing.look(self.node)
-        kept_keys.look(self.node)
         if moves:
             self._converge_moves(recorded)
+        kept_keys.look(self.node)
 
     def _exports_differ(self, volume: ports.Volume, remote: set[str],
                         unfinished: Callable[[], set[str]]) -> bool:

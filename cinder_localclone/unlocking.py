@@ -86,7 +86,7 @@ def noted_of(crypt: crypt_ports.Crypt, passed: Collection[str]) -> Known:
 def known(present: survey.Survey, passed: Known) -> Known:
     """What is noted on this node of the volumes that it has, or had. Pure."""
     facts = [names.facts(lv.tags) for lv in present.lvs.values()
-             if names.OPENED in lv.tags]
+             if names.OPENED in lv.tags and names.AWAY not in lv.tags]
     return {**passed, **{
         each['volume']: (each.get('luks', ''), each.get('key', ''))
         for each in facts if 'volume' in each}}

@@ -5,6 +5,7 @@ import time
 
 from taskflow.patterns import linear_flow
 
+from cinder_localclone import crypt_tops
 from cinder_localclone import decision
 from cinder_localclone import exceptions
 from cinder_localclone.moves import checks
@@ -127,6 +128,8 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
         if source:
             node.stack.flush_disk(source)
         changed = node.stack.ensure_handle_on_clone(move)
+    if move.extra_bytes:  # a boot opens it by this, if no more is done
+        crypt_tops.note_followed(node, move.volume_id, move.destination_lv)
     passing.end_after_swap(node, move.volume_id)
     node.stack.end_swap(move)
     return changed

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sealed keys, and notes of what is passed through, that have stayed."""
 
+import contextlib
 import types
 from unittest import mock
+
+import ddt
 
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
@@ -14,8 +17,10 @@ from cinder_localclone import unlocking
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_follow
+from tests.unit import world as worlds
 from tests.unit.world import crypt
 from tests.unit.world import records
+from tests.unit.world import stack
 
 A, B, C = test_follow.A, test_follow.B, test_follow.C
 OTHER = '00000009-0000-4000-8000-000000000000'
@@ -143,6 +148,104 @@ class FollowingTest(test_follow.Case):
             self.assertIn(guest.id, here.disk.passed)
 
 
+class SwappedTest(test_follow.Case):
+    """Power fails at the end of a swap; the key manager is away then."""
+
+    def setUp(self):
+        super().setUp()
+        guest = self.guest = test_follow.Guest(
+            provider_id=test_encrypted_guests.RECORDED)
+        here, before = guest.nodes[A], guest.nodes[B]
+        self.here = here
+        guest.detach(B)
+        guest.attach(A)
+        real = stack.SimStack.end_swap
+
+        def end_swap(this, move):
+            real(this, move)
+            self.move = move
+            self.recorded = here.node.sessions.recorded_passes()
+            here.stop(power=True)
+            raise worlds.Stopped(here)
+        with mock.patch.object(stack.SimStack, 'end_swap', end_swap):
+            for _look in range(12):
+                with contextlib.suppress(worlds.Stopped):
+                    before.reconciler.converge_node()
+                    here.reconciler.converge_node()
+                    before.hydrate()
+                if here.dead:
+                    break
+        self.assertTrue(here.dead)
+        self.assertIs(here, guest.world.home(guest.volume))
+        guest.node, here.dead = None, False
+        guest.world.secrets.state = crypt.AWAY
+        self.assertIn(guest.id, here.disk.sealed)
+
+    def restore(self):
+        here = self.here
+        with here.lock(self.guest.id), here.lock(self.move.shadow_id):
+            for lv in (self.move.destination_lv,
+                       names.metadata_lv(self.move.shadow_id)):
+                here.sim_stack.activate(lv)
+            here.sim_stack.ensure_clone(
+                self.move, here.node.sessions.attach(self.move), ())
+            here.sim_stack.ensure_handle_on_clone(self.move)
+
+    def test_a_boot_opens_it(self):
+        self.restore()
+        noted = unlocking.noted_of(self.here.node.crypt, self.recorded)
+        self.assertEqual([self.guest.id], [each.volume_id for each in (
+            unlocking.plan(self.here.sim_stack.survey(), noted))])
+
+    def test_the_service_opens_it(self):
+        """Whatever its start has made of what is kept."""
+        self.restore()
+        self.here.disk.tags[self.move.destination_lv] -= {names.OPENED}
+        self.here.reconciler.converge_node(moves=False)
+        self.here.reconciler.converge_node()
+        self.assertIn(names.crypt(self.guest.id), self.here.devices)
+
+
+@ddt.ddt
+class MarkTest(test_follow.Case):
+
+    @ddt.data('mark', 'note')
+    def test_follows_while_lvm_fails(self, what):
+        """A later look writes down what a boot needs."""
+        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        guest.attach(A)
+        guest.detach(B)
+        here, real = guest.nodes[A], getattr(crypt.SimCrypt, what)
+
+        def fail(this, *args, **more):
+            if this.node is here and len(failed) < 20:
+                failed.append(what)
+                raise exceptions.CommandTimeout(command='lvchange', seconds=1)
+            real(this, *args, **more)
+        failed = []
+        with mock.patch.object(crypt.SimCrypt, what, fail):
+            guest.live_on(20)
+            guest.world.settle()
+        guest.revive()
+        guest.live_on()
+        guest.world.settle()
+        self.assertIs(here, guest.world.home(guest.volume))
+        self.assertEqual({}, guest.world.shadows)
+        self.assertEqual([guest.id], [each.volume_id for each in (
+            unlocking.plan(survey.Survey(here.sim_stack.lvs(), {})))])
+        self.assertEqual({}, here.disk.passed)
+
+    def test_at_rest(self):
+        """It is open, and no boot would open it."""
+        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        guest.world.settle()
+        guest.revive()
+        here = guest.world.home(guest.volume)
+        here.disk.tags[guest.volume.name] -= {names.OPENED}
+        here.reconciler.converge_node()
+        self.assertIn(names.OPENED, here.disk.tags[guest.volume.name])
+
+
 class BootTest(test_encrypted_guests.Case):
     """A boot opens volumes without their locks, beside the service."""
 
@@ -224,12 +327,49 @@ class LookTest(test_encrypted_guests.Case):
         self.assertEqual({self.volume.id}, self.look())
 
     def test_not_in_use(self):
+        self.attach('available')
         self.assertEqual(set(), self.look())
 
     def test_of_another_service(self):
         """Its keys may be in the same directory."""
         self.volume.host = 'a@other'
         self.assertEqual({self.volume.id}, self.look())
+
+    def test_noted_of_what_is_of_another_service_now(self):
+        """Cinder has migrated it."""
+        self.volume.host = 'c@other'
+        self.a.disk.passed = {self.volume.id: ('luks', self.key)}
+        self.assertTrue(passing.look(self.a.node))
+        self.assertEqual({}, self.a.disk.passed)
+
+    def test_given_out_no_more(self):
+        self.volume.host = B
+        self.a.disk.tags[self.volume.name] |= {names.OPENED, names.AWAY}
+        self.assertEqual([], unlocking.plan(self.a.sim_stack.survey()))
+        self.assertEqual(set(), self.look())
+
+    def test_in_use_and_locked(self):
+        """It could not be opened yet."""
+        found = self.serve(test_connections.ON_A)
+        self.attach('in-use', dict(found['data'], driver_volume_type='local'))
+        self.volume.volume_attachment[0].connector = test_connections.ON_A
+        self.a.disk.tags[self.volume.name] -= {names.OPENED}
+        self.a.devices.pop(self.crypt)
+        self.a.disk.passed = {self.volume.id: ('luks', self.key)}
+        self.assertTrue(passing.look(self.a.node))
+        self.assertIn(self.volume.id, self.a.disk.passed)
+        self.a.disk.passed = {}
+        self.assertEqual({self.volume.id}, self.look())
+
+    def test_directory_that_can_t_be_read(self):
+        """It stops neither the service nor what it copies."""
+        with mock.patch.object(
+                crypt.SimCrypt, 'sealed_volumes',
+                side_effect=exceptions.CommandFailed(
+                    command='list', code=5, stderr='I/O error')):
+            with mock.patch.object(kept_keys.LOG, 'error') as said:
+                self.a.reconciler.converge_node()
+        said.assert_called_once()
 
     def test_somebody_is_at_work_on_it(self):
         with self.a.lock(self.volume.id):

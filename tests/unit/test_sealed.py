@@ -187,6 +187,13 @@ class CryptsetupTest(commands.Case):
         self.room.forget_sealed(VOLUME)
         self.assertEqual(set(), self.room.sealed_volumes())
 
+    def test_that_can_t_be_listed(self):
+        with mock.patch.object(sealed, 'volumes', side_effect=OSError(
+                errno.EIO, 'Input/output error')):
+            error = self.assertRaises(exceptions.CommandFailed,
+                                      self.room.sealed_volumes)
+        self.assertIn('Input/output', str(error))
+
     def test_that_can_t_be_forgotten(self):
         with mock.patch.object(sealed, 'forget', side_effect=OSError(
                 errno.EROFS, 'Read-only file system')):
