@@ -196,6 +196,10 @@ class SwappedTest(test_follow.Case):
         noted = unlocking.noted_of(self.here.node.crypt, self.recorded)
         self.assertEqual([self.guest.id], [each.volume_id for each in (
             unlocking.plan(self.here.sim_stack.survey(), noted))])
+        # By what its LV says alone.
+        self.assertEqual(
+            self.here.disk.passed,
+            unlocking.known(self.here.sim_stack.survey(), {}))
 
     def test_the_service_opens_it(self):
         """Whatever its start has made of what is kept."""
