@@ -376,7 +376,7 @@ class LawTest(testtools.TestCase):
 
     @ddt.data((1.0, FULL, Speed.FULL), (0.99, Step(32, 8), Speed.FULL),
               (0.5, Step(8, 8), Speed.LIMITED), (0.01, SLOW, Speed.LIMITED),
-              (0.16, SLOW, Speed.LIMITED), (0.17, Step(2, 2), Speed.LIMITED),
+              (0.16, SLOW, Speed.LIMITED), (0.17, Step(2, 1), Speed.LIMITED),
               (0.0, pace.STANDSTILL, Speed.LIMITED),
               (-3.0, pace.STANDSTILL, Speed.LIMITED))
     @ddt.unpack
