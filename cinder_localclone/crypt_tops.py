@@ -51,6 +51,9 @@ def ensure_open(node: nodes.Node, volume: ports.Volume, lv: str) -> None:
         return
     if found:  # it may have followed to here
         _note_opened(node, found, volume_id, key)
+    elif (present.is_handle_foreign(volume_id)
+          and volume_id not in node.crypt.passed()):
+        _note_opened(node, None, volume_id, key)
     _note_used(node, present, lv)
     if is_short(present, volume_id):
         decrypting.grow(node.crypt, node.keys, volume_id, key)
@@ -110,7 +113,7 @@ def _note_opened(node: nodes.Node, lv: reports.LogicalVolume | None,
 def note_followed(node: nodes.Node, volume_id: str, lv: str) -> None:
     """A volume that was passed through here has an LV here from now on.
 
-    What was noted of it stays until :func:`forget_passed`.
+    What was noted of it stays until :func:`settle_note`.
     """
     noted = node.crypt.passed().get(volume_id)
     if noted:
@@ -119,8 +122,8 @@ def note_followed(node: nodes.Node, volume_id: str, lv: str) -> None:
         node.crypt.mark(lv, names.OPENED)
 
 
-def forget_passed(node: nodes.Node, volume_id: str, wanted: bool | None
-                  ) -> None:
+def settle_note(node: nodes.Node, volume: ports.Volume, wanted: bool | None
+                ) -> None:
     """A volume at home here was passed through here before it followed.
 
     What was noted of it then goes once its LV says the same.
@@ -128,18 +131,14 @@ def forget_passed(node: nodes.Node, volume_id: str, wanted: bool | None
     :param wanted: as of :func:`differs`
     """
     present = node.stack.survey()
-    idle = wanted is False and not present.crypt(volume_id)
-    if (present.handle(volume_id)
-            and not present.is_handle_foreign(volume_id)
-            and (idle or _marked(present, volume_id))):
-        node.crypt.forget_passed(volume_id)
-
-
-def _marked(present: surveys.Survey, volume_id: str) -> list[str]:
-    """The LVs that have a boot open a volume."""
-    return [lv.name for lv in present.lvs.values()
-            if names.OPENED in lv.tags
-            and names.facts(lv.tags).get('volume') == volume_id]
+    lv = present.lvs.get(volume.name)
+    if (lv is None or not present.handle(volume.id)
+            or present.is_handle_foreign(volume.id)):
+        return
+    idle = wanted is False and not present.crypt(volume.id)
+    if not idle and names.OPENED not in lv.tags:
+        note_followed(node, volume.id, lv.name)
+    node.crypt.forget_passed(volume.id)
 
 
 def note_key(node: nodes.Node, lv: reports.LogicalVolume, volume_id: str,
@@ -217,8 +216,10 @@ def forget(node: nodes.Node, present: surveys.Survey, volume_id: str
     node.crypt.forget_passed(volume_id)  # also where it has followed to here
     node.crypt.forget_sealed(volume_id)
     # Last: what is marked is looked at again.
-    for lv in _marked(present, volume_id):
-        node.crypt.unmark(lv, names.OPENED)
+    for lv in present.lvs.values():
+        if (names.OPENED in lv.tags
+                and names.facts(lv.tags).get('volume') == volume_id):
+            node.crypt.unmark(lv.name, names.OPENED)
 
 
 def forget_left(node: nodes.Node, volume_id: str, lv: str) -> None:

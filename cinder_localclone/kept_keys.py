@@ -5,6 +5,8 @@ A boot opens volumes without their locks. So it may keep a key when the
 volume service has just closed the volume, or the volume has just left.
 """
 
+from collections.abc import Iterable
+
 from oslo_log import log as logging
 
 from cinder_localclone import events
@@ -25,7 +27,7 @@ def look(node: nodes.Node) -> None:
     """
     try:
         kept = node.crypt.sealed_volumes()
-        unused = kept and kept - _opened_by_a_boot(node)
+        unused = kept and kept - _in_use(node, kept)
     except exceptions.LocalCloneError as exc:
         LOG.error('The keys that this node keeps can\'t be compared with what '
                   'is in use, will retry: %s', exc)
@@ -50,9 +52,13 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
         if (checks.is_home(node, volume)
                 and tops.is_wanted(node, volume) is not False):
             return  # it may have to be opened yet
-    if volume_id not in _opened_by_a_boot(node):
+    if not _in_use(node, {volume_id}):
         node.crypt.forget_sealed(volume_id)
 
 
-def _opened_by_a_boot(node: nodes.Node) -> set[str]:
-    return set(unlocking.known(node.stack.survey(), node.crypt.passed()))
+def _in_use(node: nodes.Node, volume_ids: Iterable[str]) -> set[str]:
+    """Those that are open on this node, or that a boot would open."""
+    present = node.stack.survey()
+    opened = unlocking.known(present, node.crypt.passed())
+    return {volume_id for volume_id in volume_ids
+            if volume_id in opened or present.crypt(volume_id)}

@@ -154,14 +154,12 @@ def _look_at(node: nodes.Node, volume_id: str, noted: bool) -> None:
     if volume is None:
         _give_up(node, volume_id)
     elif not names.same_backend(volume.host, node.host):
-        if noted:  # here: it was this one's before
-            node.crypt.forget_passed(volume_id)
         return  # another service on this node looks after it
     elif checks.is_home(node, volume):
+        if noted:  # first: with the initiator's record a boot opens it
+            crypt_tops.settle_note(
+                node, volume, tops.is_wanted(node, volume))
         end_after_swap(node, volume_id)  # or its move has yet to swap it
-        if noted:
-            crypt_tops.forget_passed(
-                node, volume_id, tops.is_wanted(node, volume))
     else:
         connection = connection_to(node, volume, node.host)
         if connection:

@@ -3,6 +3,7 @@
 
 import time
 
+from oslo_log import log as logging
 from taskflow.patterns import linear_flow
 
 from cinder_localclone import crypt_tops
@@ -20,6 +21,8 @@ from cinder_localclone import state
 from cinder_localclone import survey
 from cinder_localclone import thin_map
 from cinder_localclone import tops
+
+LOG = logging.getLogger(__name__)
 
 
 class Allocate(flow.Step):
@@ -128,11 +131,28 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
         if source:
             node.stack.flush_disk(source)
         changed = node.stack.ensure_handle_on_clone(move)
-    if move.extra_bytes:  # a boot opens it by this, if no more is done
-        crypt_tops.note_followed(node, move.volume_id, move.destination_lv)
-    passing.end_after_swap(node, move.volume_id)
-    node.stack.end_swap(move)
+    if _is_noted(node, move):
+        passing.end_after_swap(node, move.volume_id)
+        node.stack.end_swap(move)
     return changed
+
+
+def _is_noted(node: nodes.Node, move: state.Move) -> bool:
+    """The LV says what a boot needs to open an encrypted volume.
+
+    Until it does, a boot needs the initiator's record of what is passed
+    through, so that has to stay; but it is no reason to stop a copy.
+    """
+    try:
+        if move.extra_bytes:
+            crypt_tops.note_followed(
+                node, move.volume_id, move.destination_lv)
+    except exceptions.LocalCloneError as exc:
+        LOG.warning('What a boot needs to open volume %(volume)s could not '
+                    'be written to its LV, will retry: %(error)s',
+                    {'volume': move.volume_id, 'error': exc})
+        return False
+    return True
 
 
 def _check_writable(node: nodes.Node, move: state.Move) -> int:

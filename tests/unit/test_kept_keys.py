@@ -71,10 +71,13 @@ class NoteTest(test_follow.Case):
         """Without either, a boot would leave the guest locked."""
         lv = self.guest.volume.name
         self.here.disk.tags[lv] -= {names.OPENED}
-        self.assertTrue(passing.look(self.here.node))
+        with mock.patch.object(
+                crypt.SimCrypt, 'mark', side_effect=exceptions.CommandTimeout(
+                    command='lvchange', seconds=1)):
+            self.assertFalse(passing.look(self.here.node))
         self.assertIn(self.guest.id, self.here.disk.passed)
-        self.here.disk.tags[lv] |= {names.OPENED}
         self.assertTrue(passing.look(self.here.node))
+        self.assertIn(names.OPENED, self.here.disk.tags[lv])
         self.assertEqual({}, self.here.disk.passed)
 
     def leave_for(self, host):
@@ -222,22 +225,26 @@ class MarkTest(test_follow.Case):
         here, real = guest.nodes[A], getattr(crypt.SimCrypt, what)
 
         def fail(this, *args, **more):
-            if this.node is here and len(failed) < 20:
-                failed.append(what)
+            if this.node is here:
                 raise exceptions.CommandTimeout(command='lvchange', seconds=1)
             real(this, *args, **more)
-        failed = []
+
+        def opened_by_a_boot():
+            return [each.volume_id for each in unlocking.plan(
+                survey.Survey(here.sim_stack.lvs(), {}), unlocking.noted_of(
+                    here.node.crypt, here.node.sessions.recorded_passes()))]
         with mock.patch.object(crypt.SimCrypt, what, fail):
-            guest.live_on(20)
+            guest.live_on()
             guest.world.settle()
         guest.revive()
-        guest.live_on()
-        guest.world.settle()
+        # The copy has ended all the same; by the record of before.
         self.assertIs(here, guest.world.home(guest.volume))
         self.assertEqual({}, guest.world.shadows)
-        self.assertEqual([guest.id], [each.volume_id for each in (
-            unlocking.plan(survey.Survey(here.sim_stack.lvs(), {})))])
-        self.assertEqual({}, here.disk.passed)
+        self.assertEqual([guest.id], opened_by_a_boot())
+        guest.live_on()
+        self.assertIn(names.OPENED, here.disk.tags[guest.volume.name])
+        self.assertEqual([{}, {}], [here.disk.passed, here.passed])
+        self.assertEqual([guest.id], opened_by_a_boot())
 
     def test_at_rest(self):
         """It is open, and no boot would open it."""
@@ -339,12 +346,35 @@ class LookTest(test_encrypted_guests.Case):
         self.volume.host = 'a@other'
         self.assertEqual({self.volume.id}, self.look())
 
-    def test_noted_of_what_is_of_another_service_now(self):
-        """Cinder has migrated it."""
+    def test_noted_by_another_service(self):
+        """Two may have one volume group, which has the notes."""
         self.volume.host = 'c@other'
-        self.a.disk.passed = {self.volume.id: ('luks', self.key)}
+        self.a.disk.passed = noted = {self.volume.id: ('luks', self.key)}
         self.assertTrue(passing.look(self.a.node))
-        self.assertEqual({}, self.a.disk.passed)
+        self.assertEqual(noted, self.a.disk.passed)
+
+    def test_open(self):
+        """Whoever has it open, a service of another cloud, too."""
+        self.a.devices[names.crypt(OTHER)] = {'below': self.handle}
+        self.attach('available')
+        self.assertEqual({OTHER}, self.look())
+
+    def test_passed_through_and_not_noted_any_more(self):
+        """An older backup of LVM's metadata was restored."""
+        self.volume.group_id = 'g'
+        connector = dict(test_connections.ON_B, initiator='iqn.x')
+        found = self.serve(connector)
+        self.attach('in-use', 'b')
+        self.volume.volume_attachment[0].connector = connector
+        self.volume.volume_attachment[0].connection_info = dict(
+            found['data'], driver_volume_type='local')
+        noted = dict(self.b.disk.passed)
+        self.assertIn(self.volume.id, noted)
+        self.b.disk.passed = {}
+        self.b.disk.sealed = {self.volume.id: 'x'}
+        self.b.reconciler.converge_node()
+        self.assertEqual(noted, self.b.disk.passed)
+        self.assertIn(self.volume.id, self.b.disk.sealed)
 
     def test_given_out_no_more(self):
         self.volume.host = B
@@ -361,8 +391,9 @@ class LookTest(test_encrypted_guests.Case):
         self.a.devices.pop(self.crypt)
         self.a.disk.passed = {self.volume.id: ('luks', self.key)}
         self.assertTrue(passing.look(self.a.node))
-        self.assertIn(self.volume.id, self.a.disk.passed)
-        self.a.disk.passed = {}
+        self.assertEqual({}, self.a.disk.passed)
+        self.assertIn(names.OPENED, self.tags())
+        self.a.disk.tags[self.volume.name] -= {names.OPENED}
         self.assertEqual({self.volume.id}, self.look())
 
     def test_directory_that_can_t_be_read(self):
