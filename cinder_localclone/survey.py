@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 
 from cinder_localclone.dm import guards
 from cinder_localclone.dm import helpers
@@ -167,12 +168,16 @@ class Survey:
         handle = self.handle(volume_id)
         if handle is None or not handle.uses():
             return False
-        own = {each.number for each in self.lvs.values()} | {
-            each.number for each in self.devices.values()}
         mapped, colon, _minor = handle.number.partition(':')
         return not any(
-            number in own or (colon and number.partition(':')[0] == mapped)
+            number in self._own_numbers
+            or (colon and number.partition(':')[0] == mapped)
             for number in handle.uses())
+
+    @functools.cached_property
+    def _own_numbers(self) -> set[str]:
+        return {each.number for found in (self.lvs, self.devices)
+                for each in found.values()}
 
     def foreign_handles(self) -> set[str]:
         """The volumes whose handles are on disks of other nodes."""
