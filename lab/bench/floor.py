@@ -137,6 +137,7 @@ class Looks(base.Base):
         first = instances.create_volume(self.demo, 1, node='node1')
         taken = []
         for count in (few, many):
+            self.n1.service('stop')  # it would make handles meanwhile
             self._multiply(first, count)
             # Beside what the service takes without any.
             taken.append((self._taken(10) - self._taken(3600)) / 10)
@@ -182,8 +183,6 @@ class Looks(base.Base):
                             '--addtag ' + tag.replace(volume, '$each')
                             for tag in tags if tag)),
                     timeout=3000)
-        # The service would make each handle with its volume's lock, and
-        # look at all of the node each time.
         self.n1.operator('restore', timeout=900)
 
     def _processor(self):
