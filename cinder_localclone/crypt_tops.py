@@ -36,8 +36,8 @@ def ensure_open(node: nodes.Node, volume: ports.Volume, lv: str) -> None:
     recorded = rows.recorded(volume)
     key = recorded.key if recorded else ''
     # What follows to here is passed through until its handle is swapped.
-    found = (None if present.is_handle_foreign(volume_id)
-             else present.lvs.get(lv))
+    foreign = present.is_handle_foreign(volume_id)
+    found = None if foreign else present.lvs.get(lv)
     if rows.is_authenticated(volume):
         _check_alone(node, volume)
     if not present.crypt(volume_id):
@@ -51,8 +51,7 @@ def ensure_open(node: nodes.Node, volume: ports.Volume, lv: str) -> None:
         return
     if found:  # it may have followed to here
         _note_opened(node, found, volume_id, key)
-    elif (present.is_handle_foreign(volume_id)
-          and volume_id not in node.crypt.passed()):
+    elif foreign and volume_id not in node.crypt.passed():
         _note_opened(node, None, volume_id, key)
     _note_used(node, present, lv)
     if is_short(present, volume_id):

@@ -25,12 +25,16 @@ _COMMAND = 'systemd-creds'
 _PARTIAL = '.partial'
 
 
-def _file(directory: str, volume_id: str) -> pathlib.Path:
+def _directory(directory: str) -> pathlib.Path:
     path = pathlib.Path(directory)
     privileged.require(
-        names.is_id(volume_id) and path.is_absolute()
-        and '..' not in path.parts, directory)
-    return path / notes.sealed_key_file(volume_id)
+        path.is_absolute() and '..' not in path.parts, directory)
+    return path
+
+
+def _file(directory: str, volume_id: str) -> pathlib.Path:
+    privileged.require(names.is_id(volume_id), directory)
+    return _directory(directory) / notes.sealed_key_file(volume_id)
 
 
 def _partial(file: pathlib.Path) -> pathlib.Path:
@@ -141,9 +145,6 @@ def volumes(directory: str) -> list[str]:
 
     :raises FileNotFoundError: if there is no such directory
     """
-    path = pathlib.Path(directory)
-    privileged.require(
-        path.is_absolute() and '..' not in path.parts, directory)
-    return sorted({volume_id for file in path.iterdir() if (
+    return sorted({volume_id for file in _directory(directory).iterdir() if (
         volume_id := notes.volume_of_sealed(
             file.name.removesuffix(_PARTIAL)))})

@@ -114,9 +114,8 @@ class AtRestTest(Base):
         with mock.patch.object(worlds.SimStack, 'ensure_handle_on_lv') as (
                 ensure):
             self.a.reconciler.converge(self.volume_id)
-        self.assertEqual(
-            (self.volume_id, self.volume.name, 1 << 30),
-            ensure.call_args.args[:3])
+        ensure.assert_called_once_with(
+            self.volume_id, self.volume.name, 1 << 30, mock.ANY)
 
     def test_what_is_being_created_or_deleted_is_left_alone(self):
         self.a.devices.clear()
