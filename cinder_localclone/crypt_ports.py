@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Typed interfaces of what encrypts volumes; see :mod:`.ports`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 import typing
 
 from cinder_localclone import encryption_types
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import progress
+from cinder_localclone.lvm import reports
 from cinder_localclone import ports
 
 
@@ -169,7 +170,8 @@ class Crypt(typing.Protocol):
              ) -> None:
         """Tags that say what is true of a volume's header."""
 
-    def passed(self) -> dict[str, tuple[str, str]]:
+    def passed(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
+               ) -> dict[str, tuple[str, str]]:
         """What is noted of the headers of volumes passed through here."""
 
     def note_passed(self, volume_id: str, luks: str, key: str) -> None:

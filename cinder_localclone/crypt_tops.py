@@ -110,9 +110,9 @@ def _note_opened(node: nodes.Node, lv: reports.LogicalVolume | None,
 
 
 def note_followed(node: nodes.Node, volume_id: str, lv: str) -> None:
-    """A volume that was passed through here has an LV here from now on.
+    """Put what was noted of a volume that has followed on its LV.
 
-    What was noted of it stays until :func:`settle_note`.
+    The note itself stays until :func:`settle_note`.
     """
     noted = node.crypt.passed().get(volume_id)
     if noted:
@@ -123,9 +123,9 @@ def note_followed(node: nodes.Node, volume_id: str, lv: str) -> None:
 
 def settle_note(node: nodes.Node, volume: ports.Volume, wanted: bool | None
                 ) -> None:
-    """A volume at home here was passed through here before it followed.
+    """Forget what was noted of a volume while it was passed through here.
 
-    What was noted of it then goes once its LV says the same.
+    It has followed since, and its LV says the same, or nobody uses it.
 
     :param wanted: as of :func:`differs`
     """

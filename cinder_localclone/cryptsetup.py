@@ -6,7 +6,7 @@ What a header says, and what has its volume decrypted; whose key it is,
 CommandTimeout, and the errors of :mod:`.encryption_errors`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 import contextlib
 import os
 
@@ -17,6 +17,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import header_files
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import notes
+from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import crypt
@@ -48,6 +49,7 @@ class Cryptsetup(header_files.HeaderFiles):
         self.sealed = sealed
         self.before = before
         self.group = group
+        self._tags: tuple[int, list[str]] = -1, []  # of the group, once asked
 
     # -- headers
 
@@ -259,7 +261,7 @@ class Cryptsetup(header_files.HeaderFiles):
                     if os.path.isdir(directory) else set())
         except OSError as exc:
             raise exceptions.CommandFailed(
-                command='list the keys that are kept', code=exc.errno,
+                command='list the keys in %s' % directory, code=exc.errno,
                 stderr=exc) from exc
 
     def close(self, volume_id: str) -> bool:
@@ -302,13 +304,19 @@ class Cryptsetup(header_files.HeaderFiles):
         lvm.retag(self.group, lv, names.tags(**facts), list(outdated),
                   self.timeout)
 
-    def passed(self) -> dict[str, tuple[str, str]]:
+    def passed(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
+               ) -> dict[str, tuple[str, str]]:
         """What is noted of the headers of volumes passed through here.
 
+        :param lvs: as they were listed not long ago: LVM is not asked again
+            if the group had not changed then since it was last asked
         :returns: their UUIDs, and references of the secrets, by volume id
         """
-        return notes.known_of_passed(
-            lvm.group_tags(self.group, self.timeout))
+        changes = {lv.group_changes for lv in (lvs or {}).values()
+                   if lv.group == self.group}
+        if self._tags[0] not in changes:
+            self._tags = lvm.group_tags(self.group, self.timeout)
+        return notes.known_of_passed(self._tags[1])
 
     def note_passed(self, volume_id: str, luks: str, key: str) -> None:
         """Note it on the volume group: there is no LV of it."""
@@ -319,7 +327,7 @@ class Cryptsetup(header_files.HeaderFiles):
         self._note_passed(volume_id, set())
 
     def _note_passed(self, volume_id: str, wanted: set[str]) -> None:
-        tags = {tag for tag in lvm.group_tags(self.group, self.timeout)
+        tags = {tag for tag in lvm.group_tags(self.group, self.timeout)[1]
                 if volume_id in notes.known_of_passed([tag])}
         if tags != wanted:
             lvm.retag_group(self.group, sorted(wanted - tags),

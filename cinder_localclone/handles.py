@@ -36,11 +36,11 @@ class Handles(top_devices.TopDevices):
 
         :param size_bytes: which it has at least: it never gets shorter
         :param lvs: if they have just been listed; else that is done here
-        :param swaps: False for who does not hold the volume's lock: a handle
-            that is on something else stays there
+        :param swaps: False for a caller without the volume's lock: a handle
+            that is on something else is left alone
         :raises MissingData: if there is no such LV; it is never created here
-        :raises NotPossible: if others could be read there, or a handle that
-            is on something else was not to be swapped
+        :raises NotPossible: if others could be read there; or a handle would
+            have to be swapped, and ``swaps`` is False
         """
         devices = self.devices(_handle_and_served(volume_id))
         if survey.is_on(devices.get(names.handle(volume_id)),
@@ -235,8 +235,9 @@ class Handles(top_devices.TopDevices):
         name = names.handle(volume_id)
         if name in devices and not swaps:
             raise exceptions.NotPossible(
-                volume=volume_id, reason='it has a handle by now, on '
-                'something else: the volume service is at work on it.')
+                'Volume %s was not restored: it has got a handle meanwhile, '
+                'which was left as it is. If the volume service runs, it does '
+                'the rest; else restore the volume again.' % volume_id)
         self._put(devices, name, table)
         if names.served(volume_id) in devices:
             self.ensure_served(volume_id)  # as long as it is

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys that this node keeps, sealed: of no volume but those in use here.
+"""The sealed keys on this node: only those of volumes in use here stay.
 
 A boot opens volumes without their locks. So it may keep a key when the
 volume service has just closed the volume, or the volume has just left.
@@ -21,16 +21,17 @@ LOG = logging.getLogger(__name__)
 
 
 def look(node: nodes.Node) -> None:
-    """No key is kept of a volume that nobody uses here.
+    """Remove the keys of volumes that nobody uses here.
 
-    One that fails does not stop the others; the next look tries again.
+    A volume that fails does not stop the others; the next look tries again.
     """
     try:
         kept = node.crypt.sealed_volumes()
         unused = kept and kept - _in_use(node, kept)
     except exceptions.LocalCloneError as exc:
-        LOG.error('The keys that this node keeps can\'t be compared with what '
-                  'is in use, will retry: %s', exc)
+        LOG.error('Which of the keys that this node keeps are still in use '
+                  'could not be found out; none was removed, will retry: %s',
+                  exc)
         return
     for volume_id in sorted(unused):
         try:

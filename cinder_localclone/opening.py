@@ -22,8 +22,8 @@ LOG = logging.getLogger(__name__)
 
 _NOT_USED = 'no attachment says that it is used on this node'
 _NOT_OURS = 'this driver does not encrypt it'
-_NO_HANDLE = ('it has no handle on this node; the volume service makes it, '
-              'if it can')
+_NO_HANDLE = ('it has no handle on this node; the volume service makes one '
+              'as soon as it can')
 
 
 def open_wanted(node: nodes.Node, volume_ids: Collection[str] = ()

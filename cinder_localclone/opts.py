@@ -227,8 +227,9 @@ localclone_opts = [
              'TPM whoever has the node\'s system disk has these keys.'),
     cfg.StrOpt(
         'localclone_key_cache_dir', default='/var/lib/localclone/keys',
-        help='Directory of the keys that are kept. All services of a node '
-             'that belong to the same cloud may have the same.'),
+        help='Directory of the keys that are kept. Services of one cloud on '
+             'the same node may share it; those of different clouds must '
+             'not: each removes the keys of volumes that it does not know.'),
     cfg.IntOpt(
         'localclone_unlock_timeout', default=120, min=5, max=3600,
         help='Seconds that "cinder-localclone unlock" takes at most. A boot '

@@ -108,21 +108,24 @@ def end_after_swap(node: nodes.Node, volume_id: str) -> None:
         node.sessions.end_passed(volume_id)
 
 
-def look(node: nodes.Node) -> bool:
+def look(node: nodes.Node, present: surveys.Survey | None = None) -> bool:
     """What attachments say is passed through here is, and nothing else is.
 
     One volume that fails does not stop the others.
 
+    :param present: what there is on this node, if that was listed not long
+        ago; what has come since is seen to the next time
     :returns: whether all is seen to be as it should be
     """
     fine = True
     named = {volume.id
              for volume in node.attachments.passed_to(node.host)}
-    noted = node.crypt.passed()
+    if present is None:
+        present = surveys.Survey({}, node.stack.devices())
+    noted = node.crypt.passed(present.lvs)
     for volume_id in sorted({*named, *node.sessions.passed(),
                              *_recorded(node), *noted,
-                             *surveys.Survey({}, node.stack.devices()
-                                             ).foreign_handles()}):
+                             *present.foreign_handles()}):
         try:
             with node.try_lock(volume_id):
                 _look_at(node, volume_id, volume_id in noted)

@@ -349,7 +349,7 @@ class Reconciler:
         tops.look(self.node, survey, links)
         self._reencryptions.look(home.values(), survey)
         births.look_at_images(self.node, survey)
-        self._passes = passing.look(self.node)
+        self._passes = passing.look(self.node, survey)
         if moves:
             self._converge_moves(recorded)
         kept_keys.look(self.node)

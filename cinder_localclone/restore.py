@@ -151,8 +151,8 @@ def restore(stack_: stack.Stack, sessions_: sessions.Sessions
     """Restore all that can be; one that fails does not stop the others.
 
     A volume that has a handle is left alone, but for the guard that its LV's
-    tags ask for: the volume service may be at work on it. Nobody's lock is
-    waited for at a boot, so neither is one that has got a handle meanwhile.
+    tags ask for: the volume service may be at work on it. A boot takes no
+    locks, so a handle that has appeared meanwhile is not swapped either.
 
     :returns: each volume with what is wrong with it, '' if nothing is; none
         that is newborn

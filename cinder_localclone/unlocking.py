@@ -160,8 +160,8 @@ def _obstacle(present: survey.Survey, local: restore.Local,
               noted: tuple[str, str]) -> str:
     """Why a volume can't be opened, whatever its header says; '' if it can."""
     if local.reason or present.handle(local.volume_id) is None:
-        return local.reason or ('it has no handle; the volume service makes '
-                                'it, if it can')
+        return local.reason or ('it has no handle on this node; the volume '
+                                'service makes one as soon as it can')
     return '' if all(noted) else (
         'it is not noted on this node which header and which secret are its '
         'own')

@@ -39,6 +39,7 @@ class LogicalVolume:
     :param metadata_used: bytes of these that are in use
     :param group_size: bytes of its group
     :param group_free: bytes of that which no LV has
+    :param group_changes: how often the group was changed, as LVM counts it
     """
 
     group: str
@@ -60,6 +61,7 @@ class LogicalVolume:
     metadata_used: int = 0
     group_size: int = 0
     group_free: int = 0
+    group_changes: int = 0
 
     @property
     def extra(self) -> int:
@@ -262,6 +264,7 @@ def parse_volumes(text: str) -> dict[str, LogicalVolume]:
         metadata_used=int(int(row['lv_metadata_size'] or 0) * _percent(
             row['metadata_percent']) / 100),
         group_size=int(row['vg_size']), group_free=int(row['vg_free']),
+        group_changes=int(row['vg_seqno']),
     ) for row in _rows(text, 'lv')}
 
 

@@ -138,18 +138,20 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
 
 
 def _is_noted(node: nodes.Node, move: state.Move) -> bool:
-    """The LV says what a boot needs to open an encrypted volume.
+    """Note on the LV what a boot needs to open an encrypted volume.
 
-    Until it does, a boot needs the initiator's record of what is passed
-    through, so that has to stay; but it is no reason to stop a copy.
+    :returns: whether that is done; until then a boot needs the initiator's
+        record of what is passed through, so that has to stay, but the copy
+        goes on
     """
     try:
         if move.extra_bytes:
             crypt_tops.note_followed(
                 node, move.volume_id, move.destination_lv)
     except exceptions.LocalCloneError as exc:
-        LOG.warning('What a boot needs to open volume %(volume)s could not '
-                    'be written to its LV, will retry: %(error)s',
+        LOG.warning('The LV of volume %(volume)s could not be tagged with '
+                    'what a boot needs to open it; the copy goes on, will '
+                    'retry: %(error)s',
                     {'volume': move.volume_id, 'error': exc})
         return False
     return True

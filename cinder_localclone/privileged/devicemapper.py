@@ -35,7 +35,7 @@ def survey(timeout: float, only: list[str] | None = None
     :param only: those of these names, as far as they are there
     :returns: the fields of :class:`.dm.ioctl.Status`, with the live table
     """
-    # dataclasses.astuple() copies deeply: far longer than all else here.
+    # dataclasses.astuple() copies deeply, which takes longer than all else.
     return [(each.name, each.uuid, each.number, each.opened, each.suspended,
              each.lines) for each in control.devices(timeout, only)
             if each.uuid.startswith((names.device_uuid(''), 'CRYPT-'))]

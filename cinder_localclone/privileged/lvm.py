@@ -68,7 +68,7 @@ def volumes(groups: list[str], timeout: float) -> str:
     return process.run(
         'lvs', *_JSON, '-o', 'vg_name,lv_name,lv_size,lv_attr,lv_tags,'
         'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,zero,'
-        'lv_uuid,pool_lv,origin,lv_metadata_size,vg_size,vg_free',
+        'lv_uuid,pool_lv,origin,lv_metadata_size,vg_size,vg_free,vg_seqno',
         *groups, timeout=timeout)
 
 
@@ -223,10 +223,15 @@ def free_of_disks(group: str, timeout: float) -> list[int]:
 
 
 @privileged.entrypoint
-def group_tags(group: str, timeout: float) -> list[str]:
-    """The tags of a group itself."""
-    return process.run('vgs', '--noheadings', '-o', 'vg_tags', group,
-                       timeout=timeout).strip().split(',')
+def group_tags(group: str, timeout: float) -> tuple[int, list[str]]:
+    """The tags of a group itself.
+
+    :returns: the number that LVM counts the group's changes with; the tags
+    """
+    changes, *tags = process.run(
+        'vgs', '--noheadings', '-o', 'vg_seqno,vg_tags', group,
+        timeout=timeout).split()
+    return int(changes), ','.join(tags).split(',')
 
 
 @privileged.entrypoint

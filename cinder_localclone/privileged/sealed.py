@@ -21,7 +21,7 @@ from cinder_localclone.privileged import process
 from cinder_localclone.privileged import secrets
 
 _COMMAND = 'systemd-creds'
-#: Ends the name of a file that is not written to its end.
+#: Suffix of a file that is not written to its end.
 _PARTIAL = '.partial'
 
 

@@ -55,6 +55,7 @@ class Machine:
     def __init__(self, thin):
         self.lvs, self.devices, self.targets, self.disks = {}, {}, {}, {}
         self.records = {}
+        self.changes = 0
         self.minors = iter(range(10, 100000))
         if thin:
             self.lvs[POOL] = self._lv(100 * GIB, 'twi-aotz--', ())
@@ -126,6 +127,8 @@ class Machine:
         if argv[0] == 'lvs':
             return (','.join(self.lvs[argv[-1].partition('/')[2]].tags)
                     if 'lv_tags' in argv else self.lvs_report())
+        # As LVM counts what is changed in the group.
+        self.changes += argv[0] in ('lvcreate', 'lvchange', 'lvremove')
         act = getattr(self, argv[0], None)
         return (act and act(argv[1:], stdin)) or ''
 
@@ -139,7 +142,8 @@ class Machine:
             'zero': 'zero' * (name == POOL), 'lv_uuid': 'uuid-' + name,
             'pool_lv': POOL * lv.attr.startswith('V'), 'origin': '',
             'lv_metadata_size': '', 'vg_size': str(1000 * GIB),
-            'vg_free': str(900 * GIB)} for name, lv in self.lvs.items()]
+            'vg_free': str(900 * GIB), 'vg_seqno': str(self.changes)}
+            for name, lv in self.lvs.items()]
         return json.dumps({'report': [{'lv': rows}]})
 
     def vgs(self, words, _stdin):
@@ -147,7 +151,8 @@ class Machine:
             return json.dumps({'report': [{'vg': [{
                 'vg_name': GROUP, 'vg_size': str(1000 * GIB),
                 'vg_free': str(900 * GIB)}]}]})
-        return '' if 'vg_tags' in words else '/dev/vdb\n'
+        return ('%d \n' % self.changes if 'vg_seqno,vg_tags' in words
+                else '/dev/vdb\n')
 
     def lvcreate(self, words, _stdin):
         name = words[words.index('-n') + 1]

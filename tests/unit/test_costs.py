@@ -168,6 +168,15 @@ class LookTest(Case):
         self.assertEqual(counts[0], counts[1])
         self.assertEqual((3, 4), (counts[0][A, 'process'],
                                   counts[0][A, 'database']))
+        self.assertEqual(['lvs', 'iscsiadm'],  # the group has not changed
+                         self.processes(world.look(A, False), A))
+
+    def test_devices_are_listed_once(self):
+        world = self.world()
+        world.create_volume()
+        asked = world.look(A, False)
+        self.assertEqual(
+            1, asked.count((A, 'privileged', 'devicemapper.survey')))
 
     def test_volumes_without_handles(self):
         """All LVs are listed once for each, with its volume's lock."""

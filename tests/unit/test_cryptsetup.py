@@ -10,8 +10,10 @@ from cinder_localclone import cryptsetup
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone.luks import notes
+from cinder_localclone.lvm import reports
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import lvm
 from cinder_localclone.privileged import secrets
 from tests.unit import commands
 from tests.unit import luks_headers
@@ -39,8 +41,8 @@ class CryptsetupTest(commands.Case):
         other = VOLUME.replace('b', 'a')
         tags = ['mine', notes.passed(VOLUME, 'u', 'a:b'),
                 notes.passed(other, 'v', 'k')]
-        self.commands.answer('vgs --noheadings -o vg_tags',
-                             '  %s\n' % ','.join(tags))
+        self.commands.answer('vgs --noheadings -o vg_seqno,vg_tags',
+                             '  7 %s\n' % ','.join(tags))
         self.assertEqual({VOLUME: ('u', 'a:b'), other: ('v', 'k')},
                          self.room.passed())
         self.room.note_passed(VOLUME, 'u', 'a:b')
@@ -51,6 +53,29 @@ class CryptsetupTest(commands.Case):
             'vgchange --addtag localclone.passed-%s=u:new --deltag %s g' % (
                 VOLUME, tags[1]), 'vgchange --deltag %s g' % tags[1]],
             self._changes())
+
+    def test_what_is_noted_is_asked_again_once_the_group_was_changed(self):
+        def listed(changes, group='g'):
+            return {'v': reports.LogicalVolume(group, 'v', 1, '', frozenset(),
+                                               group_changes=changes)}
+
+        def noted(changes, *args):
+            answer = '  %d %s\n' % (
+                changes, notes.passed(VOLUME, 'u', 'k%d' % changes))
+            commands = self.useFixture(fixtures.MockPatchObject(
+                lvm.process, 'run', return_value=answer)).mock
+            found = self.room.passed(*args)
+            return found[VOLUME][1], commands.call_count
+
+        self.assertEqual(('k7', 1), noted(7, listed(7)))
+        self.assertEqual(('k7', 0), noted(8, listed(7)))
+        self.assertEqual(('k8', 1), noted(8, listed(8)))
+        self.assertEqual(('k8', 0), noted(8, listed(8)))
+        # Older than what is known; without a listing; without any LV of it.
+        self.assertEqual(('k9', 1), noted(9, listed(7)))
+        self.assertEqual(('k9', 1), noted(9))
+        self.assertEqual(('k9', 1), noted(9, {}))
+        self.assertEqual(('k9', 1), noted(9, listed(9, 'other')))
 
     def _changes(self):
         return [line for line in self.commands.ran

@@ -41,7 +41,8 @@ class LvmTest(commands.Case):
         self.assertRan(
             'lvs ' + JSON + '-o vg_name,lv_name,lv_size,lv_attr,lv_tags,'
             'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,'
-            'zero,lv_uuid,pool_lv,origin,lv_metadata_size,vg_size,vg_free '
+            'zero,lv_uuid,pool_lv,origin,lv_metadata_size,vg_size,vg_free,'
+            'vg_seqno '
             'g h',
             'vgs ' + JSON + '-o vg_name,vg_size,vg_free g')
 
@@ -177,9 +178,13 @@ class LvmTest(commands.Case):
                        'lvchange --setactivationskip y g/v')
 
     def test_tags_of_a_group(self):
-        self.commands.answer('vgs', '  a=b,c\n')
-        self.assertEqual(['a=b', 'c'], lvm.group_tags('g', 30))
-        self.assertRan('vgs --noheadings -o vg_tags g')
+        self.commands.answer('vgs', '  12 a=b,c\n')
+        self.assertEqual((12, ['a=b', 'c']), lvm.group_tags('g', 30))
+        self.assertRan('vgs --noheadings -o vg_seqno,vg_tags g')
+
+    def test_group_without_tags(self):
+        self.commands.answer('vgs', '  12  \n')
+        self.assertEqual((12, ['']), lvm.group_tags('g', 30))
 
     def zero(self, start):
         lvm.zero('g', 'v', start, 4096, 30)

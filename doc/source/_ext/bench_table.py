@@ -38,8 +38,8 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
             'memory of the volume service while 20 volumes move',
             'before they do'),
         'look_1000_volumes': (
-            'processor time of a periodic look at all of 1000 volumes',
-            'at ten')},
+            'processor time of a periodic check of a node with 1000 volumes',
+            'with ten')},
     'An attach on the other node': {
         **{'attach_%dGiB' % size: (
             '%d GiB, from the API call to the first correct read' % size,
