@@ -135,8 +135,11 @@ def settle_note(node: nodes.Node, volume: ports.Volume, wanted: bool | None
             or present.is_handle_foreign(volume.id)):
         return
     idle = wanted is False and not present.crypt(volume.id)
-    if not idle and names.OPENED not in lv.tags:
-        note_followed(node, volume.id, lv.name)
+    recorded = rows.recorded(volume)
+    if not idle and recorded and names.OPENED not in lv.tags:
+        # Its key may have been changed since it was noted.
+        note_key(node, lv, volume.id, recorded.key)
+        node.crypt.mark(lv.name, names.OPENED)
     node.crypt.forget_passed(volume.id)
 
 

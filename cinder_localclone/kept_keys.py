@@ -14,6 +14,7 @@ from cinder_localclone import exceptions
 from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import passing
 from cinder_localclone import tops
 from cinder_localclone import unlocking
 
@@ -50,8 +51,9 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
     if volume is not None:
         if not names.same_backend(volume.host, node.host):
             return  # another service on this node may keep its keys there, too
-        if (checks.is_home(node, volume)
-                and tops.is_wanted(node, volume) is not False):
+        if (tops.is_wanted(node, volume) is not False
+                if checks.is_home(node, volume)
+                else passing.connection_to(node, volume, node.host)):
             return  # it may have to be opened yet
     if not _in_use(node, {volume_id}):
         node.crypt.forget_sealed(volume_id)

@@ -275,9 +275,11 @@ class Change:
 
     def _keep(self, token: tokens.Token) -> None:
         """What a node keeps of a key is that of the volume's row."""
-        lv = self.node.stack.lvs().get(self.volume.name)
-        keeps = lv is not None and names.OPENED in lv.tags and not (
-            self.recovery and not self._opens(token))
+        present = self.node.stack.survey()
+        lv = present.lvs.get(self.volume.name)
+        opened = lv is not None and names.OPENED in lv.tags or (
+            present.crypt(self.volume.id) is not None)  # the mark may be lost
+        keeps = opened and not (self.recovery and not self._opens(token))
         # It may be all that there is of a key: first there is another.
         key = self.key(token) if keeps else b''
         self.node.crypt.forget_sealed(self.volume.id)

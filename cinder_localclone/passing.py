@@ -101,9 +101,11 @@ def end(node: nodes.Node, volume_id: str) -> None:
 def end_after_swap(node: nodes.Node, volume_id: str) -> None:
     """The handle is on what this node has of the volume: log out.
 
-    The home of before may stop to serve it once the attachment says so.
+    The home of before may stop to serve it once the attachment says so. As
+    long as there is no handle, a boot needs both.
     """
-    if not node.stack.survey().is_handle_foreign(volume_id):
+    present = node.stack.survey()
+    if present.handle(volume_id) and not present.is_handle_foreign(volume_id):
         node.attachments.end_passing(volume_id, node.host)
         node.sessions.end_passed(volume_id)
 
@@ -123,12 +125,13 @@ def look(node: nodes.Node, present: surveys.Survey | None = None) -> bool:
     if present is None:
         present = surveys.Survey({}, node.stack.devices())
     noted = node.crypt.passed(present.lvs)
-    for volume_id in sorted({*named, *node.sessions.passed(),
-                             *_recorded(node), *noted,
+    own = {*node.sessions.passed(), *_recorded(node)}
+    for volume_id in sorted({*named, *own, *noted,
                              *present.foreign_handles()}):
         try:
             with node.try_lock(volume_id):
-                _look_at(node, volume_id, volume_id in noted)
+                _look_at(node, volume_id, volume_id in noted,
+                         volume_id in own)
         except exceptions.Busy:
             fine = False  # whoever is at work on it may fail
         except Exception as exc:  # sysfs, the database: whatever it is
@@ -152,12 +155,20 @@ def _recorded(node: nodes.Node) -> Iterable[str]:
         return ()
 
 
-def _look_at(node: nodes.Node, volume_id: str, noted: bool) -> None:
+def _look_at(node: nodes.Node, volume_id: str, noted: bool, own: bool
+             ) -> None:
+    """:param own: whether this service's initiator has logged in, or would"""
     volume = node.records.volume(volume_id)
     if volume is None:
         _give_up(node, volume_id)
     elif not names.same_backend(volume.host, node.host):
-        return  # another service on this node looks after it
+        # Another service on this node looks after it, but not after what
+        # this one has logged in to.
+        if own and not any(
+                each.connection_info is None or not each.connector
+                or node.is_at(each.connector, node.host)
+                for each in volume.volume_attachment):
+            _give_up(node, volume_id)
     elif checks.is_home(node, volume):
         if noted:  # first: with the initiator's record a boot opens it
             crypt_tops.settle_note(

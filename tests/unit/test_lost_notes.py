@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notes, marks, records and keys that were lost, or are old, at a look."""
+
+import contextlib
+from unittest import mock
+
+from cinder_localclone import exceptions
+from cinder_localclone import key_change
+from cinder_localclone import names
+from cinder_localclone import restore
+from cinder_localclone import survey
+from cinder_localclone import unlocking
+from tests.unit import test_connections
+from tests.unit import test_encrypted_guests
+from tests.unit import test_follow
+from tests.unit import world as worlds
+from tests.unit.world import crypt
+from tests.unit.world import stack
+
+A, B, C = test_follow.A, test_follow.B, test_follow.C
+
+
+class RecordTest(test_follow.Case):
+    """Power fails at the end of a copy; the old home is away, too.
+
+    The first look of the service has no handle yet.
+    """
+
+    def cut(self, guest, at):
+        """Power fails on A at a call of its stack, and on B afterwards.
+
+        :param at: its name
+        """
+        here, before = guest.nodes[A], guest.nodes[B]
+        real, records = getattr(stack.SimStack, at), {}
+
+        def fail(this, *args):
+            if at == 'follow_onto_clone':  # after it
+                real(this, *args)
+            records.update(here.passed)
+            here.stop(power=True)
+            raise worlds.Stopped(here)
+        guest.detach(B)
+        guest.attach(A)
+        with mock.patch.object(stack.SimStack, at, fail):
+            for _look in range(12):
+                with contextlib.suppress(worlds.Stopped):
+                    before.reconciler.converge_node()
+                    here.reconciler.converge_node()
+                    before.hydrate()
+                if here.dead:
+                    break
+        self.assertTrue(here.dead)
+        self.assertIs(here, guest.world.home(guest.volume))
+        guest.node, here.dead = None, False
+        here.passed.update(records)  # iscsiadm's records outlive it
+        before.stop(power=True)
+        before.gone = True
+        return here
+
+    def look(self, guest, here):
+        here.reconciler.converge_node(moves=False)
+        here.reconciler.converge_node()
+        self.assertNotIn(guest.handle, here.devices)
+
+    def test_record_stays_until_the_lv_is_marked(self):
+        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        here = self.cut(guest, 'follow_onto_clone')
+
+        def opened_by_a_boot():
+            return [each.volume_id for each in unlocking.plan(
+                survey.Survey(here.sim_stack.lvs(), {}), unlocking.noted_of(
+                    here.node.crypt, here.node.sessions.recorded_passes()))]
+        self.assertNotIn(names.OPENED, here.disk.tags[guest.volume.name])
+        self.assertEqual([guest.id], opened_by_a_boot())
+        self.look(guest, here)
+        self.assertEqual([guest.id], opened_by_a_boot())
+
+    def test_record_stays_until_the_swap(self):
+        """Of any volume: committed, not swapped; a boot passes it through."""
+        guest = test_follow.Guest()
+        here = self.cut(guest, 'begin_swap')
+
+        def restored_by_a_boot():
+            own = {local.volume_id for local in restore.plan(
+                survey.Survey(here.sim_stack.lvs(), {})) if not local.reason}
+            return own | set(here.node.sessions.recorded_passes())
+        self.assertEqual({guest.id}, restored_by_a_boot())
+        self.look(guest, here)
+        self.assertEqual({guest.id}, restored_by_a_boot())
+
+
+class StaleNoteTest(test_follow.Case):
+
+    def test_rotated_before_the_note_is_settled(self):
+        guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        guest.attach(A)
+        guest.detach(B)
+        here, real = guest.nodes[A], crypt.SimCrypt.mark
+
+        def fail(this, lv, tag):
+            if this.node is here and tag == names.OPENED:
+                raise exceptions.CommandTimeout(command='lvchange', seconds=1)
+            real(this, lv, tag)
+        with mock.patch.object(crypt.SimCrypt, 'mark', fail):
+            guest.live_on()
+            guest.world.settle()
+        guest.revive()
+        self.assertIs(here, guest.world.home(guest.volume))
+        self.assertIn(guest.id, here.disk.passed)
+        old = names.facts(here.disk.tags[guest.volume.name])['key']
+        key_change.rotate(here.node, guest.id)
+        keys = {tag for tag in here.disk.tags[guest.volume.name]
+                if tag.startswith('localclone.key=')}
+        self.assertEqual(1, len(keys), keys)
+        self.assertNotIn(old, str(keys))
+        # What was not fine is looked at again with the moves.
+        here.reconciler.converge_moves()
+        self.assertEqual(keys, {
+            tag for tag in here.disk.tags[guest.volume.name]
+            if tag.startswith('localclone.key=')})
+
+
+class LostMarkTest(test_encrypted_guests.Case):
+
+    def test_rotated_while_it_is_open(self):
+        """Its mark is made again; the key that is kept is not."""
+        self.a.disk.sealed = {}
+        found = self.serve(test_connections.ON_A)
+        self.attach('in-use', 'a')
+        self.volume.volume_attachment[0].connection_info = dict(
+            found['data'], driver_volume_type='local')
+        self.assertIn(self.volume.id, self.a.disk.sealed)
+        self.a.disk.tags[self.volume.name] -= {names.OPENED}
+        key_change.rotate(self.a.node, self.volume.id)
+        self.a.reconciler.converge_node()
+        self.assertIn(names.OPENED, self.tags())
+        self.assertIn(self.crypt, self.a.devices)
+        self.assertIn(self.volume.id, self.a.disk.sealed)
+
+
+class LostNoteTest(test_encrypted_guests.Case):
+
+    def passed_to_b(self):
+        self.volume.group_id = 'g'
+        connector = dict(test_connections.ON_B, initiator='iqn.x')
+        self.b.disk.sealed = {}
+        found = self.serve(connector)
+        self.attach('in-use', 'b')
+        self.volume.volume_attachment[0].connector = connector
+        self.volume.volume_attachment[0].connection_info = dict(
+            found['data'], driver_volume_type='local')
+        self.assertIn(self.volume.id, self.b.disk.passed)
+        self.assertIn(self.volume.id, self.b.disk.sealed)
+        return connector
+
+    def test_key_stays_while_the_home_is_away(self):
+        """An older backup of LVM's metadata was restored; B has booted.
+
+        Its guest is on B: once its home serves it again, it is opened by the
+        key that is kept, if the key manager is away then.
+        """
+        self.passed_to_b()
+        passes = dict(self.b.passed)
+        self.b.stop(power=True)
+        self.b.passed.update(passes)
+        self.b.dead = False
+        self.b.disk.passed = {}
+        self.a.dead = True
+        self.b.reconciler.converge_node()
+        self.a.dead = False
+        self.assertIn(self.volume.id, self.b.disk.sealed)
+
+    def test_left_while_its_service_was_down(self):
+        """Detached, and migrated to another backend, meanwhile."""
+        connector = self.passed_to_b()
+        self.b.stop(power=False)
+        self.unserve(self.a, connector)
+        self.attach('available')
+        self.volume.host = 'c@other'
+        self.b.dead = False
+        for _look in range(3):
+            self.b.reconciler.converge_node()
+        self.assertEqual([{}, {}, {}, {}], [
+            self.b.disk.passed, self.b.disk.sealed, self.b.passed,
+            self.b.devices])
