@@ -138,20 +138,24 @@ def settle_note(node: nodes.Node, volume: ports.Volume, wanted: bool | None
     recorded = rows.recorded(volume)
     if not idle and recorded and names.OPENED not in lv.tags:
         # Its key may have been changed since it was noted.
-        note_key(node, lv, volume.id, recorded.key)
+        luks, _key = node.crypt.passed().get(volume.id, ('', ''))
+        note_key(node, lv, volume.id, recorded.key, luks)
         node.crypt.mark(lv.name, names.OPENED)
     node.crypt.forget_passed(volume.id)
 
 
 def note_key(node: nodes.Node, lv: reports.LogicalVolume, volume_id: str,
-             key: str) -> None:
-    """The LV says which secret opens it, to those without the volume's row."""
+             key: str, luks: str = '') -> None:
+    """The LV says which secret opens it, to those without the volume's row.
+
+    :param luks: the UUID of its header; '' if that has to be asked for
+    """
     known = names.facts(lv.tags)
     if known.get('key', key) != key:
         node.crypt.unmark(lv.name, names.tags(key=known['key'])[0])
     if known.get('key') != key or not known.get('luks'):
         node.crypt.note(lv.name, key=key, luks=known.get(
-            'luks') or node.crypt.uuid(volume_id))
+            'luks') or luks or node.crypt.uuid(volume_id))
 
 
 def note_used(node: nodes.Node, volume: ports.Volume) -> None:

@@ -314,9 +314,10 @@ class Cryptsetup(header_files.HeaderFiles):
         """
         changes = {lv.group_changes for lv in (lvs or {}).values()
                    if lv.group == self.group}
-        if self._tags[0] not in changes:
-            self._tags = lvm.group_tags(self.group, self.timeout)
-        return notes.known_of_passed(self._tags[1])
+        known = self._tags  # other threads ask, too
+        if known[0] not in changes:
+            known = self._tags = lvm.group_tags(self.group, self.timeout)
+        return notes.known_of_passed(known[1])
 
     def note_passed(self, volume_id: str, luks: str, key: str) -> None:
         """Note it on the volume group: there is no LV of it."""

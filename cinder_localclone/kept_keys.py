@@ -15,6 +15,7 @@ from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import passing
+from cinder_localclone import ports
 from cinder_localclone import tops
 from cinder_localclone import unlocking
 
@@ -48,15 +49,20 @@ def look(node: nodes.Node) -> None:
 
 def _look_at(node: nodes.Node, volume_id: str) -> None:
     volume = node.records.volume(volume_id)
-    if volume is not None:
-        if not names.same_backend(volume.host, node.host):
-            return  # another service on this node may keep its keys there, too
-        if (tops.is_wanted(node, volume) is not False
-                if checks.is_home(node, volume)
-                else passing.connection_to(node, volume, node.host)):
-            return  # it may have to be opened yet
-    if not _in_use(node, {volume_id}):
+    if ((volume is None or not _may_have_to_be_opened(node, volume))
+            and not _in_use(node, {volume_id})):
         node.crypt.forget_sealed(volume_id)
+
+
+def _may_have_to_be_opened(node: nodes.Node, volume: ports.Volume) -> bool:
+    if not names.same_backend(volume.host, node.host):
+        # Another service on this node may keep its keys there, too.
+        return any(each.connection_info is None or not each.connector
+                   or node.is_at(each.connector, node.host)
+                   for each in volume.volume_attachment)
+    if checks.is_home(node, volume):
+        return tops.is_wanted(node, volume) is not False
+    return passing.connection_to(node, volume, node.host) is not None
 
 
 def _in_use(node: nodes.Node, volume_ids: Iterable[str]) -> set[str]:

@@ -15,6 +15,7 @@ import dataclasses
 
 from oslo_log import log as logging
 
+from cinder_localclone import crypt_tops
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
@@ -277,8 +278,13 @@ class Change:
         """What a node keeps of a key is that of the volume's row."""
         present = self.node.stack.survey()
         lv = present.lvs.get(self.volume.name)
-        opened = lv is not None and names.OPENED in lv.tags or (
-            present.crypt(self.volume.id) is not None)  # the mark may be lost
+        opened = lv is not None and names.OPENED in lv.tags
+        if lv and not opened and present.crypt(self.volume.id):
+            # Else a boot goes by an older note, which names another secret.
+            crypt_tops.note_key(self.node, lv, self.volume.id,
+                                self.recorded.key)
+            self.node.crypt.mark(lv.name, names.OPENED)
+            opened = True
         keeps = opened and not (self.recovery and not self._opens(token))
         # It may be all that there is of a key: first there is another.
         key = self.key(token) if keeps else b''

@@ -125,13 +125,12 @@ def look(node: nodes.Node, present: surveys.Survey | None = None) -> bool:
     if present is None:
         present = surveys.Survey({}, node.stack.devices())
     noted = node.crypt.passed(present.lvs)
-    own = {*node.sessions.passed(), *_recorded(node)}
-    for volume_id in sorted({*named, *own, *noted,
+    for volume_id in sorted({*named, *node.sessions.passed(),
+                             *_recorded(node), *noted,
                              *present.foreign_handles()}):
         try:
             with node.try_lock(volume_id):
-                _look_at(node, volume_id, volume_id in noted,
-                         volume_id in own)
+                _look_at(node, volume_id, volume_id in noted)
         except exceptions.Busy:
             fine = False  # whoever is at work on it may fail
         except Exception as exc:  # sysfs, the database: whatever it is
@@ -155,20 +154,12 @@ def _recorded(node: nodes.Node) -> Iterable[str]:
         return ()
 
 
-def _look_at(node: nodes.Node, volume_id: str, noted: bool, own: bool
-             ) -> None:
-    """:param own: whether this service's initiator has logged in, or would"""
+def _look_at(node: nodes.Node, volume_id: str, noted: bool) -> None:
     volume = node.records.volume(volume_id)
     if volume is None:
         _give_up(node, volume_id)
     elif not names.same_backend(volume.host, node.host):
-        # Another service on this node looks after it, but not after what
-        # this one has logged in to.
-        if own and not any(
-                each.connection_info is None or not each.connector
-                or node.is_at(each.connector, node.host)
-                for each in volume.volume_attachment):
-            _give_up(node, volume_id)
+        return  # another service on this node looks after it
     elif checks.is_home(node, volume):
         if noted:  # first: with the initiator's record a boot opens it
             crypt_tops.settle_note(

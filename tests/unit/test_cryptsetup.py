@@ -77,6 +77,17 @@ class CryptsetupTest(commands.Case):
         self.assertEqual(('k9', 1), noted(9, {}))
         self.assertEqual(('k9', 1), noted(9, listed(9, 'other')))
 
+    def test_what_is_noted_while_another_thread_asks(self):
+        """Its answer is older, but is kept later."""
+        new = (8, [notes.passed(VOLUME, 'u', 'k')])
+
+        class Room(cryptsetup.Cryptsetup):
+            def __setattr__(self, name, value):
+                super().__setattr__(name, (7, ['']) if value is new else value)
+
+        with mock.patch.object(lvm, 'group_tags', return_value=new):
+            self.assertEqual({VOLUME: ('u', 'k')}, Room('g', 30).passed())
+
     def _changes(self):
         return [line for line in self.commands.ran
                 if line.startswith('vgchange')]

@@ -349,7 +349,8 @@ class LookTest(test_encrypted_guests.Case):
     def test_noted_by_another_service(self):
         """Two may have one volume group, which has the notes."""
         self.volume.host = 'c@other'
-        self.a.disk.passed = noted = {self.volume.id: ('luks', self.key)}
+        noted = {self.volume.id: ('luks', self.key)}
+        self.a.disk.passed = dict(noted)
         self.assertTrue(passing.look(self.a.node))
         self.assertEqual(noted, self.a.disk.passed)
 

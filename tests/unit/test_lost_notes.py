@@ -5,9 +5,12 @@ import contextlib
 from unittest import mock
 
 from cinder_localclone import exceptions
+from cinder_localclone import kept_keys
 from cinder_localclone import key_change
 from cinder_localclone import names
+from cinder_localclone import passing
 from cinder_localclone import restore
+from cinder_localclone import rows
 from cinder_localclone import survey
 from cinder_localclone import unlocking
 from tests.unit import test_connections
@@ -90,9 +93,11 @@ class RecordTest(test_follow.Case):
         self.assertEqual({guest.id}, restored_by_a_boot())
 
 
-class StaleNoteTest(test_follow.Case):
+class UnsettledTest(test_follow.Case):
+    """A guest's volume followed while its LV could not be marked."""
 
-    def test_rotated_before_the_note_is_settled(self):
+    def setUp(self):
+        super().setUp()
         guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
         guest.attach(A)
         guest.detach(B)
@@ -108,17 +113,56 @@ class StaleNoteTest(test_follow.Case):
         guest.revive()
         self.assertIs(here, guest.world.home(guest.volume))
         self.assertIn(guest.id, here.disk.passed)
-        old = names.facts(here.disk.tags[guest.volume.name])['key']
-        key_change.rotate(here.node, guest.id)
-        keys = {tag for tag in here.disk.tags[guest.volume.name]
+        self.guest, self.here = guest, here
+
+    def keys(self):
+        return {tag for tag in self.here.disk.tags[self.guest.volume.name]
                 if tag.startswith('localclone.key=')}
-        self.assertEqual(1, len(keys), keys)
-        self.assertNotIn(old, str(keys))
-        # What was not fine is looked at again with the moves.
-        here.reconciler.converge_moves()
-        self.assertEqual(keys, {
-            tag for tag in here.disk.tags[guest.volume.name]
-            if tag.startswith('localclone.key=')})
+
+    def test_key_is_changed(self):
+        """A boot asks for the secret that the row names."""
+        old, lv = self.keys(), self.guest.volume.name
+        tags = self.here.disk.tags
+        luks = {tag for tag in tags[lv] if tag.startswith('localclone.luks=')}
+        tags[lv] = tags[lv] - luks  # nor could that be noted
+        key_change.rotate(self.here.node, self.guest.id)
+        self.assertLessEqual(luks, tags[lv])
+        self.assertNotEqual(old, self.keys())
+        self.assertEqual(1, len(self.keys()))
+        known = unlocking.known(
+            survey.Survey(self.here.sim_stack.lvs(), {}), unlocking.noted_of(
+                self.here.node.crypt,
+                self.here.node.sessions.recorded_passes()))
+        self.assertEqual(rows.recorded(self.guest.volume).key,
+                         known[self.guest.id][1])
+        self.here.reconciler.converge_moves()  # settles what was noted
+        self.assertEqual({}, self.here.disk.passed)
+        self.assertEqual(1, len(self.keys()))
+
+    def test_key_was_changed_meanwhile(self):
+        """The look does not note the secret of before."""
+        volume = self.guest.volume
+        old, key = self.keys(), rows.recorded(volume).key
+        volume.provider_id = volume.provider_id.replace(key, key[::-1])
+        self.assertNotEqual(key, rows.recorded(volume).key)
+        self.here.reconciler.converge_moves()
+        self.assertEqual({}, self.here.disk.passed)
+        self.assertEqual(1, len(self.keys()))
+        self.assertNotEqual(old, self.keys())
+
+    def test_header_that_can_t_be_read(self):
+        """The guest goes on; what was noted says which header it is."""
+        lv = self.guest.volume.name
+        tags = self.here.disk.tags
+        luks = {tag for tag in tags[lv] if tag.startswith('localclone.luks=')}
+        tags[lv] = tags[lv] - luks
+        with mock.patch.object(
+                crypt.SimCrypt, 'uuid',
+                side_effect=exceptions.CommandFailed(
+                    command='cryptsetup', code=1, stderr='')):
+            self.assertTrue(passing.look(self.here.node))
+        self.assertEqual({}, self.here.passed)
+        self.assertLessEqual(luks, tags[lv])
 
 
 class LostMarkTest(test_encrypted_guests.Case):
@@ -171,16 +215,23 @@ class LostNoteTest(test_encrypted_guests.Case):
         self.a.dead = False
         self.assertIn(self.volume.id, self.b.disk.sealed)
 
-    def test_left_while_its_service_was_down(self):
-        """Detached, and migrated to another backend, meanwhile."""
-        connector = self.passed_to_b()
-        self.b.stop(power=False)
-        self.unserve(self.a, connector)
-        self.attach('available')
+    def kept_of_another_backend(self, status, **attachment):
+        self.a.disk.sealed = {self.volume.id: 'x'}
+        self.attach(status, *['a'] * (status == 'in-use'))
+        for each in self.volume.volume_attachment:
+            vars(each).update({'connection_info': {}, **attachment})
         self.volume.host = 'c@other'
-        self.b.dead = False
-        for _look in range(3):
-            self.b.reconciler.converge_node()
-        self.assertEqual([{}, {}, {}, {}], [
-            self.b.disk.passed, self.b.disk.sealed, self.b.passed,
-            self.b.devices])
+        kept_keys.look(self.a.node)
+        return bool(self.a.disk.sealed)
+
+    def test_key_of_what_has_left_the_backend(self):
+        """It could not be removed at the detach; retyped before a look."""
+        self.assertFalse(self.kept_of_another_backend('available'))
+        self.assertFalse(self.kept_of_another_backend(
+            'in-use', connector=test_connections.ON_B))
+
+    def test_key_of_what_another_service_of_this_node_has(self):
+        self.assertTrue(self.kept_of_another_backend('in-use'))
+        for lacks in ({'connector': None}, {'connection_info': None,
+                                            'connector': {'host': 'b'}}):
+            self.assertTrue(self.kept_of_another_backend('in-use', **lacks))

@@ -123,6 +123,40 @@ class SurveyTest(testtools.TestCase):
         self.assertIs(on_lv, present.handle_is_on_lv(V1, 'v'))
         self.assertIs(on_clone, present.handle_is_on_clone(move()))
 
+    @ddt.data(
+        ('8:0', True),  # over iSCSI
+        ('8:0 0\n2097152 8 linear 8:16', True),
+        ('8:0 0\n2097152 8 linear 253:5', False),
+        ('253:5 0\n2097152 8 linear 8:0', False),
+        ('253:5', False), ('253:6', False),
+        ('253:6 0\n2097152 8 linear 253:5', False),
+        ('253:99', False),  # an LV of another backend
+        ('25:99', True), ('8:253', True), ('2530:1', True))
+    @ddt.unpack
+    def test_foreign_handle(self, below, foreign):
+        present = self.present(below)
+        self.assertIs(foreign, present.is_handle_foreign(V1))
+        self.assertEqual({V1} if foreign else set(),
+                         present.foreign_handles())
+
+    def test_handle_that_is_foreign_to_nobody(self):
+        """It is on nothing; or there is none."""
+        present = survey.Survey({}, by_name(
+            device(names.handle(V1), '253:7', '0 8 error'),
+            device(names.clone(SHADOW), '253:6', '0 8 linear 8:0 0')))
+        for volume_id in (V1, SHADOW):
+            self.assertIs(False, present.is_handle_foreign(volume_id))
+        self.assertEqual(set(), present.foreign_handles())
+
+    def test_foreign_whatever_its_number_is_called(self):
+        """Of no device of its own, nor of an LV, by a name without colon."""
+        for below, foreign in (('v', False), ('c', False), ('x', True)):
+            present = survey.Survey({'name': lv('name', 'v')}, {
+                'other': device('other', 'c', '0 8 error'),
+                names.handle(V1): device(
+                    names.handle(V1), 'h', '0 8 linear %s 0' % below)})
+            self.assertIs(foreign, present.is_handle_foreign(V1))
+
     def test_sources(self):
         other = V1[:-1] + '9'
         present = survey.Survey(
