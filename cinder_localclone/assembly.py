@@ -331,10 +331,11 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
         _loop(conf.localclone_node_interval,
               lambda: look(service, backups)),
         _loop(conf.localclone_node_interval,
-              lambda: newborns.sweep(service.node, reconciler.context)),
+              lambda: newborns.sweep(
+                  service.node, reconciler.context, reconciler.seen)),
         # It can take hours.
         _loop(conf.localclone_node_interval,
-              lambda: removal.remove_doomed(service.node)),
+              lambda: removal.remove_doomed(service.node, reconciler.seen)),
         _loop(1, lambda: wake_copies(
             reconciler.copying.waker, opts.pacing(conf).tick))]
     return loops

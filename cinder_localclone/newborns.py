@@ -158,14 +158,19 @@ def _recorded(node: nodes.Node, volume_id: str, lv: str
 
 # -- what nobody takes
 
-def sweep(node: nodes.Node, context: ports.Context) -> None:
+def sweep(node: nodes.Node, context: ports.Context,
+          seen: surveys.Survey | None = None) -> None:
     """Remove what was not created to its end, and what is not needed any more.
 
     In a loop of its own, because it waits for other nodes: for each of them
     once, and without any lock.
 
     :param context: the admin context in which peers are called
+    :param seen: what there was when the node was last looked at: without any
+        newborn then, nothing is done now
     """
+    if seen and not seen.newborns(node.stack.group):
+        return
     silent: set[str] = set()
 
     def remove_left(volume_id: str, lv: reports.LogicalVolume) -> None:

@@ -40,6 +40,7 @@ from cinder_localclone import rows
 from cinder_localclone import served
 from cinder_localclone import state
 from cinder_localclone.state import Phase
+from cinder_localclone import survey as surveys
 from cinder_localclone import tops
 
 
@@ -58,6 +59,7 @@ class Reconciler:
             node, iscsi_target.new_credentials)
         self._reencryptions = reencryption.Look(node)
         self._passes = True
+        self.seen: surveys.Survey | None = None  # when all was last looked at
 
     def progress(self, shadow_id: str) -> hydration.Progress | None:
         """How far a copy to this node was when it was last checked."""
@@ -319,7 +321,7 @@ class Reconciler:
         waiting = {move.volume_id for move in recorded}
         home = {volume.id: volume for volume in
                 self.node.records.volumes_of(self.node.host)}
-        survey = self.node.stack.survey()
+        survey = self.seen = self.node.stack.survey()
         remote = functools.cache(self.node.exports.remote)  # asked once
         unfinished = functools.cache(self.node.exports.unfinished)
         links = self.node.stack.links()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removing what a move, or a volume, has on a node."""
 
+from collections.abc import Mapping
 import uuid
 
 from oslo_log import log as logging
@@ -11,6 +12,7 @@ from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import state
+from cinder_localclone import survey as surveys
 from cinder_localclone import tops
 
 LOG = logging.getLogger(__name__)
@@ -98,24 +100,34 @@ def discard_lv(node: nodes.Node, name: str) -> None:
         remove_volume_lv(node, name)  # it has no tags
 
 
-def remove_doomed(node: nodes.Node) -> None:
+def remove_doomed(node: nodes.Node, seen: surveys.Survey | None = None
+                  ) -> None:
     """Overwrite and remove what :func:`discard_lv` has left, one by one.
 
     Nobody else knows these LVs: that takes no lock.
+
+    :param seen: what there was when the node was last looked at: without any
+        of them then, nothing is done now
     """
-    for name, lv in node.stack.lvs().items():
-        if (names.is_doomed(name, node.host)
-                and lv.group == node.stack.group):
-            try:
-                _take_off_its_tags(node, lv)
-                if not lv.opened:  # else doctor says so
-                    remove_volume_lv(node, name)
-            except exceptions.Busy:
-                pass
-            except Exception as exc:
-                LOG.error('LV %(lv)s, which belongs to no volume any more, '
-                          'could not be overwritten and removed, will retry: '
-                          '%(error)s', {'lv': name, 'error': exc})
+    if seen and not _doomed(node, seen.lvs):
+        return
+    for lv in _doomed(node, node.stack.lvs()):
+        try:
+            _take_off_its_tags(node, lv)
+            if not lv.opened:  # else doctor says so
+                remove_volume_lv(node, lv.name)
+        except exceptions.Busy:
+            pass
+        except Exception as exc:
+            LOG.error('LV %(lv)s, which belongs to no volume any more, '
+                      'could not be overwritten and removed, will retry: '
+                      '%(error)s', {'lv': lv.name, 'error': exc})
+
+
+def _doomed(node: nodes.Node, lvs: Mapping[str, reports.LogicalVolume]
+            ) -> list[reports.LogicalVolume]:
+    return [lv for lv in lvs.values() if lv.group == node.stack.group
+            and names.is_doomed(lv.name, node.host)]
 
 
 def _take_off_its_tags(node: nodes.Node, lv: reports.LogicalVolume) -> None:

@@ -347,12 +347,13 @@ class LoopsTest(Base):
         self.assertEqual((3, 60), (moves(), node()))
         with mock.patch.object(newborns, 'sweep', return_value=None) as swept:
             self.assertEqual(60, sweep())
-        swept.assert_called_once_with(self.service.node,
-                                      self.reconciler.context)
+        swept.assert_called_once_with(
+            self.service.node, self.reconciler.context, self.reconciler.seen)
         with mock.patch.object(removal, 'remove_doomed',
                                return_value=None) as removed:
             self.assertEqual(60, doomed())
-        removed.assert_called_once_with(self.service.node)
+        removed.assert_called_once_with(self.service.node,
+                                        self.reconciler.seen)
         self.reconciler.converge_moves.assert_called_once_with()
         self.reconciler.converge_node.assert_called_once_with()
         self.unended.assert_called_once_with(

@@ -12,7 +12,9 @@ from unittest import mock
 
 import testtools
 
+from cinder_localclone.moves import removal
 from cinder_localclone import names
+from cinder_localclone import newborns
 from cinder_localclone import wake
 from tests.unit import machines
 
@@ -170,6 +172,21 @@ class LookTest(Case):
                                   counts[0][A, 'database']))
         self.assertEqual(['lvs', 'iscsiadm'],  # the group has not changed
                          self.processes(world.look(A, False), A))
+
+    def test_what_is_swept(self):
+        """Beside the look, at the same interval: LVs are not listed again."""
+        world = self.world()
+        reconciler = world.services[A].reconciler
+        world.create_volume()
+        self.assertIsNone(reconciler.seen)
+
+        def sweep():
+            with world.at(A):
+                newborns.sweep(reconciler.node, None, reconciler.seen)
+                removal.remove_doomed(reconciler.node, reconciler.seen)
+        self.assertEqual(['lvs', 'lvs'], self.processes(world.count(sweep), A))
+        world.look(A, False)
+        self.assertEqual([], self.processes(world.count(sweep), A))
 
     def test_devices_are_listed_once(self):
         world = self.world()

@@ -59,8 +59,9 @@ class Case(testtools.TestCase):
         self.a.write(self.volume.id, 0, 'data')
 
     def sweep(self):
-        newborns.sweep(self.a.node, None)
-        removal.remove_doomed(self.a.node)
+        """As the service does it, each after a look at the node."""
+        newborns.sweep(self.a.node, None, self.a.node.stack.survey())
+        removal.remove_doomed(self.a.node, self.a.node.stack.survey())
 
     def assert_data(self):
         self.assertIn(self.volume.name, self.a.lvs)
@@ -478,6 +479,22 @@ class ThickTest(Case):
         self.assertEqual(1, len(acted))
         self.assertEqual([], self.world.wrongs)
         self.assert_data()
+
+    def test_nothing_is_listed_if_there_was_none(self):
+        """What has come since goes after the next look."""
+        self.clearing(mock.Mock())
+        before = self.a.node.stack.survey()
+        self.leave()
+        newborn = self.a.node.stack.survey()
+        with mock.patch.object(stack.SimStack, 'lvs') as listed:
+            newborns.sweep(self.a.node, None, before)
+            removal.remove_doomed(self.a.node, newborn)
+        listed.assert_not_called()
+        newborns.sweep(self.a.node, None, newborn)
+        doomed = self.a.node.stack.survey()
+        self.assertEqual([], doomed.newborns('g'))
+        removal.remove_doomed(self.a.node, doomed)
+        self.a.node.clear.assert_called_once()
 
     def test_doomed_by_another_backend(self):
         """Its own service clears what is in its group."""
