@@ -161,7 +161,8 @@ def _look_at(node: nodes.Node, volume_id: str, noted: bool) -> None:
     elif not names.same_backend(volume.host, node.host):
         return  # another service on this node looks after it
     elif checks.is_home(node, volume):
-        if noted:  # first: with the initiator's record a boot opens it
+        if noted or rows.recorded(volume):  # it may be noted by now
+            # First: with the initiator's record a boot opens it.
             crypt_tops.settle_note(
                 node, volume, tops.is_wanted(node, volume))
         end_after_swap(node, volume_id)  # or its move has yet to swap it

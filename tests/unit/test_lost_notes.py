@@ -23,6 +23,12 @@ from tests.unit.world import stack
 A, B, C = test_follow.A, test_follow.B, test_follow.C
 
 
+def opened_by_a_boot(here):
+    return [each.volume_id for each in unlocking.plan(
+        survey.Survey(here.sim_stack.lvs(), {}), unlocking.noted_of(
+            here.node.crypt, here.node.sessions.recorded_passes()))]
+
+
 class RecordTest(test_follow.Case):
     """Power fails at the end of a copy; the old home is away, too.
 
@@ -69,15 +75,10 @@ class RecordTest(test_follow.Case):
     def test_record_stays_until_the_lv_is_marked(self):
         guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
         here = self.cut(guest, 'follow_onto_clone')
-
-        def opened_by_a_boot():
-            return [each.volume_id for each in unlocking.plan(
-                survey.Survey(here.sim_stack.lvs(), {}), unlocking.noted_of(
-                    here.node.crypt, here.node.sessions.recorded_passes()))]
         self.assertNotIn(names.OPENED, here.disk.tags[guest.volume.name])
-        self.assertEqual([guest.id], opened_by_a_boot())
+        self.assertEqual([guest.id], opened_by_a_boot(here))
         self.look(guest, here)
-        self.assertEqual([guest.id], opened_by_a_boot())
+        self.assertEqual([guest.id], opened_by_a_boot(here))
 
     def test_record_stays_until_the_swap(self):
         """Of any volume: committed, not swapped; a boot passes it through."""
@@ -99,9 +100,10 @@ class UnsettledTest(test_follow.Case):
     def setUp(self):
         super().setUp()
         guest = test_follow.Guest(provider_id=test_encrypted_guests.RECORDED)
+        here, real = guest.nodes[A], crypt.SimCrypt.mark
+        self.before = here.sim_stack.survey()
         guest.attach(A)
         guest.detach(B)
-        here, real = guest.nodes[A], crypt.SimCrypt.mark
 
         def fail(this, lv, tag):
             if this.node is here and tag == names.OPENED:
@@ -138,6 +140,10 @@ class UnsettledTest(test_follow.Case):
         self.here.reconciler.converge_moves()  # settles what was noted
         self.assertEqual({}, self.here.disk.passed)
         self.assertEqual(1, len(self.keys()))
+
+    def test_look_that_began_before_it_was_noted(self):
+        passing.look(self.here.node, self.before)
+        self.assertEqual([self.guest.id], opened_by_a_boot(self.here))
 
     def test_key_was_changed_meanwhile(self):
         """The look does not note the secret of before."""

@@ -16,6 +16,14 @@ from tests.unit.world import images
 from tests.unit.world import tops
 
 
+class Listed(dict):
+    """LVs as they were listed, with what was noted then on their group."""
+
+    def __init__(self, noted, lvs):
+        super().__init__(lvs)
+        self.noted = dict(noted)
+
+
 class SimStack(tops.SimTops, images.SimSnapshotStack):
     """:class:`cinder_localclone.stack.Stack` without a kernel."""
 
@@ -41,14 +49,14 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         disk = self.node.disk
         used = {device.get(key) for device in self.node.devices.values()
                 for key in ('below', 'lv', 'metadata')}
-        return {name: reports.LogicalVolume(
+        return Listed(disk.passed, {name: reports.LogicalVolume(
             'g', name, disk.size(name),
             '' if name in disk.inactive else name,
             disk.tags.get(name, frozenset()), pool=self.pool or '',
             thin=bool(self.pool and not names.shadow_of_metadata(name)),
             plain=not self.pool, uuid='%s of %s' % (name, disk.serial),
             readonly=name in disk.readonly, opened=name in used)
-            for name in disk.lvs}
+            for name in disk.lvs})
 
     def devices(self, only=None):
         devices = self._all_devices()
