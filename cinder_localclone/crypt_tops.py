@@ -110,7 +110,7 @@ def _note_opened(node: nodes.Node, lv: reports.LogicalVolume | None,
 
 
 def note_followed(node: nodes.Node, volume_id: str, lv: str) -> None:
-    """Put what was noted of a volume that has followed on its LV.
+    """Note on the LV of a volume that has followed what was noted of it here.
 
     The note itself stays until :func:`settle_note`.
     """

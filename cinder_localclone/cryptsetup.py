@@ -309,7 +309,7 @@ class Cryptsetup(header_files.HeaderFiles):
         """What is noted of the headers of volumes passed through here.
 
         :param lvs: as they were listed not long ago: LVM is not asked again
-            if the group had not changed then since it was last asked
+            if the group was then as when it was last asked
         :returns: their UUIDs, and references of the secrets, by volume id
         """
         changes = {lv.group_changes for lv in (lvs or {}).values()

@@ -235,9 +235,9 @@ class Handles(top_devices.TopDevices):
         name = names.handle(volume_id)
         if name in devices and not swaps:
             raise exceptions.NotPossible(
-                'Volume %s was not restored: it has got a handle meanwhile, '
-                'which was left as it is. If the volume service runs, it does '
-                'the rest; else restore the volume again.' % volume_id)
+                'Volume %s was not restored: a handle for it has appeared '
+                'meanwhile and was left as it is. The volume service checks '
+                'it when it runs.' % volume_id)
         self._put(devices, name, table)
         if names.served(volume_id) in devices:
             self.ensure_served(volume_id)  # as long as it is

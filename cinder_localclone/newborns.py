@@ -166,8 +166,8 @@ def sweep(node: nodes.Node, context: ports.Context,
     once, and without any lock.
 
     :param context: the admin context in which peers are called
-    :param seen: what there was when the node was last looked at: without any
-        newborn then, nothing is done now
+    :param seen: what the last check of the node has found; if none of them
+        is there, nothing is done. None: not known
     """
     if seen and not seen.newborns(node.stack.group):
         return

@@ -101,8 +101,8 @@ def end(node: nodes.Node, volume_id: str) -> None:
 def end_after_swap(node: nodes.Node, volume_id: str) -> None:
     """The handle is on what this node has of the volume: log out.
 
-    The home of before may stop to serve it once the attachment says so. As
-    long as there is no handle, a boot needs both.
+    The home of before may stop serving it once the attachment says so. As
+    long as there is no handle, a boot needs that, and the initiator's record.
     """
     present = node.stack.survey()
     if present.handle(volume_id) and not present.is_handle_foreign(volume_id):
@@ -161,7 +161,8 @@ def _look_at(node: nodes.Node, volume_id: str, noted: bool) -> None:
     elif not names.same_backend(volume.host, node.host):
         return  # another service on this node looks after it
     elif checks.is_home(node, volume):
-        if noted or rows.recorded(volume):  # it may be noted by now
+        if noted or rows.recorded(volume) and (
+                volume_id in node.crypt.passed()):  # by now
             # First: with the initiator's record a boot opens it.
             crypt_tops.settle_note(
                 node, volume, tops.is_wanted(node, volume))

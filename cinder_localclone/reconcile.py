@@ -55,8 +55,7 @@ class Reconciler:
         self.context = context
         self.copying = copying.Copies(
             node, functools.partial(holes.leave_out, node, context))
-        self._followers = follow.Followers(
-            node, iscsi_target.new_credentials)
+        self._followers = follow.Followers(node, iscsi_target.new_credentials)
         self._reencryptions = reencryption.Look(node)
         self._passes = True
         self.seen: surveys.Survey | None = None  # when all was last looked at
@@ -315,6 +314,7 @@ class Reconciler:
 
         :param moves: those that are moving, too, which may wait for peers
         """
+        self.seen = None  # until it is known again: this may fail
         recorded = self.node.records.moves_of(self.node.host)
         # Of what is over a volume at home here needs nothing.
         moving = {move.volume_id for move in recorded if not move.is_over}

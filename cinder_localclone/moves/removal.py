@@ -106,8 +106,8 @@ def remove_doomed(node: nodes.Node, seen: surveys.Survey | None = None
 
     Nobody else knows these LVs: that takes no lock.
 
-    :param seen: what there was when the node was last looked at: without any
-        of them then, nothing is done now
+    :param seen: what the last check of the node has found; if none of them
+        is there, nothing is done. None: not known
     """
     if seen and not _doomed(node, seen.lvs):
         return

@@ -226,7 +226,7 @@ def free_of_disks(group: str, timeout: float) -> list[int]:
 def group_tags(group: str, timeout: float) -> tuple[int, list[str]]:
     """The tags of a group itself.
 
-    :returns: the number that LVM counts the group's changes with; the tags
+    :returns: how often the group was changed, as LVM counts it; its tags
     """
     changes, *tags = process.run(
         'vgs', '--noheadings', '-o', 'vg_seqno,vg_tags', group,

@@ -187,6 +187,11 @@ class LookTest(Case):
         self.assertEqual(['lvs', 'lvs'], self.processes(world.count(sweep), A))
         world.look(A, False)
         self.assertEqual([], self.processes(world.count(sweep), A))
+        with mock.patch.object(  # the database is away, LVM is not
+                reconciler.node.records._inner, 'moves_of',
+                side_effect=ValueError):
+            self.assertRaises(ValueError, world.look, A, False)
+        self.assertEqual(['lvs', 'lvs'], self.processes(world.count(sweep), A))
 
     def test_devices_are_listed_once(self):
         world = self.world()

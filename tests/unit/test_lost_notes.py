@@ -145,6 +145,20 @@ class UnsettledTest(test_follow.Case):
         passing.look(self.here.node, self.before)
         self.assertEqual([self.guest.id], opened_by_a_boot(self.here))
 
+    def test_what_nobody_noted_is_not_marked(self):
+        """It has a record yet, is closed, and about to be attached."""
+        lv, here = self.guest.volume.name, self.here
+        passing.look(here.node)
+        here.passed[self.guest.id] = B
+        here.disk.tags[lv] -= {names.OPENED}
+        self.guest.volume.status = 'reserved'
+        self.guest.volume.volume_attachment = [test_connections.attachment(
+            None)]
+        with mock.patch.object(crypt.SimCrypt, 'mark') as mark:
+            passing.look(here.node)
+        mark.assert_not_called()
+        self.assertNotIn(self.guest.id, here.passed)
+
     def test_key_was_changed_meanwhile(self):
         """The look does not note the secret of before."""
         volume = self.guest.volume
