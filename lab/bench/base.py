@@ -17,6 +17,11 @@ def per_second(samples):
     return (last - first) / (ended - began)
 
 
+def started(node):
+    """How many processes and threads a node has started since its boot."""
+    return int(node.run("awk '/^processes/ {print $2}' /proc/stat").stdout)
+
+
 class Base:
     """The figures of one lab."""
 

@@ -108,8 +108,7 @@ class Floor(base.Base):
         return result, seconds, self._forks() - before
 
     def _forks(self):
-        return sum(int(node.run("awk '/^processes/ {print $2}' /proc/stat"
-                                ).stdout) for node in (self.n1, self.n2))
+        return sum(base.started(node) for node in (self.n1, self.n2))
 
     def _bare(self):
         names = {'target': _TARGET, 'address': self.n1.address}
@@ -135,24 +134,34 @@ class Looks(base.Base):
         The last that a lab is used for: all these volumes stay.
         """
         first = instances.create_volume(self.demo, 1, node='node1')
-        taken = []
+        taken, started = [], []
         for count in (few, many):
             self.n1.service('stop')  # it would make handles meanwhile
             self._multiply(first, count)
-            # Beside what the service takes without any.
-            taken.append((self._taken(10) - self._taken(3600)) / 10)
-        self.add('look_%d_volumes' % many, taken[1], 's', taken[0])
+            with_looks, without = self._taken(10), self._taken(3600)
+            taken.append(with_looks[0] - without[0])
+            started.append(with_looks[1] - without[1])
+        # The pause is from the end of one to the next, so there are fewer
+        # the longer they take; each starts as many processes and threads.
+        looks = 10 * started[1] / started[0]
+        print('%.1f looks at %d volumes, %d and %d processes and threads' % (
+            looks, many, *started), flush=True)
+        self.add('look_%d_volumes' % many, taken[1] / looks, 's',
+                 taken[0] / 10)
 
     def _taken(self, interval, seconds=100):
-        """Seconds of processor time that the service takes meanwhile.
+        """What the service takes meanwhile.
 
         :param interval: seconds from look to look
+        :returns: seconds of processor time; processes and threads started on
+            the node
         """
         self.settings({'localclone_node_interval': interval})
         time.sleep(30)  # what it does once
-        before = self._processor()
+        before = self._processor(), base.started(self.n1)
         time.sleep(seconds)
-        return self._processor() - before
+        after = self._processor(), base.started(self.n1)
+        return after[0] - before[0], after[1] - before[1]
 
     def _multiply(self, volume, count):
         """As many rows and thin LVs as are needed to have so many."""
