@@ -47,7 +47,7 @@ class CompleteAloneTest(testtools.TestCase):
 
     @ddt.data(True, False)
     def test_all_is_local(self, changed):
-        """Of a body that is new to the handle it is proved that it can be read."""
+        """A body that is new to the handle is proved to be readable."""
         self.assertTrue(self.is_complete(True, changed))
         self.put.assert_called_once_with(self.node, self.move, '')
         self.assertEqual([mock.call('v')] * changed,
