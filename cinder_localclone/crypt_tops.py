@@ -47,12 +47,12 @@ def ensure_open(node: nodes.Node, volume: ports.Volume, lv: str) -> None:
             keep_header=not _is_at_rest(node, volume),
             discards=takes_discards(node, volume),
             luks=names.facts(found.tags).get('luks', '') if found else '',
-            proven=lambda: _note_opened(node, found, volume_id, key))
+            proven=lambda: note_opened(node, found, volume_id, key))
         return
     if found:  # it may have followed to here
-        _note_opened(node, found, volume_id, key)
+        note_opened(node, found, volume_id, key)
     elif foreign and volume_id not in node.crypt.passed():
-        _note_opened(node, None, volume_id, key)
+        note_opened(node, None, volume_id, key)
     _note_used(node, present, lv)
     if is_short(present, volume_id):
         decrypting.grow(node.crypt, node.keys, volume_id, key)
@@ -93,17 +93,18 @@ def check_readable(node: nodes.Node, snapshot: images.Snapshot,
             'on its own node, %s.' % node.host)
 
 
-def _note_opened(node: nodes.Node, lv: reports.LogicalVolume | None,
-                 volume_id: str, key: str) -> None:
+def note_opened(node: nodes.Node, lv: reports.LogicalVolume | None,
+                volume_id: str, key: str, luks: str = '') -> None:
     """A boot opens a volume again: by this secret, if it has this header.
 
     :param lv: the LV that the node has of it; None if it passes it through
+    :param luks: the UUID of its header; '' if that has to be asked for
     """
     if lv is None:
         node.crypt.note_passed(
-            volume_id, node.crypt.uuid(volume_id), key)
+            volume_id, luks or node.crypt.uuid(volume_id), key)
         return
-    note_key(node, lv, volume_id, key)
+    note_key(node, lv, volume_id, key, luks)
     if names.OPENED not in lv.tags:
         node.crypt.mark(lv.name, names.OPENED)
         node.crypt.forget_passed(volume_id)  # it may have followed to here
@@ -139,9 +140,9 @@ def settle_note(node: nodes.Node, volume: ports.Volume, wanted: bool | None
     if not idle and recorded and names.OPENED not in lv.tags:
         # Its key may have been changed since it was noted.
         luks, _key = node.crypt.passed().get(volume.id, ('', ''))
-        note_key(node, lv, volume.id, recorded.key, luks)
-        node.crypt.mark(lv.name, names.OPENED)
-    node.crypt.forget_passed(volume.id)
+        note_opened(node, lv, volume.id, recorded.key, luks)
+    else:
+        node.crypt.forget_passed(volume.id)
 
 
 def note_key(node: nodes.Node, lv: reports.LogicalVolume, volume_id: str,

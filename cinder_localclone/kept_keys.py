@@ -57,9 +57,9 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
 def _may_have_to_be_opened(node: nodes.Node, volume: ports.Volume) -> bool:
     if not names.same_backend(volume.host, node.host):
         # Another service on this node may keep its keys there, too.
-        return any(each.connection_info is None or not each.connector
-                   or node.is_at(each.connector, node.host)
-                   for each in volume.volume_attachment)
+        return passing.is_being_attached(volume) or any(
+            node.is_at(each.connector, node.host)
+            for each in volume.volume_attachment)
     if checks.is_home(node, volume):
         return tops.is_wanted(node, volume) is not False
     return passing.connection_to(node, volume, node.host) is not None

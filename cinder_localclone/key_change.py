@@ -281,9 +281,8 @@ class Change:
         opened = lv is not None and names.OPENED in lv.tags
         if lv and not opened and present.crypt(self.volume.id):
             # Else a boot goes by an older note, which names another secret.
-            crypt_tops.note_key(self.node, lv, self.volume.id,
-                                self.recorded.key)
-            self.node.crypt.mark(lv.name, names.OPENED)
+            crypt_tops.note_opened(self.node, lv, self.volume.id,
+                                   self.recorded.key)
             opened = True
         keeps = opened and not (self.recovery and not self._opens(token))
         # It may be all that there is of a key: first there is another.

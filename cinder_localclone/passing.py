@@ -171,9 +171,14 @@ def _look_at(node: nodes.Node, volume_id: str, noted: bool) -> None:
         connection = connection_to(node, volume, node.host)
         if connection:
             begin(node, volume_id, connection.properties)
-        elif not any(each.connection_info is None or not each.connector
-                     for each in volume.volume_attachment):
+        elif not is_being_attached(volume):
             _give_up(node, volume_id)
+
+
+def is_being_attached(volume: ports.Volume) -> bool:
+    """Whether an attachment does not say yet where, or how."""
+    return any(each.connection_info is None or not each.connector
+               for each in volume.volume_attachment)
 
 
 def _give_up(node: nodes.Node, volume_id: str) -> None:

@@ -108,6 +108,16 @@ class Case(test_connections.Base):
     def tags(self, node=None):
         return (node or self.a).disk.tags[self.volume.name]
 
+    def pass_through(self, status='in-use'):
+        """A guest on B has it, which stays at home at A."""
+        self.volume.group_id = 'g'
+        connector = dict(test_connections.ON_B, initiator='iqn.x')
+        found = self.serve(connector)
+        self.attach(status, 'b')
+        self.volume.volume_attachment[0].connector = connector
+        self.volume.volume_attachment[0].connection_info = dict(
+            found['data'], driver_volume_type='local')
+
 
 @ddt.ddt
 class ConnectionsTest(Case):

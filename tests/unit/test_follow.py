@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes are passed through, and follow, with a stop at every moment."""
 
+import contextlib
 import itertools
 import types
+from unittest import mock
 
 import ddt
 import fixtures
@@ -19,6 +21,7 @@ from tests.unit import test_move
 from tests.unit import world as worlds
 from tests.unit.world import crypt
 from tests.unit.world import disks
+from tests.unit.world import stack
 
 A, B, C = 'a@l', 'b@l', 'c@l'
 WAYS = ('third', 'live', 'returned', 'back', 'aborted', 'onward', 'detached')
@@ -221,6 +224,32 @@ class Case(test_move.Base):
         super().setUp()
         self.useFixture(fixtures.MockPatchObject(follow, 'PAUSE', -1))
         self.useFixture(fixtures.MockPatchObject(connections, 'CLOSING', -1))
+
+    def cut_while_it_follows(self, guest, at, last):
+        """The volume follows from B to A, and the power of A fails.
+
+        :param at: the name of a call of A's stack, in which it fails
+        :param last: what is done instead of that call, before
+        """
+        here, before = guest.nodes[A], guest.nodes[B]
+
+        def fail(this, *args):
+            last(this, *args)
+            here.stop(power=True)
+            raise worlds.Stopped(here)
+        guest.detach(B)
+        guest.attach(A)
+        with mock.patch.object(stack.SimStack, at, fail):
+            for _look in range(12):
+                with contextlib.suppress(worlds.Stopped):
+                    before.reconciler.converge_node()
+                    here.reconciler.converge_node()
+                    before.hydrate()
+                if here.dead:
+                    break
+        self.assertTrue(here.dead)
+        self.assertIs(here, guest.world.home(guest.volume))
+        guest.node, here.dead = None, False
 
     def third(self, guest, host=C):
         """Detached and attached elsewhere, while it is being copied."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sealed keys, and notes of what is passed through, that have stayed."""
 
-import contextlib
 import types
 from unittest import mock
 
@@ -17,7 +16,6 @@ from cinder_localclone import unlocking
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_follow
-from tests.unit import world as worlds
 from tests.unit.world import crypt
 from tests.unit.world import records
 from tests.unit.world import stack
@@ -158,29 +156,14 @@ class SwappedTest(test_follow.Case):
         super().setUp()
         guest = self.guest = test_follow.Guest(
             provider_id=test_encrypted_guests.RECORDED)
-        here, before = guest.nodes[A], guest.nodes[B]
-        self.here = here
-        guest.detach(B)
-        guest.attach(A)
+        here = self.here = guest.nodes[A]
         real = stack.SimStack.end_swap
 
         def end_swap(this, move):
             real(this, move)
             self.move = move
             self.recorded = here.node.sessions.recorded_passes()
-            here.stop(power=True)
-            raise worlds.Stopped(here)
-        with mock.patch.object(stack.SimStack, 'end_swap', end_swap):
-            for _look in range(12):
-                with contextlib.suppress(worlds.Stopped):
-                    before.reconciler.converge_node()
-                    here.reconciler.converge_node()
-                    before.hydrate()
-                if here.dead:
-                    break
-        self.assertTrue(here.dead)
-        self.assertIs(here, guest.world.home(guest.volume))
-        guest.node, here.dead = None, False
+        self.cut_while_it_follows(guest, 'end_swap', end_swap)
         guest.world.secrets.state = crypt.AWAY
         self.assertIn(guest.id, here.disk.sealed)
 
@@ -362,13 +345,7 @@ class LookTest(test_encrypted_guests.Case):
 
     def test_passed_through_and_not_noted_any_more(self):
         """An older backup of LVM's metadata was restored."""
-        self.volume.group_id = 'g'
-        connector = dict(test_connections.ON_B, initiator='iqn.x')
-        found = self.serve(connector)
-        self.attach('in-use', 'b')
-        self.volume.volume_attachment[0].connector = connector
-        self.volume.volume_attachment[0].connection_info = dict(
-            found['data'], driver_volume_type='local')
+        self.pass_through()
         noted = dict(self.b.disk.passed)
         self.assertIn(self.volume.id, noted)
         self.b.disk.passed = {}

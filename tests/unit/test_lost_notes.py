@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notes, marks, records and keys that were lost, or are old, at a look."""
 
-import contextlib
 from unittest import mock
 
 from cinder_localclone import exceptions
@@ -16,7 +15,6 @@ from cinder_localclone import unlocking
 from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit import test_follow
-from tests.unit import world as worlds
 from tests.unit.world import crypt
 from tests.unit.world import stack
 
@@ -43,25 +41,11 @@ class RecordTest(test_follow.Case):
         here, before = guest.nodes[A], guest.nodes[B]
         real, records = getattr(stack.SimStack, at), {}
 
-        def fail(this, *args):
+        def last(this, *args):
             if at == 'follow_onto_clone':  # after it
                 real(this, *args)
             records.update(here.passed)
-            here.stop(power=True)
-            raise worlds.Stopped(here)
-        guest.detach(B)
-        guest.attach(A)
-        with mock.patch.object(stack.SimStack, at, fail):
-            for _look in range(12):
-                with contextlib.suppress(worlds.Stopped):
-                    before.reconciler.converge_node()
-                    here.reconciler.converge_node()
-                    before.hydrate()
-                if here.dead:
-                    break
-        self.assertTrue(here.dead)
-        self.assertIs(here, guest.world.home(guest.volume))
-        guest.node, here.dead = None, False
+        self.cut_while_it_follows(guest, at, last)
         here.passed.update(records)  # iscsiadm's records outlive it
         before.stop(power=True)
         before.gone = True
@@ -205,26 +189,16 @@ class LostMarkTest(test_encrypted_guests.Case):
 
 class LostNoteTest(test_encrypted_guests.Case):
 
-    def passed_to_b(self):
-        self.volume.group_id = 'g'
-        connector = dict(test_connections.ON_B, initiator='iqn.x')
-        self.b.disk.sealed = {}
-        found = self.serve(connector)
-        self.attach('in-use', 'b')
-        self.volume.volume_attachment[0].connector = connector
-        self.volume.volume_attachment[0].connection_info = dict(
-            found['data'], driver_volume_type='local')
-        self.assertIn(self.volume.id, self.b.disk.passed)
-        self.assertIn(self.volume.id, self.b.disk.sealed)
-        return connector
-
     def test_key_stays_while_the_home_is_away(self):
         """An older backup of LVM's metadata was restored; B has booted.
 
         Its guest is on B: once its home serves it again, it is opened by the
         key that is kept, if the key manager is away then.
         """
-        self.passed_to_b()
+        self.b.disk.sealed = {}
+        self.pass_through()
+        self.assertIn(self.volume.id, self.b.disk.passed)
+        self.assertIn(self.volume.id, self.b.disk.sealed)
         passes = dict(self.b.passed)
         self.b.stop(power=True)
         self.b.passed.update(passes)

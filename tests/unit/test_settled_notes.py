@@ -162,25 +162,16 @@ class OpenTest(test_encrypted_guests.Case):
             tops.open(self.a.node, self.volume)
         self.assertEqual({}, self.a.disk.passed)
 
-    def serve_b(self):
-        self.volume.group_id = 'g'
-        connector = dict(test_connections.ON_B, initiator='iqn.x')
-        found = self.serve(connector)
-        self.attach('in-use', 'b')
-        self.volume.volume_attachment[0].connector = connector
-        self.volume.volume_attachment[0].connection_info = dict(
-            found['data'], driver_volume_type='local')
-
     def test_uuid_of_what_is_passed_through(self):
         """It is that of the header, not the volume's id."""
         self.world.headers[self.volume.id].uuid = 'another'
-        self.serve_b()
+        self.pass_through()
         self.assertEqual({self.volume.id: ('another', self.key)},
                          self.b.disk.passed)
 
     def test_noted_once(self):
         """No look reads the header, nor asks LVM for a change, in vain."""
-        self.serve_b()
+        self.pass_through()
         with mock.patch.object(crypt.SimCrypt, 'note_passed') as note:
             self.assertTrue(passing.look(self.b.node))
         note.assert_not_called()
@@ -337,14 +328,8 @@ class EndTest(test_encrypted_guests.Case):
               {'connection_info': None, 'connector': None})
     def test_being_attached(self, lacks):
         """Its attachment does not say so yet; a look waits for that."""
-        self.volume.group_id = 'g'
-        connector = dict(test_connections.ON_B, initiator='iqn.x')
-        found = self.serve(connector)
-        self.attach('reserved', 'b')
+        self.pass_through('reserved')
         attachment, = self.volume.volume_attachment
-        attachment.connector = connector
-        attachment.connection_info = dict(
-            found['data'], driver_volume_type='local')
         for name, value in lacks.items():
             setattr(attachment, name, value)
         noted = dict(self.b.disk.passed)
