@@ -123,7 +123,7 @@ def note_followed(node: nodes.Node, volume_id: str, lv: str) -> None:
 
 
 def settle_note(node: nodes.Node, volume: ports.Volume, wanted: bool | None
-                ) -> None:
+                ) -> bool:
     """Forget what was noted of a volume while it was passed through here.
 
     It has followed since, and its LV says the same, or nobody uses it.
@@ -134,7 +134,7 @@ def settle_note(node: nodes.Node, volume: ports.Volume, wanted: bool | None
     lv = present.lvs.get(volume.name)
     if (lv is None or not present.handle(volume.id)
             or present.is_handle_foreign(volume.id)):
-        return
+        return False
     idle = wanted is False and not present.crypt(volume.id)
     recorded = rows.recorded(volume)
     if not idle and recorded and names.OPENED not in lv.tags:
@@ -143,6 +143,7 @@ def settle_note(node: nodes.Node, volume: ports.Volume, wanted: bool | None
         note_opened(node, lv, volume.id, recorded.key, luks)
     else:
         node.crypt.forget_passed(volume.id)
+    return True
 
 
 def note_key(node: nodes.Node, lv: reports.LogicalVolume, volume_id: str,
@@ -152,10 +153,10 @@ def note_key(node: nodes.Node, lv: reports.LogicalVolume, volume_id: str,
     :param luks: the UUID of its header; '' if that has to be asked for
     """
     known = names.facts(lv.tags)
-    if known.get('key', key) != key:
-        node.crypt.unmark(lv.name, names.tags(key=known['key'])[0])
     if known.get('key') != key or not known.get('luks'):
-        node.crypt.note(lv.name, key=key, luks=known.get(
+        outdated = names.tags(key=known['key']) if known.get(
+            'key', key) != key else ()
+        node.crypt.note(lv.name, outdated, key=key, luks=known.get(
             'luks') or luks or node.crypt.uuid(volume_id))
 
 

@@ -130,7 +130,7 @@ def look(node: nodes.Node, present: surveys.Survey | None = None) -> bool:
                              *present.foreign_handles()}):
         try:
             with node.try_lock(volume_id):
-                _look_at(node, volume_id, volume_id in noted)
+                _look_at(node, volume_id)
         except exceptions.Busy:
             fine = False  # whoever is at work on it may fail
         except Exception as exc:  # sysfs, the database: whatever it is
@@ -154,25 +154,44 @@ def _recorded(node: nodes.Node) -> Iterable[str]:
         return ()
 
 
-def _look_at(node: nodes.Node, volume_id: str, noted: bool) -> None:
+def _look_at(node: nodes.Node, volume_id: str) -> None:
     volume = node.records.volume(volume_id)
     if volume is None:
         _give_up(node, volume_id)
     elif not names.same_backend(volume.host, node.host):
-        return  # another service on this node looks after it
+        _leave(node, volume)
     elif checks.is_home(node, volume):
-        if noted or rows.recorded(volume) and (
-                volume_id in node.crypt.passed()):  # by now
-            # First: with the initiator's record a boot opens it.
-            crypt_tops.settle_note(
-                node, volume, tops.is_wanted(node, volume))
+        # By now, not when it was listed. And first: with the initiator's
+        # record a boot opens it.
+        if volume_id in node.crypt.passed() and not crypt_tops.settle_note(
+                node, volume, tops.is_wanted(node, volume)):
+            return
         end_after_swap(node, volume_id)  # or its move has yet to swap it
     else:
+        move = node.records.move_of(volume_id)
+        if move and move.source == node.host and move.keeps_handle:
+            return  # it may come back to the LV that is here
         connection = connection_to(node, volume, node.host)
         if connection:
             begin(node, volume_id, connection.properties)
         elif not is_being_attached(volume):
             _give_up(node, volume_id)
+
+
+def _leave(node: nodes.Node, volume: ports.Volume) -> None:
+    """Another service on this node looks after it, but not after this.
+
+    It may have been given away while this one was down: what this one has
+    passed through ends, and the handle goes if it is still on that.
+    """
+    disk = node.sessions.passed().get(volume.id)
+    if (not disk and volume.id not in _recorded(node)
+            or is_being_attached(volume)):
+        return
+    if node.stack.is_handle_elsewhere(volume.id, disk):
+        node.sessions.end_passed(volume.id)
+    else:
+        _give_up(node, volume.id)
 
 
 def is_being_attached(volume: ports.Volume) -> bool:

@@ -314,7 +314,7 @@ class Reconciler:
 
         :param moves: those that are moving, too, which may wait for peers
         """
-        self.seen = None  # until it is known again: this may fail
+        self.seen, self._passes = None, False  # this may fail
         recorded = self.node.records.moves_of(self.node.host)
         # Of what is over a volume at home here needs nothing.
         moving = {move.volume_id for move in recorded if not move.is_over}

@@ -24,8 +24,13 @@ LIST_DEVICES, TABLE_STATUS, TARGET_MSG = (
     3 << 30 | _HEADER.size << 16 | 0xfd << 8 | number
     for number in (2, 12, 14))
 #: Flags: what is suspended; the table instead of the status; the answer needs
-#: more room; asking commits nothing.
-_SUSPENDED, TABLE, _FULL, NOFLUSH = 1 << 1, 1 << 4, 1 << 8, 1 << 11
+#: more room; asking commits nothing; names come with UUIDs.
+_SUSPENDED, TABLE, _FULL, NOFLUSH, UUIDS = (
+    1 << bit for bit in (1, 4, 8, 11, 14))
+#: What follows a name, aligned: event_nr, flags; whether a UUID follows, or
+#: there is none. Kernels before 5.13 don't say.
+_EVENT = struct.Struct('=II')
+_HAS_UUID, _HAS_NO_UUID = 1, 2
 _LONGEST = 127
 #: Others may have given a device a name that is no text.
 _ERRORS = 'surrogateescape'
@@ -90,18 +95,35 @@ def is_full(answer: bytearray) -> bool:
     return bool(_HEADER.unpack_from(answer)[7] & _FULL)
 
 
-def parse_names(answer: bytearray) -> list[str]:
-    """The names of all devices, from what DM_LIST_DEVICES answers."""
-    data, names, at = _data(answer), [], 0
+def parse_names(answer: bytearray) -> dict[str, str | None]:
+    """The names of all devices, from what DM_LIST_DEVICES answers.
+
+    :returns: each with its UUID, None where the kernel does not say
+    """
+    data, at = _data(answer), 0
+    names: dict[str, str | None] = {}
     while len(data) > at:  # without any device there may be none
         device, step = _unpack(_NAME, data, at)
         if not device:
             break
-        names.append(_text(data, at + _NAME.size))
+        name = _text(data, at + _NAME.size)
+        names[name] = _uuid(data, at + _NAME.size + len(
+            name.encode(errors=_ERRORS)) + 1)
         if not step:
             break
         at += step
     return names
+
+
+def _uuid(data: bytes, at: int) -> str | None:
+    """What follows a name; it may end with that."""
+    at = -(-at // 8) * 8
+    if at + _EVENT.size > len(data):
+        return None
+    _event, flags = _EVENT.unpack_from(data, at)
+    if flags & _HAS_UUID:
+        return _text(data, at + _EVENT.size)
+    return '' if flags & _HAS_NO_UUID else None
 
 
 def parse_status(answer: bytearray) -> Status:

@@ -37,8 +37,8 @@ def survey(timeout: float, only: list[str] | None = None
     """
     # dataclasses.astuple() copies deeply, which takes longer than all else.
     return [(each.name, each.uuid, each.number, each.opened, each.suspended,
-             each.lines) for each in control.devices(timeout, only)
-            if each.uuid.startswith((names.device_uuid(''), 'CRYPT-'))]
+             each.lines) for each in control.devices(
+                 timeout, only, (names.device_uuid(''), 'CRYPT-'))]
 
 
 @privileged.entrypoint

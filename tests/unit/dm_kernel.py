@@ -14,7 +14,7 @@ from cinder_localclone.privileged import control
 
 HEADER = '=3I7IQ128s129s7x'
 LIST_DEVICES, TABLE_STATUS, TARGET_MSG = 0xc138fd02, 0xc138fd0c, 0xc138fd0e
-SUSPENDED, TABLE, FULL = 2, 16, 256
+SUSPENDED, TABLE, FULL, UUIDS = 2, 16, 256, 1 << 14
 
 
 def _aligned(data):
@@ -27,8 +27,10 @@ class Kernel(fixtures.Fixture):
     ``devices``: by name, (uuid, number, open count, suspended, table,
     status), the last two with a line for each target. ``gone``: those that
     vanish once they are listed. ``asked``: requests in short; ``messages``:
-    what was sent.
+    what was sent; ``says_uuids``: false before 5.13.
     """
+
+    says_uuids = True
 
     def __init__(self):
         self.devices, self.gone, self.asked = {}, set(), []
@@ -54,7 +56,8 @@ class Kernel(fixtures.Fixture):
         assert not any((*found[5:7], *found[8:10])), found
         if request == LIST_DEVICES:
             self.asked.append('list')
-            self._answer(buffer, flags, 0, self._names(), '', 0)
+            self._answer(buffer, flags, 0, self._names(
+                self.says_uuids and flags & UUIDS), '', 0)
             return
         if not name:
             name = next((each for each, what in self.devices.items()
@@ -88,12 +91,16 @@ class Kernel(fixtures.Fixture):
             flags, 0, 0, dev, os.fsencode(name), os.fsencode(uuid))
         buffer[312:312 + len(data)] = data
 
-    def _names(self):
+    def _names(self, uuids):
         parts = []
         for name, what in self.devices.items():
             entry = _aligned(struct.pack('=QI', self._dev(what[1]), 0)
                              + os.fsencode(name) + b'\0')
-            parts.append(entry + struct.pack('=2I', 7, 0))
+            flag = (1 if what[0] else 2) if uuids else 0
+            entry += struct.pack('=2I', 7, flag)
+            if flag == 1:
+                entry = _aligned(entry + os.fsencode(what[0]) + b'\0')
+            parts.append(entry)
         return b''.join(
             entry[:8] + struct.pack('=I', len(entry) if n + 1 < len(parts)
                                     else 0) + entry[12:]

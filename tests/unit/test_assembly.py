@@ -361,6 +361,19 @@ class LoopsTest(Base):
         self.reconciler.copying.waker.wake.return_value = False
         self.assertEqual(1, wake())
 
+    def test_what_was_seen_last(self):
+        """Not as the loops were started: the start has checked the node."""
+        self.reconciler.seen = 'at the start'
+        _moves, _node, sweep, doomed, _wake = self.start()
+        self.reconciler.seen = 'last'
+        with mock.patch.object(newborns, 'sweep',
+                               return_value=None) as swept, (
+                mock.patch.object(removal, 'remove_doomed',
+                                  return_value=None)) as removed:
+            sweep(), doomed()
+        self.assertEqual(['last'] * 2, [
+            each.call_args.args[-1] for each in (swept, removed)])
+
     @ddt.data((7.0, 3), (1.5, 1.5), (0.1, 1), (0.0, 1))
     @ddt.unpack
     def test_moves_sooner_if_there_is_something_to_do(self, soon, pause):

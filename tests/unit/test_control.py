@@ -44,6 +44,30 @@ class LookTest(Case):
             ioctl.Status('error', 'LOCALCLONE-error', '4000:1048575', 0,
                          False, '0 8 error')], control.devices(30))
 
+    @ddt.data(True, False)
+    def test_nothing_is_asked_of_the_devices_of_others(self, says_uuids):
+        """Where the kernel says which they are: thousands, of LVM."""
+        self.kernel.says_uuids = says_uuids
+        self.kernel.add('own', uuid='LOCALCLONE-\u00e9')
+        self.kernel.add('lv', uuid='LVM-1')
+        self.kernel.add('none', uuid='')
+        self.kernel.add('crypt', uuid='CRYPT-LUKS2-1')
+        self.assertEqual(['own', 'crypt'], [
+            each.name for each in control.devices(
+                30, prefixes=('LOCALCLONE-', 'CRYPT-'))])
+        self.assertEqual(['own', 'crypt'] if says_uuids else [
+            'own', 'lv', 'none', 'crypt'], [
+                each.partition(' ')[2] for each in self.kernel.asked[1:]])
+        self.assertEqual(4, len(control.devices(30)))
+
+    def test_names_of_others_by_their_uuids(self):
+        """Only what is wanted, also where names are given."""
+        self.kernel.add('own')
+        self.kernel.add('lv', uuid='LVM-1')
+        self.assertEqual(['own'], [
+            each.name for each in control.devices(
+                30, ['own', 'lv'], ('LOCALCLONE-',))])
+
     def test_some(self):
         """Nothing is asked of all others, not even their names."""
         for name in 'abcd':
@@ -78,7 +102,7 @@ class LookTest(Case):
         found = control.devices(30)
         self.assertEqual(1001, len(found))
         self.assertEqual(2000, len(found[-1].lines.splitlines()))
-        self.assertEqual(4, self.kernel.asked.count('list'))
+        self.assertEqual(5, self.kernel.asked.count('list'))
 
     def test_not_without_end(self):
         with fixtures.MockPatchObject(ioctl, 'is_full', lambda answer: True):
@@ -166,7 +190,7 @@ class AnswerTest(testtools.TestCase):
 
     def test_none(self):
         for data in (b'', bytes(16)):
-            self.assertEqual([], ioctl.parse_names(self.answer(data)))
+            self.assertEqual({}, ioctl.parse_names(self.answer(data)))
 
     @ddt.data((struct.pack('=QI', 1, 0) + b'abc', None),
               (struct.pack('=QI', 1, 9999) + b'abc\0', None),
@@ -174,10 +198,24 @@ class AnswerTest(testtools.TestCase):
     @ddt.unpack
     def test_names_that_end_too_early(self, data, size):
         if data[:4] == b'\1\0\0\0' and b'abc\0' in data:
-            self.assertEqual(['abc'], ioctl.parse_names(self.answer(data)))
+            self.assertEqual({'abc': None},
+                             ioctl.parse_names(self.answer(data)))
             return
         self.assertRaises(ioctl.Malformed, ioctl.parse_names,
                           self.answer(data, size))
+
+    @ddt.data((8, 1, b'LVM-1\0', 'LVM-1'), (8, 2, b'', ''), (8, 0, b'', None),
+              (8, 2, b'LVM-1\0', ''), (7, 1, b'', None))
+    @ddt.unpack
+    def test_what_follows_a_name(self, size, flags, more, uuid):
+        follows = struct.pack('=2I', 5, flags)[:size]
+        self.assertEqual({'abc': uuid}, ioctl.parse_names(self.answer(
+            struct.pack('=QI', 1, 0) + b'abc\0' + follows + more)))
+
+    def test_uuid_that_ends_too_early(self):
+        self.assertRaises(ioctl.Malformed, ioctl.parse_names, self.answer(
+            struct.pack('=QI', 1, 0) + b'abc\0' + struct.pack('=2I', 5, 1)
+            + b'LVM-1'))
 
     @ddt.data((b'', None, 312), (bytes(39), None, 312),
               (bytes(40) + b'x', None, 312), (bytes(80), 320, 312),

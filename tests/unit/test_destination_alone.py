@@ -75,3 +75,36 @@ class SwapTest(testtools.TestCase):
         ended.assert_called_once_with(node, move.volume_id)
         node.stack.end_swap.assert_called_once_with(move)
         node.stack.flush_disk.assert_not_called()
+
+
+class OrderTest(testtools.TestCase):
+
+    def test_session_ends_before_it_is_asked_whether_it_is_away(self):
+        node = mock.Mock()
+        with mock.patch.object(destination.tops, 'users', return_value=0):
+            destination._can_do_without_home(node, mock.Mock())
+        self.assertEqual(['end_passed', 'is_away'], [
+            call[0] for call in node.sessions.method_calls])
+
+    def test_clone_is_there_before_it_is_asked_how_far_it_is(self):
+        """None is after a reboot."""
+        node = mock.Mock()
+        with mock.patch.object(destination, '_put_on_clone'):
+            destination.is_complete_alone(node, mock.Mock())
+        self.assertEqual(['ensure_clone_alone', 'clone_status'], [
+            call[0] for call in node.stack.method_calls[:2]])
+
+    def test_swap_after_a_reboot(self):
+        """Flushed, then put there, then logged out, then ended."""
+        node, move = mock.Mock(), mock.Mock(extra_bytes=0)
+        node.stack.survey.return_value.is_handle_foreign.return_value = False
+        node.sessions.is_away.return_value = False
+        with mock.patch.object(passing, 'end_after_swap',
+                               node.stack.end_after_swap):
+            destination._put_on_clone(node, move, 'disk')
+        self.assertEqual(
+            ['flush_disk', 'ensure_handle_on_clone', 'end_after_swap',
+             'end_swap'],
+            [name for name, *_what in node.stack.method_calls if name in (
+                'flush_disk', 'ensure_handle_on_clone', 'end_after_swap',
+                'end_swap')])

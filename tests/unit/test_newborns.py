@@ -885,3 +885,70 @@ class MovedTest(Case):
         self.a.reconciler.converge_node()
         self.assert_data()
         self.assertNotIn(names.NEWBORN, self.a.disk.tags[self.volume.name])
+
+
+class SweptLaterTest(Case):
+    """Doomed LVs, by what a check has seen of them."""
+
+    def setUp(self):
+        super().setUp()
+        self.world.pool = None
+        self.cleared = mock.Mock(side_effect=self.a.node.clear)
+        object.__setattr__(self.a.node, 'clear', self.cleared)
+
+    def leave(self):
+        volume = self.world.row('a@l', status='creating')
+        self.create(volume=volume)
+        self.world.destroy(volume)
+        before = set(self.a.lvs)
+        newborns.sweep(self.a.node, None)
+        doomed, = set(self.a.lvs) - (before - {volume.name})
+        return volume, doomed
+
+    def opened(self):
+        return mock.patch.object(stack.SimStack, 'lvs', return_value={
+            name: dataclasses.replace(lv, opened=True)
+            for name, lv in self.a.sim_stack.lvs().items()})
+
+    def test_opened_since_the_check(self):
+        self.leave()
+        seen = self.a.node.stack.survey()
+        with self.opened():
+            removal.remove_doomed(self.a.node, seen)
+        self.cleared.assert_not_called()
+
+    def test_open_one_has_no_tags_either(self):
+        """A boot would believe them, as long as it is open."""
+        volume, doomed = self.leave()
+        self.a.disk.tags[doomed] = frozenset([
+            names.OPENED, *names.tags(volume=volume.id, key='old')])
+        with self.opened():
+            removal.remove_doomed(self.a.node)
+        self.assertEqual(frozenset(), self.a.disk.tags[doomed])
+        self.cleared.assert_not_called()
+
+    def test_one_that_is_busy_does_not_stop_the_others(self):
+        first, doomed = self.leave()
+        self.create()
+        self.world.destroy(self.volume)
+        newborns.sweep(self.a.node, None)
+        self.assertEqual(2, len(self.a.lvs))
+        self.assertEqual(doomed, next(iter(self.a.sim_stack.lvs())))
+        self.a.disk.tags[doomed] = frozenset(names.tags(volume=first.id))
+        with self.a.lock(first.id):
+            removal.remove_doomed(self.a.node)
+        self.assertEqual([doomed], list(self.a.lvs))
+
+    def test_a_check_sees_what_is_to_be_swept(self):
+        volume = self.world.row('a@l', status='creating')
+        self.create(volume=volume)
+        self.world.destroy(volume)
+        here = self.a.reconciler
+        with mock.patch.object(newborns, 'remove_unwanted'):
+            here.converge_node()
+        newborns.sweep(self.a.node, None, here.seen)
+        self.assertNotIn(volume.name, self.a.lvs)
+        self.assertEqual(1, len(self.a.lvs))
+        here.converge_node()
+        removal.remove_doomed(self.a.node, here.seen)
+        self.assertEqual({}, self.a.lvs)

@@ -138,7 +138,8 @@ class SimSessions:
 
     def passed(self):
         return {volume_id: 'disk of %s' % volume_id
-                for volume_id in self.node.passed}
+                for volume_id, home in self.node.passed.items()
+                if names.same_backend(home, self.node.host)}
 
     def recorded_passes(self):
         return self.passed()

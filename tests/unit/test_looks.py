@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A look at what is passed through sees what is, whatever was listed."""
+
+import contextlib
+import dataclasses
+from unittest import mock
+
+from cinder_localclone import crypt_tops
+from cinder_localclone.dm import tables
+from cinder_localclone import events
+from cinder_localclone import exceptions
+from cinder_localclone import kept_keys
+from cinder_localclone import names
+from cinder_localclone import passing
+from cinder_localclone import restore
+from cinder_localclone import rows
+from cinder_localclone import state
+from cinder_localclone import survey
+from cinder_localclone import unlocking
+from tests.unit import test_connections
+from tests.unit import test_encrypted_guests
+from tests.unit import test_lost_notes
+from tests.unit import world as worlds
+from tests.unit.world import crypt
+from tests.unit.world import stack
+
+A, B, C = test_lost_notes.A, test_lost_notes.B, test_lost_notes.C
+
+
+class StaleNoteTest(test_lost_notes.UnsettledTest):
+    """It was noted when LVs were listed; settled and detached since."""
+
+    def test_settled_since_it_was_listed(self):
+        here, guest = self.here, self.guest
+        listed = here.sim_stack.survey()      # converge_node: noted yet
+        here.reconciler.converge_moves()      # other loop: settled
+        self.assertEqual({}, here.disk.passed)
+        guest.detach(A)                       # closed
+        self.assertNotIn(names.crypt(guest.id), here.devices)
+        self.assertNotIn(names.OPENED, here.disk.tags[guest.volume.name])
+        guest.volume.status = 'reserved'      # about to be attached
+        guest.volume.volume_attachment = [guest.attachment()]
+        with mock.patch.object(crypt.SimCrypt, 'mark') as mark:
+            passing.look(here.node, listed)
+        mark.assert_not_called()
+
+
+class RecordGoesTest(test_lost_notes.UnsettledTest):
+    """The initiator's record stays until the note is settled."""
+
+    def power_fails(self):
+        here = self.here
+        here.disk.tags[self.guest.volume.name] -= {names.OPENED}
+        records = {self.guest.id: B}
+        here.stop(power=True)
+        here.dead, self.guest.node = False, None
+        here.passed.update(records)
+        self.assertEqual([self.guest.id],
+                         test_lost_notes.opened_by_a_boot(here))
+
+    def test_handle_appears_in_between(self):
+        """A boot, which takes no locks, restores it beside the service."""
+        self.power_fails()
+        here, volume = self.here, self.guest.volume
+        real = crypt_tops.settle_note
+
+        def settle(*args):
+            real(*args)
+            here.sim_stack.ensure_handle_on_lv(
+                volume.id, volume.name, rows.body_bytes(volume), swaps=False)
+        with mock.patch.object(crypt_tops, 'settle_note', settle):
+            passing.look(here.node)
+        self.assertEqual([self.guest.id],
+                         test_lost_notes.opened_by_a_boot(here))
+
+    def test_group_that_is_away_for_now(self):
+        here, guest = self.here, self.guest
+        here.disk.tags[guest.volume.name] -= {names.OPENED}
+        here.passed[guest.id] = B
+        handle = tables.Device(guest.handle, 'u', '253:9', 0, False,
+                               '0 1 linear 253:8 0')
+        with mock.patch.object(stack.SimStack, 'lvs', return_value={}), (
+                mock.patch.object(stack.SimStack, 'devices',
+                                  return_value={guest.handle: handle})):
+            passing.look(here.node)
+        self.assertEqual([guest.id],
+                         test_lost_notes.opened_by_a_boot(here))
+
+
+class AwayTest(test_lost_notes.UnsettledTest):
+    """Followed, not settled; its live migration is given up."""
+
+    def test_source_of_a_live_move(self):
+        here, guest = self.here, self.guest
+        lv = guest.volume.name
+        guest.attach(C, runs=False)
+        move = here.node.records.move_of(guest.id)
+        self.assertIs(state.Phase.STARTING, move.phase)
+        self.assertTrue(move.committed)
+        here.stop(power=True)
+        here.dead, guest.node = False, None
+        passing.look(here.node)
+        self.assertEqual(guest.nodes[C], guest.world.home(guest.volume))
+        guest.detach(C)                       # Nova gives the migration up
+        guest.world.settle()
+        self.assertIs(here, guest.world.home(guest.volume))
+        self.assertEqual(lv, guest.volume.name)
+        self.assertIn(guest.id, [
+            local.volume_id for local in restore.plan(here.sim_stack.survey())
+            if not local.reason])
+        self.assertNotIn(names.AWAY, here.disk.tags[lv])
+
+
+class NoteKeyTest(test_encrypted_guests.Case):
+    """An open volume always says which secret opens it."""
+
+    def test_power_fails_in_note_key(self):
+        self.serve(test_connections.ON_A)
+        self.attach('in-use', 'a')
+        # A change of the key was killed when the row named the new one.
+        header = self.world.headers[self.volume.id]
+        self.volume.provider_id = crypt.recorded('new')
+        self.world.secrets.kept['new'] = self.world.secrets.kept[self.key]
+        header.tokens['1'] = dataclasses.replace(
+            header.tokens['0'], key='new', number='1', replaces=self.key)
+        real = crypt.SimCrypt.unmark
+
+        def unmark(this, lv, tag):
+            real(this, lv, tag)
+            self.a.stop(power=True)
+            raise worlds.Stopped(self.a)
+        with mock.patch.object(crypt.SimCrypt, 'unmark', unmark):
+            with contextlib.suppress(worlds.Stopped):
+                self.serve(test_connections.ON_A)
+        self.a.dead = False
+        known = unlocking.known(survey.Survey(
+            self.a.sim_stack.lvs(), {}), {})
+        self.assertIn(self.volume.id, known)
+        self.assertIn(known[self.volume.id][1], (self.key, 'new'))
+
+
+class LeftTheBackendTest(test_connections.Base):
+    """It has left the backend, detached while a node's service was down."""
+
+    def leave(self):
+        self.volume.group_id = 'g'
+        connector = dict(test_connections.ON_B, initiator='iqn.x')
+        self.serve(connector)
+        self.attach('in-use', 'b')
+        self.b.dead = True                    # its service alone
+        self.unserve(self.a, connector)
+        self.attach('available')
+        self.b.dead = False
+        self.volume.group_id = None
+        self.volume.host = 'c@other'          # Cinder has migrated it
+
+    def test_what_is_left(self):
+        self.leave()
+        self.b.reconciler.converge_node()
+        self.assertEqual({}, self.b.passed)
+        self.assertNotIn(self.handle, self.b.devices)
+
+    def test_handle_of_the_other_backend_stays(self):
+        """On the same node, above what it has itself."""
+        self.leave()
+        self.b.devices[self.handle] = {'below': 'its own'}
+        self.b.reconciler.converge_node()
+        self.assertEqual({}, self.b.passed)
+        self.assertIn(self.handle, self.b.devices)
+
+    def test_while_it_is_attached_to_the_other(self):
+        self.leave()
+        self.attach('attaching', None)
+        self.b.reconciler.converge_node()
+        self.assertIn(self.handle, self.b.devices)
+
+
+class EncryptedLeftTheBackendTest(test_encrypted_guests.Case):
+    """No key stays, sealed or in the kernel."""
+
+    def test_what_is_left(self):
+        self.b.disk.sealed = {}
+        self.pass_through()
+        self.b.dead = True
+        self.unserve(self.a, self.volume.volume_attachment[0].connector)
+        self.attach('available')
+        self.b.dead = False
+        self.volume.host, self.volume.provider_id = 'c@other', None
+        for _look in range(2):
+            self.b.reconciler.converge_node()
+        self.assertEqual(
+            [{}, {}, {}, False], [
+                self.b.disk.sealed, self.b.disk.passed, self.b.passed,
+                self.crypt in self.b.devices])
+
+
+class PassesTest(test_connections.Base):
+    """A check that fails leaves open whether all is as it should be."""
+
+    def test_check_that_fails(self):
+        self.assertTrue(self.a.reconciler._passes)
+        with mock.patch.object(
+                crypt.SimCrypt, 'passed',
+                side_effect=exceptions.CommandTimeout(
+                    command='vgs', seconds=1)):
+            self.assertRaises(exceptions.CommandTimeout,
+                              self.a.reconciler.converge_node)
+        with mock.patch.object(passing, 'look', return_value=True) as look:
+            self.a.reconciler.converge_moves()
+        look.assert_called_once()
+
+
+class UnknownRowTest(test_connections.Base):
+    """A row of a newer version, and nothing was noted of it."""
+
+    def test_row_that_is_not_understood(self):
+        self.volume.provider_id = crypt.recorded('k').replace('k', '\n\n')
+        self.assertRaises(exceptions.NotPossible, rows.recorded, self.volume)
+        self.a.passed[self.volume.id] = B
+        passing.look(self.a.node)
+        self.assertEqual({}, self.a.passed)
+
+
+class NoteTest(test_encrypted_guests.Case):
+    """A volume at home at A was passed through there before."""
+
+    def setUp(self):
+        super().setUp()
+        self.noted = {self.volume.id: (self.volume.id, self.key)}
+
+    def test_mark_is_last(self):
+        """By the mark alone no boot finds the secret, and nobody notes it."""
+        self.serve(test_connections.ON_A)
+        self.attach('in-use', 'a')
+        self.a.disk.tags[self.volume.name] -= {
+            names.OPENED, *names.tags(key=self.key)}
+        self.a.disk.passed = dict(self.noted)
+        with mock.patch.object(
+                crypt.SimCrypt, 'note', side_effect=exceptions.CommandTimeout(
+                    command='lvchange', seconds=1)):
+            self.assertFalse(passing.look(self.a.node))
+        self.assertNotIn(names.OPENED, self.tags())
+        self.assertEqual(self.noted, self.a.disk.passed)
+
+    def test_marked_with_an_older_secret(self):
+        """An older backup of LVM's metadata was restored."""
+        self.serve(test_connections.ON_A)
+        lv = self.volume.name
+        old = set(names.tags(key='old'))
+        self.a.disk.tags[lv] -= set(names.tags(key=self.key))
+        self.a.disk.tags[lv] |= old
+        self.assertIn(names.OPENED, self.tags())
+        self.serve(test_connections.ON_A)
+        self.assertEqual(self.key, names.facts(self.tags())['key'])
+        self.assertTrue(old.isdisjoint(self.tags()))
+
+    def test_row_that_names_no_secret(self):
+        """What was noted before goes all the same; so does the record."""
+        self.volume.provider_id = None
+        self.attach('in-use', 'a')
+        self.a.disk.passed = dict(self.noted)
+        self.a.passed[self.volume.id] = B
+        self.assertTrue(passing.look(self.a.node))
+        self.assertEqual([{}, {}], [self.a.disk.passed, self.a.passed])
+        self.assertNotIn(names.OPENED, self.tags())
+
+
+class BeingAttachedTest(test_encrypted_guests.Case):
+
+    def test_restored_while_another_attachment_is_made(self):
+        """A guest on B waits for nobody who may never come."""
+        self.pass_through()
+        self.volume.volume_attachment.append(test_connections.attachment(None))
+        for name in (self.crypt, self.handle):
+            del self.b.devices[name]
+        self.assertTrue(passing.look(self.b.node))
+        self.assertIn(self.handle, self.b.devices)
+
+    def kept_of_another_backend(self, connector):
+        self.a.disk.sealed = {self.volume.id: 'x'}
+        self.attach('reserved', None)
+        vars(self.volume.volume_attachment[0]).update(
+            connection_info={}, connector=connector)
+        self.volume.host = 'c@other'
+        self.a.node = dataclasses.replace(
+            self.a.node, is_at=lambda connector, host: (
+                connector.get('host') == host.partition('@')[0]))
+        with mock.patch.object(events, 'say') as said:
+            kept_keys.look(self.a.node)
+        said.assert_not_called()
+        return bool(self.a.disk.sealed)
+
+    def test_key_of_what_does_not_say_where(self):
+        """As the directory answers it: not of what is no connector."""
+        self.assertTrue(self.kept_of_another_backend(None))
+        self.assertTrue(self.kept_of_another_backend({}))
