@@ -114,16 +114,6 @@ class Handles(top_devices.TopDevices):
         return self._ensure_handle(
             devices, volume_id, tables.linear(sectors, number), swaps)
 
-    def is_handle_elsewhere(self, volume_id: str, disk: str | None) -> bool:
-        """Whether a volume has a handle that is not on a disk.
-
-        :param disk: its path; None if there is none
-        """
-        handle = self.devices([names.handle(volume_id)]).get(
-            names.handle(volume_id))
-        number = block.number(disk) if disk else ''
-        return bool(handle and handle.uses() != (number,))
-
     def follow_onto_clone(self, move: state.Move, source: str) -> None:
         """Swap a handle in use from the home's disk to a pristine clone.
 

@@ -159,7 +159,7 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
     if volume is None:
         _give_up(node, volume_id)
     elif not names.same_backend(volume.host, node.host):
-        _leave(node, volume)
+        return  # another service on this node looks after it
     elif checks.is_home(node, volume):
         # By now, not when it was listed. And first: with the initiator's
         # record a boot opens it.
@@ -176,22 +176,6 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
             begin(node, volume_id, connection.properties)
         elif not is_being_attached(volume):
             _give_up(node, volume_id)
-
-
-def _leave(node: nodes.Node, volume: ports.Volume) -> None:
-    """Another service on this node looks after it, but not after this.
-
-    It may have been given away while this one was down: what this one has
-    passed through ends, and the handle goes if it is still on that.
-    """
-    disk = node.sessions.passed().get(volume.id)
-    if (not disk and volume.id not in _recorded(node)
-            or is_being_attached(volume)):
-        return
-    if node.stack.is_handle_elsewhere(volume.id, disk):
-        node.sessions.end_passed(volume.id)
-    else:
-        _give_up(node, volume.id)
 
 
 def is_being_attached(volume: ports.Volume) -> bool:

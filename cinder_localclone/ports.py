@@ -260,9 +260,6 @@ class Stack(typing.Protocol):
     def remove_handle(self, volume_id: str) -> bool:
         """Remove the handle of a volume, or of a snapshot."""
 
-    def is_handle_elsewhere(self, volume_id: str, disk: str | None) -> bool:
-        """Whether there is a handle, and it is not on that disk."""
-
     def read_head(self, volume_id: str) -> None:
         """Prove that a handle can be read."""
 

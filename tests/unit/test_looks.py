@@ -139,61 +139,6 @@ class NoteKeyTest(test_encrypted_guests.Case):
         self.assertIn(known[self.volume.id][1], (self.key, 'new'))
 
 
-class LeftTheBackendTest(test_connections.Base):
-    """It has left the backend, detached while a node's service was down."""
-
-    def leave(self):
-        self.volume.group_id = 'g'
-        connector = dict(test_connections.ON_B, initiator='iqn.x')
-        self.serve(connector)
-        self.attach('in-use', 'b')
-        self.b.dead = True                    # its service alone
-        self.unserve(self.a, connector)
-        self.attach('available')
-        self.b.dead = False
-        self.volume.group_id = None
-        self.volume.host = 'c@other'          # Cinder has migrated it
-
-    def test_what_is_left(self):
-        self.leave()
-        self.b.reconciler.converge_node()
-        self.assertEqual({}, self.b.passed)
-        self.assertNotIn(self.handle, self.b.devices)
-
-    def test_handle_of_the_other_backend_stays(self):
-        """On the same node, above what it has itself."""
-        self.leave()
-        self.b.devices[self.handle] = {'below': 'its own'}
-        self.b.reconciler.converge_node()
-        self.assertEqual({}, self.b.passed)
-        self.assertIn(self.handle, self.b.devices)
-
-    def test_while_it_is_attached_to_the_other(self):
-        self.leave()
-        self.attach('attaching', None)
-        self.b.reconciler.converge_node()
-        self.assertIn(self.handle, self.b.devices)
-
-
-class EncryptedLeftTheBackendTest(test_encrypted_guests.Case):
-    """No key stays, sealed or in the kernel."""
-
-    def test_what_is_left(self):
-        self.b.disk.sealed = {}
-        self.pass_through()
-        self.b.dead = True
-        self.unserve(self.a, self.volume.volume_attachment[0].connector)
-        self.attach('available')
-        self.b.dead = False
-        self.volume.host, self.volume.provider_id = 'c@other', None
-        for _look in range(2):
-            self.b.reconciler.converge_node()
-        self.assertEqual(
-            [{}, {}, {}, False], [
-                self.b.disk.sealed, self.b.disk.passed, self.b.passed,
-                self.crypt in self.b.devices])
-
-
 class PassesTest(test_connections.Base):
     """A check that fails leaves open whether all is as it should be."""
 

@@ -755,19 +755,6 @@ class HandleTest(Case):
             self.assertIn('handle for it has appeared', str(error))
         self.assertEqual({'number', 'size'}, {*self.called()})
 
-    @ddt.data(('0 2097152 linear 8:16 0', '8:16', False),
-              ('0 2097152 linear 8:16 0', '8:32', True),
-              ('0 2097152 linear 253:5 0', '8:16', True),
-              ('0 9 linear 8:16 0\n9 9 linear 253:5 0', '8:16', True),
-              ('0 2097152 linear 8:16 0', '', True),
-              ('', '8:16', False))
-    @ddt.unpack
-    def test_handle_elsewhere(self, table, disk, elsewhere):
-        self.devices(*[device(names.handle(V1), '253:7', table)] * bool(table))
-        self.ran.block.number.return_value = disk
-        self.assertIs(elsewhere, self.stack.is_handle_elsewhere(V1, 'p'))
-        self.assertIs(bool(table), self.stack.is_handle_elsewhere(V1, None))
-
     def test_handle_that_need_not_be_swapped(self):
         self.lvs(lv('v', '253:5'))
         self.devices()

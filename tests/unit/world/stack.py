@@ -341,10 +341,6 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         self._swap(volume_id, before, after, swaps)
         return before != after
 
-    def is_handle_elsewhere(self, volume_id, disk):
-        handle = self.node.devices.get(names.handle(volume_id))
-        return bool(handle and handle.get('below') != disk)
-
     def follow_onto_clone(self, move, source):
         self._insist(move.volume_id in self.node.passed_handles(),
                      'the handle is not on the disk')
