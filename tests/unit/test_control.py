@@ -2,6 +2,9 @@
 """Looks at device-mapper by ioctl: what is asked, what answers mean."""
 
 import errno
+import fcntl
+import os
+import pathlib
 import struct
 import threading
 
@@ -258,3 +261,86 @@ class RequestTest(testtools.TestCase):
     def test_numbers(self):
         self.assertEqual((0xc138fd02, 0xc138fd0c), (
             ioctl.LIST_DEVICES, ioctl.TABLE_STATUS))
+
+
+@ddt.ddt
+class NamesTest(testtools.TestCase):
+    """Each UUID is that of its own name, wherever that ends."""
+
+    def setUp(self):
+        super().setUp()
+        self.kernel = self.useFixture(dm_kernel.Kernel())
+
+    def named(self):
+        return ioctl.parse_names(control._ask(
+            ioctl.LIST_DEVICES, flags=ioctl.UUIDS))
+
+    @ddt.data('n', '\u00e9', '\udcff')
+    def test_of_any_length(self, letter):
+        """Also by others, who may call a device what they like."""
+        wanted = {}
+        for length in range(1, 40):
+            name = letter * length
+            wanted[name] = 'LOCALCLONE-%s' % name if length % 3 else ''
+            self.kernel.add(name, uuid=wanted[name])
+        self.assertEqual(wanted, self.named())
+
+    @ddt.data((1 | 4, b'LVM-1\0', 'LVM-1'), (2 | 4, b'', ''), (4, b'', None))
+    @ddt.unpack
+    def test_flags_that_a_later_kernel_may_have(self, flags, more, uuid):
+        data = (struct.pack('=QI', 1, 0) + b'abc\0'
+                + struct.pack('=2I', 5, flags) + more)
+        answer = bytearray(struct.pack(
+            dm_kernel.HEADER, 4, 0, 0, 312 + len(data), 312, 0, 0, 0, 0, 0, 0,
+            b'', b'') + data)
+        self.assertEqual({'abc': uuid}, ioctl.parse_names(answer))
+
+
+class ControlTest(testtools.TestCase):
+    """The kernel itself is asked, by a file that stays open."""
+
+    def setUp(self):
+        super().setUp()
+        self.path = pathlib.Path(self.useFixture(
+            fixtures.TempDir()).path, 'control')
+        self.useFixture(fixtures.MockPatchObject(
+            control, 'CONTROL', str(self.path)))
+        self.asked = []
+        self.useFixture(fixtures.MockPatchObject(
+            control.fcntl, 'ioctl', self.ioctl))
+        control._control.cache_clear()
+        self.addCleanup(self.close)
+
+    def close(self):
+        for fd in {fd for fd, *_what in self.asked}:
+            os.close(fd)
+        control._control.cache_clear()
+
+    def ioctl(self, fd, call, buffer):
+        self.assertEqual(str(self.path), os.readlink(
+            '/proc/self/fd/%d' % fd))
+        self.assertEqual(os.O_RDWR, fcntl.fcntl(
+            fd, fcntl.F_GETFL) & os.O_ACCMODE)
+        self.asked.append((fd, call, buffer))
+
+    def test_asked_where_it_answers(self):
+        """In the buffer itself, and by one file however often."""
+        self.path.touch()
+        buffers = [bytearray(8), bytearray(9)]
+        for buffer in buffers:
+            control._ioctl(ioctl.LIST_DEVICES, buffer)
+        self.assertEqual([ioctl.LIST_DEVICES] * 2,
+                         [call for _fd, call, _buffer in self.asked])
+        for buffer, (_fd, _call, found) in zip(buffers, self.asked):
+            self.assertIs(buffer, found)
+        self.assertEqual(1, len({fd for fd, *_what in self.asked}))
+
+    def test_no_control_until_its_module_is_loaded(self):
+        """Nothing is put in its place, and it is looked for again."""
+        error = self.assertRaises(
+            exceptions.CommandFailed, control.table, '1:1', 30)
+        self.assertIn('exit code 2', str(error))
+        self.assertFalse(self.path.exists())
+        self.path.touch()
+        control._ioctl(ioctl.LIST_DEVICES, bytearray(8))
+        self.assertEqual(1, len(self.asked))

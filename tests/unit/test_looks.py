@@ -5,6 +5,8 @@ import contextlib
 import dataclasses
 from unittest import mock
 
+import ddt
+
 from cinder_localclone import crypt_tops
 from cinder_localclone.dm import tables
 from cinder_localclone import events
@@ -199,6 +201,16 @@ class NoteTest(test_encrypted_guests.Case):
         self.assertEqual(self.key, names.facts(self.tags())['key'])
         self.assertTrue(old.isdisjoint(self.tags()))
 
+    def test_secret_that_is_the_same_is_not_taken_off(self):
+        """LVM may take off last what is added and taken off at once."""
+        self.serve(test_connections.ON_A)
+        self.a.disk.tags[self.volume.name] -= set(
+            names.tags(luks=self.volume.id))
+        with mock.patch.object(crypt.SimCrypt, 'note') as note:
+            self.serve(test_connections.ON_A)
+        note.assert_called_once_with(
+            self.volume.name, (), key=self.key, luks=self.volume.id)
+
     def test_row_that_names_no_secret(self):
         """What was noted before goes all the same; so does the record."""
         self.volume.provider_id = None
@@ -208,6 +220,27 @@ class NoteTest(test_encrypted_guests.Case):
         self.assertTrue(passing.look(self.a.node))
         self.assertEqual([{}, {}], [self.a.disk.passed, self.a.passed])
         self.assertNotIn(names.OPENED, self.tags())
+
+
+@ddt.ddt
+class MovingTest(test_encrypted_guests.Case):
+    """A guest on B, which the volume is passed through to, after a boot."""
+
+    @ddt.data((A, True, True), (B, False, True), (B, True, False))
+    @ddt.unpack
+    def test_move_of_the_volume(self, source, keeps_handle, restored):
+        """Only what the source of a live move has is left as it is."""
+        self.pass_through()
+        for name in (self.crypt, self.handle):
+            del self.b.devices[name]
+        move = mock.Mock(source=source, keeps_handle=keeps_handle,
+                         is_over=False)
+        records = mock.Mock(wraps=self.b.node.records)
+        records.move_of.return_value = move
+        here = dataclasses.replace(self.b.node, records=records)
+        with mock.patch.object(passing, '_withdraw_earlier'):
+            passing.look(here)
+        self.assertIs(restored, self.handle in self.b.devices)
 
 
 class BeingAttachedTest(test_encrypted_guests.Case):
