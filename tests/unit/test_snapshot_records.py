@@ -299,6 +299,15 @@ class RevertTest(Case):
         self.assertRaises(exceptions.StaleMove, self.records.replace_body,
                           self.read, NONE, B)
 
+    def test_elsewhere_without_a_cluster(self):
+        """That of its old service would be asked for it."""
+        self.volume.refresh()
+        self.volume.cluster_name = 'a cluster'
+        self.volume.save()
+        self.read = self.records.volume(self.volume.id)
+        after = self.records.replace_body(self.read, NONE, B)
+        self.assertIsNone(after.cluster_name)
+
     def provider_id(self):
         return self.records.volume(self.volume.id).provider_id
 

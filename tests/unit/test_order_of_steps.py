@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What comes first, by steps that are recorded; and what is left out."""
+
+import dataclasses
+from unittest import mock
+
+import testtools
+
+from cinder_localclone import adoption
+from cinder_localclone import copies
+from cinder_localclone import crypt_tops
+from cinder_localclone.dm import tables
+from cinder_localclone import encryption
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
+from cinder_localclone import handlers
+from cinder_localclone import hydration
+from cinder_localclone import key_change
+from cinder_localclone import managing
+from cinder_localclone.moves import offering
+from cinder_localclone.moves import remains
+from cinder_localclone.moves import removal
+from cinder_localclone import names
+from cinder_localclone import newborns
+from cinder_localclone import own_key
+from cinder_localclone import passing
+from cinder_localclone import pausing
+from cinder_localclone import reencryption
+from cinder_localclone import rows
+from cinder_localclone import snapshots
+from cinder_localclone import tops
+from tests.unit import test_key_change
+from tests.unit import test_newborns
+from tests.unit import test_parsers
+from tests.unit.world import crypt
+
+
+class OrderTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.node = mock.MagicMock()
+        self.steps = []
+
+    def step(self, module, name, result=None, error=None):
+        def act(*_args, **_words):
+            self.steps.append(name)
+            if error:
+                raise error
+            return result
+        patched = mock.patch.object(module, name, act)
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def test_note_stays_until_what_was_passed_through_is_closed(self):
+        """Else a boot leaves the guest that has it open without it."""
+        self.step(tops, 'ensure_closed', error=exceptions.SourceBusy(
+            volume='v', host='h'))
+        self.assertRaises(exceptions.SourceBusy, passing.end, self.node, 'v')
+        self.node.crypt.forget_passed.assert_not_called()
+        self.node.crypt.forget_sealed.assert_not_called()
+
+    def test_lv_is_given_away_last(self):
+        """Nobody is to find it as long as the handle is above it."""
+        for module, name in ((managing, '_check_free'),
+                             (removal, 'stop_serving'), (tops, 'users'),
+                             (offering, 'withdraw_above')):
+            self.step(module, name)
+        for name in ('remove_handle', 'disown'):
+            self.step(self.node.stack, name)
+        managing._leave(self.node, mock.MagicMock())
+        self.assertEqual(
+            ['_check_free', 'stop_serving', 'users', 'withdraw_above',
+             'remove_handle', 'disown'], self.steps)
+
+    def test_interrupted_re_encryption_is_recovered_before_it_is_open(self):
+        self.node.runner.is_running.return_value = False
+        self.step(pausing, 'is_interrupted', True)
+        self.step(pausing, 'recover')
+        self.step(reencryption, '_ensure_open')
+        self.step(reencryption, '_recorded', mock.Mock(key='k'))
+        self.step(crypt_tops, 'note_key')
+        self.step(self.node.runner, 'start')
+        reencryption._go_on(self.node, mock.MagicMock())
+        self.assertEqual(
+            ['is_interrupted', 'recover', '_ensure_open', '_recorded',
+             'note_key', 'start'], self.steps)
+
+    def copy(self):
+        for module, name in ((copies, '_check_handle'),
+                             (remains, 'take_down'), (self.node.stack,
+                                                      'create_lv')):
+            self.step(module, name)
+        self.step(copies, '_migrated', mock.Mock(volume_attachment=[]))
+        self.step(remains, 'here', ['left'])
+        self.step(rows, 'handle_id', 'v')
+        self.step(rows, 'body_bytes', 1)
+        copies.create(self.node, mock.MagicMock(provider_id=None))
+
+    def test_copy_that_is_refused_removes_nothing(self):
+        self.step(encryption, 'check_copy',
+                  error=encryption_errors.EncryptionChange(volume='v'))
+        self.assertRaises(encryption_errors.EncryptionChange, self.copy)
+        self.assertEqual(['handle_id', '_migrated', 'check_copy'], self.steps)
+
+    def test_copy_where_a_move_has_left_something(self):
+        """Its handle may be what is left."""
+        self.step(encryption, 'check_copy')
+        self.copy()
+        self.assertEqual(
+            ['handle_id', '_migrated', 'check_copy', 'here', 'take_down',
+             '_check_handle', 'body_bytes', 'create_lv'], self.steps)
+
+    def test_volume_with_the_secret_of_its_type_that_was_not_created(self):
+        """What this node has of it goes; the secret stays."""
+        self.step(encryption, '_drop_here')
+        self.step(encryption, 'key_of_type', 'shared')
+        self.step(rows, 'recorded', encryption_types.Recorded(1, 'shared'))
+        row = mock.MagicMock(host='h')
+        self.node.records.volume.return_value = row
+        encryption.give_back(self.node, row)
+        self.assertEqual(['_drop_here', 'key_of_type'],
+                         self.steps[-2:])
+        self.node.keys.release.assert_not_called()
+        self.node.keys.remove.assert_not_called()
+
+    def test_secret_is_noted_when_the_header_has_it(self):
+        change = mock.Mock()
+        self.node.crypt.header.return_value.reencryption = False
+        self.step(rows, 'recorded', encryption_types.Recorded(1, 'k'))
+        self.step(own_key, '_strip', mock.Mock(key='k'))
+        self.step(own_key, '_token')
+        self.step(key_change, 'Change', change)
+        self.node.snapshots.wanted_encryption.return_value = None
+        own_key.give(self.node, mock.MagicMock())
+        self.assertEqual(['announce', 'go_on', 'note_key'], [
+            name for name, *_what in change.method_calls])
+
+    def test_nothing_was_adopted(self):
+        self.node.stack.lvs.return_value = {}
+        self.assertIs(False, adoption.give_back(self.node, 'volume', 'v'))
+
+    def test_peers_are_answered(self):
+        service = mock.Mock()
+        asked = handlers.Handlers(service)
+        with mock.patch.object(snapshots, 'unserve_here') as unserve:
+            asked.unserve_snapshot(None, 's', {'host': 'h'})
+        unserve.assert_called_once_with(service.node, 's', {'host': 'h'})
+        with mock.patch.object(reencryption, 'pause',
+                               return_value='paused') as pause, (
+                mock.patch.object(reencryption, 'as_dict',
+                                  lambda found: {'found': found})):
+            self.assertEqual({'found': 'paused'},
+                             asked.encryption_pause(None, 'v'))
+        pause.assert_called_once_with(service.node, 'v')
+
+    def test_copy_whose_clone_has_failed_begins_anew(self):
+        """What was noted before the clone failed is no measure after it."""
+        brake = hydration.Brake()
+        status = tables.parse_clone_status(test_parsers.BUSY)
+        pauses = [brake.pause(dataclasses.replace(status, mode=mode),
+                              reads, now)
+                  for mode, reads, now in (
+                      ('rw', 0, 0), ('rw', 90, 9), ('ro', 180, 18),
+                      ('rw', 270, 22))]
+        self.assertEqual([0, 0, 0, 0], pauses)
+
+
+class RecoveryKeyTest(test_key_change.Case):
+
+    def test_change_that_is_undone_when_the_secret_is_lost(self):
+        """Opened by a recovery key, which is not what a node keeps."""
+        self.of(self.world)
+        self.header.slots['7'] = b'recovery'
+        self.a.disk.tags[self.volume.name] |= {names.OPENED}
+        self.a.disk.sealed = {self.volume.id: (self.old, b'K')}
+        del self.world.secrets.kept[self.old]
+        with mock.patch.object(
+                crypt.SimCrypt, 'add_key',
+                side_effect=encryption_errors.WrongKey(volume='v')), (
+                    mock.patch.object(crypt.SimCrypt, 'seal')) as seal:
+            self.assertRaises(
+                encryption_errors.WrongKey, key_change.rotate, self.a.node,
+                self.volume.id, lambda header: b'recovery')
+        seal.assert_not_called()
+        self.assertEqual([self.old], [
+            token.key for token in self.header.tokens.values()])
+        self.assertEqual(self.old, self.key())
+
+
+class NewbornTest(test_newborns.Case):
+
+    def test_whose_row_is_gone_altogether(self):
+        """Cinder has purged its database: nothing says whose it is."""
+        volume = self.world.row('a@l', status='creating')
+        self.create(volume=volume)
+        gone = mock.Mock(wraps=self.a.node.snapshots)
+        gone.newborn.return_value = None
+        with mock.patch.object(newborns, 'LOG') as log:
+            newborns.sweep(dataclasses.replace(
+                self.a.node, snapshots=gone), None)
+        self.assertEqual([], log.method_calls)
+        self.assertIn(volume.name, self.a.lvs)
