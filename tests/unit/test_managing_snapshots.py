@@ -7,6 +7,7 @@ from unittest import mock
 import ddt
 import fixtures
 
+from cinder_localclone import adoption
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import manage_errors
@@ -235,6 +236,16 @@ class SnapshotTest(Base):
                       self.refused_at_b())
         # One that is known to be down is not waited for.
         self.assertEqual(how == 'silent', asked.called)
+
+    def test_it_has_gone_since_it_was_found(self):
+        """Nothing was adopted, so nothing is given back."""
+        snapshot = self.world.snapshot_row(self.volume)
+        with mock.patch.object(adoption, 'give_back') as given_back:
+            error = self.assertRaises(
+                manage_errors.CannotManage, managing.manage_here,
+                self.a.node, snapshot, {'source-name': 'gone'})
+        self.assertIn('there is none in volume group g', str(error))
+        given_back.assert_not_called()
 
     def test_nobody_waits_for_it_elsewhere(self):
         self.away()
