@@ -256,7 +256,7 @@ class SimSnapshotStack:
         return True
 
     def protect(self, name):
-        self.lvs()[name]  # as LVM: it has to be there
+        self.node.lvs[name]  # as LVM: it has to be there
         self._insist_unused(name)
         self.node.disk.readonly.add(name)
         self.node.disk.inactive.add(name)
