@@ -88,24 +88,41 @@ def _alike(cell):
 
 
 def _spread(group, width):
-    """Each batch has of both ways what its nodes can have at once."""
-    lanes = _lanes(group)
-    count = -(-len(group) // width)
-    for lane in lanes:
-        alone = sum(cells.sort_of(cell) == 'alone' for cell in lane)
-        asking = sum(cells.sort_of(cell) == 'asking' for cell in lane)
-        count = max(count, alone, -(-(alone + asking) // ASKING))
-    forth, back = lanes
+    """Each batch has of both ways what its nodes can have at once.
+
+    What locks its source's room locks that of the other way's destination.
+    """
+    forth, back = _lanes(group)
+    count = max(-(-len(group) // width),
+                _alone(forth, 'source ') + _alone(back),
+                _alone(forth) + _alone(back, 'source '),
+                *[-(-_waited_for(lane) // ASKING) for lane in (forth, back)])
     # Every nth: neighbours differ, so do their moments.
     return [forth[index::count] + back[count - 1 - index::count]
             for index in range(count)]
 
 
+def _alone(lane, end=''):
+    """How many cells stay where a node's room is locked (at this end)."""
+    return sum(cells.sort_of(cell) == 'alone' and cell.step.startswith(end)
+               for cell in lane)
+
+
+def _waited_for(lane):
+    """How many cells keep a request waiting."""
+    return sum(cells.sort_of(cell) != 'others' for cell in lane)
+
+
 def _lanes(group):
-    """The cells of each way that volumes move, sort by sort."""
+    """The cells of each way that volumes move, sort by sort.
+
+    Those at their sources come first, so in batches of other numbers than
+    the other way's.
+    """
     forth, back = [], []
     for sort in ('alone', 'asking', 'others'):
-        mine = [cell for cell in group if cells.sort_of(cell) == sort]
+        mine = sorted((cell for cell in group if cells.sort_of(cell) == sort),
+                      key=lambda cell: not cell.step.startswith('source '))
         for number, cell in enumerate(mine):
             onward = cells.goes_forth(cell, number)
             (forth if onward else back).append(cell)
