@@ -136,10 +136,12 @@ class Disk:
         """The guest ends, if it still runs."""
         if self._writer is None:
             return
-        if self._on.is_on and self._writer.running:
-            with self._lock:
+        deadline = time.monotonic() + 20
+        while (self._on.is_on and self._writer.running
+               and time.monotonic() < deadline):
+            with self._lock:  # again: it may not even have begun
                 instances.stop_writing(self._on, self._writes_to)
-            self._writer.wait(20)
+            self._writer.wait(1)
         self._writer = self._on = None
 
     def lost_power(self, node):
