@@ -25,6 +25,7 @@ import contextlib
 from oslo_log import log as logging
 
 from cinder_localclone.dm import tables
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import handles
 from cinder_localclone.lvm import reports
@@ -199,11 +200,15 @@ class Stack(handles.Handles):
             return False
         right = clone.uses()[2] == source
         used = bool(present.users(move.volume_id))
-        if right == used:
-            return right
+        if right and used:
+            return True
         # One that has failed goes when nothing uses it, and only then.
-        works = self.clone_status(move.shadow_id).mode == 'rw'
-        return works == right
+        mode = self.clone_status(move.shadow_id).mode
+        if used:
+            return mode != 'rw'
+        if mode != 'rw':  # nobody will see it in that mode
+            events.say(events.CLONE_FAILED, volume=move.volume_id, mode=mode)
+        return right and mode == 'rw'
 
     def _discard(self, move: state.Move, holes: thin_map.Holes) -> None:
         """Have the kernel take holes for copied.

@@ -127,16 +127,37 @@ def _no_writes(node, name):
 
 @fault('clone metadata read-only')
 def metadata_read_only(scenario):
+    """A clone that has failed stays so as long as somebody has it open: what
+    he wrote, but the clone could not record, must not vanish under him. Then
+    it is rebuilt; and if it fails again, that is told again.
+    """
     scenario.start_slow()
-    node = scenario.destination
+    disk, node = scenario.disk, scenario.destination
+    disk.stop()  # a guest whose disk fails, fails
+    clone = 'localclone-clone-' + scenario.shadow()[0]
     name = injectors.mapper('localclone-meta-' + scenario.shadow()[0])
+    user = node.popen('exec 9<%s; sleep 300' % disk.path)
     mark = scenario.environment.log_marks()
     table = _no_writes(node, name)
     scenario.logged(node, 'is in mode', mark)
-    scenario.disk.stop()
+    time.sleep(20)
+    must(_mode(node, clone) != 'rw', 'it was rebuilt while it was in use')
+    user.kill()
+    _in_mode(node, clone, 'rw')
+    mark = scenario.environment.log_marks()
+    scenario.logged(node, 'is in mode', mark)
     injectors.replace(node, name, table)
-    scenario.restart(node)
     scenario.go_on()
+
+
+def _mode(node, clone):
+    """The last word of a clone's status: see the kernel's dm-clone.rst."""
+    return node.run('dmsetup status --noflush ' + clone).stdout.split()[-1]
+
+
+def _in_mode(node, clone, mode):
+    process.wait_for('the clone to be in mode ' + mode,
+                     lambda: _mode(node, clone) == mode, 60, every=0.2)
 
 
 def _under(scenario):

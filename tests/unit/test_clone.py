@@ -3,6 +3,7 @@
 
 import dataclasses
 import itertools
+import logging
 import pathlib
 from unittest import mock
 
@@ -200,15 +201,27 @@ class CloneTest(test_stack.Case):
         self.assertFalse(self.ensure())
         self.assertEqual([DISCARDS], self.changes())
 
-    @ddt.data(*itertools.product((FAILED, RW.replace(' rw', ' ro')),
+    @ddt.data(*itertools.product((('Fail', FAILED), ('ro', RW[:-2] + 'ro')),
                                  ('8:0', '8:16')))
     @ddt.unpack
-    def test_failed_one_that_nothing_uses_is_loaded_anew(self, status,
+    def test_failed_one_that_nothing_uses_is_loaded_anew(self, failed,
                                                          source):
-        self.ran.devicemapper.status.return_value = status
+        """And that is said: afterwards its mode no longer tells."""
+        mode, self.ran.devicemapper.status.return_value = failed
+        log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
         self.clone(source)
         self.assertTrue(self.ensure())
         self.assertEqual(replaced(), self.changes())
+        self.assertIn('[localclone-202] The clone of volume %s is in mode '
+                      '"%s":' % (V1, mode), log.output)
+
+    @ddt.data(('8:0', 0), ('8:0', 1), ('8:16', 0), ('8:16', 1))
+    @ddt.unpack
+    def test_nothing_is_said_of_one_that_works(self, source, opened):
+        log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
+        self.clone(source, opened=opened)
+        self.ensure()
+        self.assertEqual('', log.output)
 
     def test_failed_one_without_a_handle(self):
         self.ran.devicemapper.status.return_value = self.FAILED
