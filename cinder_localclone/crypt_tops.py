@@ -98,11 +98,10 @@ def note_opened(node: nodes.Node, lv: reports.LogicalVolume | None,
     """A boot opens a volume again: by this secret, if it has this header.
 
     :param lv: the LV that the node has of it; None if it passes it through
-    :param luks: the UUID of its header; '' if that has to be asked for
+    :param luks: as of :func:`note_key`
     """
     if lv is None:
-        node.crypt.note_passed(
-            volume_id, luks or node.crypt.uuid(volume_id), key)
+        node.crypt.note_passed(volume_id, node.crypt.uuid(volume_id), key)
         return
     note_key(node, lv, volume_id, key, luks)
     if names.OPENED not in lv.tags:
@@ -122,13 +121,14 @@ def note_followed(node: nodes.Node, volume_id: str, lv: str) -> None:
         node.crypt.mark(lv, names.OPENED)
 
 
-def settle_note(node: nodes.Node, volume: ports.Volume, wanted: bool | None
-                ) -> bool:
+def settle_note(node: nodes.Node, volume: ports.Volume, wanted: bool | None,
+                luks: str) -> bool:
     """Forget what was noted of a volume while it was passed through here.
 
     It has followed since, and its LV says the same, or nobody uses it.
 
     :param wanted: as of :func:`differs`
+    :param luks: the UUID of its header, as it was noted
     """
     present = node.stack.survey()
     lv = present.lvs.get(volume.name)
@@ -139,7 +139,6 @@ def settle_note(node: nodes.Node, volume: ports.Volume, wanted: bool | None
     recorded = rows.recorded(volume)
     if not idle and recorded and names.OPENED not in lv.tags:
         # Its key may have been changed since it was noted.
-        luks, _key = node.crypt.passed().get(volume.id, ('', ''))
         note_opened(node, lv, volume.id, recorded.key, luks)
     else:
         node.crypt.forget_passed(volume.id)
@@ -152,12 +151,22 @@ def note_key(node: nodes.Node, lv: reports.LogicalVolume, volume_id: str,
 
     :param luks: the UUID of its header; '' if that has to be asked for
     """
-    known = names.facts(lv.tags)
-    if known.get('key') != key or not known.get('luks'):
-        outdated = names.tags(key=known['key']) if known.get(
-            'key', key) != key else ()
-        node.crypt.note(lv.name, outdated, key=key, luks=known.get(
-            'luks') or luks or node.crypt.uuid(volume_id))
+    name_secret(node, lv, key, luks=names.facts(lv.tags).get('luks')
+                or luks or node.crypt.uuid(volume_id))
+
+
+def name_secret(node: nodes.Node, lv: reports.LogicalVolume, key: str,
+                **more: str) -> None:
+    """The tags of a volume's LV name a secret, and no other.
+
+    :param key: its reference
+    :param more: what else they say of the header
+    """
+    wanted = names.tags(key=key, **more)
+    outdated = sorted(tag for tag in lv.tags if tag.startswith(
+        'localclone.key=') and tag not in wanted)
+    if outdated or not lv.tags >= set(wanted):
+        node.crypt.note(lv.name, outdated, key=key, **more)
 
 
 def note_used(node: nodes.Node, volume: ports.Volume) -> None:

@@ -379,10 +379,5 @@ def note_key(node: nodes.Node, volume: ports.Volume, key: str) -> None:
     :param key: its reference
     """
     lv = node.stack.lvs().get(volume.name)
-    if lv is None:
-        return
-    wanted = set(names.tags(key=key))
-    outdated = sorted(tag for tag in lv.tags if tag.startswith(
-        'localclone.key=') and tag not in wanted)
-    if outdated or not wanted <= set(lv.tags):
-        node.crypt.note(volume.name, outdated, key=key)
+    if lv is not None:
+        crypt_tops.name_secret(node, lv, key)

@@ -163,8 +163,9 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
     elif checks.is_home(node, volume):
         # By now, not when it was listed. And first: with the initiator's
         # record a boot opens it.
-        if volume_id in node.crypt.passed() and not crypt_tops.settle_note(
-                node, volume, tops.is_wanted(node, volume)):
+        noted = node.crypt.passed().get(volume_id)
+        if noted and not crypt_tops.settle_note(
+                node, volume, tops.is_wanted(node, volume), luks=noted[0]):
             return
         end_after_swap(node, volume_id)  # or its move has yet to swap it
     else:

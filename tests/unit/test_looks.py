@@ -209,7 +209,7 @@ class NoteTest(test_encrypted_guests.Case):
         with mock.patch.object(crypt.SimCrypt, 'note') as note:
             self.serve(test_connections.ON_A)
         note.assert_called_once_with(
-            self.volume.name, (), key=self.key, luks=self.volume.id)
+            self.volume.name, [], key=self.key, luks=self.volume.id)
 
     def test_row_that_names_no_secret(self):
         """What was noted before goes all the same; so does the record."""
