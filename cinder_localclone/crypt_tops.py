@@ -98,7 +98,7 @@ def note_opened(node: nodes.Node, lv: reports.LogicalVolume | None,
     """A boot opens a volume again: by this secret, if it has this header.
 
     :param lv: the LV that the node has of it; None if it passes it through
-    :param luks: as of :func:`note_key`
+    :param luks: as of :func:`note_key`; of an LV only
     """
     if lv is None:
         node.crypt.note_passed(volume_id, node.crypt.uuid(volume_id), key)

@@ -105,7 +105,7 @@ COPYING = _info(
 CLONE_FAILED = _error(
     202, 'clone_failed', 'The clone of volume %(volume)s is in mode '
     '"%(mode)s": its metadata or its disk failed. The source is kept. Repair '
-    'the disk and stop the instance; the clone is rebuilt while nothing uses '
+    'the disk and stop the instance; the clone is rebuilt once nothing uses '
     'it.')
 COPYING_FAILS = _error(
     203, 'copying_fails', 'Copying volume %(volume)s fails: the source was '

@@ -145,15 +145,25 @@ class Stack(handles.Handles):
         self._check_metadata(move)
         table = self._clone_table(move, number)
         if clone:
-            devicemapper.replace_suspended(
-                name, table, self.timeout, clone.target == 'clone'
-                and bool(present.users(move.volume_id)))
+            loaded = clone.target == 'clone'
+            used = loaded and bool(present.users(move.volume_id))
+            if loaded and not used:
+                self._say_if_failed(move)
+            devicemapper.replace_suspended(name, table, self.timeout, used)
         else:
             devicemapper.create(name, names.device_uuid(name), table,
                                 self.timeout)
             self._discard(move, holes)
         self._disable_discards(move)
         return True
+
+    def _say_if_failed(self, move: state.Move) -> None:
+        """A clone is loaded anew: afterwards nobody sees how it was."""
+        with contextlib.suppress(exceptions.LocalCloneError):
+            mode = self.clone_status(move.shadow_id).mode
+            if mode != 'rw':
+                events.say(events.CLONE_FAILED, volume=move.volume_id,
+                           mode=mode)
 
     def read_clone(self, shadow_id: str) -> None:
         """Prove that a clone can be read, in a child with a time limit.
@@ -200,15 +210,11 @@ class Stack(handles.Handles):
             return False
         right = clone.uses()[2] == source
         used = bool(present.users(move.volume_id))
-        if right and used:
-            return True
+        if right == used:
+            return right
         # One that has failed goes when nothing uses it, and only then.
-        mode = self.clone_status(move.shadow_id).mode
-        if used:
-            return mode != 'rw'
-        if mode != 'rw':  # nobody will see it in that mode
-            events.say(events.CLONE_FAILED, volume=move.volume_id, mode=mode)
-        return right and mode == 'rw'
+        works = self.clone_status(move.shadow_id).mode == 'rw'
+        return works == right
 
     def _discard(self, move: state.Move, holes: thin_map.Holes) -> None:
         """Have the kernel take holes for copied.

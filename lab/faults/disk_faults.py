@@ -127,25 +127,31 @@ def _no_writes(node, name):
 
 @fault('clone metadata read-only')
 def metadata_read_only(scenario):
-    """A clone that has failed stays so as long as somebody has it open: what
-    he wrote, but the clone could not record, must not vanish under him. Then
-    it is rebuilt; and if it fails again, that is told again.
+    """A clone that has failed stays so as long as anybody has it open: what
+    they wrote, but the clone could not record, must not vanish under them.
+    Then it is rebuilt; and if it fails again, that is told again.
     """
     scenario.start_slow()
     disk, node = scenario.disk, scenario.destination
-    disk.stop()  # a guest whose disk fails, fails
     clone = 'localclone-clone-' + scenario.shadow()[0]
     name = injectors.mapper('localclone-meta-' + scenario.shadow()[0])
     user = node.popen('exec 9<%s; sleep 300' % disk.path)
+    process.wait_for('the user', lambda: node.run(
+        'dmsetup info -c --noheadings -o open ' + disk.path
+    ).stdout.strip() == '2', 30)
     mark = scenario.environment.log_marks()
-    table = _no_writes(node, name)
+    table = _no_writes(node, name)  # the guest may end by itself of that
     scenario.logged(node, 'is in mode', mark)
-    time.sleep(20)
-    must(_mode(node, clone) != 'rw', 'it was rebuilt while it was in use')
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        must(_mode(node, clone) != 'rw', 'it was rebuilt while it was in use')
+    disk.stop()
     user.kill()
-    _in_mode(node, clone, 'rw')
+    process.wait_for('the clone to be rebuilt',
+                     lambda: _mode(node, clone) == 'rw', 60, every=0.2)
     mark = scenario.environment.log_marks()
     scenario.logged(node, 'is in mode', mark)
+    scenario.restart(node)
     injectors.replace(node, name, table)
     scenario.go_on()
 
@@ -153,11 +159,6 @@ def metadata_read_only(scenario):
 def _mode(node, clone):
     """The last word of a clone's status: see the kernel's dm-clone.rst."""
     return node.run('dmsetup status --noflush ' + clone).stdout.split()[-1]
-
-
-def _in_mode(node, clone, mode):
-    process.wait_for('the clone to be in mode ' + mode,
-                     lambda: _mode(node, clone) == mode, 60, every=0.2)
 
 
 def _under(scenario):

@@ -116,8 +116,8 @@ def _waited_for(lane):
 def _lanes(group):
     """The cells of each way that volumes move, sort by sort.
 
-    Those at their sources come first, so in batches of other numbers than
-    the other way's.
+    Those that stay at their sources come first: the two ways are dealt from
+    opposite ends, so these meet none that lock the same node.
     """
     forth, back = [], []
     for sort in ('alone', 'asking', 'others'):

@@ -196,10 +196,12 @@ class CloneTest(test_stack.Case):
     @ddt.data('8:0', '8:16')
     def test_failed_one_that_a_guest_uses_is_left(self, source):
         # What it wrote, but could not record, would vanish under it.
+        log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
         self.ran.devicemapper.status.return_value = self.FAILED
         self.clone(source, opened=1)
         self.assertFalse(self.ensure())
         self.assertEqual([DISCARDS], self.changes())
+        self.assertEqual('', log.output)  # it can still be seen
 
     @ddt.data(*itertools.product((('Fail', FAILED), ('ro', RW[:-2] + 'ro')),
                                  ('8:0', '8:16')))
@@ -222,6 +224,20 @@ class CloneTest(test_stack.Case):
         self.clone(source, opened=opened)
         self.ensure()
         self.assertEqual('', log.output)
+
+    def test_nothing_is_said_of_one_that_is_not_loaded_anew(self):
+        log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
+        self.ran.block.head_is_zero.return_value = True
+        self.ran.devicemapper.status.return_value = self.FAILED
+        self.clone()
+        self.assertRaises(exceptions.MetadataLost, self.ensure)
+        self.assertEqual('', log.output)
+
+    def test_how_it_was_need_not_be_known_to_load_it_anew(self):
+        self.ran.devicemapper.status.side_effect = test_stack.FAILED
+        self.clone('8:16')
+        self.assertTrue(self.ensure())
+        self.assertEqual(replaced(), self.changes())
 
     def test_failed_one_without_a_handle(self):
         self.ran.devicemapper.status.return_value = self.FAILED

@@ -3,6 +3,7 @@
 
 import ast
 import importlib
+import itertools
 import json
 import pathlib
 import sys
@@ -368,6 +369,11 @@ STEPS = {
                'source commit', 'destination swap_flushed handle',
                'destination end_session pass']}
 
+#: As the last run of all cells had them.
+FOUND = json.loads((
+    pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'contributor'
+    / 'fault_matrix.json').read_text())['steps']
+
 
 @ddt.ddt
 class PlanTest(testtools.TestCase):
@@ -393,14 +399,16 @@ class PlanTest(testtools.TestCase):
             taken = [cell.step for cell in found if cell.fault == fault]
             self.assertEqual(STEPS[name][:len(taken)], taken)
 
-    def batches(self):
-        return [batch for batch in plan.batches(plan.all_cells(STEPS), 16)
+    def batches(self, steps=STEPS, width=16):
+        return [batch for batch in plan.batches(plan.all_cells(steps), width)
                 if batch[0].step != 'whole']
 
-    def test_what_one_node_can_have_at_once(self):
+    @ddt.data(*itertools.product((STEPS, FOUND), (8, 16, 64)))
+    @ddt.unpack
+    def test_what_one_node_can_have_at_once(self, steps, width):
         environment = types.SimpleNamespace(
             nodes={'node1': 'one', 'node2': 'two'})
-        for each in self.batches():
+        for each in self.batches(steps, width):
             batch = cells.Batch(environment, each, {})
             for way in (('one', 'two'), ('two', 'one')):
                 sorts = [cells.sort_of(cell) for cell, its in zip(
@@ -412,6 +420,7 @@ class PlanTest(testtools.TestCase):
                       for cell, way in zip(each, batch.ways)
                       if cells.sort_of(cell) == 'alone']
             self.assertEqual(len(set(locked)), len(locked), each)
+            self.assertLessEqual(len(each), width)
 
     def test_each_is_run_once(self):
         every = [cell for cell in plan.all_cells(STEPS)

@@ -66,10 +66,11 @@ class RecordGoesTest(test_lost_notes.UnsettledTest):
         here, volume = self.here, self.guest.volume
         real = crypt_tops.settle_note
 
-        def settle(*args):
-            real(*args)
+        def settle(*args, **more):
+            settled = real(*args, **more)
             here.sim_stack.ensure_handle_on_lv(
                 volume.id, volume.name, rows.body_bytes(volume), swaps=False)
+            return settled
         with mock.patch.object(crypt_tops, 'settle_note', settle):
             passing.look(here.node)
         self.assertEqual([self.guest.id],
@@ -210,6 +211,19 @@ class NoteTest(test_encrypted_guests.Case):
             self.serve(test_connections.ON_A)
         note.assert_called_once_with(
             self.volume.name, [], key=self.key, luks=self.volume.id)
+
+    def test_second_secret_is_taken_off(self):
+        self.serve(test_connections.ON_A)
+        noted = set(self.tags())
+        self.a.disk.tags[self.volume.name] |= set(names.tags(key='other'))
+        self.serve(test_connections.ON_A)
+        self.assertEqual(noted, set(self.tags()))
+
+    def test_what_is_noted_is_not_noted_again(self):
+        self.serve(test_connections.ON_A)
+        with mock.patch.object(crypt.SimCrypt, 'note') as note:
+            self.serve(test_connections.ON_A)
+        note.assert_not_called()
 
     def test_row_that_names_no_secret(self):
         """What was noted before goes all the same; so does the record."""
