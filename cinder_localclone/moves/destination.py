@@ -258,6 +258,8 @@ def prepare(node: nodes.Node, shadow_id: str, nonce: str,
         raise exceptions.StaleMove(
             volume=move.volume_id if move else 'with shadow ' + shadow_id)
     for earlier in remains.here(node, move.volume_id):
+        if earlier.shadow_id == shadow_id:  # given up since it was read
+            raise exceptions.StaleMove(volume=move.volume_id)
         remains.take_down(node, earlier)
     _check_handle(node, move)
     build(node, move, create=True, holes=holes)

@@ -2,6 +2,7 @@
 """What each part of a move does, in which order, and what it refuses."""
 
 import contextlib
+from unittest import mock
 
 import ddt
 
@@ -273,6 +274,27 @@ class RefusedTest(Base):
         with self.does():
             self.assertRaises(exceptions.StaleMove, self.locked, node,
                               destination.prepare, shadow_id, nonce)
+
+    def test_given_up_while_prepare_looks_at_it(self):
+        """The destination was slow: the source waits no longer.
+
+        To end the move and build it nevertheless would leave what no record
+        names.
+        """
+        move, here = self.begun(), remains.here
+
+        def given_up(node, volume_id):
+            self.a.node.records.advance(move, Event.FAILED)
+            return here(node, volume_id)
+        start = len(self.world.done)
+        with mock.patch.object(remains, 'here', given_up):
+            self.assertRaises(exceptions.StaleMove, self.locked, self.b,
+                              destination.prepare, move.shadow_id,
+                              move.token.nonce)
+        self.assertEqual([], self.world.effects(B, start))
+        self.b.reconciler.converge(self.volume.id)
+        self.world.settle()
+        self.check(self.world, self.volume, self.expected)
 
     def test_an_export_of_what_is_gone_is_no_user(self):
         move = self.begun()
