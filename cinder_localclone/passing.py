@@ -20,6 +20,7 @@ from cinder_localclone import crypt_tops
 from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.moves import checks
+from cinder_localclone.moves import offering
 from cinder_localclone.moves import remains
 from cinder_localclone import names
 from cinder_localclone import node as nodes
@@ -170,10 +171,13 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
         end_after_swap(node, volume_id)  # or its move has yet to swap it
     else:
         move = node.records.move_of(volume_id)
-        if move and move.source == node.host and move.keeps_handle:
+        from_here = move if move and move.source == node.host else None
+        if from_here and from_here.keeps_handle:
             return  # it may come back to the LV that is here
         connection = connection_to(node, volume, node.host)
         if connection:
+            if from_here:  # to read it there, its home may have to read here
+                offering.offer(node, from_here)
             begin(node, volume_id, connection.properties)
         elif not is_being_attached(volume):
             _give_up(node, volume_id)

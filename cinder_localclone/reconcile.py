@@ -5,8 +5,7 @@ The same code runs at start-up, periodically, after each call of a peer and
 for an operator's repair. Nothing here depends on how far an earlier run got.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-import contextlib
+from collections.abc import Callable, Iterable
 import dataclasses
 import functools
 
@@ -172,7 +171,7 @@ class Reconciler:
                 present.lvs)
             tops.converge(self.node, volume, volume.name)
         newborns.accept(self.node, volume, present)
-        with _trouble_with_exports(volume_id):
+        with offering.trouble_is_told(volume_id):
             offering.withdraw_strays(self.node, present)
             self.settle_exports(volume, None)
 
@@ -247,7 +246,7 @@ class Reconciler:
         if not disk:
             return True
         tops.converge(self.node, volume, volume.name)
-        with _trouble_with_exports(move.volume_id):
+        with offering.trouble_is_told(move.volume_id):
             self.settle_exports(volume, move)
         if move.phase is Phase.STARTING:
             self.node.stack.set_hydration(move.shadow_id, False)
@@ -272,11 +271,9 @@ class Reconciler:
             # held here: whoever began this move did not live to end it.
             source.abandon(self.node, self.context, move)
             return
-        self.node.stack.ensure_source(move)
-        with _trouble_with_exports(move.volume_id):
-            self.node.exports.offer_source(move)
+        offering.offer(self.node, move)
         if volume is not None:  # a guest may wait for that
-            with _trouble_with_exports(move.volume_id):
+            with offering.trouble_is_told(move.volume_id):
                 self.settle_exports(volume, move)
         if move.keeps_handle and volume is not None:
             lost_detach.release_if_detached(
@@ -388,13 +385,3 @@ class Reconciler:
             events.say(events.NOT_RECONCILED, volume=volume_id, error=exc,
                        exc_info=not isinstance(
                            exc, exceptions.LocalCloneError))
-
-
-@contextlib.contextmanager
-def _trouble_with_exports(volume_id: str) -> Iterator[None]:
-    """Trouble with the target stops no copy, and nothing that is local."""
-    try:
-        yield
-    except Exception as exc:  # of rtslib, and of configfs, too
-        events.say(events.EXPORTS_DIFFER, volume=volume_id, error=exc,
-                   exc_info=not isinstance(exc, exceptions.LocalCloneError))

@@ -6,15 +6,40 @@ are made in this order and go in the other one, before the LV.
 """
 
 from collections.abc import Collection
+from collections.abc import Iterator
+import contextlib
 
 from oslo_log import log as logging
 
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import state
 from cinder_localclone import survey
 
 LOG = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def trouble_is_told(volume_id: str) -> Iterator[None]:
+    """Trouble with the target stops no copy, and nothing that is local."""
+    try:
+        yield
+    except Exception as exc:  # of rtslib, and of configfs, too
+        events.say(events.EXPORTS_DIFFER, volume=volume_id, error=exc,
+                   exc_info=not isinstance(exc, exceptions.LocalCloneError))
+
+
+def offer(node: nodes.Node, move: state.Move) -> None:
+    """Offer the source of a move again, as a reboot ends that.
+
+    :raises LocalCloneError: if it has no device; trouble with its export is
+        told
+    """
+    node.stack.ensure_source(move)
+    with trouble_is_told(move.volume_id):
+        node.exports.offer_source(move)
 
 
 def withdraw(node: nodes.Node, shadow_id: str) -> None:

@@ -5,6 +5,7 @@ import copy
 import fnmatch
 import pathlib
 import re
+from unittest import mock
 
 import ddt
 import fixtures
@@ -27,6 +28,7 @@ from tests.unit import test_move
 from tests.unit import test_passing
 from tests.unit import test_sessions
 from tests.unit import test_stack
+from tests.unit.world import iscsi
 from tests.unit.world import nodes
 from tests.unit.world import stack
 
@@ -85,6 +87,41 @@ class OpenedWithoutSourceTest(Case):
         self.assertIn(self.guest.id, [
             local.volume_id for local in restore.plan(survey.Survey(
                 stack.SimStack(self.there).lvs(), {}))])
+
+
+class CopiedFromHereTest(test_follow.Case):
+    """Passed through by the node that it is being copied from."""
+
+    def setUp(self):
+        super().setUp()
+        self.guest = test_follow.Guest()
+        self.guest.detach(B)
+        self.guest.attach(A)
+        self.here = self.guest.nodes[A]
+        self.assertEqual({self.guest.id: B}, self.here.passed)
+        self.shadow_id, = self.guest.world.shadows
+        self.here.stop(power=True)
+        self.here.dead = False
+        self.assertEqual({}, self.here.exports)
+
+    def test_offered_again_before_it_is_passed_through(self):
+        """Else what is read of it, by the kernel for one, waits for that."""
+        begin = passing.begin
+
+        def checked(*args):
+            self.assertEqual({self.shadow_id: self.guest.id},
+                             self.here.exports)
+            begin(*args)
+        with mock.patch.object(passing, 'begin', checked):
+            self.assertTrue(passing.look(self.here.node))
+
+    def test_passed_through_although_the_target_is_in_trouble(self):
+        """What is not copied may not be needed."""
+        with mock.patch.object(iscsi.SimExports, 'offer_source', side_effect=(
+                exceptions.TargetTimeout(seconds=20))), (
+                    mock.patch.object(passing, 'begin')) as begin:
+            self.assertTrue(passing.look(self.here.node))
+        begin.assert_called_once()
 
 
 class LongerTest(Case):

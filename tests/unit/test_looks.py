@@ -12,6 +12,7 @@ from cinder_localclone.dm import tables
 from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import kept_keys
+from cinder_localclone.moves import offering
 from cinder_localclone import names
 from cinder_localclone import passing
 from cinder_localclone import restore
@@ -252,9 +253,11 @@ class MovingTest(test_encrypted_guests.Case):
         records = mock.Mock(wraps=self.b.node.records)
         records.move_of.return_value = move
         here = dataclasses.replace(self.b.node, records=records)
-        with mock.patch.object(passing, '_withdraw_earlier'):
+        with mock.patch.object(passing, '_withdraw_earlier'), (
+                mock.patch.object(offering, 'offer')) as offer:
             passing.look(here)
         self.assertIs(restored, self.handle in self.b.devices)
+        self.assertEqual(source == B and restored, offer.called)
 
 
 class BeingAttachedTest(test_encrypted_guests.Case):
