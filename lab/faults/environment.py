@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lab that faults happen in: brought up, broken, repaired."""
 
+import collections
 import concurrent.futures
 import contextlib
 import shutil
@@ -66,6 +67,8 @@ class Environment:
         self.lab = lab
         self.say = say
         self.bystanders = []
+        #: Volumes that may be used again: {node name: [Disk]}
+        self.pool = collections.defaultdict(list)
         self.steps = lab.directory / 'steps'
         self.asking = threading.Semaphore(TOGETHER)
         self.draining = threading.Lock()
@@ -101,6 +104,7 @@ class Environment:
         """Take the lab down and bring it up anew; the logs stay."""
         self.say('rebuilding the lab')
         self.bystanders = []
+        self.pool.clear()
         self.lab.down(keep_logs=True)
         self._set_logs_aside()
         for known in (api.Client._tokens, instances.Instance._connectors):
@@ -167,7 +171,12 @@ class Environment:
         node.service('start')
 
     def replace(self, node):
-        """Another machine under a node's name, with new disks."""
+        """Another machine under a node's name, with new disks.
+
+        The node was forgotten: what was there is lost.
+        """
+        for disk in self.pool.pop(node.name, ()):
+            disk.remove()
         node.create_disks()
         shutil.rmtree(node.directory / 'iscsi', ignore_errors=True)
         (node.directory / 'iscsi').mkdir()

@@ -116,9 +116,6 @@ class Batch(cells.Batch):
 
     def _replace(self):
         """Another machine takes the name of the node that is gone."""
-        for disk in self.pool[self.gone.name]:
-            disk.remove()
-        self.pool[self.gone.name].clear()
         self.environment.replace(self.gone)
         self.gone = None
 

@@ -14,7 +14,7 @@ from lab.faults import whole_operation
 
 
 class Bench:
-    """One lab, and the volumes there that may be used again.
+    """One lab.
 
     :param stopping: an Event; once it is set nothing is rebuilt
     """
@@ -24,23 +24,19 @@ class Bench:
         self.results = results
         self.stopping = stopping
         self.say = environment.say
-        self.pool = {}
-        self._empty_pool()
-
-    def _empty_pool(self):
-        self.pool = {name: [] for name in self.environment.nodes}
 
     def discover(self, name):
         """Run an operation undisturbed; note its steps."""
         began = time.monotonic()
         try:
-            steps = discovery.discover(self.environment, name, self.pool)
+            steps = discovery.discover(self.environment, name,
+                                       self.environment.pool)
         except process.LabError as exc:
             # No run of hours ends for what may happen once.
             self.say('%s, undisturbed: %s' % (name, str(exc)[:500]))
-            self._empty_pool()
             self.environment.rebuild()
-            steps = discovery.discover(self.environment, name, self.pool)
+            steps = discovery.discover(self.environment, name,
+                                       self.environment.pool)
         self.results.add_steps(name, steps)
         self.say('%s: %d steps, undisturbed in %.0f s' % (
             name, len(steps), time.monotonic() - began))
@@ -67,7 +63,7 @@ class Bench:
             kind = whole_operation.WholeOperation
         elif batch[0].fault in cells.GONE:
             kind = gone.Batch
-        running = kind(self.environment, batch, self.pool)
+        running = kind(self.environment, batch, self.environment.pool)
         verdicts = running.run()
         try:
             running.clean()
@@ -80,7 +76,6 @@ class Bench:
                     verdict.reason = 'clean-up: %s' % str(exc)[:1000]
             if self.stopping.is_set():
                 raise
-            self._empty_pool()
             self.environment.rebuild()
         return verdicts
 
@@ -95,7 +90,6 @@ class Bench:
                 for node in self.environment.nodes.values()])
         except (process.LabError, OSError) as exc:
             self.say('  this lab is broken: %s' % str(exc)[:500])
-            self._empty_pool()
             self.environment.rebuild()
 
 
