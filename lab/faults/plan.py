@@ -75,16 +75,20 @@ def batches(wanted, width):
             alone.append([cell])
         else:
             together.setdefault(_alike(cell), []).append(cell)
-    planned = [batch for group in together.values()
-               for batch in _spread(group, width)]
+    planned = [batch for group in together.values() for batch in _spread(
+        group, min(width, _kind(group[0]).most or width))]
     return _mixed(planned, alone)
 
 
 def _alike(cell):
     """Cells of equal value can share a fault."""
     what, ends = cells.FAULTS.get(cell.fault, ('gone', ('',)))
-    kind = operations.OPERATIONS[cell.operation]
+    kind = _kind(cell)
     return what, len(ends), kind.alike, kind.one_way and cell.fault
+
+
+def _kind(cell):
+    return operations.OPERATIONS[cell.operation]
 
 
 def _spread(group, width):

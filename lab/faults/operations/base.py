@@ -45,6 +45,8 @@ class Operation:
     keeps_source = True
     #: What slows a link, or empties a node, shares a fault with its like only.
     alike = ''
+    #: So many of these share a fault at most; None: as many as any.
+    most = None
     #: Whether all volumes must go the same way at one time.
     one_way = False
     #: Whether its volume is, by the driver.

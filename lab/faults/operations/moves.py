@@ -130,6 +130,8 @@ class DeleteWhileMoving(Operation):
     alike = 'slow link'
     #: So slow that the copy cannot end before the fault.
     rate = '8mbit'
+    #: More that share it wait for each other until requests time out.
+    most = 4
 
     def prepare(self):
         self.environment.brake(self.source, self.rate)
