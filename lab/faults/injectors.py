@@ -5,6 +5,7 @@ Each raises LabError if it could not break anything: a fault that is not there
 proves nothing. :func:`undo` undoes all but :class:`DeviceBelow`.
 """
 
+import contextlib
 import time
 
 from lab.core import process
@@ -298,35 +299,42 @@ def disk_of(node, iqn):
     ).stdout.strip()
 
 
-def hang_target(node, iqn, lv, reader):
-    """A target is disabled, which waits for a read that is not answered.
+@contextlib.contextmanager
+def hung_target(node, iqn, lv, reader):
+    """A target is disabled in here: that waits for a read without an answer.
 
-    The driver resumes a handle that is suspended; not what is beneath.
+    The driver resumes its own devices and LVs if they are suspended, so one
+    beneath the LV is.
 
-    :param lv: of what it serves; :func:`resume_devices` ends it
+    :param lv: of what it serves
     :param reader: a node that has a session with it
     """
-    disk = disk_of(reader, iqn)
-    node.run('dmsetup suspend --noflush --nolockfs ' + mapper(lv))
-    reader.run('setsid dd if=/dev/%s of=/dev/null bs=%d count=1 '
-               'iflag=direct &>/dev/null </dev/null &' % (disk, BLOCK))
-    process.wait_for('a read in flight', lambda: reader.run(
-        'cat /sys/block/%s/inflight' % disk).stdout.split()[0] != '0', 10)
-    node.run('setsid sh -c "echo 0 >%s/%s/tpgt_1/enable" &>/dev/null '
-             '</dev/null &' % (_TARGETS, iqn))
-    process.wait_for('the target to hang', lambda: target_hangs(node, iqn),
-                     20)
+    disk, under = disk_of(reader, iqn), DeviceBelow(node, lv)
+    under.fail('linear %s 0')
+    node.run('dmsetup suspend --noflush --nolockfs ' + under.real)
+    try:
+        reader.run('setsid dd if=/dev/%s of=/dev/null bs=%d count=1 '
+                   'iflag=direct &>/dev/null </dev/null &' % (disk, BLOCK))
+        process.wait_for('a read in flight', lambda: reader.run(
+            'cat /sys/block/%s/inflight' % disk).stdout.split()[0] != '0', 10)
+        node.run('setsid sh -c "echo 0 >%s/%s/tpgt_1/enable" &>/dev/null '
+                 '</dev/null &' % (_TARGETS, iqn))
+        process.wait_for('the target to hang', lambda: target_hangs(
+            node, iqn), 20)
+        yield
+        if not target_hangs(node, iqn):
+            raise process.LabError('the target hangs no more')
+    finally:
+        node.run('dmsetup resume ' + under.real)
+        under.repair()
+    process.wait_for('the target to come back', lambda: (
+        not target_hangs(node, iqn)), 60)
 
 
 def target_hangs(node, iqn):
     """Whether a change of a target is stuck."""
     return node.run('timeout 2 cat ' + _LOCKED % iqn,
                     check=False).returncode == 124
-
-
-def resume_devices(node):
-    """No device is suspended any more."""
-    node.run(_RESUME)
 
 
 def forbid_login(node, iqn):

@@ -19,21 +19,14 @@ from lab.faults.scenario import must
 HANGING = 30
 
 
-@contextlib.contextmanager
-def _hanging(scenario, iqn, reader):
+def _hanging(scenario, reader):
     """The source's target hangs in here; everything else there works.
 
     :param reader: the node that is served
     """
-    node, lv = scenario.source, 'volume-' + scenario.disk.volume
-    injectors.hang_target(node, iqn, lv, reader)
-    try:
-        yield
-        must(injectors.target_hangs(node, iqn), 'the target hangs no more')
-    finally:
-        injectors.resume_devices(node)
-    process.wait_for('the target to come back', lambda: (
-        not injectors.target_hangs(node, iqn)), 60)
+    iqn = _export(scenario.source)
+    return injectors.hung_target(
+        scenario.source, iqn, 'volume-' + scenario.disk.volume, reader)
 
 
 def _unharmed(scenario):
@@ -64,7 +57,7 @@ def _export(node):
 @fault("the source's target hangs during a move")
 def during_move(scenario):
     scenario.start_slow()
-    with _hanging(scenario, _export(scenario.source), scenario.destination):
+    with _hanging(scenario, scenario.destination):
         _unharmed(scenario)
     scenario.go_on()
     scenario.disk.check_running(90)
@@ -73,7 +66,7 @@ def during_move(scenario):
 @fault("the source's target hangs when its service starts")
 def at_service_start(scenario):
     scenario.start_slow()
-    with _hanging(scenario, _export(scenario.source), scenario.destination):
+    with _hanging(scenario, scenario.destination):
         scenario.source.service('kill')
         scenario.source.service('start')
         scenario.source.wait_service()
@@ -86,7 +79,7 @@ def at_service_start(scenario):
 def at_end(scenario):
     """The source is to be withdrawn while its target hangs."""
     scenario.stop_at('destination', 'advance: all regions local and flushed')
-    with _hanging(scenario, _export(scenario.source), scenario.destination):
+    with _hanging(scenario, scenario.destination):
         scenario.environment.release()
         time.sleep(HANGING)
         _unharmed(scenario)
@@ -101,7 +94,7 @@ def at_detach(scenario):
                      ip='192.0.2.99')
     remote = disk.instance.attach(disk.volume, host, connector)
     disk.attached[host.name] = remote
-    with _hanging(scenario, _export(scenario.source), host):
+    with _hanging(scenario, host):
         with contextlib.suppress(process.LabError):
             disk.forget(remote.id)
         time.sleep(HANGING)
