@@ -6,6 +6,7 @@ import contextlib
 
 from cinder import exception
 from cinder.volume import volume_utils
+from oslo_log import log as logging
 import tenacity
 
 from cinder_localclone import adoption
@@ -24,6 +25,8 @@ from cinder_localclone import state
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from cinder_localclone import tops
+
+LOG = logging.getLogger(__name__)
 
 #: Seconds for what has waited for a source to end when its session has.
 CLOSING = 5
@@ -70,13 +73,33 @@ def delete_here(node: nodes.Node, context: ports.Context,
 
 @contextlib.contextmanager
 def _locked(node: nodes.Node, volume_id: str) -> Iterator[None]:
-    """Hold the locks of a volume, and of others whose data its LV has."""
+    """Hold the locks of a volume, and of others whose data its LV has.
+
+    :raises VolumeIsBusy: if other work on it takes too long
+    """
     with contextlib.ExitStack() as locks:
-        locks.enter_context(node.lock(volume_id))
-        volume = node.records.volume(volume_id)
-        for other in sorted(_others(node, volume) if volume else ()):
-            locks.enter_context(node.lock(other))
+        with _busy_on(volume_id, exceptions.Busy):
+            locks.enter_context(node.lock(volume_id))
+            volume = node.records.volume(volume_id)
+            for other in sorted(_others(node, volume) if volume else ()):
+                locks.enter_context(node.lock(other))
         yield
+
+
+@contextlib.contextmanager
+def _busy_on(volume_id: str, error: type[exceptions.LocalCloneError]
+             ) -> Iterator[None]:
+    """Nothing is removed yet: if this fails, its owner may try again.
+
+    After any other error Cinder leaves that to an administrator.
+    """
+    try:
+        yield
+    except error as exc:
+        LOG.warning('Volume %(volume)s can\'t be deleted now, and nothing of '
+                    'it was removed; delete it again: %(error)s',
+                    {'volume': volume_id, 'error': exc})
+        raise exception.VolumeIsBusy(volume_name=volume_id) from exc
 
 
 def _others(node: nodes.Node, volume: ports.Volume) -> set[str]:
@@ -158,6 +181,10 @@ def _remove(node: nodes.Node, context: ports.Context,
             raise exception.VolumeIsBusy(volume_name=volume.name)
     if recorded:
         _erase(node, handles, move)
+    elif move:
+        # A link that has too much to carry may keep it waiting.
+        with _busy_on(volume.id, exceptions.CommandTimeout):
+            node.sessions.detach(move)
     if move is None:
         # Moves that failed may have left source devices above it.
         offering.withdraw_above(node, volume.name)

@@ -4,6 +4,7 @@
 import contextlib
 import dataclasses
 import types
+from unittest import mock
 
 from cinder import exception
 import testtools
@@ -70,6 +71,32 @@ class DeletionTest(testtools.TestCase):
         self.b.opened.add('localclone-' + self.volume.id)
         self.assertRaises(exception.VolumeIsBusy, self.delete)
         self.assertIs(Phase.MIGRATING, self.shadow().phase)
+
+    def test_locked_for_too_long(self):
+        """By a look that waits for its source, say; not for ever."""
+        before = repr(self.world.snapshot())
+
+        def lock(name):
+            raise exceptions.Busy(what=name, host=A, seconds=20)
+        self.volume.status = 'deleting'
+        self.assertRaises(exception.VolumeIsBusy, deletion.delete,
+                          dataclasses.replace(self.a.node, lock=lock), None,
+                          self.stale)
+        self.volume.status = 'available'
+        self.assertEqual(before, repr(self.world.snapshot()))
+
+    def test_session_that_does_not_end_in_time(self):
+        self.a.move(self.volume, B)
+        before = repr(self.world.snapshot())
+        with mock.patch.object(
+                self.b.node.sessions, 'detach', side_effect=(
+                    exceptions.CommandTimeout(command='c', seconds=30))):
+            self.assertRaises(exception.VolumeIsBusy, self.delete)
+        self.volume.status = 'available'
+        self.assertEqual(before, repr(self.world.snapshot()))
+        self.delete()
+        self.assertIs(Phase.RELEASING, self.shadow().phase)
+        self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
 
     def test_what_waits_for_a_source_that_is_gone(self):
         """A process that nothing can kill keeps the handle open."""
