@@ -181,10 +181,6 @@ def _remove(node: nodes.Node, context: ports.Context,
             raise exception.VolumeIsBusy(volume_name=volume.name)
     if recorded:
         _erase(node, handles, move)
-    elif move:
-        # A link that has too much to carry may keep it waiting.
-        with _busy_on(volume.id, exceptions.CommandTimeout):
-            node.sessions.detach(move)
     if move is None:
         # Moves that failed may have left source devices above it.
         offering.withdraw_above(node, volume.name)
@@ -192,7 +188,11 @@ def _remove(node: nodes.Node, context: ports.Context,
             node.stack.remove_handle(volume_id)
         removal.remove_volume_lv(node, volume.name)
     else:
-        removal.tear_down(node, move)
+        # A link that has too much to carry may keep it waiting.
+        with contextlib.nullcontext() if recorded else _busy_on(
+                volume.id, exceptions.CommandTimeout):
+            node.sessions.detach(move)
+        removal.remove_stack(node, move)
         remains.append(node.records.advance(move, Event.VOLUME_DELETED))
     if recorded:
         encryption.forget(node, handles, recorded,

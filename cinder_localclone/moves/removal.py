@@ -44,6 +44,11 @@ def tear_down(node: nodes.Node, move: state.Move) -> None:
     withdrawn would keep the handle open for ever.
     """
     node.sessions.detach(move)
+    remove_stack(node, move)
+
+
+def remove_stack(node: nodes.Node, move: state.Move) -> None:
+    """The same, of a move whose session has ended."""
     gone = remove_handle(node, move, move.destination_lv)
     node.stack.remove_clone(move.shadow_id)
     # The metadata LV goes last: without it the LV would count as complete.
