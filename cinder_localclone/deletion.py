@@ -4,12 +4,11 @@
 from collections.abc import Iterator
 import contextlib
 
-from cinder import exception
 from cinder.volume import volume_utils
-from oslo_log import log as logging
 import tenacity
 
 from cinder_localclone import adoption
+from cinder_localclone import deletion_errors
 from cinder_localclone import encryption
 from cinder_localclone import exceptions
 from cinder_localclone import manageable
@@ -26,10 +25,12 @@ from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from cinder_localclone import tops
 
-LOG = logging.getLogger(__name__)
-
 #: Seconds for what has waited for a source to end when its session has.
 CLOSING = 5
+
+
+class _InUse(exceptions.LocalCloneError):
+    """Somebody is at work with a volume."""
 
 
 def delete(node: nodes.Node, context: ports.Context,
@@ -41,8 +42,9 @@ def delete(node: nodes.Node, context: ports.Context,
     is asked.
 
     :param context: the admin context in which peers are called
-    :raises VolumeIsBusy: if something uses it, or it is between two nodes;
-        its owner may try again
+    :raises CannotDelete: if something uses it, or it is between two nodes,
+        or the storage does not answer in time; its owner may try again
+    :raises HalfDeleted: the same, of what an earlier delete has begun with
     :raises PeerUnreachable: if its home does not answer
     """
     home = delete_here(node, context, volume.id)
@@ -55,13 +57,17 @@ def delete_here(node: nodes.Node, context: ports.Context,
     """The same, if this node is the volume's home.
 
     :returns: its home; unless that is this node, nothing was done
-    :raises VolumeIsBusy: as :func:`delete`
+    :raises CannotDelete: as :func:`delete`
+    :raises HalfDeleted: as :func:`delete`
     """
+    home = _home(node, volume_id)
+    if home != node.host:
+        return home  # what has a lock here need not be waited for
     with _locked(node, volume_id):
         volume = node.records.volume(volume_id)
         if volume is None:
             return node.host
-        home: str = volume_utils.extract_host(volume.host)
+        home = volume_utils.extract_host(volume.host)
         if home == node.host and manageable.was_not_managed(
                 volume.status, volume.size):
             adoption.give_back(node, 'volume', volume_id)
@@ -71,14 +77,22 @@ def delete_here(node: nodes.Node, context: ports.Context,
         return home
 
 
+def _home(node: nodes.Node, volume_id: str) -> str:
+    """The service host that has a volume now; of one that is gone, this."""
+    volume = node.records.volume(volume_id)
+    home: str = (volume_utils.extract_host(volume.host) if volume
+                 else node.host)
+    return home
+
+
 @contextlib.contextmanager
 def _locked(node: nodes.Node, volume_id: str) -> Iterator[None]:
     """Hold the locks of a volume, and of others whose data its LV has.
 
-    :raises VolumeIsBusy: if other work on it takes too long
+    :raises CannotDelete: if other work on it takes too long
     """
     with contextlib.ExitStack() as locks:
-        with _busy_on(volume_id, exceptions.Busy):
+        with _to_be_tried_again(node, volume_id, exceptions.Busy):
             locks.enter_context(node.lock(volume_id))
             volume = node.records.volume(volume_id)
             for other in sorted(_others(node, volume) if volume else ()):
@@ -87,19 +101,37 @@ def _locked(node: nodes.Node, volume_id: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _busy_on(volume_id: str, error: type[exceptions.LocalCloneError]
-             ) -> Iterator[None]:
+def _to_be_tried_again(node: nodes.Node, volume_id: str,
+                       *errors: type[exceptions.LocalCloneError]
+                       ) -> Iterator[None]:
     """Nothing is removed yet: if this fails, its owner may try again.
 
-    After any other error Cinder leaves that to an administrator.
+    After any other error Cinder leaves that to an administrator. So it does
+    if an earlier delete has come further: what is gone is not available.
+
+    :raises CannotDelete: after one of these errors
+    :raises HalfDeleted: the same, if something is gone
+    :raises LocalCloneError: if that can't be seen
     """
     try:
         yield
-    except error as exc:
-        LOG.warning('Volume %(volume)s can\'t be deleted now, and nothing of '
-                    'it was removed; delete it again: %(error)s',
-                    {'volume': volume_id, 'error': exc})
-        raise exception.VolumeIsBusy(volume_name=volume_id) from exc
+    except errors as exc:
+        kind = (deletion_errors.CannotDelete if _is_whole(node, volume_id)
+                else deletion_errors.HalfDeleted)
+        raise kind(volume=volume_id, reason=exc) from exc
+
+
+def _is_whole(node: nodes.Node, volume_id: str) -> bool:
+    """Whether no delete has begun to remove what this node has of a volume.
+
+    :raises LocalCloneError: if that can't be seen
+    """
+    volume = node.records.volume(volume_id)
+    if volume is None or volume_utils.extract_host(volume.host) != node.host:
+        return True  # nothing that was here
+    return volume.name in node.stack.lvs() and (
+        rows.recorded(volume) is None
+        or bool(node.crypt.header(rows.handle_id(volume)).all_keyslots))
 
 
 def _others(node: nodes.Node, volume: ports.Volume) -> set[str]:
@@ -160,37 +192,23 @@ def _has_lv(node: nodes.Node, volume_id: str, lv: str) -> bool:
 def _remove(node: nodes.Node, context: ports.Context,
             volume: ports.Volume) -> None:
     move = _move(node, volume)
-    if move and move.phase is Phase.STARTING:
-        raise exception.VolumeIsBusy(volume_name=volume.name)
     remains = node.records.remains_of(move.volume_id if move else volume.id)
     recorded = rows.recorded(volume)
-    # After Cinder's own migration the LV bears another volume's
-    # name, and that one's handle.
-    handles = sorted({volume.id} | node.stack.survey().volumes_above(
-        node.stack.group, volume.name))
-    if any(_has_lv(node, other, volume.name) for other in handles
-           if other != volume.id):
-        raise exception.VolumeIsBusy(volume_name=volume.name)
-    for volume_id in handles:
-        removal.stop_serving(node, volume_id, None)
-        if recorded:
-            # What does not end is found to use it.
-            with contextlib.suppress(exceptions.SourceBusy):
-                pausing.stop(node, volume_id)
-        if not _is_closed(node, volume_id, move):
-            raise exception.VolumeIsBusy(volume_name=volume.name)
+    with _to_be_tried_again(node, volume.id, exceptions.CommandTimeout,
+                            _InUse):
+        # After Cinder's own migration the LV bears another volume's
+        # name, and that one's handle.
+        handles = sorted({volume.id} | node.stack.survey().volumes_above(
+            node.stack.group, volume.name))
+        _close(node, volume, move, handles)
     if recorded:
         _erase(node, handles, move)
     if move is None:
-        # Moves that failed may have left source devices above it.
-        offering.withdraw_above(node, volume.name)
         for volume_id in handles:
             node.stack.remove_handle(volume_id)
         removal.remove_volume_lv(node, volume.name)
     else:
-        # A link that has too much to carry may keep it waiting.
-        with contextlib.nullcontext() if recorded else _busy_on(
-                volume.id, exceptions.CommandTimeout):
+        if recorded:  # its header may have been at the source
             node.sessions.detach(move)
         removal.remove_stack(node, move)
         remains.append(node.records.advance(move, Event.VOLUME_DELETED))
@@ -201,15 +219,44 @@ def _remove(node: nodes.Node, context: ports.Context,
         node.peers.converge_soon(context, each.cleanup_node, each.volume_id)
 
 
+def _close(node: nodes.Node, volume: ports.Volume, move: state.Move | None,
+           handles: list[str]) -> None:
+    """All that a delete does before it removes anything.
+
+    What it ends comes back with the next attachment, or look.
+
+    :param handles: whose may be above the LV
+    """
+    if move and move.phase is Phase.STARTING:
+        raise _InUse(reason='it is being moved to %s.' % node.host)
+    if any(_has_lv(node, other, volume.name) for other in handles
+           if other != volume.id):
+        raise _InUse(reason='Cinder\'s migration of it has not ended.')
+    recorded = rows.recorded(volume)
+    for volume_id in handles:
+        removal.stop_serving(node, volume_id, None)
+        if recorded:
+            # What does not end is found to use it.
+            with contextlib.suppress(exceptions.SourceBusy):
+                pausing.stop(node, volume_id)
+        if not _is_closed(node, volume_id, move):
+            raise _InUse(reason='something on %s has it open.' % node.host)
+    if move is None:
+        # Moves that failed may have left source devices above it.
+        offering.withdraw_above(node, volume.name)
+    elif recorded:
+        # Reading from a source that does not answer would take too long.
+        node.sessions.end_if_down(move)
+    else:  # a link that has too much to carry may keep it waiting
+        node.sessions.detach(move)
+
+
 def _erase(node: nodes.Node, handles: list[str], move: state.Move | None
            ) -> None:
     """No key opens what this node has of an encrypted volume.
 
     :param handles: whose may be above it
     """
-    if move:
-        # Reading from a source that does not answer would take too long.
-        node.sessions.end_if_down(move)
     present = node.stack.survey()
     for volume_id in filter(present.handle, handles):
         encryption.erase(node, volume_id, 1 if move else encryption.TRIES)

@@ -164,17 +164,24 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         goes with its move. See :func:`.deletion.delete`; for one that could
         not be created, :func:`.creation.give_up`.
 
-        :raises VolumeIsBusy: if something uses it
+        :raises CannotDelete: if something uses it; it is available again
+        :raises LocalCloneError: if it can't be removed; its owner is told
+            why
         """
         if records.is_shadow(volume):
             raise exceptions.NotPossible(
                 volume=volume.id, reason='it can\'t be deleted by itself: '
                 'it records a move and goes when that has ended.')
-        if volume.host:
+        if not volume.host:
+            creation.give_up(self.service.node, volume)
+            return
+        try:
             deletion.delete(self.service.node,
                             self.service.reconciler.context, volume)
-        else:
-            creation.give_up(self.service.node, volume)
+        except Exception as exc:
+            messages.tell_owner(volume._context, volume.id, exc,
+                                messages.DELETE, 'DELETE_FAILED')
+            raise
 
     def extend_volume(self, volume: ports.Volume, new_size: int) -> None:
         """Extend a volume at its home, wherever that is by now.

@@ -105,8 +105,8 @@ COPYING = _info(
 CLONE_FAILED = _error(
     202, 'clone_failed', 'The clone of volume %(volume)s is in mode '
     '"%(mode)s": its metadata or its disk failed. The source is kept. Repair '
-    'the disk and stop the instance; the clone is rebuilt once nothing uses '
-    'it.')
+    'the disk. The clone is rebuilt as soon as nothing uses the volume: if an '
+    'instance does, stop it.')
 COPYING_FAILS = _error(
     203, 'copying_fails', 'Copying volume %(volume)s fails: the source was '
     'read, but no region was copied. See dmesg for the disk that fails. The '

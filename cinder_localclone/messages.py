@@ -144,10 +144,20 @@ DETAILS = {
     'PACE_TYPE': ('LC43', _(
         'The volume type asks for a pace of copies that this storage does '
         'not have; an administrator has to correct the type.')),
+    'NOT_DELETED': ('LC44', _(
+        'The volume is in use, or its storage did not answer in time. '
+        'Nothing of it was removed; delete it again.')),
+    'HALF_DELETED': ('LC45', _(
+        'A part of the volume is deleted already, the rest could not be '
+        'deleted now; an administrator has to delete it again.')),
+    'DELETE_FAILED': ('LC46', _(
+        'The volume could not be deleted; an administrator has to look at '
+        'it.')),
 }
 #: What was asked for, where Cinder has no word for it: (id, text).
 MOVE = ('LC1', _('move volume'))
 REVERT = ('LC2', _('revert volume to snapshot'))
+DELETE = ('LC3', _('delete volume'))
 
 
 def register() -> None:
@@ -156,7 +166,7 @@ def register() -> None:
     message_field.Detail.ALL += tuple(
         detail for detail in DETAILS.values() if detail[0] not in known)
     message_field.Action.ALL += tuple(
-        action for action in (MOVE, REVERT)
+        action for action in (MOVE, REVERT, DELETE)
         if action not in message_field.Action.ALL)
 
 

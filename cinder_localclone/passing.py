@@ -177,7 +177,9 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
         connection = connection_to(node, volume, node.host)
         if connection:
             if from_here:  # to read it there, its home may have to read here
-                offering.offer(node, from_here)
+                # Not all of it: an LV that is lost may not be needed.
+                with offering.trouble_is_told(volume_id):
+                    offering.offer(node, from_here)
             begin(node, volume_id, connection.properties)
         elif not is_being_attached(volume):
             _give_up(node, volume_id)

@@ -17,11 +17,11 @@ import functools
 import inspect
 import typing
 
-from cinder import exception
 from cinder import rpc
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
+from cinder_localclone import deletion_errors
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone import lvm_errors
@@ -84,7 +84,8 @@ METHODS = {
     'begin_passing': Method('begin_passing', '1.6'),
     'end_passing': Method('end_passing', '1.6', expected=(
         exceptions.Busy, exceptions.SourceBusy)),
-    'delete': Method('delete', '1.2', expected=(exception.VolumeIsBusy,)),
+    'delete': Method('delete', '1.2', expected=(
+        deletion_errors.CannotDelete, deletion_errors.HalfDeleted)),
     'unmanage': Method('unmanage', '1.4',
                        expected=(manage_errors.CannotUnmanage,)),
     'unmanage_snapshot': Method('unmanage_snapshot', '1.4',
@@ -216,8 +217,8 @@ def _as_own(remote: messaging.RemoteError) -> Exception:
     if name == 'UnsupportedVersion':
         return PeerTooOld(remote.value)
     kind = next((getattr(module, name) for module in (
-        exceptions, encryption_errors, manage_errors, reencryption_errors,
-        lvm_errors, sparse_errors)
+        exceptions, deletion_errors, encryption_errors, manage_errors,
+        reencryption_errors, lvm_errors, sparse_errors)
         if hasattr(module, name)), None)
     if inspect.isclass(kind) and issubclass(
             kind, exceptions.LocalCloneError):

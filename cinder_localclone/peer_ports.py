@@ -79,7 +79,7 @@ class Peers(typing.Protocol):
     def delete(self, context: Context, host: str, volume_id: str) -> None:
         """Have the volume's home delete it, which may take its time.
 
-        :raises VolumeIsBusy: if something uses it there
+        :raises CannotDelete: if something uses it there
         """
 
     def unmanage(self, context: Context, host: str, volume_id: str) -> None:

@@ -127,8 +127,12 @@ def thick(scenario):
         node.power_cut()
         _boot_inactive(move, node, _THICK)
         disk.remove()
-        for each in both:
-            left = each.run('lvs --noheadings -o lv_name %s; ls -d /dev/%s/* '
-                            '2>/dev/null' % (_THICK, _THICK),
-                            check=False).stdout.strip()
-            must(not left, '%s has: %s' % (each.name, left))
+        for each in both:  # what has gone is overwritten afterwards
+            process.wait_for('%s to have no LV' % each.name,
+                             lambda each=each: not _left(each), 120, every=2)
+
+
+def _left(node):
+    return node.run('lvs --noheadings -o lv_name %s; ls -d /dev/%s/* '
+                    '2>/dev/null' % (_THICK, _THICK),
+                    check=False).stdout.strip()

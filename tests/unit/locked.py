@@ -9,19 +9,24 @@ from tests.unit import world as worlds
 class _Room:
     """What is asked for anything only while the lock is held."""
 
-    def __init__(self, inner, node, volume_id):
+    def __init__(self, inner, node, volume_id, free):
         self._inner = inner
+        self._free = free
         self._node = node
         self._volume_id = volume_id
 
     def __getattr__(self, name):
-        if self._volume_id not in self._node.held:
+        if name not in self._free and self._volume_id not in self._node.held:
             raise AssertionError(name + ' without the lock of the volume')
         return getattr(self._inner, name)
 
 
-def node(simulated: worlds.SimNode, volume_id: str):
-    """The node whose stack, exports and records want a volume's lock."""
+def node(simulated: worlds.SimNode, volume_id: str,
+         free: tuple[str, ...] = ()):
+    """The node whose stack, exports and records want a volume's lock.
+
+    :param free: what may be asked for without
+    """
     return dataclasses.replace(simulated.node, **{
-        room: _Room(getattr(simulated.node, room), simulated, volume_id)
+        room: _Room(getattr(simulated.node, room), simulated, volume_id, free)
         for room in ('stack', 'exports', 'records')})

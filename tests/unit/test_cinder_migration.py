@@ -17,6 +17,7 @@ from cinder.tests.unit import test
 from cinder.tests.unit import utils
 from cinder.volume import configuration
 import ddt
+import fixtures
 
 from cinder_localclone import assembly
 from cinder_localclone import connections
@@ -262,7 +263,22 @@ class SwappedByNovaTest(Base):
         deletion.delete(node, self.context, self.deleted)
         self.assertEqual([self.deleted.id, self.row.id], held)
 
+    def test_the_other_one_is_locked_for_too_long(self):
+        home = self.driver(B)
+        self.survey(home)
+
+        def lock(name):
+            if name == self.row.id:
+                raise exceptions.Busy(what=name, host=B, seconds=20)
+            return contextlib.nullcontext()
+        node = dataclasses.replace(home.service.node, lock=lock)
+        self.assertRaises(exception.VolumeIsBusy, deletion.delete, node,
+                          self.context, self.deleted)
+        self.assertEqual([], [call for call in home.service.stack.mock_calls
+                              if call[0].startswith('remove')])
+
     def test_while_it_is_open_it_is_busy(self):
+        self.useFixture(fixtures.MockPatchObject(deletion, 'CLOSING', 0))
         home = self.driver(B)
         self.survey(home)
         home.service.stack.devices.return_value = {

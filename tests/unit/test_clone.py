@@ -187,6 +187,7 @@ class CloneTest(test_stack.Case):
 
     @ddt.data('', '0 1 error ')
     def test_one_without_its_table(self, table):
+        self.ran.devicemapper.status.return_value = table  # as the kernel
         self.devices(
             device(names.handle(V1), '253:7', '0 1 linear 253:6 0', 1),
             device(CLONE, '253:6', table))
@@ -233,8 +234,22 @@ class CloneTest(test_stack.Case):
         self.assertRaises(exceptions.MetadataLost, self.ensure)
         self.assertEqual('', log.output)
 
-    def test_how_it_was_need_not_be_known_to_load_it_anew(self):
-        self.ran.devicemapper.status.side_effect = test_stack.FAILED
+    def test_how_it_was_is_seen_before_it_is_loaded_anew(self):
+        log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
+        status = self.ran.devicemapper.status
+        status.return_value = self.FAILED
+
+        def works(*_args):
+            status.return_value = self.RW
+        self.ran.devicemapper.replace_suspended.side_effect = works
+        self.clone('8:16')
+        self.assertTrue(self.ensure())
+        self.assertIn('[localclone-202]', log.output)
+
+    @ddt.data(test_stack.FAILED,
+              exceptions.CommandTimeout(command='c', seconds=30))
+    def test_how_it_was_need_not_be_known_to_load_it_anew(self, error):
+        self.ran.devicemapper.status.side_effect = error
         self.clone('8:16')
         self.assertTrue(self.ensure())
         self.assertEqual(replaced(), self.changes())

@@ -10,8 +10,11 @@ from cinder import exception
 import testtools
 
 from cinder_localclone import deletion
+from cinder_localclone import deletion_errors
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
+from cinder_localclone.moves import destination
+from cinder_localclone import names
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import locked
@@ -72,31 +75,123 @@ class DeletionTest(testtools.TestCase):
         self.assertRaises(exception.VolumeIsBusy, self.delete)
         self.assertIs(Phase.MIGRATING, self.shadow().phase)
 
+    def without_lock(self, node, volume_id=None):
+        """The node, on which other work has the lock of a volume."""
+        locked = node.node.lock
+
+        def lock(name):
+            if name == (volume_id or self.volume.id):
+                raise exceptions.Busy(what=name, host=A, seconds=20)
+            return locked(name)
+        return types.SimpleNamespace(
+            node=dataclasses.replace(node.node, lock=lock))
+
     def test_locked_for_too_long(self):
         """By a look that waits for its source, say; not for ever."""
         before = repr(self.world.snapshot())
-
-        def lock(name):
-            raise exceptions.Busy(what=name, host=A, seconds=20)
-        self.volume.status = 'deleting'
-        self.assertRaises(exception.VolumeIsBusy, deletion.delete,
-                          dataclasses.replace(self.a.node, lock=lock), None,
-                          self.stale)
+        error = self.assertRaises(deletion_errors.CannotDelete, self.delete,
+                                  self.without_lock(self.a))
+        self.assertIsInstance(error, exception.VolumeIsBusy)
         self.volume.status = 'available'
         self.assertEqual(before, repr(self.world.snapshot()))
+
+    def test_locked_where_it_has_been(self):
+        """Who only asks its home needs no lock of his own."""
+        self.a.move(self.volume, B)
+        self.delete(self.without_lock(self.a))
+        self.assertIs(Phase.RELEASING, self.shadow().phase)
+
+    def test_what_was_begun_with_is_not_called_available(self):
+        """An administrator has it deleted again, after an error."""
+        for move in (False, True):
+            if move:
+                self.a.move(self.volume, B)
+            home = self.world.home(self.volume)
+            lv = self.volume.name
+            self.assertIn(lv, home.lvs)
+            kept = home.lvs.pop(lv)
+            self.assertRaises(deletion_errors.HalfDeleted, self.delete,
+                              self.without_lock(home))
+            home.opened.add(names.handle(self.volume.id))
+            self.assertRaises(deletion_errors.HalfDeleted, self.delete, home)
+            home.opened.clear()
+            home.lvs[lv] = kept
+
+    def test_what_cannot_be_looked_at(self):
+        """It is not known whether all of it is there."""
+        hangs = exceptions.CommandTimeout(command='lvs', seconds=30)
+        with mock.patch.object(worlds.SimStack, 'lvs', side_effect=hangs):
+            self.assertRaises(exceptions.CommandTimeout, self.delete,
+                              self.without_lock(self.a))
+        error = exceptions.CommandFailed(command='vgs', code=5, stderr='')
+        for room, name in ((self.a.node.records, 'get_move'),
+                           (self.a.node.stack, 'survey')):
+            with mock.patch.object(room, name, side_effect=error):
+                self.assertRaises(exceptions.CommandFailed, self.delete)
+        self.assertIn(self.stale.name, self.a.lvs)
+
+    def test_a_copy_is_not_gone_on_with(self):
+        """Of what an administrator will have deleted again."""
+        self.a.move(self.volume, B)
+        self.volume.status = 'error_deleting'
+        with mock.patch.object(destination, 'rebuild') as rebuild:
+            self.b.reconciler.converge(self.volume.id)
+            rebuild.assert_not_called()
+            self.volume.status = 'available'
+            self.b.reconciler.converge(self.volume.id)
+            rebuild.assert_called_once()
+
+    def hanging(self, what):
+        return mock.patch.object(
+            self.b.node.sessions, what, side_effect=(
+                exceptions.CommandTimeout(command='c', seconds=30)))
 
     def test_session_that_does_not_end_in_time(self):
         self.a.move(self.volume, B)
         before = repr(self.world.snapshot())
-        with mock.patch.object(
-                self.b.node.sessions, 'detach', side_effect=(
-                    exceptions.CommandTimeout(command='c', seconds=30))):
+        with self.hanging('detach'):
             self.assertRaises(exception.VolumeIsBusy, self.delete)
+        # Something reads from it, or is served over iSCSI.
+        self.b.opened.add(names.handle(self.volume.id))
+        with self.hanging('end_if_down'):
+            self.assertRaises(exception.VolumeIsBusy, self.delete)
+        self.b.opened.clear()
         self.volume.status = 'available'
         self.assertEqual(before, repr(self.world.snapshot()))
         self.delete()
         self.assertIs(Phase.RELEASING, self.shadow().phase)
         self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
+
+    def test_session_that_cannot_be_ended(self):
+        """To ask again would not help: that is an administrator's."""
+        self.a.move(self.volume, B)
+        with mock.patch.object(
+                self.b.node.sessions, 'detach', side_effect=(
+                    exceptions.CommandFailed(
+                        command='iscsiadm', code=20, stderr=''))):
+            self.assertRaises(exceptions.CommandFailed, self.delete)
+        self.assertIs(Phase.MIGRATING, self.shadow().phase)
+
+    def test_stack_that_does_not_go_in_time(self):
+        """Some of it may be gone: its owner is not told that it is there."""
+        self.a.move(self.volume, B)
+        for effect in ('remove_handle', 'remove_clone', 'remove_lv'):
+            with mock.patch.object(
+                    worlds.SimStack, effect, side_effect=(
+                        exceptions.CommandTimeout(command='c', seconds=30))):
+                self.assertRaises(exceptions.CommandTimeout, self.delete)
+            self.assertIs(Phase.MIGRATING, self.shadow().phase)
+        self.delete()
+        self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
+
+    def test_at_rest_that_does_not_go_in_time(self):
+        hangs = exceptions.CommandTimeout(command='c', seconds=30)
+        for effect in ('remove_handle', 'remove_lv'):
+            with mock.patch.object(worlds.SimStack, effect,
+                                   side_effect=hangs):
+                self.assertRaises(exceptions.CommandTimeout, self.delete)
+        self.delete()
+        self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
 
     def test_what_waits_for_a_source_that_is_gone(self):
         """A process that nothing can kill keeps the handle open."""
@@ -139,9 +234,10 @@ class DeletionTest(testtools.TestCase):
             self.a.lvs, self.a.devices, self.a.exports])
 
     def test_the_volume_is_locked(self):
-        """From before its row is read until it is gone."""
+        """From before its row is read again until it is gone."""
         self.volume.status = 'deleting'
-        deletion.delete(locked.node(self.a, self.volume.id), None, self.stale)
+        deletion.delete(locked.node(self.a, self.volume.id, ('volume',)),
+                        None, self.stale)
         self.assertEqual([{}, {}, set()], [
             self.a.lvs, self.a.devices, self.a.held])
 

@@ -16,6 +16,7 @@ import testtools
 from cinder_localclone import assembly
 from cinder_localclone import capabilities
 from cinder_localclone import connections
+from cinder_localclone import deletion_errors
 from cinder_localclone import driver
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
@@ -353,6 +354,23 @@ class DriverTest(Case):
             self.driver.delete_volume(volume())
         deletion.delete.assert_called_once_with(
             self.node, self.reconciler.context, mock.ANY)
+
+    def test_the_owner_is_told_why_it_is_not_deleted(self):
+        for error, key in (
+                (deletion_errors.CannotDelete(volume='v', reason='r'),
+                 'NOT_DELETED'),
+                (deletion_errors.HalfDeleted(volume='v', reason='r'),
+                 'HALF_DELETED'),
+                (exceptions.CommandFailed(command='c', code=1, stderr=''),
+                 'DELETE_FAILED')):
+            with mock.patch.object(driver, 'deletion') as deletion, \
+                    mock.patch.object(messages.api, 'API') as api:
+                deletion.delete.side_effect = error
+                self.assertRaises(type(error), self.driver.delete_volume,
+                                  volume())
+            api.return_value.create.assert_called_once_with(
+                'context', messages.DELETE, resource_type='VOLUME',
+                resource_uuid='v', detail=messages.DETAILS[key])
 
     def test_delete_when_it_could_not_be_created(self):
         """Cinder has taken the host off the row, and asked another one."""

@@ -3,6 +3,7 @@
 
 import dataclasses
 import itertools
+import types
 from unittest import mock
 
 from cinder import exception
@@ -10,6 +11,7 @@ import ddt
 import oslo_messaging
 
 from cinder_localclone import deletion
+from cinder_localclone import deletion_errors
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone import extending
@@ -428,17 +430,76 @@ class DeletedTest(Case):
 
     def test_while_it_is_being_copied(self):
         """No key opens what the source has of it, either."""
-        self.world.pool = 'pool'
-        self.serve(test_connections.ON_B)
-        self.unserve(self.b, test_connections.ON_B)
-        self.attach('available')
-        header = self.world.headers[self.volume.id]
+        header = self.moved()
         self.delete(self.b)
         self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
         self.assertEqual([{}, {}], [header.slots, self.world.secrets.kept])
         del self.world.volumes[self.volume.id]
         self.world.settle()
         self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
+
+    def moved(self):
+        """It is being copied to the other node, attached nowhere."""
+        self.world.pool = 'pool'
+        self.serve(test_connections.ON_B)
+        self.unserve(self.b, test_connections.ON_B)
+        self.attach('available')
+        return self.world.headers[self.volume.id]
+
+    def hanging(self, what):
+        return mock.patch.object(
+            self.b.node.sessions, what, side_effect=(
+                exceptions.CommandTimeout(command='c', seconds=30)))
+
+    def test_session_that_does_not_end_after_its_keys_have_gone(self):
+        """Nobody opens it any more: it is not called available."""
+        header = self.moved()
+        with self.hanging('detach'):
+            self.assertRaises(exceptions.CommandTimeout, self.delete, self.b)
+        self.assertEqual({}, header.slots)
+
+        def lock(name):
+            raise exceptions.Busy(what=name, host='b@l', seconds=20)
+        locked = types.SimpleNamespace(
+            node=dataclasses.replace(self.b.node, lock=lock))
+        self.assertRaises(deletion_errors.HalfDeleted, self.delete, locked)
+        self.delete(self.b)  # an administrator has it deleted again
+        self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
+
+    def test_session_that_does_not_end_before_they_go(self):
+        header = self.moved()
+        with self.hanging('end_if_down'):
+            self.assertRaises(deletion_errors.CannotDelete, self.delete,
+                              self.b)
+        self.assertTrue(header.slots)
+
+    def test_source_that_is_down_is_not_waited_for(self):
+        self.moved()
+        self.a.stop(power=True)
+        steps = mock.Mock()
+        steps.erase.side_effect = exceptions.CommandTimeout(
+            command='c', seconds=1)
+        with mock.patch.object(self.b.node.sessions, 'end_if_down',
+                               steps.end_if_down), mock.patch.object(
+                crypt.SimCrypt, 'erase', steps.erase):
+            self.delete(self.b)
+        self.assertEqual(['end_if_down', 'erase'],
+                         [call[0] for call in steps.mock_calls])
+
+    def test_by_the_row_that_cinders_migration_has_left(self):
+        """Its LV has the handle, and the header, of what has gone."""
+        self.world.pool = 'pool'
+        self.attach('available')
+        header = self.world.headers[self.volume.id]
+        left = types.SimpleNamespace(**vars(self.volume))
+        left.id = '00000009-0000-4000-8000-000000000000'
+        left.status = 'deleting'
+        self.world.volumes[left.id] = left
+        self.world.going.update((left.id, self.volume.id))
+        self.volume.host, self.volume.name_id = 'x@lvm#p', left.id
+        self.volume.name = 'volume-' + left.id
+        deletion.delete(self.a.node, None, left)
+        self.assertEqual([{}, {}], [self.a.lvs, header.slots])
 
     def test_what_is_open(self):
         self.serve(test_connections.ON_A)

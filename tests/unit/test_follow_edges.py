@@ -123,6 +123,13 @@ class CopiedFromHereTest(test_follow.Case):
             self.assertTrue(passing.look(self.here.node))
         begin.assert_called_once()
 
+    def test_passed_through_although_its_old_lv_is_lost(self):
+        move = self.here.node.records.move_of(self.guest.id)
+        self.here.disk.remove(move.source_lv)
+        with mock.patch.object(passing, 'begin') as begin:
+            self.assertTrue(passing.look(self.here.node))
+        begin.assert_called_once()
+
 
 class LongerTest(Case):
 

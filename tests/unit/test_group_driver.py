@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups, by Cinder's own code over the driver's methods."""
 
+import contextlib
 import types
 from unittest import mock
 
@@ -9,6 +10,7 @@ from cinder.volume import manager
 import ddt
 import fixtures
 
+from cinder_localclone import deletion_errors
 from cinder_localclone import group_driver
 from cinder_localclone import messages
 from tests.unit import test_driver
@@ -54,8 +56,7 @@ class GroupDriverTest(test_driver.Case):
             kind.assert_called_once_with(GROUP)
             kind.reset_mock()
         # Neither has the driver better ways for the rest.
-        for name in ('delete_group', 'update_group',
-                     'delete_group_snapshot'):
+        for name in ('update_group', 'delete_group_snapshot'):
             self.assertRaises(NotImplementedError,
                               getattr(self.driver, name), 'c', GROUP, [])
 
@@ -106,14 +107,54 @@ class GroupDriverTest(test_driver.Case):
             self.assertEqual(({'status': 'error'}, [
                 {'id': 'v', 'status': 'error'}]), create())
 
+    def delete(self, *errors):
+        """By Cinder's own manager, volumes a, b, ...
+
+        :param errors: what the delete of each raises, or None
+        :returns: the statuses of the rows in the end; the group's is at ''
+        """
+        volumes = [test_driver.volume(
+            id=volume_id, attach_status='detached', destroy=mock.Mock())
+            for volume_id, _error in zip('abc', errors)]
+        self.deletion.delete.side_effect = errors
+        group = mock.MagicMock(id='g', status='deleting', host='a@l')
+        found = {}
+
+        def keep(_context, updates):
+            found.update((each['id'], each['status']) for each in updates)
+        self.driver.set_initialized()
+        cinder = mock.MagicMock(driver=self.driver)
+        cinder.db.volumes_update.side_effect = keep
+        with mock.patch.object(manager.objects.VolumeList,
+                               'get_all_by_generic_group',
+                               return_value=volumes), mock.patch.multiple(
+                manager, QUOTAS=mock.DEFAULT, GROUP_QUOTAS=mock.DEFAULT):
+            with contextlib.suppress(exception.VolumeDriverException):
+                manager.VolumeManager.delete_group(
+                    cinder, mock.MagicMock(), group)
+        for volume in volumes:
+            if volume.destroy.called:
+                del found[volume.id]
+        if not group.destroy.called:
+            found[''] = group.status
+        return found
+
     def test_group_is_deleted(self):
-        def delete():
-            return manager.VolumeManager._delete_group_generic(
-                self.cinder, 'c', GROUP, [test_driver.volume()])[1]
-        self.assertEqual([{'id': 'v', 'status': 'deleted'}], delete())
-        self.deletion.delete.side_effect = exception.VolumeIsBusy(
-            volume_name='v')
-        self.assertEqual([{'id': 'v', 'status': 'available'}], delete())
+        self.assertEqual({}, self.delete(None, None))
+        self.assertEqual({}, self.delete())
+        for call in self.deletion.delete.call_args_list:
+            self.assertIs(self.reconciler.context, call.args[1])
+
+    def test_group_with_a_volume_that_cannot_be_deleted_now(self):
+        """Its row stays, and the group's: its data is still there."""
+        busy = deletion_errors.CannotDelete(volume='b', reason='r')
+        self.assertEqual({
+            'a': 'error_deleting', 'b': 'available', 'c': 'error_deleting',
+            '': 'error'}, self.delete(None, busy, None))
+
+    def test_group_with_a_volume_that_cannot_be_deleted(self):
+        self.assertEqual({'a': 'error_deleting', 'b': 'error', '': 'error'},
+                         self.delete(None, test_image_driver.FULL))
 
     def test_what_the_scheduler_is_told(self):
         self.node.stack.pool = 'pool'

@@ -608,6 +608,19 @@ class IntoTest(Base):
                 mock.call.remove_handle(self.row.id),
                 mock.call.remove_lv(self.copy.name))])
 
+    def test_whose_lock_the_row_says_or_the_handle(self):
+        """Each may be all that says so."""
+        for status, shown in (('target:' + self.row.id, False),
+                              ('deleting', True)):
+            self.copy.update({'migration_status': status})
+            self.copy.save()
+            if shown:
+                self.show('9:1')
+            else:
+                self.stack.survey.return_value = survey.Survey({}, {})
+            self.assertEqual({self.row.id}, deletion._others(
+                self.there.service.node, self.records.volume(self.copy.id)))
+
 
 @ddt.ddt
 class InterruptedTest(Base):

@@ -41,7 +41,7 @@ ORDER = (
     'attachment_records', 'status_records', 'backup_records', 'records',
     'privileged', 'iscsi_target', 'opts', 'messages', 'events',
     'version',
-    'encryption_errors', 'lvm_errors', 'manage_errors',
+    'deletion_errors', 'encryption_errors', 'lvm_errors', 'manage_errors',
     'reencryption_errors',
     'sparse_errors',
     'capabilities', 'node', 'listing', 'served', 'record_ports',

@@ -83,6 +83,17 @@ class SettleTest(test_encrypted_guests.Case):
         self.look()
         self.assertEqual(before, set(self.tags()))
 
+    def test_header_that_its_lv_names_already(self):
+        """What was noted elsewhere before is older."""
+        self.attach('in-use', 'a')
+        own = {*names.tags(luks='own')}
+        self.a.disk.tags[self.volume.name] -= self.facts
+        self.a.disk.tags[self.volume.name] |= own
+        self.a.disk.passed = {self.volume.id: self.noted}
+        self.look()
+        self.assertEqual(own, {tag for tag in self.tags()
+                               if tag.startswith('localclone.luks=')})
+
     def test_opened_at_home(self):
         """Then its LV says it all: the note goes at once, and once."""
         self.serve(test_connections.ON_A)

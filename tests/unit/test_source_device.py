@@ -8,6 +8,7 @@ import ddt
 import testtools
 
 from cinder_localclone import deletion
+from cinder_localclone import deletion_errors
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import managing
@@ -236,7 +237,7 @@ class OfferedTest(test_move_steps.Base):
         with mock.patch.object(worlds.SimExports, 'withdraw_source',
                                side_effect=exceptions.TargetTimeout(
                                    seconds=20)):
-            self.assertRaises(exceptions.TargetTimeout, deletion.delete,
+            self.assertRaises(deletion_errors.CannotDelete, deletion.delete,
                               self.a.node, None, self.volume)
         self.assertEqual(self.expected, [
             self.a.read(self.volume.id, region)
