@@ -101,6 +101,16 @@ class DeletionTest(testtools.TestCase):
         self.delete(self.without_lock(self.a))
         self.assertIs(Phase.RELEASING, self.shadow().phase)
 
+    def test_it_leaves_while_the_delete_waits_for_the_lock(self):
+        """Nothing of it is here any more, and nothing was removed."""
+        def lock(name):
+            self.a.move(self.volume, B)
+            self.a.lvs.clear()
+            raise exceptions.Busy(what=name, host=A, seconds=20)
+        self.assertRaises(
+            deletion_errors.CannotDelete, self.delete, types.SimpleNamespace(
+                node=dataclasses.replace(self.a.node, lock=lock)))
+
     def test_what_was_begun_with_is_not_called_available(self):
         """An administrator has it deleted again, after an error."""
         for move in (False, True):

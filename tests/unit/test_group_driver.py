@@ -151,6 +151,7 @@ class GroupDriverTest(test_driver.Case):
         self.assertEqual({
             'a': 'error_deleting', 'b': 'available', 'c': 'error_deleting',
             '': 'error'}, self.delete(None, busy, None))
+        self.assertEqual({'a': 'available', '': 'error'}, self.delete(busy))
 
     def test_group_with_a_volume_that_cannot_be_deleted(self):
         self.assertEqual({'a': 'error_deleting', 'b': 'error', '': 'error'},
