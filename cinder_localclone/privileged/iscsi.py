@@ -23,8 +23,6 @@ from cinder_localclone.privileged import sysfs
 
 #: Exit codes of iscsiadm(8).
 _OK, _SESSION_EXISTS, _NO_SUCH_OBJECT = 0, 15, 21
-#: States of a SCSI disk that the kernel removes, by drivers/scsi/scsi_sysfs.c.
-_GOING = ('cancel', 'deleted')
 #: Where this node's name is, see iscsid(8).
 _INITIATOR_NAME = '/etc/iscsi/initiatorname.iscsi'
 #: What a command failed with that met another in the records.
@@ -66,17 +64,13 @@ def initiator_name() -> str:
 def disks(iqn: str = '') -> str:
     """The disks of all iSCSI sessions: JSON of {target name: [path]}.
 
-    Not those that are going: the kernel goes on with a logout whose command
-    was killed at its time limit, and fails what is read from them meanwhile.
-
     :param iqn: of those with this target alone
     """
     paths: dict[str, list[str]] = {}
     for target, device in _sessions(iqn):
         # To walk through all of it takes 10 ms a session.
-        found = ['/dev/' + os.path.basename(disk) for disk in
-                 glob.glob(device + '/target*/*/block/*')]
-        paths[target] = [path for path in found if _state(path) not in _GOING]
+        paths[target] = ['/dev/' + os.path.basename(disk) for disk in
+                         glob.glob(device + '/target*/*/block/*')]
     return json.dumps(paths)
 
 

@@ -89,18 +89,6 @@ class DisksTest(Case):
         self.session(2, IQN)
         self.assertEqual({IQN: []}, self.disks())
 
-    def test_disk_that_is_going(self):
-        """Its logout was killed at its time limit; the kernel goes on."""
-        self.session(2, IQN, 'sda', 'sdb')
-        for sda, found in (('running', ['/dev/sda', '/dev/sdb']),
-                           ('offline', ['/dev/sda', '/dev/sdb']),
-                           ('transport-offline', ['/dev/sda', '/dev/sdb']),
-                           ('cancel', ['/dev/sdb']),
-                           ('deleted', ['/dev/sdb'])):
-            (self.root / 'block' / 'sda' / 'device' / 'state').write_text(
-                sda + '\n')
-            self.assertEqual(found, sorted(self.disks()[IQN]))
-
     def test_session_that_has_just_ended(self):
         self.session(2, None)
         self.session(3, OTHER, 'sdb')
