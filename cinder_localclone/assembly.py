@@ -253,6 +253,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
         try_lock=Lock(host, 0),
         is_at=directory.is_at, clear=clearing(conf, stack),
         limits=opts.limits(conf), pacing=opts.pacing(conf),
+        compare_wait=conf.localclone_compare_timeout,
         authenticates=conf.localclone_authenticated,
         tell=notices.Notices(host, rows).tell)
     reconciler = reconcile.Reconciler(

@@ -15,6 +15,7 @@ from cinder_localclone import manageable
 from cinder_localclone.moves import offering
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
+from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import pausing
 from cinder_localclone import ports
@@ -129,9 +130,8 @@ def _is_whole(node: nodes.Node, volume_id: str) -> bool:
     volume = node.records.volume(volume_id)
     if volume is None or volume_utils.extract_host(volume.host) != node.host:
         return True  # nothing that was here
-    return volume.name in node.stack.lvs() and (
-        rows.recorded(volume) is None
-        or bool(node.crypt.header(rows.handle_id(volume)).all_keyslots))
+    lv = node.stack.lvs().get(volume.name)
+    return lv is not None and names.DELETING not in lv.tags
 
 
 def _others(node: nodes.Node, volume: ports.Volume) -> set[str]:
@@ -201,22 +201,34 @@ def _remove(node: nodes.Node, context: ports.Context,
         handles = sorted({volume.id} | node.stack.survey().volumes_above(
             node.stack.group, volume.name))
         _close(node, volume, move, handles)
-    if recorded:
-        _erase(node, handles, move)
-    if move is None:
-        for volume_id in handles:
-            node.stack.remove_handle(volume_id)
-        removal.remove_volume_lv(node, volume.name)
-    else:
-        if recorded:  # its header may have been at the source
-            node.sessions.detach(move)
-        removal.remove_stack(node, move)
-        remains.append(node.records.advance(move, Event.VOLUME_DELETED))
+        _mark(node, volume)
+    try:
+        if recorded:
+            _erase(node, handles, move)
+        if move is None:
+            for volume_id in handles:
+                node.stack.remove_handle(volume_id)
+            removal.remove_volume_lv(node, volume.name)
+        else:
+            if recorded:  # its header may have been at the source
+                node.sessions.detach(move)
+            removal.remove_stack(node, move)
+            remains.append(node.records.advance(move, Event.VOLUME_DELETED))
+    except exceptions.LocalCloneError as exc:
+        raise deletion_errors.HalfDeleted(
+            volume=volume.id, reason=exc) from exc
     if recorded:
         encryption.forget(node, handles, recorded,
                           encryption.key_of_type(node, volume))
     for each in remains:
         node.peers.converge_soon(context, each.cleanup_node, each.volume_id)
+
+
+def _mark(node: nodes.Node, volume: ports.Volume) -> None:
+    """What goes from now on is not called available any more."""
+    lv = node.stack.lvs().get(volume.name)
+    if lv and names.DELETING not in lv.tags:
+        node.stack.mark(lv.name, names.DELETING)
 
 
 def _close(node: nodes.Node, volume: ports.Volume, move: state.Move | None,

@@ -14,15 +14,28 @@ class CannotDelete(exceptions.LocalCloneError, exception.VolumeIsBusy):
     """
 
     message = _('Volume %(volume)s can\'t be deleted now: %(reason)s Nothing '
-                'of it was removed; delete it again.')
+                'of it was removed; delete it, or its group, again.')
     user_message = 'NOT_DELETED'
 
 
 class HalfDeleted(exceptions.LocalCloneError):
-    """A delete that has begun, and can't be brought to its end now."""
+    """The same of one that has not, or of which that is not sure."""
 
     message = _('Volume %(volume)s can\'t be deleted to its end now: '
-                '%(reason)s A part of it, or of its encryption header, is '
-                'gone already, so it can\'t be used any more. Delete it again '
-                'as an administrator (openstack volume delete --force).')
+                '%(reason)s Not all of it is there any more, so it can\'t be '
+                'used. Delete it again as an administrator (openstack volume '
+                'delete --force), or delete its group again.')
     user_message = 'HALF_DELETED'
+
+
+def cause(error: Exception) -> Exception:
+    """What the owner of a volume that was not deleted is told.
+
+    What has become of it, whatever the reason was: other errors would say
+    that it is as it was, or to try again, which he can't.
+    """
+    if isinstance(error, (CannotDelete, HalfDeleted)):
+        return error
+    if isinstance(error, exception.VolumeIsBusy):  # a node of before says so
+        return CannotDelete(str(error))
+    return exceptions.LocalCloneError(str(error))

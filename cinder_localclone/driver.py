@@ -25,6 +25,7 @@ from cinder_localclone import copies
 from cinder_localclone import creation
 from cinder_localclone import decision
 from cinder_localclone import deletion
+from cinder_localclone import deletion_errors
 from cinder_localclone import encryption
 from cinder_localclone import encryption_errors
 from cinder_localclone import events
@@ -179,8 +180,9 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
             deletion.delete(self.service.node,
                             self.service.reconciler.context, volume)
         except Exception as exc:
-            messages.tell_owner(volume._context, volume.id, exc,
-                                messages.DELETE, 'DELETE_FAILED')
+            messages.tell_owner(
+                volume._context, volume.id, deletion_errors.cause(exc),
+                messages.DELETE, 'DELETE_FAILED')
             raise
 
     def extend_volume(self, volume: ports.Volume, new_size: int) -> None:

@@ -114,6 +114,16 @@ COPYING_FAILS = _error(
 STALLED = _warning(
     204, 'stalled', 'Nothing of volume %(volume)s could be copied from '
     '%(source)s for %(seconds)s s: other copies come first.')
+COPIED_AGAIN = _error(
+    205, 'copied_again', 'The thin pool has lost %(regions)d regions of '
+    'volume %(volume)s that had been copied: it could not write its metadata, '
+    'and reported success. Until now they read as zeros; they are copied from '
+    '%(source)s again. What else was written to this node just before may be '
+    'lost as well: see dmesg.')
+NOT_COMPARED = _warning(
+    206, 'not_compared', 'Volume %(volume)s is fully copied; whether its thin '
+    'pool has lost anything of it can\'t be seen now. That is tried again for '
+    '%(seconds)d s at most; then the source may go: %(error)s')
 
 # -- connections
 

@@ -84,7 +84,7 @@ class GroupDriver:
             return 'available'
         except Exception:
             LOG.exception('The group of volume %s is not deleted', volume.id)
-            return 'error'
+            return 'error_deleting'
         return 'deleted'
 
     def create_group_snapshot(self, context: object, group_snapshot: Group,

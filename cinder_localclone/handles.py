@@ -12,8 +12,10 @@ from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import devicemapper
+from cinder_localclone.privileged import refill
 from cinder_localclone import state
 from cinder_localclone import survey
+from cinder_localclone import thin_map
 from cinder_localclone import top_devices
 
 #: How much of a new handle is read before it is given out, in bytes. Nova
@@ -280,6 +282,25 @@ class Handles(top_devices.TopDevices):
         """How much was written to a handle since it is there, in sectors."""
         self._mend_path(volume_id)
         return block.written_sectors(names.handle_path(volume_id))
+
+    def refill(self, move: state.Move, disk: str, missing: thin_map.Holes
+               ) -> None:
+        """Copy again what the LV of a copy has not, beneath the handle.
+
+        What the guest has written since is left alone. Its I/O is held up
+        for moments.
+
+        :param disk: path of the source's disk
+        :param missing: regions that the source has
+        """
+        for start, count in missing:
+            end = start + count
+            while start < end:
+                start += refill.refill(
+                    names.handle(move.volume_id), self.group,
+                    move.destination_lv, disk, move.size_bytes,
+                    move.geometry.region_sectors * state.SECTOR, start,
+                    end - start, self.timeout)
 
     def flush_handle(self, volume_id: str) -> None:
         """Everything written so far is on stable storage afterwards.

@@ -256,9 +256,9 @@ class LogicalVolumes:
         lvm.retag(self.group, name, [], names.newborn(self.host),
                   self.timeout)
 
-    def mark_away(self, name: str) -> None:
-        """An LV is given out no more, not even by a boot."""
-        lvm.add_tag(self.group, name, names.AWAY, self.timeout)
+    def mark(self, name: str, tag: str) -> None:
+        """Tag an LV: :data:`.names.AWAY`, or :data:`.names.DELETING`."""
+        lvm.add_tag(self.group, name, tag, self.timeout)
 
     # -- what somebody else has created
 

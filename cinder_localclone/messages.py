@@ -146,10 +146,11 @@ DETAILS = {
         'not have; an administrator has to correct the type.')),
     'NOT_DELETED': ('LC44', _(
         'The volume is in use, or its storage did not answer in time. '
-        'Nothing of it was removed; delete it again.')),
+        'Nothing of it was removed; delete it, or its group, again.')),
     'HALF_DELETED': ('LC45', _(
-        'A part of the volume is deleted already, the rest could not be '
-        'deleted now; an administrator has to delete it again.')),
+        'Not all of the volume is there any more, and the rest could not be '
+        'deleted now. Delete its group again, or have an administrator delete '
+        'the volume again.')),
     'DELETE_FAILED': ('LC46', _(
         'The volume could not be deleted; an administrator has to look at '
         'it.')),

@@ -39,6 +39,9 @@ UNMAPPED = 'localclone.unmapped'
 #: LVM tag of what a node has left of a volume that it passes through to its
 #: home: a boot must not give that out instead.
 AWAY = 'localclone.away'
+#: LVM tag of a volume's LV from before its delete removes anything: what was
+#: begun is not called available.
+DELETING = 'localclone.deleting'
 #: LVM tag of an encrypted volume's LV while the node has the volume open, or
 #: means to: a boot opens it again.
 OPENED = 'localclone.opened'

@@ -38,6 +38,8 @@ class Node:
         it is removed, where thick volumes would leak it
     :param limits: how many copies run at one time, of all nodes'
     :param pacing: how fast those to this node may be
+    :param compare_wait: how long the end of a copy waits until it can be
+        compared with its source, seconds
     :param authenticates: whether new volumes may be authenticated
     :param tell: ``tell(milestone, move)`` says it in the log, and to whoever
         gets Cinder's notifications; it raises nothing
@@ -64,6 +66,7 @@ class Node:
     clear: Callable[[str, int], None]
     limits: queue.Limits = queue.Limits()
     pacing: pace.Settings = pace.Settings()
+    compare_wait: float = 3600
     authenticates: bool = False
     tell: Callable[[state.Milestone, state.Move], None] = (
         lambda _milestone, _move: None)

@@ -60,7 +60,7 @@ def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
         tops.ensure_closed(node, volume_id)
     for lv in present.left_of(volume_id, node.stack.group):
         if names.AWAY not in lv.tags:
-            node.stack.mark_away(lv.name)
+            node.stack.mark(lv.name, names.AWAY)
     size_gib = max(volume.size, properties.get('size_gib', 0))
     disk = node.sessions.attach_passed(
         volume_id, rows.body_bytes(volume, size_gib), properties,

@@ -98,8 +98,8 @@ class Stack(typing.Protocol):
     def accept(self, name: str) -> None:
         """An LV is not newborn any more."""
 
-    def mark_away(self, name: str) -> None:
-        """An LV is given out no more, not even by a boot."""
+    def mark(self, name: str, tag: str) -> None:
+        """Tag an LV with what is true of it from now on."""
 
     def adopt(self, name: str, own_name: str, tags: Iterable[str]) -> None:
         """Make an LV that somebody else has created the driver's own."""
@@ -139,6 +139,10 @@ class Stack(typing.Protocol):
     def holes(self, lv: str, size_bytes: int, geometry: state.Geometry
               ) -> thin_map.Holes:
         """What nothing was ever written to of an LV."""
+
+    def refill(self, move: state.Move, disk: str, missing: thin_map.Holes
+               ) -> None:
+        """Copy again what the LV has not, beneath the handle."""
 
     def leave_out(self, move: state.Move, holes: thin_map.Holes) -> None:
         """Have the kernel take holes for copied, under a guest."""

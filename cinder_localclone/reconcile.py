@@ -27,6 +27,7 @@ from cinder_localclone.moves import destination
 from cinder_localclone.moves import follow
 from cinder_localclone.moves import holes
 from cinder_localclone.moves import offering
+from cinder_localclone.moves import refilling
 from cinder_localclone.moves import remains
 from cinder_localclone.moves import source
 from cinder_localclone import newborns
@@ -54,6 +55,7 @@ class Reconciler:
         self.context = context
         self.copying = copying.Copies(
             node, functools.partial(holes.leave_out, node, context))
+        self._comparison = refilling.Comparison(node, context)
         self._followers = follow.Followers(node, iscsi_target.new_credentials)
         self._reencryptions = reencryption.Look(node)
         self._passes = True
@@ -155,7 +157,8 @@ class Reconciler:
         if volume is None or not checks.is_home(self.node, volume):
             self._remove_stray_handle(volume_id)
             return
-        if volume.status in ('deleting', *manageable.UNSETTLED):
+        if volume.status in ('deleting', 'error_deleting',
+                             *manageable.UNSETTLED):
             return  # delete_volume removes it
         present = self.node.stack.survey()
         if present.metadata(volume.name_id):
@@ -215,7 +218,7 @@ class Reconciler:
                         ) -> None:
         if not move.committed:
             return  # the source decides
-        if volume.status in ('deleting', 'error_deleting'):
+        if volume.status == 'deleting':
             return  # delete_volume removes it
         if volume.status == 'error' and not self.node.stack.survey().has(
                 volume.id, volume.name):
@@ -224,6 +227,10 @@ class Reconciler:
         try:
             if (move.phase in (Phase.STARTING, Phase.MIGRATING)
                     and not self._is_copied(move, volume)):
+                return
+            if (move.phase is Phase.MIGRATING
+                    and not self._comparison.is_whole(move)):
+                self.copying.hindered(move)
                 return
             completion.complete(self.node, move)
         except Exception:  # whatever it is, it holds no other copy up

@@ -13,3 +13,12 @@ class SourceWritten(exceptions.LocalCloneError):
                 'closed there, while it was about to move. Close it there '
                 'first. Nothing was changed.')
     user_message = 'SOURCE_BUSY'
+
+
+class NotAllCopied(exceptions.LocalCloneError):
+    """The source has what its copy has not, although that was copied."""
+
+    message = _('%(regions)d regions of volume %(volume)s that its source '
+                'has are missing on %(host)s, again, after they were copied. '
+                'The source is kept. See dmesg for what is wrong with the '
+                'thin pool.')

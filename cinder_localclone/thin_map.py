@@ -145,6 +145,24 @@ def common(holes: Holes, others: Holes) -> Holes:
     return found
 
 
+def without(holes: Holes, others: Holes) -> Holes:
+    """What is a hole in the first of two maps alone."""
+    found, rest = [], list(reversed(others))
+    for start, count in holes:
+        at, end = start, start + count
+        while rest and rest[-1][0] < end:
+            begin, length = rest[-1]
+            if begin > at:
+                found.append([at, begin - at])
+            at = max(at, begin + length)
+            if begin + length > end:
+                break
+            rest.pop()
+        if at < end:
+            found.append([at, end - at])
+    return found
+
+
 def in_bytes(holes: Holes, geometry: state.Geometry, size_bytes: int
              ) -> list[tuple[int, int]]:
     """Holes that a peer has named: (first byte, bytes).

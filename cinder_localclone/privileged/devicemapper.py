@@ -8,6 +8,7 @@ one step, so nothing that fails can leave a guest suspended.
 Time limits are in seconds. Each raises CommandFailed or CommandTimeout.
 """
 
+from collections.abc import Iterator
 import contextlib
 import fcntl
 import os
@@ -108,6 +109,22 @@ def _resume(name: str, timeout: float) -> None:
         for undo in ('clear', 'resume'):
             process.run('dmsetup', undo, name, timeout=timeout, ok=(0, 1))
         raise
+
+
+@contextlib.contextmanager
+def suspended(name: str, timeout: float) -> Iterator[None]:
+    """Nothing of a device is on its way, and what comes waits.
+
+    :raises CommandTimeout: if something does not end; it is resumed
+    """
+    # What others gave up, and came late, is not taken.
+    process.run('dmsetup', 'clear', name, timeout=timeout)
+    try:
+        process.run('dmsetup', 'suspend', '--nolockfs', name,
+                    timeout=min(timeout, SUSPENDED))
+        yield
+    finally:
+        _resume(name, timeout)
 
 
 @privileged.entrypoint

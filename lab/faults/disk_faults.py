@@ -112,7 +112,7 @@ def metadata_stale(scenario):
     saved.unlink()
 
 
-def _no_writes(node, name):
+def no_writes(node, name):
     """Writes to a device fail.
 
     :returns: its table as it was
@@ -140,7 +140,7 @@ def metadata_read_only(scenario):
         'dmsetup info -c --noheadings -o open ' + disk.path
     ).stdout.strip() == '2', 30)
     mark = scenario.environment.log_marks()
-    table = _no_writes(node, name)  # the guest may end by itself of that
+    table = no_writes(node, name)  # the guest may end by itself of that
     scenario.logged(node, 'is in mode', mark)
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
@@ -165,47 +165,6 @@ def _under(scenario):
     """What is beneath the destination's LV."""
     return injectors.DeviceBelow(
         scenario.destination, 'volume-' + scenario.shadow()[0])
-
-
-def _pool_is(node, *modes):
-    process.wait_for(
-        'the pool to be ' + ' or '.join(modes), lambda: set(modes) & set(
-            node.run('dmsetup status --noflush ' + injectors.POOL
-                     ).stdout.split()), 30)
-
-
-@fault('thin pool full: data')
-def pool_full(scenario):
-    """Another's writes fill the pool while the copy is under way."""
-    scenario.start_slow()
-    scenario.disk.stop()
-    node = scenario.destination
-    injectors.fill_pool(node)
-    _pool_is(node, 'out_of_data_space')
-    scenario.keeps_source()
-    scenario.environment.brake(scenario.source)
-    time.sleep(15)
-    scenario.keeps_source()
-    injectors.unfill(node)
-    scenario.go_on()
-
-
-@fault('thin pool full: metadata')
-def pool_metadata_fails(scenario):
-    """The pool can't note what it hands out: the kernel makes it read-only,
-    just as when its metadata is full. A boot checks and repairs it.
-    """
-    scenario.start_slow()
-    scenario.disk.stop()
-    node = scenario.destination
-    _no_writes(node, 'cinder--volumes-cinder--volumes--pool_tmeta')
-    scenario.environment.brake(scenario.source)
-    time.sleep(25)
-    scenario.keeps_source()
-    _pool_is(node, 'ro', 'Fail')
-    scenario.cut(node)
-    scenario.boot(node)
-    scenario.go_on()
 
 
 def _failing(scenario, table):

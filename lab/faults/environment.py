@@ -26,6 +26,7 @@ from lab.keys import volumes
 #: small volume has more than a few parts.
 OPTIONS = {'localclone_move_interval': 5, 'localclone_node_interval': 20,
            'localclone_max_copies_in': 0, 'localclone_max_copies_out': 0,
+           'localclone_compare_timeout': 20,
            'localclone_reencryption_zone': 4}
 #: How much smaller volumes are than Cinder thinks.
 SCALE = 16

@@ -100,6 +100,21 @@ def bad_blocks(data, first_place, acknowledged, may_be_written):
                 place, number, int(words[1]))
 
 
+def not_as_filled(index, data, expected):
+    """Which KiBs of one MiB are not as they were filled, in words."""
+    size = disk_io.BLOCK
+    found = {start: data[start:start + size]
+             for start in range(0, MIB, size)
+             if data[start:start + size] != expected[start:start + size]}
+    if found:
+        yield ('MiB %d: not as it was filled, %d KiB from KiB %d to %d, of '
+               'which %d KiB are zeros; begins %r' % (
+                   index, len(found) * size >> 10, min(found) >> 10,
+                   max(found) + size >> 10,
+                   list(found.values()).count(bytes(size)) * size >> 10,
+                   found[min(found)][:32]))
+
+
 def verify(path, wanted):
     """Read the whole disk; print what is wrong."""
     disk = os.open(path, os.O_RDONLY | os.O_DIRECT)
@@ -120,9 +135,7 @@ def verify(path, wanted):
         data = memory[:]
         digest.update(data)
         if index in filled:
-            if data != known(*filled[index]):
-                bad.append('MiB %d: not as it was filled, begins %r' % (
-                    index, data[:32]))
+            bad += not_as_filled(index, data, known(*filled[index]))
         elif data != zeros:
             bad += bad_blocks(data, index * 256, acknowledged,
                               index in areas)

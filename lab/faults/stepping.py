@@ -63,6 +63,7 @@ EFFECTS = {
     'privileged.block': ('read_head', 'zero_head', 'flush',
                          'discard', 'disable_discards'),
     'privileged.thin_pool': ('holes', 'release'),
+    'privileged.refill': ('refill',),
     'privileged.iscsi': ('record_target', 'login', 'rescan', 'end_session',
                          'set_recovery_timeout', 'bring_back'),
     'privileged.devicemapper': ('create', 'swap_table', 'swap_flushed',

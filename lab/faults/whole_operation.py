@@ -24,6 +24,7 @@ from lab.faults import lone_home  # noqa: F401
 from lab.faults import migration_faults  # noqa: F401
 from lab.faults import network_faults  # noqa: F401
 from lab.faults.operations import OPERATIONS
+from lab.faults import pool_faults  # noqa: F401
 from lab.faults import scenario as scenarios
 from lab.faults import service_faults  # noqa: F401
 from lab.faults import target_faults  # noqa: F401

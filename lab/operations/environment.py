@@ -20,6 +20,7 @@ OPTIONS = {'localclone_snapshot_wait': 1800,
            'localclone_move_interval': 2, 'localclone_node_interval': 10,
            'localclone_hydration_threshold': 16,
            'localclone_max_copies_in': 2, 'localclone_max_copies_out': 2,
+           'localclone_compare_timeout': 20,
            'localclone_online_extend': True}
 QUOTAS = {'volumes': 400, 'gigabytes': 4000, 'snapshots': 400,
           'backups': 100, 'backup_gigabytes': 1000, 'groups': 50}

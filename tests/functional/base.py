@@ -23,6 +23,7 @@ OCCUPIED = 768
 QUICK = {'localclone_hydration_batch': 64,
          'localclone_hydration_threshold': 256,
          'localclone_move_interval': 2,
+         'localclone_compare_timeout': 10,
          'localclone_online_extend': True}
 
 

@@ -13,7 +13,6 @@ from cinder_localclone import deletion
 from cinder_localclone import deletion_errors
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
-from cinder_localclone.moves import destination
 from cinder_localclone import names
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
@@ -140,17 +139,6 @@ class DeletionTest(testtools.TestCase):
                 self.assertRaises(exceptions.CommandFailed, self.delete)
         self.assertIn(self.stale.name, self.a.lvs)
 
-    def test_a_copy_is_not_gone_on_with(self):
-        """Of what an administrator will have deleted again."""
-        self.a.move(self.volume, B)
-        self.volume.status = 'error_deleting'
-        with mock.patch.object(destination, 'rebuild') as rebuild:
-            self.b.reconciler.converge(self.volume.id)
-            rebuild.assert_not_called()
-            self.volume.status = 'available'
-            self.b.reconciler.converge(self.volume.id)
-            rebuild.assert_called_once()
-
     def hanging(self, what):
         return mock.patch.object(
             self.b.node.sessions, what, side_effect=(
@@ -189,7 +177,7 @@ class DeletionTest(testtools.TestCase):
             with mock.patch.object(
                     worlds.SimStack, effect, side_effect=(
                         exceptions.CommandTimeout(command='c', seconds=30))):
-                self.assertRaises(exceptions.CommandTimeout, self.delete)
+                self.assertRaises(deletion_errors.HalfDeleted, self.delete)
             self.assertIs(Phase.MIGRATING, self.shadow().phase)
         self.delete()
         self.assertEqual([{}, {}], [self.b.lvs, self.b.devices])
@@ -199,7 +187,22 @@ class DeletionTest(testtools.TestCase):
         for effect in ('remove_handle', 'remove_lv'):
             with mock.patch.object(worlds.SimStack, effect,
                                    side_effect=hangs):
-                self.assertRaises(exceptions.CommandTimeout, self.delete)
+                self.assertRaises(deletion_errors.HalfDeleted, self.delete)
+                self.assertRaises(deletion_errors.HalfDeleted, self.delete,
+                                  self.without_lock(self.a))
+        self.delete()
+        self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
+
+    def test_thick_one_that_is_being_overwritten(self):
+        """Another delete, of its group for one, comes meanwhile."""
+        self.world.pool = None
+        fails = exceptions.CommandFailed(command='dd', code=1, stderr='')
+        node = dataclasses.replace(
+            self.a.node, clear=mock.Mock(side_effect=fails))
+        self.assertRaises(deletion_errors.HalfDeleted, self.delete,
+                          types.SimpleNamespace(node=node))
+        self.assertRaises(deletion_errors.HalfDeleted, self.delete,
+                          self.without_lock(self.a))
         self.delete()
         self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
 

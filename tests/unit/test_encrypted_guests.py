@@ -455,7 +455,8 @@ class DeletedTest(Case):
         """Nobody opens it any more: it is not called available."""
         header = self.moved()
         with self.hanging('detach'):
-            self.assertRaises(exceptions.CommandTimeout, self.delete, self.b)
+            self.assertRaises(deletion_errors.HalfDeleted, self.delete,
+                              self.b)
         self.assertEqual({}, header.slots)
 
         def lock(name):

@@ -154,7 +154,8 @@ class GroupDriverTest(test_driver.Case):
         self.assertEqual({'a': 'available', '': 'error'}, self.delete(busy))
 
     def test_group_with_a_volume_that_cannot_be_deleted(self):
-        self.assertEqual({'a': 'error_deleting', 'b': 'error', '': 'error'},
+        self.assertEqual({'a': 'error_deleting', 'b': 'error_deleting',
+                          '': 'error'},
                          self.delete(None, test_image_driver.FULL))
 
     def test_what_the_scheduler_is_told(self):

@@ -264,7 +264,7 @@ class StackTest(test_stack.Case):
             30))
 
     def test_marked_away(self):
-        self.stack.mark_away('volume-' + V1)
+        self.stack.mark('volume-' + V1, names.AWAY)
         self.assertRan(
             mock.call.lvm.add_tag('g', 'volume-' + V1, names.AWAY, 30))
 

@@ -122,9 +122,9 @@ class AtRestTest(Base):
         for self.volume.status in ('creating', 'deleting', 'error_deleting'):
             self.converge()
             self.assertEqual({}, self.a.devices)
-        self.volume.status = 'deleting'  # asked for it by a peer
-        self.a.reconciler.converge(self.volume_id)
-        self.assertEqual({}, self.a.devices)
+        for self.volume.status in ('deleting', 'error_deleting'):
+            self.a.reconciler.converge(self.volume_id)  # a peer asks for it
+            self.assertEqual({}, self.a.devices)
 
     def test_one_that_fails_does_not_stop_the_others(self):
         other = self.world.create_volume(A)

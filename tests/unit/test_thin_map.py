@@ -223,6 +223,17 @@ class CommonTest(testtools.TestCase):
         self.assertEqual(expected, thin_map.common(one, other))
         self.assertEqual(expected, thin_map.common(other, one))
 
+    @ddt.data(([], [], []),
+              ([[0, 4]], [], [[0, 4]]),
+              ([[0, 4]], [[0, 4]], []),
+              ([[2, 4]], [[0, 9]], []),
+              ([[0, 4]], [[1, 2]], [[0, 1], [3, 1]]),
+              ([[0, 2], [4, 2]], [[1, 4]], [[0, 1], [5, 1]]),
+              ([[5, 2]], [[0, 2], [9, 1]], [[5, 2]]))
+    @ddt.unpack
+    def test_holes_of_the_first_alone(self, one, other, expected):
+        self.assertEqual(expected, thin_map.without(one, other))
+
     def test_as_sets_of_regions(self):
         numbers = random.Random(5)
 
@@ -241,5 +252,9 @@ class CommonTest(testtools.TestCase):
                     merged.append([region, 1])
             found = thin_map.common(merged, runs(other))
             self.assertEqual(sorted(set(one) & set(other)), [
+                region for start, count in found
+                for region in range(start, start + count)])
+            found = thin_map.without(merged, runs(other))
+            self.assertEqual(sorted(set(one) - set(other)), [
                 region for start, count in found
                 for region in range(start, start + count)])

@@ -246,6 +246,9 @@ class SimNode:
     looks: bool = False
     gone: bool = False  # for good, until a test says otherwise
 
+    #: How long a copy that is complete waits for its source's service.
+    COMPARE_WAIT = 0.0
+
     def __post_init__(self) -> None:  # annotated: mypy checks the rooms
         acting = effects.acting
         self.sim_stack = acting(self, stack.SimStack(self))
@@ -261,7 +264,7 @@ class SimNode:
             geometry=GEOMETRY, lock=lambda name: self.lock(name),
             try_lock=self.try_lock, clear=self.sim_stack.clear,
             is_at=lambda connector, host: host.startswith(
-                connector['host']))
+                connector['host']), compare_wait=self.COMPARE_WAIT)
         self.reconciler = reconcile.Reconciler(self.node, None)
         for each in ('converge_node', 'converge_moves'):
             setattr(self.reconciler, each,

@@ -177,8 +177,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         self._insist(name in self.node.lvs, 'no such LV')
         self.node.disk.inactive.discard(name)
 
-    def mark_away(self, name):
-        self.node.disk.tags[name] |= {names.AWAY}
+    def mark(self, name, tag):
+        self.node.disk.tags[name] |= {tag}
 
     def clear(self, name, size):
         """Where volumes are thick."""
@@ -266,6 +266,20 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             self.node.world.tick(self.node, 'half of leave_out')
             for region in range(start, start + count):
                 self._discard(clone, region)
+
+    def refill(self, move, disk, missing):
+        """The kernel counts it as local: what is written is what is read."""
+        clone = self.node.devices[names.clone(move.shadow_id)]
+        self._insist(move.shadow_id in self.node.sessions, 'no such disk')
+        for start, count in missing:
+            self.node.world.tick(self.node, 'half of refill')
+            for region in range(start, start + count):
+                if self.node.lvs[clone['lv']][region] in (
+                        disks.EMPTY, disks.ZERO):
+                    self.node.disk.write(
+                        clone['lv'], region,
+                        self.node._from_source(clone, region))
+            self.node.disk.flush(clone['lv'])
 
     def is_unmapped(self, move):
         return names.UNMAPPED in self.node.disk.tags.get(

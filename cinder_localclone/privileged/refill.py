@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copying into a thin LV what its pool has forgotten, beneath its handle.
+
+dmsetup(8), the kernel's dm-clone.rst. The clone in between counts all of it
+as local, so what is written to the LV is what the handle reads.
+"""
+
+import fcntl
+import mmap
+import os
+
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone import privileged
+from cinder_localclone.privileged import devicemapper
+from cinder_localclone.privileged import process
+from cinder_localclone.privileged import sysfs
+from cinder_localclone.privileged import thin_pool
+from cinder_localclone import thin_map
+
+#: Bytes of one call: the guest's I/O waits until they are written.
+AT_ONCE = 4 << 20
+#: Of the kernel's include/uapi/linux/fs.h: what was read is read again.
+_BLKFLSBUF = 0x1261
+
+
+@privileged.entrypoint
+def refill(handle: str, group: str, lv: str, disk: str, size: int,
+           region: int, start: int, count: int, timeout: float) -> int:
+    """Copy some regions, unless anything was written to them meanwhile.
+
+    They are read before the handle is suspended, and looked for in the
+    pool's map once it is: from then on nobody writes to them.
+
+    :param disk: path of the source's disk
+    :param size: bytes of the clone
+    :param region: bytes of a region
+    :param start: the first region
+    :param count: how many
+    :returns: how many of them have been dealt with, the first ones; less
+        than asked for, if these are many
+    :raises WrongDevice: if a path does not lead to the device that it names
+    :raises CommandFailed: if the source can't be read; nothing is written
+    :raises CommandTimeout: if it takes too long; the same
+    """
+    privileged.require(names.volume_of_handle(handle), handle)
+    path = names.lv_path(group, lv)
+    if sysfs.mapped_name(path) != names.mapped(group, lv):
+        raise exceptions.WrongDevice(
+            path=path, found=sysfs.mapped_name(path) or 'nothing')
+    count = min(count, max(1, AT_ONCE // region))
+    first = start * region
+    data = _read(disk, first, min(count * region, size - first), timeout)
+    with devicemapper.suspended(handle, timeout):
+        for begin, regions in thin_map.common(
+                [[start, count]],
+                thin_pool.holes(group, lv, size, region, timeout)):
+            at = (begin - start) * region
+            _write(path, begin * region, data[at:at + regions * region])
+    _forget_cached('/dev/mapper/' + handle)
+    return count
+
+
+def _forget_cached(path: str) -> None:
+    device = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(device, _BLKFLSBUF)
+    finally:
+        os.close(device)
+
+
+def _read(disk: str, first: int, length: int, timeout: float) -> bytes:
+    """:raises CommandFailed: also if the disk ends before that"""
+    pieces: list[bytes] = []
+    process.stream(
+        pieces.append, 'dd', 'if=' + disk, 'bs=1M', 'skip=%d' % first,
+        'count=%d' % length, 'status=none',
+        'iflag=direct,fullblock,skip_bytes,count_bytes', timeout=timeout)
+    data = b''.join(pieces)
+    if len(data) != length:
+        raise exceptions.CommandFailed(
+            command='dd', code=0, stderr='%d bytes at %d of %s instead of %d'
+            % (len(data), first, disk, length))
+    return data
+
+
+def _write(path: str, first: int, data: bytes) -> None:
+    """Not by a command: one that is killed may go on to write.
+
+    The handle must not be resumed before that has ended.
+    """
+    with mmap.mmap(-1, len(data)) as memory:  # as direct I/O wants it
+        memory[:] = data
+        device = os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+        try:
+            done = 0
+            while done < len(data):
+                with memoryview(memory)[done:] as rest:
+                    done += os.pwritev(device, [rest], first + done)
+            os.fsync(device)
+        finally:
+            os.close(device)

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a thin pool has forgotten is copied again before the source goes."""
+
+import dataclasses
+import logging
+import os
+import pathlib
+import types
+from unittest import mock
+
+import ddt
+import fixtures
+
+from cinder_localclone import exceptions
+from cinder_localclone.moves import refilling
+from cinder_localclone import names
+from cinder_localclone import peer
+from cinder_localclone.privileged import process
+from cinder_localclone.privileged import refill
+from cinder_localclone.privileged import sysfs
+from cinder_localclone.privileged import thin_pool
+from cinder_localclone import sparse_errors
+from cinder_localclone.state import Phase
+from cinder_localclone import thin_map
+from tests.unit import commands
+from tests.unit import test_move
+from tests.unit import test_move_steps
+from tests.unit import test_sparse
+from tests.unit import world as worlds
+from tests.unit.world import disks
+
+A, B = test_move.A, test_move.B
+#: A hole at the source, as well.
+HOLE = 3
+
+
+class Case(test_move_steps.Base):
+    """All of it was copied to B; the move has not ended."""
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
+        self.world, self.volume, self.expected = test_sparse.begin(
+            self, (HOLE,))
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
+        self.a.move(self.volume, B)
+        self.b.reconciler.converge(self.volume.id)
+        self.b.hydrate(flushed=True)
+
+    def lose(self, *regions):
+        """The pool has forgotten them, and the clone does not know."""
+        for region in regions:
+            self.b.lvs[self.volume.name][region] = disks.EMPTY
+
+    def phase(self):
+        return next((move.phase for move in self.world.shadows.values()),
+                    None)
+
+    def converge(self):
+        self.b.reconciler.converge(self.volume.id)
+
+    def settled(self):
+        self.world.settle()
+        self.check(self.world, self.volume, self.expected)
+
+    def failing(self, room, name, error):
+        return mock.patch.object(getattr(self.b.node, room), name,
+                                 side_effect=error)
+
+
+@ddt.ddt
+class RefillingTest(Case):
+
+    def test_nothing_lost(self):
+        with mock.patch.object(worlds.SimStack, 'refill') as again:
+            self.converge()
+        again.assert_not_called()
+        self.settled()
+        self.assertEqual('', self.log.output)
+
+    @ddt.data([0], [0, 1, 2])
+    def test_lost(self, regions):
+        self.lose(*regions)
+        self.assertNotEqual(self.expected, [
+            self.b.read(self.volume.id, region)
+            for region in range(worlds.REGIONS)])
+        self.converge()
+        self.settled()
+        self.assertIn('[localclone-205]', self.log.output)
+        self.assertIn('lost %d regions' % len(regions), self.log.output)
+
+    def test_outlives_a_power_cut(self):
+        """What is copied again is stable before the source may go."""
+        self.lose(1)
+        self.converge()
+        self.b.stop(power=True)
+        self.settled()
+
+    def test_what_was_written_since_stays(self):
+        self.lose(0, 1)
+        holes = worlds.SimStack.holes
+
+        def after(stack, *args):
+            found = holes(stack, *args)
+            if self.b.lvs[self.volume.name][1] == disks.EMPTY:
+                self.b.write(self.volume.id, 1, 'newer')
+            return found
+        with mock.patch.object(worlds.SimStack, 'holes', after):
+            self.converge()
+        self.expected[1] = 'newer'
+        self.settled()
+
+    @ddt.data(('stack', 'refill', exceptions.CommandTimeout(
+        command='dd', seconds=30)),
+        ('sessions', 'attach', exceptions.SourceUnreachable(
+            portal='p', reason='r')))
+    @ddt.unpack
+    def test_source_stays_until_it_is_copied(self, room, name, error):
+        self.lose(2)
+        with self.failing(room, name, error):
+            self.assertRaises(type(error), self.converge)
+            self.assertIs(Phase.MIGRATING, self.phase())
+        self.assertIn(self.volume.name.replace(
+            self.volume.name_id, self.volume.id), self.a.lvs)
+        self.converge()
+        self.settled()
+
+    def test_lost_again(self):
+        """The pool is broken still: nobody goes round in circles."""
+        self.lose(1)
+        with mock.patch.object(worlds.SimStack, 'refill') as again:
+            self.assertRaises(sparse_errors.NotAllCopied, self.converge)
+        again.assert_called_once()
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    NOT_SEEN = (
+        ('stack', exceptions.CommandFailed(
+            command='thin_dump', code=1, stderr='')),
+        ('stack', FileNotFoundError('thin_dump')),
+        ('stack', thin_map.OddMap('odd')),
+        ('peers', exceptions.PeerUnreachable(
+            host=A, method='holes', seconds=30, reason='')),
+        ('peers', peer.PeerTooOld('holes')))
+
+    def waiting(self):
+        """Clock of a comparison that waits for a minute."""
+        self.comparison = self.b.reconciler._comparison
+        self.comparison._node = dataclasses.replace(
+            self.b.node, compare_wait=60)
+        return self.useFixture(fixtures.MockPatchObject(
+            refilling.time, 'monotonic')).mock
+
+    @ddt.data(*NOT_SEEN)
+    @ddt.unpack
+    def test_what_cannot_be_seen_now(self, room, error):
+        """Nothing is given up for that; nor does it block other copies."""
+        self.lose(1)
+        clock = self.waiting()
+        with self.failing(room, 'holes', error), mock.patch.object(
+                self.b.reconciler.copying, 'hindered') as hindered:
+            for clock.return_value in (5, 64):
+                self.converge()
+                self.assertIs(Phase.MIGRATING, self.phase())
+        self.assertEqual(2, hindered.call_count)
+        self.assertEqual(1, self.log.output.count('[localclone-206]'))
+        self.converge()
+        self.settled()
+        self.assertEqual({}, self.comparison._unseen)
+
+    @ddt.data(*NOT_SEEN)
+    @ddt.unpack
+    def test_what_cannot_be_seen_for_too_long(self, room, error):
+        """The source may be lost; what is here can be used as it is."""
+        clock = self.waiting()
+        with self.failing(room, 'holes', error):
+            for clock.return_value in (5, 65):
+                self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+        self.assertEqual({}, self.comparison._unseen)
+
+    def test_nobody_is_asked_if_all_is_there(self):
+        self.b.lvs[self.volume.name][HOLE] = 'written'
+        with mock.patch.object(self.b.node.peers, 'holes') as asked:
+            self.converge()
+        asked.assert_not_called()
+
+    def test_a_move_that_was_recorded_as_complete(self):
+        """Then it was compared: the source may be gone by now."""
+        with mock.patch.object(
+                self.b.reconciler._comparison, 'is_whole') as compared, \
+                self.failing('stack', 'flush_lv', exceptions.CommandFailed(
+                    command='c', code=1, stderr='')):
+            self.assertRaises(exceptions.CommandFailed, self.converge)
+            self.assertIs(Phase.COMPLETING, self.phase())
+            self.assertRaises(exceptions.CommandFailed, self.converge)
+        compared.assert_called_once_with(mock.ANY)
+
+
+@ddt.ddt
+class StopTest(test_move.Base):
+    """With a stop at every moment; then converge."""
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MockPatchObject(
+            worlds.SimNode, 'COMPARE_WAIT', 3600))
+
+    def scenario(self, stop_at, faults):
+        world, volume, expected = test_sparse.begin(
+            self, (HOLE,), faults=faults)
+        world.nodes[A].move(volume, B)
+        b = world.nodes[B]
+        b.reconciler.converge(volume.id)
+        b.hydrate(flushed=True)
+        b.lvs[volume.name][0] = b.lvs[volume.name][2] = disks.EMPTY
+        world.moment, world.stop_at = 0, stop_at
+        world.settle()
+        self.check(world, volume, expected)
+        return world
+
+    @ddt.data(*test_move.ONE)
+    def test_stop_at_every_moment(self, faults):
+        self.stop_everywhere(lambda stops: self.scenario(stops, faults))
+
+
+REGION = 1 << 16
+CACHED = refill._forget_cached
+HANDLE = names.handle('00000001-0000-4000-8000-000000000000')
+
+
+@ddt.ddt
+class RefillTest(commands.Case):
+    """On files instead of disks."""
+
+    def setUp(self):
+        super().setUp()
+        self.root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.disk, self.lv = self.root / 'sda', self.root / 'lv'
+        self.disk.write_bytes(b''.join(
+            bytes([number]) * REGION for number in range(1, 9)))
+        self.lv.write_bytes(bytes(8 * REGION))
+        self.useFixture(fixtures.MockPatchObject(
+            names, 'lv_path', return_value=str(self.lv)))
+        self.mapped = self.useFixture(fixtures.MockPatchObject(
+            sysfs, 'mapped_name', return_value=names.mapped('g', 'v'))).mock
+        self.holes = self.useFixture(fixtures.MockPatchObject(
+            thin_pool, 'holes', side_effect=self.map)).mock
+        self.here = [[0, 8]]
+        self.useFixture(fixtures.MockPatchObject(
+            process, 'stream', self.stream))
+        self.forgotten = self.useFixture(fixtures.MockPatchObject(
+            refill, '_forget_cached')).mock
+        # tmpfs may have none of it.
+        self.useFixture(fixtures.MockPatchObject(os, 'O_DIRECT', 0))
+
+    def map(self, *args):
+        self.commands.ran.append('map')
+        return self.here
+
+    def stream(self, take, *argv, timeout):
+        self.assertEqual(30, timeout)
+        words = dict(word.split('=') for word in argv[1:])
+        self.assertEqual('direct,fullblock,skip_bytes,count_bytes',
+                         words['iflag'])
+        self.commands.ran.append('read')
+        first = int(words['skip'])
+        take(pathlib.Path(words['if']).read_bytes()[
+            first:first + int(words['count'])])
+
+    def refill(self, start, count, size=8 * REGION):
+        return refill.refill(HANDLE, 'g', 'v', str(self.disk), size, REGION,
+                             start, count, 30)
+
+    def found(self):
+        data = self.lv.read_bytes()
+        return [data[at] for at in range(0, len(data), REGION)]
+
+    SUSPENDED = ('read', 'dmsetup clear ' + HANDLE,
+                 'dmsetup suspend --nolockfs ' + HANDLE, 'map',
+                 'dmsetup resume ' + HANDLE)
+
+    def test_what_is_missing(self):
+        """Read before the guest waits, and written while it does."""
+        with mock.patch.object(refill, '_write', side_effect=(
+                lambda *_args: self.commands.ran.append('write'))):
+            self.assertEqual(2, self.refill(3, 2))
+        expected = list(self.SUSPENDED)
+        self.assertEqual(expected[:-1] + ['write'] + expected[-1:],
+                         self.commands.ran)
+        self.holes.assert_called_once_with('g', 'v', 8 * REGION, REGION, 30)
+        self.forgotten.assert_called_once_with('/dev/mapper/' + HANDLE)
+
+    def test_all_of_it(self):
+        self.assertEqual(2, self.refill(3, 2))
+        self.assertEqual([0, 0, 0, 4, 5, 0, 0, 0], self.found())
+
+    def test_what_was_written_meanwhile(self):
+        self.here = [[0, 2], [3, 1], [6, 1]]
+        self.assertEqual(6, self.refill(1, 6))
+        self.assertEqual([0, 2, 0, 4, 0, 0, 7, 0], self.found())
+
+    def test_short_end(self):
+        self.assertEqual(1, self.refill(7, 1, 8 * REGION - 4096))
+        self.assertEqual(4096, self.lv.read_bytes()[7 * REGION:].count(0))
+
+    def test_it_is_stable_before_the_guest_goes_on(self):
+        with mock.patch.object(os, 'fsync', side_effect=lambda _device: (
+                self.commands.ran.append('flush'))):
+            self.refill(0, 1)
+        self.assertEqual(list(self.SUSPENDED[:-1]) + ['flush']
+                         + list(self.SUSPENDED[-1:]), self.commands.ran)
+
+    def test_not_all_at_once(self):
+        with mock.patch.object(refill, 'AT_ONCE', 2 * REGION):
+            self.assertEqual(2, self.refill(0, 8))
+        with mock.patch.object(refill, 'AT_ONCE', 1):
+            self.assertEqual(1, self.refill(2, 6))
+        self.assertEqual([1, 2, 3, 0, 0, 0, 0, 0], self.found())
+
+    def test_source_that_ends(self):
+        self.disk.write_bytes(bytes(REGION))
+        self.assertRaises(exceptions.CommandFailed, self.refill, 0, 2)
+        self.assertEqual(['read'], self.commands.ran)
+
+    def test_another_device(self):
+        self.mapped.return_value = 'other'
+        self.assertRaises(exceptions.WrongDevice, self.refill, 0, 1)
+        self.assertEqual([], self.commands.ran)
+
+    def test_other_names(self):
+        self.assertRaises(exceptions.Foreign, refill.refill, 'root', 'g',
+                          'v', 'd', 1, 1, 0, 1, 30)
+        self.assertEqual([], self.commands.ran)
+
+    @ddt.data('suspend', 'map', 'write')
+    def test_the_guest_goes_on_whatever_fails(self, what):
+        hangs = exceptions.CommandTimeout(command='c', seconds=1)
+        if what == 'suspend':
+            self.commands.hang('dmsetup suspend')
+        with mock.patch.object(refill, '_write', side_effect=(
+                OSError(5, 'no') if what == 'write' else None)):
+            if what == 'map':
+                self.holes.side_effect = hangs
+            self.assertRaises((OSError, exceptions.CommandTimeout),
+                              self.refill, 0, 1)
+        self.assertEqual('dmsetup resume ' + HANDLE, self.commands.ran[-1])
+        self.assertEqual([0] * 8, self.found())
+
+    def test_cached(self):
+        """Whoever has read zeros reads again."""
+        opened = mock.Mock()
+        with mock.patch.object(refill, 'fcntl', opened), \
+                mock.patch.object(refill, 'os', types.SimpleNamespace(
+                    open=lambda *_args: 7, close=opened.close,
+                    O_RDONLY=0, O_CLOEXEC=0)):
+            CACHED('/dev/mapper/x')
+        self.assertEqual([mock.call.ioctl(7, 0x1261), mock.call.close(7)],
+                         opened.mock_calls)
