@@ -140,6 +140,10 @@ class Stack(typing.Protocol):
               ) -> thin_map.Holes:
         """What nothing was ever written to of an LV."""
 
+    def recorded_as_local(self, move: state.Move, parts: thin_map.Holes
+                          ) -> thin_map.Holes:
+        """Which regions the clone of a copy has on record as local."""
+
     def refill(self, move: state.Move, disk: str, missing: thin_map.Holes
                ) -> None:
         """Copy again what the LV has not, beneath the handle."""

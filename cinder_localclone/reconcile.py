@@ -260,6 +260,7 @@ class Reconciler:
             lost_detach.roll_back_if_dropped(
                 self.node, self.context, move, volume)
             return False
+        self._comparison.resume(move)
         return self.copying.drive(move, disk)
 
     # -- a move from this node
@@ -345,6 +346,7 @@ class Reconciler:
                     or tops.differs(asking_once, volume, survey, links)
                     or moves and self._followers.are_due(volume)):
                 self._attempt(volume_id, moves)
+        self._comparison.expect(recorded)
         # It may hang; and what is offered keeps a stray LV in use.
         offering.withdraw_strays(self.node, survey, {
             move.shadow_id for move in recorded})

@@ -13,7 +13,10 @@ thin pools are compared. They are read from what the pools have committed:
 what is in them then outlives a power cut.
 """
 
+from collections.abc import Iterable
 import time
+
+from oslo_log import log as logging
 
 from cinder_localclone import events
 from cinder_localclone import exceptions
@@ -22,6 +25,8 @@ from cinder_localclone import ports
 from cinder_localclone import sparse_errors
 from cinder_localclone import state
 from cinder_localclone import thin_map
+
+LOG = logging.getLogger(__name__)
 
 
 class Comparison:
@@ -35,6 +40,38 @@ class Comparison:
         self._context = context
         #: Since when it can't be seen, by shadow id; monotonic seconds.
         self._unseen: dict[str, float] = {}
+        #: Copies that this service has found, by shadow id.
+        self._interrupted: set[str] | None = None
+
+    def expect(self, moves: Iterable[state.Move]) -> None:
+        """To be called once this service has looked at all for the first time.
+
+        :param moves: from and to this node: what goes on was begun before
+        """
+        if self._interrupted is None:
+            self._interrupted = {move.shadow_id for move in moves}
+
+    def resume(self, move: state.Move) -> None:
+        """What was lost before this service runs is copied again at once.
+
+        Later than a service starts, as its peer may start as well. What
+        can't be seen for another reason is looked for when all is copied.
+
+        :param move: committed, in phase "migrating", whose clone is there
+        """
+        if not self._interrupted or move.shadow_id not in self._interrupted:
+            return
+        try:
+            lost = self._missing(move, known=False)
+            if lost:
+                self._refill(move, lost)
+        except exceptions.PeerUnreachable:
+            return  # the next look tries again
+        except (exceptions.LocalCloneError, OSError, ValueError) as exc:
+            LOG.warning('What of volume %(volume)s was lost is looked for '
+                        'when all of it is copied: %(error)s', {
+                            'volume': move.volume_id, 'error': exc})
+        self._interrupted.discard(move.shadow_id)
 
     def is_whole(self, move: state.Move) -> bool:
         """See that all that the source has is here; the lock is held.
@@ -54,13 +91,22 @@ class Comparison:
             self._refill(move, missing)
         return True
 
-    def _missing(self, move: state.Move) -> thin_map.Holes:
+    def _missing(self, move: state.Move, known: bool = True
+                 ) -> thin_map.Holes:
         """What the source has, and the LV here has not.
 
+        :param known: whether all is copied; else only what is on record as
+            that is asked for
         :raises PeerUnreachable: if its service is down
         """
-        here = self._node.stack.holes(
-            move.destination_lv, move.size_bytes, move.geometry)
+        stack = self._node.stack
+        here = stack.holes(move.destination_lv, move.size_bytes,
+                           move.geometry)
+        if here and not known:
+            # Then again: what is local by now was mapped before.
+            found = stack.recorded_as_local(move, here)
+            here = found and thin_map.common(found, stack.holes(
+                move.destination_lv, move.size_bytes, move.geometry))
         return here and thin_map.without(here, self._node.peers.holes(
             self._context, move.source, move.shadow_id, move.token.nonce))
 
@@ -69,7 +115,8 @@ class Comparison:
                    source=move.source, regions=_regions(missing))
         self._node.stack.refill(
             move, self._node.sessions.attach(move), missing)
-        missing = self._missing(move)
+        missing = thin_map.common(missing, self._node.stack.holes(
+            move.destination_lv, move.size_bytes, move.geometry))
         if missing:
             raise sparse_errors.NotAllCopied(
                 volume=move.volume_id, host=self._node.host,

@@ -9,6 +9,7 @@ import fcntl
 import mmap
 import os
 
+from cinder_localclone.dm import clone_metadata
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
@@ -22,6 +23,23 @@ from cinder_localclone import thin_map
 AT_ONCE = 4 << 20
 #: Of the kernel's include/uapi/linux/fs.h: what was read is read again.
 _BLKFLSBUF = 0x1261
+
+
+@privileged.entrypoint
+def local(group: str, lv: str, parts: thin_map.Holes, timeout: float
+          ) -> thin_map.Holes:
+    """Which regions a clone has on record as local.
+
+    Past the page cache, which does not know what the kernel writes.
+
+    :param lv: of its metadata
+    :param parts: the regions that are asked for
+    :raises OddMetadata: if they are not understood
+    """
+    pieces: list[bytes] = []
+    process.stream(pieces.append, 'dd', 'if=' + names.lv_path(group, lv),
+                   'bs=1M', 'iflag=direct', 'status=none', timeout=timeout)
+    return clone_metadata.local(b''.join(pieces), parts)
 
 
 @privileged.entrypoint

@@ -52,4 +52,5 @@ def pool_metadata_fails(scenario):
     _pool_is(node, 'ro', 'Fail')
     scenario.cut(node)
     scenario.boot(node)
+    time.sleep(25)  # what was lost is seen by a look of its service
     scenario.go_on()

@@ -540,7 +540,8 @@ class IntoTest(Base):
         """Cinder's manager dies between the two rows."""
         self.show('9:1')
         self.put(host=B + '#p', _name_id=self.copy.id, migration_status=None)
-        self.stack.lvs.return_value = {self.copy.name: mock.Mock()}
+        self.stack.lvs.return_value = {
+            self.copy.name: mock.Mock(tags=frozenset())}
         self.stack.devices.return_value = {}
         self.there.service.node.exports.opens_in_vain.return_value = False
 
@@ -588,7 +589,8 @@ class IntoTest(Base):
         held = []
         self.show('9:1')
         node = self.there.service.node
-        self.stack.lvs.return_value = {self.copy.name: mock.Mock()}
+        self.stack.lvs.return_value = {
+            self.copy.name: mock.Mock(tags=frozenset())}
         self.stack.devices.return_value = {}
         node.exports.opens_in_vain.return_value = False
 

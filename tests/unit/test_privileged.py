@@ -50,7 +50,7 @@ ENTRY_POINTS = {
                 'resize', 'test'},
     'sealed': {'forget', 'open_device', 'resize', 'seal', 'volumes'},
     'sysfs': set(),
-    'refill': {'refill'},
+    'refill': {'local', 'refill'},
     'thin_pool': {'holes', 'release'},
 }
 

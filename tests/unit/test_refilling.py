@@ -11,6 +11,7 @@ from unittest import mock
 import ddt
 import fixtures
 
+from cinder_localclone.dm import clone_metadata
 from cinder_localclone import exceptions
 from cinder_localclone.moves import refilling
 from cinder_localclone import names
@@ -194,6 +195,89 @@ class RefillingTest(Case):
             self.assertIs(Phase.COMPLETING, self.phase())
             self.assertRaises(exceptions.CommandFailed, self.converge)
         compared.assert_called_once_with(mock.ANY)
+
+
+class ResumedTest(Case):
+    """The copy goes on, in a service that was started just now."""
+
+    def setUp(self):
+        test_move_steps.Base.setUp(self)
+        self.log = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
+        self.world, self.volume, self.expected = test_sparse.begin(
+            self, (HOLE,))
+        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
+        self.a.move(self.volume, B)
+        self.b.reconciler.converge(self.volume.id)
+        # All but one region.
+        self.a.unreadable = True
+        self.b.hydrate()
+        body, shadow = self.b.lvs[self.volume.name], self.phase_of()
+        for region in (0, 1):
+            body[region] = self.expected[region]
+            self.b.disk.make_local(names.metadata_lv(shadow), region)
+        self.b.disk.flush(self.volume.name, names.metadata_lv(shadow))
+        self.a.unreadable = False
+        self.lose(1)
+        self.restart()
+
+    def phase_of(self):
+        shadow_id, = self.world.shadows
+        return shadow_id
+
+    def restart(self):
+        self.b.stop(power=False)
+        self.b.dead = False
+        self.b.reconciler.converge_node(moves=False)
+
+    def read(self):
+        return [self.b.read(self.volume.id, region)
+                for region in range(worlds.REGIONS)]
+
+    def look(self):
+        self.b.reconciler.converge_moves()
+
+    def test_at_the_first_look(self):
+        """Not when it starts: its peer may start as well."""
+        self.assertNotEqual(self.expected, self.read())
+        self.look()
+        self.assertEqual(self.expected, self.read())
+        self.assertIn('lost 1 regions', self.log.output)
+        self.assertEqual({0, 1, HOLE}, self.b.lvs[names.metadata_lv(
+            self.phase_of())]['local'])
+
+    def test_once(self):
+        self.look()
+        with mock.patch.object(worlds.SimStack, 'holes') as looked:
+            self.look()
+        looked.assert_not_called()
+
+    def test_not_of_copies_that_this_service_has_begun(self):
+        self.b.reconciler._comparison._interrupted = set()
+        with mock.patch.object(worlds.SimStack, 'recorded_as_local') as asked:
+            self.look()
+        asked.assert_not_called()
+
+    def test_source_that_starts_as_well(self):
+        with mock.patch.object(self.b.node.peers, 'holes', side_effect=(
+                exceptions.PeerUnreachable(
+                    host=A, method='holes', seconds=30, reason=''))):
+            self.look()
+            self.assertNotEqual(self.expected, self.read())
+        self.look()
+        self.assertEqual(self.expected, self.read())
+
+    def test_what_it_does_not_understand_waits_for_the_end(self):
+        for error in (clone_metadata.OddMetadata('odd'),
+                      exceptions.CommandTimeout(command='dd', seconds=30)):
+            self.b.reconciler._comparison._interrupted = {self.phase_of()}
+            with mock.patch.object(worlds.SimStack, 'recorded_as_local',
+                                   side_effect=error):
+                self.look()
+        self.look()
+        self.assertNotEqual(self.expected, self.read())
+        self.b.hydrate(flushed=True)
+        self.world.settle()
+        self.check(self.world, self.volume, self.expected)
 
 
 @ddt.ddt

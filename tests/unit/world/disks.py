@@ -151,6 +151,12 @@ class Disk:
                 regions[region] = before
         return regions
 
+    def committed(self, metadata):
+        """What a clone has on record as local."""
+        return self.lvs[metadata]['local'] - {
+            region for each, region, before in self._cached
+            if each == metadata and before is None}
+
     def lose_power(self):
         """The cache is lost; nothing is active until it is activated."""
         for lv, region, before in reversed(self._cached):

@@ -178,7 +178,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         self.node.disk.inactive.discard(name)
 
     def mark(self, name, tag):
-        self.node.disk.tags[name] |= {tag}
+        tags = self.node.disk.tags
+        tags[name] = tags.get(name, frozenset()) | {tag}
 
     def clear(self, name, size):
         """Where volumes are thick."""
@@ -266,6 +267,11 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             self.node.world.tick(self.node, 'half of leave_out')
             for region in range(start, start + count):
                 self._discard(clone, region)
+
+    def recorded_as_local(self, move, parts):
+        local = self.node.disk.committed(names.metadata_lv(move.shadow_id))
+        return [[region, 1] for start, count in parts
+                for region in range(start, start + count) if region in local]
 
     def refill(self, move, disk, missing):
         """The kernel counts it as local: what is written is what is read."""

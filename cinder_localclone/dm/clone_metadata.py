@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a clone has on record as local. Pure.
+
+No program reads that. The format is that of the kernel's drivers/md:
+dm-clone-metadata.c for the superblock, persistent-data/dm-bitset.c for the
+bits, which are an array of words (dm-array.c) in a B-tree (dm-btree.c).
+What is read of a clone that is in use is as old as its last commit.
+"""
+
+from collections.abc import Sequence
+import struct
+import typing
+
+#: First region, how many; ascending.
+Regions: typing.TypeAlias = Sequence[Sequence[int]]
+
+BLOCK = 4096
+#: struct superblock_disk: csum, flags, blocknr, uuid, magic, version,
+#: metadata_space_map_root, region_size, target_size, bitset_root.
+_SUPERBLOCK = struct.Struct('<IIQ16sQI128sQQQ')
+_MAGIC = 0x8af27f64
+#: struct node_header: csum, flags, blocknr, nr_entries, max_entries,
+#: value_size, padding; then keys, then values.
+_NODE = struct.Struct('<IIQIIII')
+_INTERNAL, _LEAF = 1, 2
+#: struct array_block: csum, max_entries, nr_entries, value_size, blocknr;
+#: then values.
+_ARRAY = struct.Struct('<IIIIQ')
+#: Levels of the tree, at most: 64 bits in each of 509 words of a block, and
+#: 252 blocks a level.
+_DEPTH = 6
+
+
+class OddMetadata(ValueError):
+    """Metadata that can't be relied upon."""
+
+
+def local(metadata: bytes, parts: Regions) -> Regions:
+    """Which regions are on record as local.
+
+    :param metadata: all that the metadata device has
+    :param parts: the regions that are asked for
+    :returns: the same of those that are
+    :raises OddMetadata: if it is not understood
+    """
+    try:
+        fields = _SUPERBLOCK.unpack_from(metadata)
+        if fields[4] != _MAGIC or fields[5] != 1:
+            raise OddMetadata('magic %#x, version %d' % fields[4:6])
+        blocks: dict[int, tuple[int, ...]] = {}
+        _walk(metadata, fields[9], blocks, _DEPTH)
+    except struct.error as exc:
+        raise OddMetadata(str(exc))
+    words = [word for _key, block in sorted(blocks.items()) for word in block]
+    found: list[list[int]] = []
+    for start, count in parts:
+        for region in range(start, start + count):
+            if region // 64 >= len(words):
+                raise OddMetadata('%d words' % len(words))
+            if not words[region // 64] >> region % 64 & 1:
+                continue
+            if found and sum(found[-1]) == region:
+                found[-1][1] += 1
+            else:
+                found.append([region, 1])
+    return found
+
+
+def _walk(metadata: bytes, block: int, blocks: dict[int, tuple[int, ...]],
+          depth: int) -> None:
+    """Collect the words of all blocks of the array, by their places."""
+    at = block * BLOCK
+    _csum, flags, number, entries, most, size, _padding = _NODE.unpack_from(
+        metadata, at)
+    if (number != block or not depth or entries > most or size != 8
+            or flags not in (_INTERNAL, _LEAF)):
+        raise OddMetadata('node %d' % block)
+    keys = struct.unpack_from('<%dQ' % entries, metadata, at + _NODE.size)
+    values = struct.unpack_from('<%dQ' % entries, metadata,
+                                at + _NODE.size + 8 * most)
+    for key, value in zip(keys, values):
+        if flags == _INTERNAL:
+            _walk(metadata, value, blocks, depth - 1)
+        else:
+            blocks[key] = _words(metadata, value)
+
+
+def _words(metadata: bytes, block: int) -> tuple[int, ...]:
+    at = block * BLOCK
+    _csum, most, entries, size, number = _ARRAY.unpack_from(metadata, at)
+    if number != block or entries > most or size != 8:
+        raise OddMetadata('array block %d' % block)
+    return struct.unpack_from('<%dQ' % entries, metadata, at + _ARRAY.size)

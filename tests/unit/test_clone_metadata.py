@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a clone has on record, as the kernel writes it."""
+
+import random
+import struct
+
+import ddt
+import testtools
+
+from cinder_localclone.dm import clone_metadata
+
+BLOCK = 4096
+#: Of an array block, and of a node of the tree, as the kernel has it.
+WORDS, ENTRIES = 509, 252
+MAGIC = 0x8af27f64
+
+
+class Writer:
+    """Metadata with these regions local, on blocks in any order."""
+
+    def __init__(self, regions, local, entries=ENTRIES, seed=1):
+        self.blocks = {}
+        self._numbers = list(range(1, 2000))
+        random.Random(seed).shuffle(self._numbers)
+        words = [0] * -(-regions // 64)
+        for region in local:
+            words[region // 64] |= 1 << region % 64
+        level = []
+        for place, at in enumerate(range(0, len(words), WORDS)):
+            part = words[at:at + WORDS]
+            number = self._numbers.pop()
+            self.blocks[number] = struct.pack(
+                '<IIIIQ', 0, WORDS, len(part), 8, number) + struct.pack(
+                    '<%dQ' % len(part), *part)
+            level.append((place, number))
+        flags = 2
+        while flags == 2 or len(level) > 1:
+            level = [self._node(flags, level[at:at + entries])
+                     for at in range(0, len(level), entries)]
+            flags = 1
+        (_key, self.root), = level
+        self.blocks[0] = struct.pack(
+            '<IIQ16sQI128sQQQ', 0, 0, 0, b'', MAGIC, 1, b'', 128,
+            regions * 128, self.root)
+
+    def _node(self, flags, entries):
+        number, most = self._numbers.pop(), ENTRIES
+        keys = [key for key, _value in entries]
+        self.blocks[number] = struct.pack(
+            '<IIQIIII', 0, flags, number, len(keys), most, 8, 0) + b''.join(
+                struct.pack('<%dQ' % most, *each, *[0] * (most - len(keys)))
+                for each in (keys, [value for _key, value in entries]))
+        return keys[0], number
+
+    def metadata(self):
+        found = bytearray((max(self.blocks) + 1) * BLOCK)
+        for number, block in self.blocks.items():
+            found[number * BLOCK:number * BLOCK + len(block)] = block
+        return bytes(found)
+
+
+def regions(found):
+    return [region for start, count in found
+            for region in range(start, start + count)]
+
+
+@ddt.ddt
+class LocalTest(testtools.TestCase):
+
+    @ddt.data((64, ENTRIES), (1024, ENTRIES), (100000, ENTRIES),
+              (5 * 64 * WORDS - 7, 2))
+    @ddt.unpack
+    def test_as_sets(self, count, entries):
+        numbers = random.Random(count)
+        local = set(numbers.sample(range(count), count // 3))
+        metadata = Writer(count, local, entries).metadata()
+        self.assertEqual(sorted(local), regions(
+            clone_metadata.local(metadata, [[0, count]])))
+        parts = [[3, 20], [30, 1], [count - 9, 9]]
+        self.assertEqual(sorted(local & set(regions(parts))), regions(
+            clone_metadata.local(metadata, parts)))
+
+    def test_neighbours_are_one(self):
+        metadata = Writer(128, {1, 2, 3, 5}).metadata()
+        self.assertEqual([[1, 3], [5, 1]],
+                         clone_metadata.local(metadata, [[0, 128]]))
+        self.assertEqual([], clone_metadata.local(metadata, []))
+
+    def damaged(self, at, data):
+        writer = Writer(1024, {1})
+        metadata = bytearray(writer.metadata())
+        if at == 'node':
+            at = writer.root * BLOCK + data[0]
+            data = data[1]
+        metadata[at:at + len(data)] = data
+        return bytes(metadata)
+
+    @ddt.data((32, b'x'), (40, b'\2'), (188, b'\xff\xff'),
+              ('node', (4, b'\3')), ('node', (8, b'\xff')),
+              ('node', (16, b'\xff\xff')), ('node', (24, b'\4')),
+              ('node', (32 + 8 * ENTRIES, b'\xff\xff')))
+    @ddt.unpack
+    def test_what_is_odd_is_not_believed(self, at, data):
+        metadata = self.damaged(at, data)
+        self.assertRaises(clone_metadata.OddMetadata, clone_metadata.local,
+                          metadata, [[0, 1024]])
+
+    def test_more_than_it_has(self):
+        self.assertRaises(
+            clone_metadata.OddMetadata, clone_metadata.local,
+            Writer(64, set()).metadata(), [[60, 5]])
+
+    def test_nothing_at_all(self):
+        for metadata in (b'', bytes(BLOCK)):
+            self.assertRaises(clone_metadata.OddMetadata,
+                              clone_metadata.local, metadata, [])
+
+    def test_a_tree_in_a_circle(self):
+        writer = Writer(5 * 64 * WORDS, {1}, 2)
+        block = bytearray(writer.blocks[writer.root])
+        struct.pack_into('<Q', block, 32 + 8 * ENTRIES, writer.root)
+        writer.blocks[writer.root] = bytes(block)
+        self.assertRaises(clone_metadata.OddMetadata, clone_metadata.local,
+                          writer.metadata(), [[0, 1]])
