@@ -361,6 +361,11 @@ class DriverTest(Case):
                  'NOT_DELETED'),
                 (deletion_errors.HalfDeleted(volume='v', reason='r'),
                  'HALF_DELETED'),
+                # Of a peer that is older.
+                (exception.VolumeIsBusy(volume_name='v'), 'NOT_DELETED'),
+                # What they say themselves is true of other work.
+                (exceptions.CommandTimeout(command='c', seconds=1),
+                 'DELETE_FAILED'),
                 (exceptions.CommandFailed(command='c', code=1, stderr=''),
                  'DELETE_FAILED')):
             with mock.patch.object(driver, 'deletion') as deletion, \

@@ -10,6 +10,7 @@ from unittest import mock
 
 import ddt
 import fixtures
+import testtools
 
 from cinder_localclone.dm import clone_metadata
 from cinder_localclone import exceptions
@@ -21,12 +22,15 @@ from cinder_localclone.privileged import refill
 from cinder_localclone.privileged import sysfs
 from cinder_localclone.privileged import thin_pool
 from cinder_localclone import sparse_errors
+from cinder_localclone import stack as stacks
 from cinder_localclone.state import Phase
 from cinder_localclone import thin_map
 from tests.unit import commands
+from tests.unit import test_clone_metadata
 from tests.unit import test_move
 from tests.unit import test_move_steps
 from tests.unit import test_sparse
+from tests.unit import test_stack
 from tests.unit import world as worlds
 from tests.unit.world import disks
 
@@ -257,6 +261,12 @@ class ResumedTest(Case):
             self.look()
         asked.assert_not_called()
 
+    def test_not_of_copies_that_begin_later(self):
+        self.look()
+        self.lose(0)
+        self.b.reconciler.converge_node()
+        self.assertNotEqual(self.expected, self.read())
+
     def test_source_that_starts_as_well(self):
         with mock.patch.object(self.b.node.peers, 'holes', side_effect=(
                 exceptions.PeerUnreachable(
@@ -305,6 +315,39 @@ class StopTest(test_move.Base):
     @ddt.data(*test_move.ONE)
     def test_stop_at_every_moment(self, faults):
         self.stop_everywhere(lambda stops: self.scenario(stops, faults))
+
+
+class HandlesTest(testtools.TestCase):
+
+    def test_piece_by_piece(self):
+        """As much as one call deals with."""
+        stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
+        move = test_stack.MOVE
+        with mock.patch.object(refill, 'refill', side_effect=(
+                4, 2, 1)) as called:
+            stack.refill(move, '/dev/sda', [[3, 6], [20, 1]])
+        what = (names.handle(move.volume_id), 'g', move.destination_lv,
+                '/dev/sda', move.size_bytes, 1 << 16)
+        self.assertEqual(
+            [mock.call(*what, start, count, 30)
+             for start, count in ((3, 6), (7, 2), (20, 1))],
+            called.mock_calls)
+
+    def test_what_is_on_record(self):
+        stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
+        metadata = test_clone_metadata.Writer(256, {1, 2, 5}).metadata()
+
+        def stream(take, *argv, timeout):
+            self.assertEqual('if=' + names.lv_path(
+                'fast', names.metadata_lv(test_stack.MOVE.shadow_id)),
+                argv[1])
+            self.assertIn('iflag=direct', argv)
+            for at in range(0, len(metadata), 5000):
+                take(metadata[at:at + 5000])
+        self.useFixture(commands.Commands())
+        with mock.patch.object(process, 'stream', stream):
+            self.assertEqual([[2, 1], [5, 1]], stack.recorded_as_local(
+                test_stack.MOVE, [[2, 10]]))
 
 
 REGION = 1 << 16
