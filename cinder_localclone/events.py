@@ -115,15 +115,18 @@ STALLED = _warning(
     204, 'stalled', 'Nothing of volume %(volume)s could be copied from '
     '%(source)s for %(seconds)s s: other copies come first.')
 COPIED_AGAIN = _error(
-    205, 'copied_again', 'The thin pool has lost %(regions)d regions of '
-    'volume %(volume)s that had been copied: it could not write its metadata, '
-    'and reported success. Until now they read as zeros; they are copied from '
+    205, 'copied_again', 'The thin pool has lost %(size)d KiB of volume '
+    '%(volume)s that had been copied: it could not write its metadata, and '
+    'reported success. Until now they read as zeros; they are copied from '
     '%(source)s again. What else was written to this node just before may be '
     'lost as well: see dmesg.')
 NOT_COMPARED = _warning(
-    206, 'not_compared', 'Volume %(volume)s is fully copied; whether its thin '
-    'pool has lost anything of it can\'t be seen now. That is tried again for '
-    '%(seconds)d s at most; then the source may go: %(error)s')
+    206, 'not_compared', 'Whether the thin pool has lost anything of the copy '
+    'of volume %(volume)s can\'t be seen now. That is tried again for '
+    '%(seconds)d s at most; then the copy goes on, or ends: %(error)s')
+UNCOMPARED = _error(
+    207, 'uncompared', 'Volume %(volume)s counts as fully copied, and its '
+    'source may go, although it could not be compared with it: %(error)s')
 
 # -- connections
 

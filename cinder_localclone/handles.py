@@ -13,6 +13,7 @@ from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import refill
+from cinder_localclone.privileged import thin_pool
 from cinder_localclone import state
 from cinder_localclone import survey
 from cinder_localclone import thin_map
@@ -21,6 +22,9 @@ from cinder_localclone import top_devices
 #: How much of a new handle is read before it is given out, in bytes. Nova
 #: formats a LUKS volume whose header it cannot read.
 HEAD = 1 << 20
+#: How often it is seen what is to be copied again, if a guest writes
+#: meanwhile.
+TRIES = 10
 
 
 class Handles(top_devices.TopDevices):
@@ -293,24 +297,44 @@ class Handles(top_devices.TopDevices):
         return refill.local(self.metadata_group, names.metadata_lv(
             move.shadow_id), parts, self.timeout)
 
-    def refill(self, move: state.Move, disk: str, missing: thin_map.Holes
-               ) -> None:
+    def unmapped(self, move: state.Move, factor: int) -> thin_map.Holes:
+        """What of the LV of a copy is not mapped, all of it.
+
+        :param factor: into how many blocks a region is divided
+        :returns: in these blocks; none if the LV is not thin
+        :raises PoolFails: if the pool can't write its metadata
+        :raises OddMap: if the pool does not say it clearly
+        """
+        return thin_pool.unmapped(
+            self.group, move.destination_lv, move.size_bytes,
+            _block(move, factor), self.timeout)
+
+    def refill(self, move: state.Move, disk: str, missing: thin_map.Holes,
+               factor: int) -> None:
         """Copy again what the LV of a copy has not, beneath the handle.
 
         What the guest has written since is left alone. Its I/O is held up
         for moments.
 
         :param disk: path of the source's disk
-        :param missing: regions that the source has
+        :param missing: blocks that the source has
+        :param factor: as of :meth:`unmapped`
+        :raises Busy: if the guest writes to new blocks all the time
         """
+        tries = 0
         for start, count in missing:
             end = start + count
             while start < end:
-                start += refill.refill(
+                done = refill.refill(
                     names.handle(move.volume_id), self.group,
                     move.destination_lv, disk, move.size_bytes,
-                    move.geometry.region_sectors * state.SECTOR, start,
-                    end - start, self.timeout)
+                    _block(move, factor), start, end - start, self.timeout)
+                start += done
+                tries = 0 if done else tries + 1
+                if tries == TRIES:
+                    raise exceptions.Busy(
+                        what='Volume ' + move.volume_id, host=self.host,
+                        seconds=0)
 
     def flush_handle(self, volume_id: str) -> None:
         """Everything written so far is on stable storage afterwards.
@@ -321,6 +345,10 @@ class Handles(top_devices.TopDevices):
             block.flush('/dev/mapper/' + top.name, self.timeout)
         self._mend_path(volume_id)
         block.flush(names.handle_path(volume_id), self.timeout)
+
+
+def _block(move: state.Move, factor: int) -> int:
+    return move.geometry.region_sectors * state.SECTOR // factor
 
 
 def _handle_and_served(volume_id: str) -> list[str]:

@@ -144,8 +144,11 @@ class Stack(typing.Protocol):
                           ) -> thin_map.Holes:
         """Which regions the clone of a copy has on record as local."""
 
-    def refill(self, move: state.Move, disk: str, missing: thin_map.Holes
-               ) -> None:
+    def unmapped(self, move: state.Move, factor: int) -> thin_map.Holes:
+        """What of the LV of a copy is not mapped, all of it."""
+
+    def refill(self, move: state.Move, disk: str, missing: thin_map.Holes,
+               factor: int) -> None:
         """Copy again what the LV has not, beneath the handle."""
 
     def leave_out(self, move: state.Move, holes: thin_map.Holes) -> None:

@@ -260,7 +260,9 @@ class Reconciler:
             lost_detach.roll_back_if_dropped(
                 self.node, self.context, move, volume)
             return False
-        self._comparison.resume(move)
+        if not self._comparison.resume(move):
+            self.copying.hindered(move)
+            return False
         return self.copying.drive(move, disk)
 
     # -- a move from this node

@@ -15,10 +15,19 @@ class SourceWritten(exceptions.LocalCloneError):
     user_message = 'SOURCE_BUSY'
 
 
+class PoolFails(exceptions.LocalCloneError):
+    """A thin pool that can't note what it maps."""
+
+    message = _('Thin pool %(pool)s is in mode "%(mode)s": it can\'t write '
+                'its metadata, and what was written last may be lost. Nothing '
+                'of a source is removed meanwhile. Stop the guests and reboot '
+                'the node.')
+
+
 class NotAllCopied(exceptions.LocalCloneError):
     """The source has what its copy has not, although that was copied."""
 
-    message = _('%(regions)d regions of volume %(volume)s that its source '
-                'has are missing on %(host)s, again, after they were copied. '
+    message = _('%(size)d KiB of volume %(volume)s that its source has are '
+                'missing on %(host)s, again, after they were copied. '
                 'The source is kept. See dmesg for what is wrong with the '
                 'thin pool.')

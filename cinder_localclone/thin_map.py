@@ -27,6 +27,8 @@ MOST = 16384
 #: Regions in all of them, at most: 4 TiB in regions of 64 KiB. The kernel
 #: marks 16 million in 0.1 to 0.4 s, and 67 million in 6 s.
 MOST_REGIONS = 1 << 26
+#: Holes of one volume that are kept where none may be left out.
+ALL = 1 << 20
 
 
 class OddMap(ValueError):
@@ -39,13 +41,16 @@ class Dump:
     Only the largest holes are kept, so what it takes does not grow with the
     volume.
 
+    :param most: how many are kept
     :param device: the device's id in its pool
     :param size: bytes of the volume, from the device's beginning
     :param region: bytes of a region
     """
 
-    def __init__(self, device: int, size: int, region: int) -> None:
+    def __init__(self, device: int, size: int, region: int,
+                 most: int = MOST) -> None:
         self._device = device
+        self._most = most
         self._regions = size // region
         self._region = region
         #: Bytes of a block; how many blocks the device is said to have
@@ -70,11 +75,29 @@ class Dump:
 
         :raises OddMap: if it was not complete
         """
+        self._end_of_text()
+        return bounded((start, count) for count, start in self._largest)
+
+    def all_holes(self) -> Holes:
+        """All holes, ascending.
+
+        :raises OddMap: the same; or if there were more than are kept
+        """
+        self._end_of_text()
+        if len(self._largest) == self._most:
+            raise OddMap('%d holes or more' % self._most)
+        return sorted([start, count] for count, start in self._largest)
+
+    @property
+    def mapped_sectors(self) -> int:
+        """How much of the device is mapped."""
+        return self._mapped * self._block // state.SECTOR
+
+    def _end_of_text(self) -> None:
         self._parse(b'', True)
         if self._mapped != self._promised:
             raise OddMap('%s of %s blocks' % (self._mapped, self._promised))
         self._hole(None)
-        return bounded((start, count) for count, start in self._largest)
 
     def _parse(self, piece: bytes, final: bool) -> None:
         try:
@@ -114,7 +137,7 @@ class Dump:
         else:
             count = end * self._block // self._region - start
         if count > 0:
-            keep = (heapq.heappush if len(self._largest) < MOST
+            keep = (heapq.heappush if len(self._largest) < self._most
                     else heapq.heappushpop)
             keep(self._largest, (count, start))
 
@@ -160,6 +183,23 @@ def without(holes: Holes, others: Holes) -> Holes:
             rest.pop()
         if at < end:
             found.append([at, end - at])
+    return found
+
+
+def scaled(holes: Holes, factor: int) -> Holes:
+    """The same in smaller regions, of which a region has so many."""
+    return [[start * factor, count * factor] for start, count in holes]
+
+
+def covering(holes: Holes, factor: int) -> Holes:
+    """The larger regions that have any of these."""
+    found: list[list[int]] = []
+    for start, count in holes:
+        first, last = start // factor, -(-(start + count) // factor)
+        if found and first <= sum(found[-1]):
+            found[-1][1] = max(last - found[-1][0], found[-1][1])
+        else:
+            found.append([first, last - first])
     return found
 
 

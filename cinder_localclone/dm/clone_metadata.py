@@ -54,16 +54,23 @@ def local(metadata: bytes, parts: Regions) -> Regions:
     words = [word for _key, block in sorted(blocks.items()) for word in block]
     found: list[list[int]] = []
     for start, count in parts:
-        for region in range(start, start + count):
-            if region // 64 >= len(words):
-                raise OddMetadata('%d words' % len(words))
-            if not words[region // 64] >> region % 64 & 1:
-                continue
-            if found and sum(found[-1]) == region:
-                found[-1][1] += 1
-            else:
-                found.append([region, 1])
+        if start + count > 64 * len(words):
+            raise OddMetadata('%d words' % len(words))
+        for place in range(start // 64, -(-(start + count) // 64)):
+            if not words[place]:
+                continue  # of a copy that has just begun most are
+            for region in range(max(start, 64 * place),
+                                min(start + count, 64 * place + 64)):
+                if words[place] >> region % 64 & 1:
+                    _add(found, region)
     return found
+
+
+def _add(found: list[list[int]], region: int) -> None:
+    if found and sum(found[-1]) == region:
+        found[-1][1] += 1
+    else:
+        found.append([region, 1])
 
 
 def _walk(metadata: bytes, block: int, blocks: dict[int, tuple[int, ...]],

@@ -202,6 +202,19 @@ def parse_metadata_snapshot(line: str) -> str:
     return words[6]
 
 
+def parse_pool_mode(line: str) -> str:
+    """The mode of a thin pool by its status: rw, ro, out_of_data_space, Fail.
+
+    :raises ValueError: if it is no thin pool's status line
+    """
+    words = line.split()
+    if words[2:4] == ['thin-pool', 'Fail']:
+        return 'Fail'
+    if words[2:3] != ['thin-pool'] or len(words) < 8:
+        raise ValueError('not the status of a thin pool: %r' % line)
+    return words[7]
+
+
 def own_devices(found: Iterable[ioctl.Status], prefix: str
                 ) -> dict[str, Device]:
     """Those of a node's devices that are the driver's, by name.

@@ -28,6 +28,11 @@ from cinder_localclone import thin_map
 
 LOG = logging.getLogger(__name__)
 
+#: Bytes of the smallest block that a thin pool of LVM maps.
+BLOCK = 64 << 10
+#: Seconds after which a look that failed before says nothing of the next one.
+AGO = 600
+
 
 class Comparison:
     """What this node has of its copies, when their clones say: all.
@@ -38,8 +43,9 @@ class Comparison:
     def __init__(self, node: nodes.Node, context: ports.Context) -> None:
         self._node = node
         self._context = context
-        #: Since when it can't be seen, by shadow id; monotonic seconds.
-        self._unseen: dict[str, float] = {}
+        #: Since when it can't be seen, and until when, by shadow id;
+        #: monotonic seconds.
+        self._unseen: dict[str, tuple[float, float]] = {}
         #: Copies that this service has found, by shadow id.
         self._interrupted: set[str] | None = None
 
@@ -51,27 +57,31 @@ class Comparison:
         if self._interrupted is None:
             self._interrupted = {move.shadow_id for move in moves}
 
-    def resume(self, move: state.Move) -> None:
+    def resume(self, move: state.Move) -> bool:
         """What was lost before this service runs is copied again at once.
 
         Later than a service starts, as its peer may start as well. What
         can't be seen for another reason is looked for when all is copied.
 
         :param move: committed, in phase "migrating", whose clone is there
+        :returns: whether it may be copied on: what is copied beside it, in
+            the same block of the pool, would hide what was lost
         """
         if not self._interrupted or move.shadow_id not in self._interrupted:
-            return
+            return True
         try:
-            lost = self._missing(move, known=False)
+            lost = self._missing(move, self._lost(move))
             if lost:
                 self._refill(move, lost)
-        except exceptions.PeerUnreachable:
-            return  # the next look tries again
+        except exceptions.PeerUnreachable as exc:
+            if not self._has_waited(move, exc):
+                return False
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
             LOG.warning('What of volume %(volume)s was lost is looked for '
                         'when all of it is copied: %(error)s', {
                             'volume': move.volume_id, 'error': exc})
         self._interrupted.discard(move.shadow_id)
+        return True
 
     def is_whole(self, move: state.Move) -> bool:
         """See that all that the source has is here; the lock is held.
@@ -79,60 +89,87 @@ class Comparison:
         :param move: committed, in phase "migrating", and fully copied
         :returns: False if that can't be seen now. Not for ever, as the source
             may never come back: then the clone is taken at its word
+        :raises PoolFails: if the pool here can't write its metadata: so long
+            the source stays
         :raises NotAllCopied: if what was lost is lost again
         :raises LocalCloneError: if what was lost can't be copied now
         """
+        here = None
         try:
-            missing = self._missing(move)
+            here = self._here(move)
+            missing = self._missing(move, here)
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
-            return self._has_waited(move, exc)
+            if here is None and isinstance(exc, sparse_errors.PoolFails):
+                raise  # not the source's
+            return self._is_given_up(move, exc)
         self._unseen.pop(move.shadow_id, None)
         if missing:
             self._refill(move, missing)
         return True
 
-    def _missing(self, move: state.Move, known: bool = True
-                 ) -> thin_map.Holes:
-        """What the source has, and the LV here has not.
+    # -- both maps, in blocks that are no larger than a region
 
-        :param known: whether all is copied; else only what is on record as
-            that is asked for
+    def _factor(self, move: state.Move) -> int:
+        """How many blocks a region has."""
+        return max(1, move.geometry.region_sectors * state.SECTOR // BLOCK)
+
+    def _here(self, move: state.Move) -> thin_map.Holes:
+        """What is not mapped here."""
+        return self._node.stack.unmapped(move, self._factor(move))
+
+    def _lost(self, move: state.Move) -> thin_map.Holes:
+        """The same, of what is on record as local."""
+        here, factor = self._here(move), self._factor(move)
+        found = here and self._node.stack.recorded_as_local(
+            move, thin_map.covering(here, factor))
+        # Then again: what is local by now was mapped before.
+        return found and thin_map.common(
+            thin_map.scaled(found, factor), self._here(move))
+
+    def _missing(self, move: state.Move, here: thin_map.Holes
+                 ) -> thin_map.Holes:
+        """What the source has of it.
+
         :raises PeerUnreachable: if its service is down
         """
-        stack = self._node.stack
-        here = stack.holes(move.destination_lv, move.size_bytes,
-                           move.geometry)
-        if here and not known:
-            # Then again: what is local by now was mapped before.
-            found = stack.recorded_as_local(move, here)
-            here = found and thin_map.common(found, stack.holes(
-                move.destination_lv, move.size_bytes, move.geometry))
-        return here and thin_map.without(here, self._node.peers.holes(
-            self._context, move.source, move.shadow_id, move.token.nonce))
+        return here and thin_map.without(here, thin_map.scaled(
+            self._node.peers.holes(
+                self._context, move.source, move.shadow_id,
+                move.token.nonce), self._factor(move)))
 
     def _refill(self, move: state.Move, missing: thin_map.Holes) -> None:
+        disk = self._node.sessions.attach(move)
         events.say(events.COPIED_AGAIN, volume=move.volume_id,
-                   source=move.source, regions=_regions(missing))
-        self._node.stack.refill(
-            move, self._node.sessions.attach(move), missing)
-        missing = thin_map.common(missing, self._node.stack.holes(
-            move.destination_lv, move.size_bytes, move.geometry))
+                   source=move.source, size=_kib(missing, move))
+        self._node.stack.refill(move, disk, missing, self._factor(move))
+        missing = thin_map.common(missing, self._here(move))
         if missing:
             raise sparse_errors.NotAllCopied(
                 volume=move.volume_id, host=self._node.host,
-                regions=_regions(missing))
+                size=_kib(missing, move))
+
+    # -- what can't be seen
+
+    def _is_given_up(self, move: state.Move, error: Exception) -> bool:
+        if not self._has_waited(move, error):
+            return False
+        events.say(events.UNCOMPARED, volume=move.volume_id, error=error)
+        return True
 
     def _has_waited(self, move: state.Move, error: Exception) -> bool:
         now = time.monotonic()
-        if move.shadow_id not in self._unseen:
-            self._unseen[move.shadow_id] = now
+        since, last = self._unseen.get(move.shadow_id, (now, now))
+        if move.shadow_id not in self._unseen or now - last > AGO:
+            since = now
             events.say(events.NOT_COMPARED, volume=move.volume_id,
                        error=error, seconds=self._node.compare_wait)
-        if now - self._unseen[move.shadow_id] < self._node.compare_wait:
+        self._unseen[move.shadow_id] = since, now
+        if now - since < self._node.compare_wait:
             return False
         del self._unseen[move.shadow_id]
         return True
 
 
-def _regions(holes: thin_map.Holes) -> int:
-    return sum(count for _start, count in holes)
+def _kib(holes: thin_map.Holes, move: state.Move) -> int:
+    block = min(BLOCK, move.geometry.region_sectors * state.SECTOR)
+    return sum(count for _start, count in holes) * block >> 10

@@ -8,7 +8,6 @@ one step, so nothing that fails can leave a guest suspended.
 Time limits are in seconds. Each raises CommandFailed or CommandTimeout.
 """
 
-from collections.abc import Iterator
 import contextlib
 import fcntl
 import os
@@ -109,22 +108,6 @@ def _resume(name: str, timeout: float) -> None:
         for undo in ('clear', 'resume'):
             process.run('dmsetup', undo, name, timeout=timeout, ok=(0, 1))
         raise
-
-
-@contextlib.contextmanager
-def suspended(name: str, timeout: float) -> Iterator[None]:
-    """Nothing of a device is on its way, and what comes waits.
-
-    :raises CommandTimeout: if something does not end; it is resumed
-    """
-    # What others gave up, and came late, is not taken.
-    process.run('dmsetup', 'clear', name, timeout=timeout)
-    try:
-        process.run('dmsetup', 'suspend', '--nolockfs', name,
-                    timeout=min(timeout, SUSPENDED))
-        yield
-    finally:
-        _resume(name, timeout)
 
 
 @privileged.entrypoint
@@ -288,6 +271,35 @@ def discard_beneath(handle: str, clone: str, table: str,
                 limit.write('0')
             _resume(handle, timeout)
         raise
+
+
+def write_beneath(handle: str, lv: str, path: str, sectors: int,
+                  parts: list[tuple[int, int]], data: bytes, timeout: float
+                  ) -> bool:
+    """Write to an LV beneath a handle in use, which is suspended meanwhile.
+
+    See :mod:`.while_suspended`. Not in this process: one that is killed would
+    leave the handle suspended.
+
+    :param lv: the name of the LV's device, which is thin
+    :param path: of the same
+    :param sectors: that are mapped of it
+    :param parts: first byte, bytes
+    :param data: all of these
+    :returns: False if something else was written to it by then
+    """
+    try:
+        answer = process.run(
+            sys.executable, '-I', '-S', while_suspended.__file__, 'refill',
+            handle, lv, path, str(sectors), timeout=timeout, grace=SUSPENDED,
+            stdin=b'%s\n%s' % (' '.join(
+                '%d %d' % part for part in parts).encode(), data))
+    except exceptions.LocalCloneError:
+        if _is_suspended(handle, timeout):  # it was killed
+            process.run('dmsetup', 'clear', handle, timeout=timeout)
+            _resume(handle, timeout)
+        raise
+    return answer.split()[-1] == 'True'
 
 
 def _is_suspended(name: str, timeout: float) -> bool:

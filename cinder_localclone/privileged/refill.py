@@ -6,7 +6,6 @@ as local, so what is written to the LV is what the handle reads.
 """
 
 import fcntl
-import mmap
 import os
 
 from cinder_localclone.dm import clone_metadata
@@ -47,8 +46,8 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
            region: int, start: int, count: int, timeout: float) -> int:
     """Copy some regions, unless anything was written to them meanwhile.
 
-    They are read before the handle is suspended, and looked for in the
-    pool's map once it is: from then on nobody writes to them.
+    They are read, and looked for in the pool's map, before the handle is
+    suspended. Once it is, the LV must have mapped as much as by that map.
 
     :param disk: path of the source's disk
     :param size: bytes of the clone
@@ -56,7 +55,8 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
     :param start: the first region
     :param count: how many
     :returns: how many of them have been dealt with, the first ones; less
-        than asked for, if these are many
+        than asked for, if these are many; 0 if something was written to the
+        LV meanwhile
     :raises WrongDevice: if a path does not lead to the device that it names
     :raises CommandFailed: if the source can't be read; nothing is written
     :raises CommandTimeout: if it takes too long; the same
@@ -69,12 +69,14 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
     count = min(count, max(1, AT_ONCE // region))
     first = start * region
     data = _read(disk, first, min(count * region, size - first), timeout)
-    with devicemapper.suspended(handle, timeout):
-        for begin, regions in thin_map.common(
-                [[start, count]],
-                thin_pool.holes(group, lv, size, region, timeout)):
-            at = (begin - start) * region
-            _write(path, begin * region, data[at:at + regions * region])
+    sectors, holes = thin_pool.look(group, lv, size, region, timeout)
+    missing = thin_map.common([[start, count]], holes)
+    parts = [(begin * region, regions * region) for begin, regions in missing]
+    if parts and not devicemapper.write_beneath(
+            handle, names.mapped(group, lv), path, sectors, parts,
+            b''.join(data[at - first:at - first + length]
+                     for at, length in parts), timeout):
+        return 0
     _forget_cached('/dev/mapper/' + handle)
     return count
 
@@ -100,21 +102,3 @@ def _read(disk: str, first: int, length: int, timeout: float) -> bytes:
             command='dd', code=0, stderr='%d bytes at %d of %s instead of %d'
             % (len(data), first, disk, length))
     return data
-
-
-def _write(path: str, first: int, data: bytes) -> None:
-    """Not by a command: one that is killed may go on to write.
-
-    The handle must not be resumed before that has ended.
-    """
-    with mmap.mmap(-1, len(data)) as memory:  # as direct I/O wants it
-        memory[:] = data
-        device = os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
-        try:
-            done = 0
-            while done < len(data):
-                with memoryview(memory)[done:] as rest:
-                    done += os.pwritev(device, [rest], first + done)
-            os.fsync(device)
-        finally:
-            os.close(device)

@@ -25,6 +25,7 @@ from cinder_localclone import privileged
 from cinder_localclone.privileged import control
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
+from cinder_localclone import sparse_errors
 from cinder_localclone import thin_map
 
 #: Somebody waits for the volume: what takes longer is given up.
@@ -40,30 +41,50 @@ def holes(group: str, lv: str, size: int, region: int, timeout: float
 
     :param size: bytes of the volume
     :param region: bytes of a region
-    :returns: none for an LV that is not thin, or not active
+    :returns: the largest; none for an LV that is not thin
     :raises OddMap: if the pool does not say it clearly
+    :raises PoolFails: if it can't write its metadata
     :raises WrongDevice: if a path does not lead to the device that it names
     """
-    limit = min(timeout, LIMIT)
+    dump = _dump(group, lv, size, region, min(timeout, LIMIT), thin_map.MOST)
+    return dump.holes() if dump else []
+
+
+@privileged.entrypoint
+def unmapped(group: str, lv: str, size: int, region: int, timeout: float
+             ) -> thin_map.Holes:
+    """The same, all of it; what is in use may have been mapped since."""
+    return look(group, lv, size, region, timeout)[1]
+
+
+def look(group: str, lv: str, size: int, region: int, timeout: float
+         ) -> tuple[int, thin_map.Holes]:
+    """The same, and how many sectors of the LV are mapped."""
+    dump = _dump(group, lv, size, region, timeout, thin_map.ALL)
+    return (dump.mapped_sectors, dump.all_holes()) if dump else (0, [])
+
+
+def _dump(group: str, lv: str, size: int, region: int, limit: float,
+          most: int) -> thin_map.Dump | None:
     path = names.lv_path(group, lv)
     number = sysfs.number(path)
     if not number:
-        return []
+        raise thin_map.OddMap('%s is not active' % path)
     if sysfs.name_of(number) != names.mapped(group, lv):
         raise exceptions.WrongDevice(path=path, found=number)
     thin = tables.parse_thin(control.table(number, limit))
     if thin is None:
-        return []
+        return None
     number, device = thin
     pool, metadata = sysfs.name_of(number), _metadata(number, limit)
-    dump = thin_map.Dump(device, size, region)
+    dump = thin_map.Dump(device, size, region, most)
     with _alone(metadata, limit), _snapshot(pool, limit):
         held = _held(pool, limit)
         process.stream(dump.feed, 'thin_dump', '--metadata-snap', '--dev-id',
                        str(device), metadata, timeout=limit)
         if held == '-' or _held(pool, limit) != held:
             raise thin_map.OddMap('another program has released it')
-    return dump.holes()
+    return dump
 
 
 @privileged.entrypoint
@@ -123,8 +144,16 @@ def _alone(metadata: str, timeout: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _snapshot(pool: str, timeout: float) -> Iterator[None]:
-    """A snapshot of a pool's metadata, released whatever happens."""
-    _release_left(pool, timeout)
+    """A snapshot of a pool's metadata, released whatever happens.
+
+    :raises PoolFails: if the pool can't write its metadata
+    """
+    status = control.status(pool, timeout)
+    mode = tables.parse_pool_mode(status)
+    if mode in ('ro', 'Fail'):
+        raise sparse_errors.PoolFails(pool=pool, mode=mode)
+    if tables.parse_metadata_snapshot(status) != '-':
+        _release(pool, timeout)
     try:
         _message(pool, 'reserve_metadata_snap', timeout)
     except exceptions.CommandTimeout:

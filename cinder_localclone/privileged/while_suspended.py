@@ -10,6 +10,12 @@ flushes the disk before. ``discard HANDLE CLONE ...`` discards the parts of a
 clone that standard input has, a line each: first byte, bytes. What is not
 discarded when its time is up is left, without an error.
 
+``refill HANDLE THIN LV SECTORS`` writes to an LV what standard input has: a
+line with pairs of first byte and bytes, then these bytes. Unless, once nothing
+is on its way, the thin device has mapped more or less than so many sectors:
+somebody else has written to it. It prints how many it has mapped then, and
+whether anything was written.
+
 A discard of a region that is being copied loses writes that follow it
 (measured on 6.1). With the handle suspended nothing is on its way, and
 hydration is off: only then the kernel marks what is not local as local, and
@@ -19,6 +25,7 @@ discards takes them again only when its table is loaded anew.
 
 import contextlib
 import fcntl
+import mmap
 import os
 import signal
 import struct
@@ -115,6 +122,10 @@ class Device:
             self._call(_CLEAR)
             raise
 
+    def mapped(self):
+        """How many sectors of a thin device are mapped."""
+        return int(self._status().split()[0])
+
     def _status(self):
         """What its only target says of itself."""
         text = self._call(_STATUS, data=bytes(4096))[_SPEC.size:]
@@ -193,6 +204,43 @@ def _discard_some(device, todo, until):
             break
 
 
+def refill(handle, thin, device, sectors, parts, data):
+    """Write to an LV beneath a handle, unless others have written to it.
+
+    :param handle: the Device that is suspended meanwhile
+    :param thin: the Device of the LV
+    :param device: a descriptor of the same
+    :param sectors: that it had mapped when it was seen what is to be written
+    :param parts: first byte, bytes
+    :param data: all of these, in a file
+    :returns: how many sectors are mapped then; whether it was written
+    """
+    memories = []
+    for first, length in parts:  # as direct I/O wants it
+        memories.append((first, mmap.mmap(-1, length)))
+        memories[-1][1][:] = data.read(length)
+    with handle.suspended():
+        if thin.mapped() != sectors:
+            return thin.mapped(), False
+        for first, memory in memories:
+            done = 0
+            while done < len(memory):
+                done += os.pwritev(device, [memoryview(memory)[done:]],
+                                   first + done)
+        os.fsync(device)
+        return thin.mapped(), True
+
+
+def _refill(control, handle, thin, path, sectors):
+    """See :func:`refill`; ``path`` is that of the LV."""
+    data = sys.stdin.buffer
+    numbers = [int(word) for word in data.readline().split()]
+    print(*refill(
+        Device(control, handle), Device(control, thin),
+        os.open(path, os.O_RDWR | os.O_DIRECT), int(sectors),
+        list(zip(numbers[::2], numbers[1::2])), data))
+
+
 def _discard(control, handle, clone, table, path, queue, at_once, seconds):
     """See :func:`discard`; ``path`` is that of the clone."""
     todo = list(pieces(sys.stdin, int(at_once)))
@@ -214,6 +262,8 @@ def main(what, *arguments):
     with open('/dev/mapper/control', 'r+b', buffering=0) as control:
         if what == 'swap':
             _swap(control, *arguments)
+        elif what == 'refill':
+            _refill(control, *arguments)
         else:
             _discard(control, *arguments)
 

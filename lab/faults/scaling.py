@@ -115,9 +115,10 @@ def _lvs(smaller, larger):
     _wrap(lvm, 'volumes', lambda real, *args: reported(real(*args), larger))
     # Of a pool, which is as large as it says.
     _wrap(reports, 'unfilled', lambda real, lvs: smaller(real(lvs)))
-    _wrap(_module('privileged.thin_pool'), 'holes',
-          lambda real, group, name, size, *args: real(
-              group, name, smaller(size), *args))
+    for each in ('holes', 'unmapped'):
+        _wrap(_module('privileged.thin_pool'), each,
+              lambda real, group, name, size, *args: real(
+                  group, name, smaller(size), *args))
 
 
 def _disks(smaller, larger):

@@ -62,7 +62,7 @@ EFFECTS = {
                        'protect', 'skip_activation', 'remove', 'resume'),
     'privileged.block': ('read_head', 'zero_head', 'flush',
                          'discard', 'disable_discards'),
-    'privileged.thin_pool': ('holes', 'release'),
+    'privileged.thin_pool': ('holes', 'release', 'unmapped'),
     'privileged.refill': ('refill',),
     'privileged.iscsi': ('record_target', 'login', 'rescan', 'end_session',
                          'set_recovery_timeout', 'bring_back'),

@@ -235,6 +235,7 @@ class ScalingTest(testtools.TestCase):
                      'zero', 'zero_decrypted'):
             self.real('privileged.lvm', name)
         self.real('privileged.thin_pool', 'holes')
+        self.real('privileged.thin_pool', 'unmapped')
         self.real('lvm.reports', 'unfilled', 1600)
         cleared = self.useFixture(fixtures.MockPatch(
             'cinder.volume.volume_utils.clear_volume')).mock

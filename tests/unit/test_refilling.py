@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a thin pool has forgotten is copied again before the source goes."""
 
+import contextlib
 import dataclasses
+import io
 import logging
 import os
 import pathlib
+import sys
 import types
 from unittest import mock
 
@@ -14,6 +17,7 @@ import testtools
 
 from cinder_localclone.dm import clone_metadata
 from cinder_localclone import exceptions
+from cinder_localclone import handles
 from cinder_localclone.moves import refilling
 from cinder_localclone import names
 from cinder_localclone import peer
@@ -21,6 +25,7 @@ from cinder_localclone.privileged import process
 from cinder_localclone.privileged import refill
 from cinder_localclone.privileged import sysfs
 from cinder_localclone.privileged import thin_pool
+from cinder_localclone.privileged import while_suspended
 from cinder_localclone import sparse_errors
 from cinder_localclone import stack as stacks
 from cinder_localclone.state import Phase
@@ -92,7 +97,7 @@ class RefillingTest(Case):
         self.converge()
         self.settled()
         self.assertIn('[localclone-205]', self.log.output)
-        self.assertIn('lost %d regions' % len(regions), self.log.output)
+        self.assertIn('lost %d KiB' % (64 * len(regions)), self.log.output)
 
     def test_outlives_a_power_cut(self):
         """What is copied again is stable before the source may go."""
@@ -103,14 +108,14 @@ class RefillingTest(Case):
 
     def test_what_was_written_since_stays(self):
         self.lose(0, 1)
-        holes = worlds.SimStack.holes
+        unmapped = worlds.SimStack.unmapped
 
         def after(stack, *args):
-            found = holes(stack, *args)
+            found = unmapped(stack, *args)
             if self.b.lvs[self.volume.name][1] == disks.EMPTY:
                 self.b.write(self.volume.id, 1, 'newer')
             return found
-        with mock.patch.object(worlds.SimStack, 'holes', after):
+        with mock.patch.object(worlds.SimStack, 'unmapped', after):
             self.converge()
         self.expected[1] = 'newer'
         self.settled()
@@ -147,6 +152,10 @@ class RefillingTest(Case):
             host=A, method='holes', seconds=30, reason='')),
         ('peers', peer.PeerTooOld('holes')))
 
+    def not_seen(self, room, error):
+        return self.failing(
+            room, 'holes' if room == 'peers' else 'unmapped', error)
+
     def waiting(self):
         """Clock of a comparison that waits for a minute."""
         self.comparison = self.b.reconciler._comparison
@@ -161,7 +170,7 @@ class RefillingTest(Case):
         """Nothing is given up for that; nor does it block other copies."""
         self.lose(1)
         clock = self.waiting()
-        with self.failing(room, 'holes', error), mock.patch.object(
+        with self.not_seen(room, error), mock.patch.object(
                 self.b.reconciler.copying, 'hindered') as hindered:
             for clock.return_value in (5, 64):
                 self.converge()
@@ -177,11 +186,36 @@ class RefillingTest(Case):
     def test_what_cannot_be_seen_for_too_long(self, room, error):
         """The source may be lost; what is here can be used as it is."""
         clock = self.waiting()
-        with self.failing(room, 'holes', error):
+        with self.not_seen(room, error):
             for clock.return_value in (5, 65):
                 self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertEqual({}, self.comparison._unseen)
+        self.assertIn('[localclone-207]', self.log.output)
+
+    def test_pool_that_fails_still(self):
+        """Then the very thing has happened: the source stays."""
+        clock = self.waiting()
+        self.b.pool_fails = True
+        for clock.return_value in (5, 65, 1e6):
+            self.assertRaises(sparse_errors.PoolFails, self.converge)
+            self.assertIs(Phase.MIGRATING, self.phase())
+        self.b.pool_fails = False
+        self.lose(0)
+        self.converge()
+        self.settled()
+
+    def test_what_could_not_be_seen_long_ago(self):
+        """That it was so then is no reason to give up now."""
+        clock = self.waiting()
+        error = self.NOT_SEEN[-1][1]
+        with self.not_seen('peers', error):
+            for clock.return_value in (5, 5000, 5050):
+                self.converge()
+                self.assertIs(Phase.MIGRATING, self.phase())
+            clock.return_value = 5060
+            self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
 
     def test_nobody_is_asked_if_all_is_there(self):
         self.b.lvs[self.volume.name][HOLE] = 'written'
@@ -221,6 +255,7 @@ class ResumedTest(Case):
             self.b.disk.make_local(names.metadata_lv(shadow), region)
         self.b.disk.flush(self.volume.name, names.metadata_lv(shadow))
         self.a.unreadable = False
+        self.b.devices[names.clone(shadow)]['hydrating'] = False  # as at boot
         self.lose(1)
         self.restart()
 
@@ -245,13 +280,13 @@ class ResumedTest(Case):
         self.assertNotEqual(self.expected, self.read())
         self.look()
         self.assertEqual(self.expected, self.read())
-        self.assertIn('lost 1 regions', self.log.output)
+        self.assertIn('lost 64 KiB', self.log.output)
         self.assertEqual({0, 1, HOLE}, self.b.lvs[names.metadata_lv(
             self.phase_of())]['local'])
 
     def test_once(self):
         self.look()
-        with mock.patch.object(worlds.SimStack, 'holes') as looked:
+        with mock.patch.object(worlds.SimStack, 'unmapped') as looked:
             self.look()
         looked.assert_not_called()
 
@@ -268,13 +303,28 @@ class ResumedTest(Case):
         self.assertNotEqual(self.expected, self.read())
 
     def test_source_that_starts_as_well(self):
+        """What is copied beside it would hide what was lost."""
+        comparison = self.b.reconciler._comparison
+        comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
         with mock.patch.object(self.b.node.peers, 'holes', side_effect=(
                 exceptions.PeerUnreachable(
                     host=A, method='holes', seconds=30, reason=''))):
             self.look()
             self.assertNotEqual(self.expected, self.read())
+            self.assertFalse(self.b.devices[names.clone(
+                self.phase_of())]['hydrating'])
         self.look()
         self.assertEqual(self.expected, self.read())
+        self.assertTrue(self.b.devices[names.clone(
+            self.phase_of())]['hydrating'])
+
+    def test_source_that_does_not_start(self):
+        with mock.patch.object(self.b.node.peers, 'holes', side_effect=(
+                exceptions.PeerUnreachable(
+                    host=A, method='holes', seconds=30, reason=''))):
+            self.look()
+        self.assertTrue(self.b.devices[names.clone(
+            self.phase_of())]['hydrating'])
 
     def test_what_it_does_not_understand_waits_for_the_end(self):
         for error in (clone_metadata.OddMetadata('odd'),
@@ -288,6 +338,27 @@ class ResumedTest(Case):
         self.b.hydrate(flushed=True)
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
+
+
+class BlocksTest(test_move_steps.Base):
+    """Regions that are larger than what the pool maps."""
+
+    def test_part_of_a_region(self):
+        move = mock.Mock(**{'geometry.region_sectors': 512})
+        node = mock.Mock()
+        node.stack.unmapped.side_effect = (
+            [[1, 2], [9, 3]], [[1, 2], [9, 3]], [])
+        node.peers.holes.return_value = [[2, 2]]
+        node.stack.recorded_as_local.return_value = [[0, 1], [2, 1]]
+        comparison = refilling.Comparison(node, 'context')
+        comparison.expect([move])
+        self.assertTrue(comparison.resume(move))
+        node.stack.recorded_as_local.assert_called_once_with(
+            move, [[0, 1], [2, 1]])
+        # Regions 2 and 3 are holes of the source.
+        node.stack.refill.assert_called_once_with(
+            move, node.sessions.attach.return_value, [[1, 2]], 4)
+        node.stack.unmapped.assert_called_with(move, 4)
 
 
 @ddt.ddt
@@ -324,14 +395,29 @@ class HandlesTest(testtools.TestCase):
         stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
         move = test_stack.MOVE
         with mock.patch.object(refill, 'refill', side_effect=(
-                4, 2, 1)) as called:
-            stack.refill(move, '/dev/sda', [[3, 6], [20, 1]])
+                4, 0, 2, 1)) as called:
+            stack.refill(move, '/dev/sda', [[3, 6], [20, 1]], 2)
         what = (names.handle(move.volume_id), 'g', move.destination_lv,
-                '/dev/sda', move.size_bytes, 1 << 16)
+                '/dev/sda', move.size_bytes, 1 << 15)
         self.assertEqual(
             [mock.call(*what, start, count, 30)
-             for start, count in ((3, 6), (7, 2), (20, 1))],
+             for start, count in ((3, 6), (7, 2), (7, 2), (20, 1))],
             called.mock_calls)
+
+    def test_guest_that_writes_all_the_time(self):
+        stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
+        with mock.patch.object(refill, 'refill', return_value=0) as called:
+            self.assertRaises(exceptions.Busy, stack.refill,
+                              test_stack.MOVE, '/dev/sda', [[3, 6]], 1)
+        self.assertEqual(handles.TRIES, called.call_count)
+
+    def test_what_is_not_mapped(self):
+        stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
+        move = test_stack.MOVE
+        with mock.patch.object(thin_pool, 'unmapped') as called:
+            self.assertIs(called.return_value, stack.unmapped(move, 4))
+        called.assert_called_once_with(
+            'g', move.destination_lv, move.size_bytes, 1 << 14, 30)
 
     def test_what_is_on_record(self):
         stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
@@ -352,6 +438,7 @@ class HandlesTest(testtools.TestCase):
 
 REGION = 1 << 16
 CACHED = refill._forget_cached
+SCRIPT = '%s -I -S %s' % (sys.executable, while_suspended.__file__)
 HANDLE = names.handle('00000001-0000-4000-8000-000000000000')
 
 
@@ -370,19 +457,18 @@ class RefillTest(commands.Case):
             names, 'lv_path', return_value=str(self.lv)))
         self.mapped = self.useFixture(fixtures.MockPatchObject(
             sysfs, 'mapped_name', return_value=names.mapped('g', 'v'))).mock
-        self.holes = self.useFixture(fixtures.MockPatchObject(
-            thin_pool, 'holes', side_effect=self.map)).mock
+        self.look = self.useFixture(fixtures.MockPatchObject(
+            thin_pool, 'look', side_effect=self.map)).mock
         self.here = [[0, 8]]
         self.useFixture(fixtures.MockPatchObject(
             process, 'stream', self.stream))
         self.forgotten = self.useFixture(fixtures.MockPatchObject(
             refill, '_forget_cached')).mock
-        # tmpfs may have none of it.
-        self.useFixture(fixtures.MockPatchObject(os, 'O_DIRECT', 0))
+        self.commands.answer(SCRIPT, '256 True\n')
 
     def map(self, *args):
         self.commands.ran.append('map')
-        return self.here
+        return 128, self.here
 
     def stream(self, take, *argv, timeout):
         self.assertEqual(30, timeout)
@@ -398,51 +484,58 @@ class RefillTest(commands.Case):
         return refill.refill(HANDLE, 'g', 'v', str(self.disk), size, REGION,
                              start, count, 30)
 
-    def found(self):
-        data = self.lv.read_bytes()
-        return [data[at] for at in range(0, len(data), REGION)]
+    def written(self):
+        """What was to be written: by region, with its first byte."""
+        data, = [each for each in self.commands.inputs if each]
+        line, _newline, rest = data.partition(b'\n')
+        numbers = [int(word) for word in line.split()]
+        found = {}
+        for first, length in zip(numbers[::2], numbers[1::2]):
+            part, rest = rest[:length], rest[length:]
+            for at in range(0, length, REGION):
+                found[(first + at) // REGION] = part[at]
+        self.assertEqual(b'', rest)
+        return found
 
-    SUSPENDED = ('read', 'dmsetup clear ' + HANDLE,
-                 'dmsetup suspend --nolockfs ' + HANDLE, 'map',
-                 'dmsetup resume ' + HANDLE)
+    RAN = 'refill %s %s' % (HANDLE, names.mapped('g', 'v'))
 
     def test_what_is_missing(self):
-        """Read before the guest waits, and written while it does."""
-        with mock.patch.object(refill, '_write', side_effect=(
-                lambda *_args: self.commands.ran.append('write'))):
-            self.assertEqual(2, self.refill(3, 2))
-        expected = list(self.SUSPENDED)
-        self.assertEqual(expected[:-1] + ['write'] + expected[-1:],
-                         self.commands.ran)
-        self.holes.assert_called_once_with('g', 'v', 8 * REGION, REGION, 30)
+        """Read, and seen to be missing, before the guest waits."""
+        self.assertEqual(2, self.refill(3, 2))
+        self.assertEqual(['read', 'map'], self.commands.ran[:2])
+        self.assertTrue(self.commands.ran[2].endswith(
+            '%s %s 128' % (self.RAN, self.lv)), self.commands.ran)
+        self.assertEqual({3: 4, 4: 5}, self.written())
+        self.look.assert_called_once_with('g', 'v', 8 * REGION, REGION, 30)
         self.forgotten.assert_called_once_with('/dev/mapper/' + HANDLE)
 
-    def test_all_of_it(self):
-        self.assertEqual(2, self.refill(3, 2))
-        self.assertEqual([0, 0, 0, 4, 5, 0, 0, 0], self.found())
-
-    def test_what_was_written_meanwhile(self):
+    def test_what_was_written_before(self):
         self.here = [[0, 2], [3, 1], [6, 1]]
         self.assertEqual(6, self.refill(1, 6))
-        self.assertEqual([0, 2, 0, 4, 0, 0, 7, 0], self.found())
+        self.assertEqual({1: 2, 3: 4, 6: 7}, self.written())
+
+    def test_nothing_is_missing_any_more(self):
+        self.here = []
+        self.assertEqual(6, self.refill(1, 6))
+        self.assertEqual(['read', 'map'], self.commands.ran)
+
+    def test_what_was_written_meanwhile(self):
+        """It is seen once more what is missing."""
+        self.commands._answers.clear()
+        self.commands.answer(SCRIPT, '192 False\n')
+        self.assertEqual(0, self.refill(1, 1))
 
     def test_short_end(self):
         self.assertEqual(1, self.refill(7, 1, 8 * REGION - 4096))
-        self.assertEqual(4096, self.lv.read_bytes()[7 * REGION:].count(0))
-
-    def test_it_is_stable_before_the_guest_goes_on(self):
-        with mock.patch.object(os, 'fsync', side_effect=lambda _device: (
-                self.commands.ran.append('flush'))):
-            self.refill(0, 1)
-        self.assertEqual(list(self.SUSPENDED[:-1]) + ['flush']
-                         + list(self.SUSPENDED[-1:]), self.commands.ran)
+        data = self.commands.inputs[-1]
+        self.assertEqual(b'%d %d' % (7 * REGION, REGION),
+                         data.partition(b'\n')[0])
 
     def test_not_all_at_once(self):
         with mock.patch.object(refill, 'AT_ONCE', 2 * REGION):
             self.assertEqual(2, self.refill(0, 8))
         with mock.patch.object(refill, 'AT_ONCE', 1):
             self.assertEqual(1, self.refill(2, 6))
-        self.assertEqual([1, 2, 3, 0, 0, 0, 0, 0], self.found())
 
     def test_source_that_ends(self):
         self.disk.write_bytes(bytes(REGION))
@@ -459,19 +552,15 @@ class RefillTest(commands.Case):
                           'v', 'd', 1, 1, 0, 1, 30)
         self.assertEqual([], self.commands.ran)
 
-    @ddt.data('suspend', 'map', 'write')
-    def test_the_guest_goes_on_whatever_fails(self, what):
-        hangs = exceptions.CommandTimeout(command='c', seconds=1)
-        if what == 'suspend':
-            self.commands.hang('dmsetup suspend')
-        with mock.patch.object(refill, '_write', side_effect=(
-                OSError(5, 'no') if what == 'write' else None)):
-            if what == 'map':
-                self.holes.side_effect = hangs
-            self.assertRaises((OSError, exceptions.CommandTimeout),
-                              self.refill, 0, 1)
-        self.assertEqual('dmsetup resume ' + HANDLE, self.commands.ran[-1])
-        self.assertEqual([0] * 8, self.found())
+    @ddt.data('Lsw', 'L')
+    def test_one_that_was_killed_leaves_nothing_suspended(self, attributes):
+        self.commands._answers.clear()
+        self.commands.hang(SCRIPT)
+        self.commands.answer('dmsetup info', attributes)
+        self.assertRaises(exceptions.CommandTimeout, self.refill, 0, 1)
+        self.assertEqual(
+            ['dmsetup clear ' + HANDLE, 'dmsetup resume ' + HANDLE]
+            if 's' in attributes else [], self.commands.ran[4:])
 
     def test_cached(self):
         """Whoever has read zeros reads again."""
@@ -483,3 +572,59 @@ class RefillTest(commands.Case):
             CACHED('/dev/mapper/x')
         self.assertEqual([mock.call.ioctl(7, 0x1261), mock.call.close(7)],
                          opened.mock_calls)
+
+
+class ScriptTest(testtools.TestCase):
+    """What is done while the guest waits."""
+
+    def setUp(self):
+        super().setUp()
+        self.root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.lv = self.root / 'lv'
+        self.lv.write_bytes(bytes(4 * REGION))
+        self.done = []
+        self.handle, self.thin = mock.Mock(), mock.Mock()
+        self.handle.suspended = self.suspended
+        self.thin.mapped.side_effect = [128, 256]
+
+    @contextlib.contextmanager
+    def suspended(self):
+        self.done.append('suspend')
+        try:
+            yield
+        finally:
+            self.done.append('resume')
+
+    def refill(self, sectors=128):
+        device = os.open(self.lv, os.O_RDWR)
+        self.addCleanup(os.close, device)
+        return while_suspended.refill(
+            self.handle, self.thin, device, sectors,
+            [(REGION, REGION), (3 * REGION, 4096)],
+            io.BytesIO(b'a' * REGION + b'b' * 4096))
+
+    def test_all_of_it_is_stable_before_the_guest_goes_on(self):
+        with mock.patch.object(os, 'fsync', lambda _device: (
+                self.done.append(self.lv.read_bytes().count(b'b')))):
+            self.assertEqual((256, True), self.refill())
+        self.assertEqual(['suspend', 4096, 'resume'], self.done)
+        self.assertEqual(
+            bytes(REGION) + b'a' * REGION + bytes(REGION) + b'b' * 4096
+            + bytes(REGION - 4096), self.lv.read_bytes())
+
+    def test_others_have_written(self):
+        for sectors in (0, 127, 129):
+            self.thin.mapped.side_effect = [128, 128]
+            self.assertEqual((128, False), self.refill(sectors))
+        self.assertEqual(bytes(4 * REGION), self.lv.read_bytes())
+
+    def test_the_guest_goes_on_whatever_fails(self):
+        with mock.patch.object(os, 'pwritev', side_effect=OSError(5, 'no')):
+            self.assertRaises(OSError, self.refill)
+        self.assertEqual(['suspend', 'resume'], self.done)
+
+    def test_how_much_is_mapped(self):
+        device = while_suspended.Device(None, 'x')
+        with mock.patch.object(device, '_status',
+                               return_value='98304 98303'):
+            self.assertEqual(98304, device.mapped())

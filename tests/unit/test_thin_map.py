@@ -45,6 +45,21 @@ def read(printed, size=GIB, region=64 * KIB, device=7, piece=100):
 @ddt.ddt
 class DumpTest(testtools.TestCase):
 
+    def all_of(self, most, *ranges):
+        dump = thin_map.Dump(7, GIB, 64 * KIB, most)
+        dump.feed(text(*ranges).encode())
+        return dump.all_holes(), dump.mapped_sectors
+
+    def test_all_holes(self):
+        self.assertEqual(
+            ([[2, 1], [5, 16379]], 4 * 128),
+            self.all_of(3, (0, 2), (3, 2)))
+        self.assertEqual(([[0, 16384]], 0), self.all_of(2))
+
+    def test_one_that_is_left_out_may_be_what_is_looked_for(self):
+        self.assertRaises(thin_map.OddMap, self.all_of, 2, (0, 2), (3, 2),
+                          (6, 1))
+
     def test_never_written(self):
         self.assertEqual([[0, 16384]], read(text()))
 
@@ -233,6 +248,17 @@ class CommonTest(testtools.TestCase):
     @ddt.unpack
     def test_holes_of_the_first_alone(self, one, other, expected):
         self.assertEqual(expected, thin_map.without(one, other))
+
+    @ddt.data(([], []), ([[0, 1]], [[0, 1]]), ([[3, 1]], [[0, 1]]),
+              ([[3, 2]], [[0, 2]]), ([[4, 4], [9, 1]], [[1, 2]]),
+              ([[1, 1], [13, 9]], [[0, 1], [3, 3]]))
+    @ddt.unpack
+    def test_regions_of_four_that_have_any(self, holes, expected):
+        self.assertEqual(expected, thin_map.covering(holes, 4))
+
+    def test_in_fourths(self):
+        self.assertEqual([[0, 4], [12, 8]],
+                         thin_map.scaled([[0, 1], [3, 2]], 4))
 
     def test_as_sets_of_regions(self):
         numbers = random.Random(5)

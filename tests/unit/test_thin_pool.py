@@ -14,6 +14,7 @@ from cinder_localclone import names
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 from cinder_localclone.privileged import thin_pool
+from cinder_localclone import sparse_errors
 from cinder_localclone import thin_map
 from tests.unit import commands
 from tests.unit import test_thin_map
@@ -31,6 +32,9 @@ OF_POOL = 'ioctl table 253:4'
 
 
 class Base(commands.Case):
+
+    #: Seconds: somebody waits for the volume.
+    limit = 0.3
 
     def setUp(self):
         super().setUp()
@@ -67,7 +71,7 @@ class Base(commands.Case):
             OF_POOL, '0 41943040 thin-pool 253:2 253:3 128 0 0 \n')
 
     def stream(self, take, *argv, timeout):
-        self.assertEqual(0.3, timeout)
+        self.assertEqual(self.limit, timeout)
         take(process.run(*argv, timeout=timeout).encode())
 
     def status(self, *held):
@@ -132,8 +136,41 @@ class HolesTest(Base):
         self.ran(THIN)
 
     def test_lv_that_is_not_active(self):
-        self.assertEqual([], self.holes('volume-2'))
+        """What it has is not known: not that it has everything."""
+        self.assertRaises(thin_map.OddMap, self.holes, 'volume-2')
         self.ran()
+
+    @ddt.data('ro', 'Fail')
+    def test_pool_that_fails(self, mode):
+        """What it has mapped may not be there any more."""
+        status = '0 1 thin-pool Fail\n' if mode == 'Fail' else (
+            STATUS % '-').replace(' rw ', ' ro ')
+        self.commands.answer(LOOK, status)
+        error = self.assertRaises(sparse_errors.PoolFails, self.holes)
+        self.assertIn('in mode "%s"' % mode, str(error))
+        self.ran(THIN, OF_POOL, LOOK)
+
+    def test_all_of_it(self):
+        """Nobody waits for that."""
+        self.limit = 30
+        self.status('-', '4711', '4711')
+        self.dump()
+        self.assertEqual([[16, 16368]], thin_pool.unmapped(
+            'g-v', 'volume-1', GIB, 1 << 16, 30))
+        self.ran(*WHOLE)
+
+    def test_all_of_it_and_how_much_is_mapped(self):
+        self.limit = 30
+        self.status('-', '4711', '4711')
+        self.dump()
+        self.assertEqual((16 * 128, [[16, 16368]]), thin_pool.look(
+            'g-v', 'volume-1', GIB, 1 << 16, 30))
+
+    def test_none_of_one_that_is_not_thin(self):
+        self.commands._answers.clear()
+        self.commands.answer(THIN, '0 2097152 linear 8:0 0\n')
+        self.assertEqual((0, []), thin_pool.look(
+            'g-v', 'volume-1', GIB, 1 << 16, 30))
 
     def test_paths_that_lead_elsewhere(self):
         """The holes of another LV, or of one in another pool, are others."""

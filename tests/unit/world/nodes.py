@@ -234,6 +234,8 @@ class SimNode:
     clones: str = 'rw'  # the mode of its clones
     #: Its pool does not say what was never written; does not zero blocks.
     odd_pool: bool = False
+    #: Its thin pool can't write its metadata.
+    pool_fails: bool = False
     zeroes: bool = True
     #: What its kernel has counted: reads and writes of handles; bytes that
     #: were copied to LVs. Whether it shows none of that.

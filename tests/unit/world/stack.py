@@ -8,6 +8,7 @@ from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import pace
 from cinder_localclone import rows
+from cinder_localclone import sparse_errors
 from cinder_localclone import state
 from cinder_localclone import survey
 from cinder_localclone import thin_map
@@ -273,7 +274,12 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         return [[region, 1] for start, count in parts
                 for region in range(start, start + count) if region in local]
 
-    def refill(self, move, disk, missing):
+    def unmapped(self, move, factor):
+        if self.pool and self.node.pool_fails:
+            raise sparse_errors.PoolFails(pool=self.pool, mode='ro')
+        return self.holes(move.destination_lv, move.size_bytes, None)
+
+    def refill(self, move, disk, missing, factor):
         """The kernel counts it as local: what is written is what is read."""
         clone = self.node.devices[names.clone(move.shadow_id)]
         self._insist(move.shadow_id in self.node.sessions, 'no such disk')
