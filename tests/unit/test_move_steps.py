@@ -116,7 +116,7 @@ class OrderTest(Base):
         self.b.reconciler.converge(self.volume.id)
         self.b.hydrate()
         with self.does(b=['activate volume', 'activate metadata', 'attach',
-                          'ensure_clone', 'ensure_handle_on_clone', 'holes',
+                          'ensure_clone', 'ensure_handle_on_clone', 'unmapped',
                           'flush_handle', 'advance', 'ensure_handle_on_lv',
                           'flush_lv volume', 'remove_clone', 'detach',
                           'remove_lv metadata', 'advance', 'converge_soon']):
