@@ -115,11 +115,12 @@ STALLED = _warning(
     204, 'stalled', 'Nothing of volume %(volume)s could be copied from '
     '%(source)s for %(seconds)s s: other copies come first.')
 COPIED_AGAIN = _error(
-    205, 'copied_again', 'The thin pool has lost %(size)d KiB of volume '
+    205, 'copied_again', 'The thin pool had lost %(size)d KiB of volume '
     '%(volume)s that had been copied: it could not write its metadata, and '
-    'reported success. Until now they read as zeros; they are copied from '
-    '%(source)s again. What else was written to this node just before may be '
-    'lost as well: see dmesg.')
+    'reported success. They read as zeros. %(copied)d KiB were copied from '
+    '%(source)s again, as they were when the volume moved; to the others '
+    'somebody has written meanwhile. What else was written to this node just '
+    'before may be lost as well: see dmesg.')
 NOT_COMPARED = _warning(
     206, 'not_compared', 'Whether the thin pool has lost anything of the copy '
     'of volume %(volume)s can\'t be seen now. That is tried again for '

@@ -5,6 +5,7 @@ See :mod:`.stack`, which this is the base of.
 """
 
 from collections.abc import Mapping
+import time
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
@@ -310,7 +311,7 @@ class Handles(top_devices.TopDevices):
             _block(move, factor), self.timeout)
 
     def refill(self, move: state.Move, disk: str, missing: thin_map.Holes,
-               factor: int) -> None:
+               factor: int) -> int:
         """Copy again what the LV of a copy has not, beneath the handle.
 
         What the guest has written since is left alone. Its I/O is held up
@@ -319,22 +320,26 @@ class Handles(top_devices.TopDevices):
         :param disk: path of the source's disk
         :param missing: blocks that the source has
         :param factor: as of :meth:`unmapped`
-        :raises Busy: if the guest writes to new blocks all the time
+        :returns: how many bytes were; somebody wrote to the others meanwhile
+        :raises Busy: if the guest writes to new blocks all the time, or if
+            it takes too long; it goes on where it was
         """
-        tries = 0
+        tries = written = 0
+        deadline = time.monotonic() + self.timeout
         for start, count in missing:
             end = start + count
             while start < end:
-                done = refill.refill(
+                if tries == TRIES or time.monotonic() > deadline:
+                    raise exceptions.Busy(
+                        what='Volume ' + move.volume_id, host=self.host,
+                        seconds=self.timeout)
+                done, more = refill.refill(
                     names.handle(move.volume_id), self.group,
                     move.destination_lv, disk, move.size_bytes,
                     _block(move, factor), start, end - start, self.timeout)
-                start += done
+                start, written = start + done, written + more
                 tries = 0 if done else tries + 1
-                if tries == TRIES:
-                    raise exceptions.Busy(
-                        what='Volume ' + move.volume_id, host=self.host,
-                        seconds=0)
+        return written
 
     def flush_handle(self, volume_id: str) -> None:
         """Everything written so far is on stable storage afterwards.

@@ -148,7 +148,7 @@ class Stack(typing.Protocol):
         """What of the LV of a copy is not mapped, all of it."""
 
     def refill(self, move: state.Move, disk: str, missing: thin_map.Holes,
-               factor: int) -> None:
+               factor: int) -> int:
         """Copy again what the LV has not, beneath the handle."""
 
     def leave_out(self, move: state.Move, holes: thin_map.Holes) -> None:

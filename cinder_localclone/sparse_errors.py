@@ -16,11 +16,12 @@ class SourceWritten(exceptions.LocalCloneError):
 
 
 class PoolFails(exceptions.LocalCloneError):
-    """A thin pool that can't note what it maps."""
+    """A thin pool that can't note what it maps, or is full."""
 
-    message = _('Thin pool %(pool)s is in mode "%(mode)s": it can\'t write '
-                'its metadata, and what was written last may be lost. Nothing '
-                'of a source is removed meanwhile. Stop the guests and reboot '
+    message = _('Thin pool %(pool)s is in mode "%(mode)s": it is full, or '
+                'can\'t write its metadata, and what was written last may be '
+                'lost. Nothing of a source is removed meanwhile. Extend it; '
+                'if its mode is "ro" or "Fail", stop the guests and reboot '
                 'the node.')
 
 

@@ -31,7 +31,7 @@ LOG = logging.getLogger(__name__)
 #: Bytes of the smallest block that a thin pool of LVM maps.
 BLOCK = 64 << 10
 #: Seconds after which a look that failed before says nothing of the next one.
-AGO = 600
+AGO = 3600
 
 
 class Comparison:
@@ -72,6 +72,8 @@ class Comparison:
         try:
             lost = self._missing(move, self._lost(move))
             if lost:
+                # It maps blocks all the time. Whoever drives it goes on.
+                self._node.stack.set_hydration(move.shadow_id, False)
                 self._refill(move, lost)
         except exceptions.PeerUnreachable as exc:
             if not self._has_waited(move, exc):
@@ -132,16 +134,21 @@ class Comparison:
 
         :raises PeerUnreachable: if its service is down
         """
+        if here and not self._node.records.services().get(move.source):
+            raise exceptions.PeerUnreachable(
+                host=move.source, method='heartbeat', seconds=0, reason='')
         return here and thin_map.without(here, thin_map.scaled(
             self._node.peers.holes(
                 self._context, move.source, move.shadow_id,
                 move.token.nonce), self._factor(move)))
 
     def _refill(self, move: state.Move, missing: thin_map.Holes) -> None:
-        disk = self._node.sessions.attach(move)
+        copied = self._node.stack.refill(
+            move, self._node.sessions.attach(move), missing,
+            self._factor(move))
         events.say(events.COPIED_AGAIN, volume=move.volume_id,
-                   source=move.source, size=_kib(missing, move))
-        self._node.stack.refill(move, disk, missing, self._factor(move))
+                   source=move.source, size=_kib(missing, move),
+                   copied=copied >> 10)
         missing = thin_map.common(missing, self._here(move))
         if missing:
             raise sparse_errors.NotAllCopied(

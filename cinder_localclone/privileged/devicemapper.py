@@ -286,13 +286,14 @@ def write_beneath(handle: str, lv: str, path: str, sectors: int,
     :param sectors: that are mapped of it
     :param parts: first byte, bytes
     :param data: all of these
-    :returns: False if something else was written to it by then
+    :returns: False if something else was written to it by then, or if it takes
+        too long
     """
     try:
         answer = process.run(
             sys.executable, '-I', '-S', while_suspended.__file__, 'refill',
-            handle, lv, path, str(sectors), timeout=timeout, grace=SUSPENDED,
-            stdin=b'%s\n%s' % (' '.join(
+            handle, lv, path, str(sectors),
+            timeout=min(timeout, 2 * SUSPENDED), stdin=b'%s\n%s' % (' '.join(
                 '%d %d' % part for part in parts).encode(), data))
     except exceptions.LocalCloneError:
         if _is_suspended(handle, timeout):  # it was killed

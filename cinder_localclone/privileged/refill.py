@@ -5,9 +5,6 @@ dmsetup(8), the kernel's dm-clone.rst. The clone in between counts all of it
 as local, so what is written to the LV is what the handle reads.
 """
 
-import fcntl
-import os
-
 from cinder_localclone.dm import clone_metadata
 from cinder_localclone import exceptions
 from cinder_localclone import names
@@ -20,8 +17,6 @@ from cinder_localclone import thin_map
 
 #: Bytes of one call: the guest's I/O waits until they are written.
 AT_ONCE = 4 << 20
-#: Of the kernel's include/uapi/linux/fs.h: what was read is read again.
-_BLKFLSBUF = 0x1261
 
 
 @privileged.entrypoint
@@ -43,7 +38,8 @@ def local(group: str, lv: str, parts: thin_map.Holes, timeout: float
 
 @privileged.entrypoint
 def refill(handle: str, group: str, lv: str, disk: str, size: int,
-           region: int, start: int, count: int, timeout: float) -> int:
+           region: int, start: int, count: int, timeout: float
+           ) -> list[int]:
     """Copy some regions, unless anything was written to them meanwhile.
 
     They are read, and looked for in the pool's map, before the handle is
@@ -56,7 +52,7 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
     :param count: how many
     :returns: how many of them have been dealt with, the first ones; less
         than asked for, if these are many; 0 if something was written to the
-        LV meanwhile
+        LV meanwhile. And how many bytes of them were written
     :raises WrongDevice: if a path does not lead to the device that it names
     :raises CommandFailed: if the source can't be read; nothing is written
     :raises CommandTimeout: if it takes too long; the same
@@ -76,17 +72,11 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
             handle, names.mapped(group, lv), path, sectors, parts,
             b''.join(data[at - first:at - first + length]
                      for at, length in parts), timeout):
-        return 0
-    _forget_cached('/dev/mapper/' + handle)
-    return count
-
-
-def _forget_cached(path: str) -> None:
-    device = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.ioctl(device, _BLKFLSBUF)
-    finally:
-        os.close(device)
+        return [0, 0]
+    # Whoever has read zeros reads again.
+    process.run('blockdev', '--flushbufs', '/dev/mapper/' + handle,
+                timeout=timeout)
+    return [count, sum(length for _first, length in parts)]
 
 
 def _read(disk: str, first: int, length: int, timeout: float) -> bytes:

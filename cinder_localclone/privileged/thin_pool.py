@@ -146,11 +146,11 @@ def _alone(metadata: str, timeout: float) -> Iterator[None]:
 def _snapshot(pool: str, timeout: float) -> Iterator[None]:
     """A snapshot of a pool's metadata, released whatever happens.
 
-    :raises PoolFails: if the pool can't write its metadata
+    :raises PoolFails: if the pool can't write its metadata, or is full
     """
     status = control.status(pool, timeout)
     mode = tables.parse_pool_mode(status)
-    if mode in ('ro', 'Fail'):
+    if mode != 'rw':
         raise sparse_errors.PoolFails(pool=pool, mode=mode)
     if tables.parse_metadata_snapshot(status) != '-':
         _release(pool, timeout)

@@ -49,6 +49,9 @@ _BLKDISCARD = 0x1277
 #: discards until the guest's I/O may go on, and how long it then goes on at
 #: least.
 ENDING, AT_ONCE, BETWEEN = 2, 0.1, 0.1
+#: Seconds after which no write is begun any more while a guest waits: by then
+#: whoever waits for this may resume it soon.
+WRITING = 2
 
 
 class Device:
@@ -213,7 +216,7 @@ def refill(handle, thin, device, sectors, parts, data):
     :param sectors: that it had mapped when it was seen what is to be written
     :param parts: first byte, bytes
     :param data: all of these, in a file
-    :returns: how many sectors are mapped then; whether it was written
+    :returns: how many sectors are mapped then; whether all was written
     """
     memories = []
     for first, length in parts:  # as direct I/O wants it
@@ -222,9 +225,12 @@ def refill(handle, thin, device, sectors, parts, data):
     with handle.suspended():
         if thin.mapped() != sectors:
             return thin.mapped(), False
+        deadline = time.monotonic() + WRITING
         for first, memory in memories:
             done = 0
             while done < len(memory):
+                if time.monotonic() > deadline:
+                    return thin.mapped(), False
                 done += os.pwritev(device, [memoryview(memory)[done:]],
                                    first + done)
         os.fsync(device)

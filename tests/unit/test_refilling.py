@@ -8,7 +8,6 @@ import logging
 import os
 import pathlib
 import sys
-import types
 from unittest import mock
 
 import ddt
@@ -82,7 +81,8 @@ class Case(test_move_steps.Base):
 class RefillingTest(Case):
 
     def test_nothing_lost(self):
-        with mock.patch.object(worlds.SimStack, 'refill') as again:
+        with mock.patch.object(worlds.SimStack, 'refill',
+                               return_value=0) as again:
             self.converge()
         again.assert_not_called()
         self.settled()
@@ -98,6 +98,8 @@ class RefillingTest(Case):
         self.settled()
         self.assertIn('[localclone-205]', self.log.output)
         self.assertIn('lost %d KiB' % (64 * len(regions)), self.log.output)
+        self.assertIn('. %d KiB were copied' % (64 * len(regions)),
+                      self.log.output)
 
     def test_outlives_a_power_cut(self):
         """What is copied again is stable before the source may go."""
@@ -119,6 +121,8 @@ class RefillingTest(Case):
             self.converge()
         self.expected[1] = 'newer'
         self.settled()
+        self.assertIn('lost 128 KiB', self.log.output)
+        self.assertIn('. 64 KiB were copied', self.log.output)
 
     @ddt.data(('stack', 'refill', exceptions.CommandTimeout(
         command='dd', seconds=30)),
@@ -138,7 +142,8 @@ class RefillingTest(Case):
     def test_lost_again(self):
         """The pool is broken still: nobody goes round in circles."""
         self.lose(1)
-        with mock.patch.object(worlds.SimStack, 'refill') as again:
+        with mock.patch.object(worlds.SimStack, 'refill',
+                               return_value=0) as again:
             self.assertRaises(sparse_errors.NotAllCopied, self.converge)
         again.assert_called_once()
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -155,6 +160,17 @@ class RefillingTest(Case):
     def not_seen(self, room, error):
         return self.failing(
             room, 'holes' if room == 'peers' else 'unmapped', error)
+
+    def test_source_whose_service_is_down(self):
+        """It is not even asked: that would take too long each time."""
+        self.lose(1)
+        self.waiting().return_value = 5
+        with mock.patch.object(type(self.b.node.records._inner), 'services',
+                               return_value={A: False, B: True}), \
+                mock.patch.object(self.b.node.peers, 'holes') as asked:
+            self.converge()
+        asked.assert_not_called()
+        self.assertIs(Phase.MIGRATING, self.phase())
 
     def waiting(self):
         """Clock of a comparison that waits for a minute."""
@@ -349,6 +365,7 @@ class BlocksTest(test_move_steps.Base):
         node.stack.unmapped.side_effect = (
             [[1, 2], [9, 3]], [[1, 2], [9, 3]], [])
         node.peers.holes.return_value = [[2, 2]]
+        node.stack.refill.return_value = 1 << 17
         node.stack.recorded_as_local.return_value = [[0, 1], [2, 1]]
         comparison = refilling.Comparison(node, 'context')
         comparison.expect([move])
@@ -359,6 +376,8 @@ class BlocksTest(test_move_steps.Base):
         node.stack.refill.assert_called_once_with(
             move, node.sessions.attach.return_value, [[1, 2]], 4)
         node.stack.unmapped.assert_called_with(move, 4)
+        node.stack.set_hydration.assert_called_once_with(
+            move.shadow_id, False)
 
 
 @ddt.ddt
@@ -395,8 +414,9 @@ class HandlesTest(testtools.TestCase):
         stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
         move = test_stack.MOVE
         with mock.patch.object(refill, 'refill', side_effect=(
-                4, 0, 2, 1)) as called:
-            stack.refill(move, '/dev/sda', [[3, 6], [20, 1]], 2)
+                [4, 10], [0, 0], [2, 20], [1, 0])) as called:
+            self.assertEqual(30, stack.refill(
+                move, '/dev/sda', [[3, 6], [20, 1]], 2))
         what = (names.handle(move.volume_id), 'g', move.destination_lv,
                 '/dev/sda', move.size_bytes, 1 << 15)
         self.assertEqual(
@@ -406,10 +426,21 @@ class HandlesTest(testtools.TestCase):
 
     def test_guest_that_writes_all_the_time(self):
         stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
-        with mock.patch.object(refill, 'refill', return_value=0) as called:
+        with mock.patch.object(refill, 'refill',
+                               return_value=[0, 0]) as called:
             self.assertRaises(exceptions.Busy, stack.refill,
                               test_stack.MOVE, '/dev/sda', [[3, 6]], 1)
         self.assertEqual(handles.TRIES, called.call_count)
+
+    def test_what_takes_too_long(self):
+        """The guest may have the volume, and it goes on at the next look."""
+        stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
+        with mock.patch.object(refill, 'refill', return_value=[1, 1]) as (
+                called), mock.patch.object(
+                    handles.time, 'monotonic', side_effect=(0, 1, 30, 31)):
+            self.assertRaises(exceptions.Busy, stack.refill,
+                              test_stack.MOVE, '/dev/sda', [[3, 6]], 1)
+        self.assertEqual(2, called.call_count)
 
     def test_what_is_not_mapped(self):
         stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
@@ -436,10 +467,10 @@ class HandlesTest(testtools.TestCase):
                 test_stack.MOVE, [[2, 10]]))
 
 
-REGION = 1 << 16
-CACHED = refill._forget_cached
 SCRIPT = '%s -I -S %s' % (sys.executable, while_suspended.__file__)
+REGION = 1 << 16
 HANDLE = names.handle('00000001-0000-4000-8000-000000000000')
+FORGET = 'blockdev --flushbufs /dev/mapper/' + HANDLE
 
 
 @ddt.ddt
@@ -462,8 +493,6 @@ class RefillTest(commands.Case):
         self.here = [[0, 8]]
         self.useFixture(fixtures.MockPatchObject(
             process, 'stream', self.stream))
-        self.forgotten = self.useFixture(fixtures.MockPatchObject(
-            refill, '_forget_cached')).mock
         self.commands.answer(SCRIPT, '256 True\n')
 
     def map(self, *args):
@@ -501,41 +530,43 @@ class RefillTest(commands.Case):
 
     def test_what_is_missing(self):
         """Read, and seen to be missing, before the guest waits."""
-        self.assertEqual(2, self.refill(3, 2))
+        self.assertEqual([2, 2 * REGION], self.refill(3, 2))
         self.assertEqual(['read', 'map'], self.commands.ran[:2])
         self.assertTrue(self.commands.ran[2].endswith(
             '%s %s 128' % (self.RAN, self.lv)), self.commands.ran)
+        self.assertEqual(10, self.commands.limits[0])  # the guest waits
+        self.assertEqual([FORGET], self.commands.ran[3:])
         self.assertEqual({3: 4, 4: 5}, self.written())
         self.look.assert_called_once_with('g', 'v', 8 * REGION, REGION, 30)
-        self.forgotten.assert_called_once_with('/dev/mapper/' + HANDLE)
 
     def test_what_was_written_before(self):
         self.here = [[0, 2], [3, 1], [6, 1]]
-        self.assertEqual(6, self.refill(1, 6))
+        self.assertEqual([6, 3 * REGION], self.refill(1, 6))
         self.assertEqual({1: 2, 3: 4, 6: 7}, self.written())
 
     def test_nothing_is_missing_any_more(self):
         self.here = []
-        self.assertEqual(6, self.refill(1, 6))
-        self.assertEqual(['read', 'map'], self.commands.ran)
+        self.assertEqual([6, 0], self.refill(1, 6))
+        self.assertEqual(['read', 'map', FORGET], self.commands.ran)
 
     def test_what_was_written_meanwhile(self):
         """It is seen once more what is missing."""
         self.commands._answers.clear()
         self.commands.answer(SCRIPT, '192 False\n')
-        self.assertEqual(0, self.refill(1, 1))
+        self.assertEqual([0, 0], self.refill(1, 1))
 
     def test_short_end(self):
-        self.assertEqual(1, self.refill(7, 1, 8 * REGION - 4096))
-        data = self.commands.inputs[-1]
+        self.assertEqual([1, REGION], self.refill(
+            7, 1, 8 * REGION - 4096))
+        data = self.commands.inputs[0]
         self.assertEqual(b'%d %d' % (7 * REGION, REGION),
                          data.partition(b'\n')[0])
 
     def test_not_all_at_once(self):
         with mock.patch.object(refill, 'AT_ONCE', 2 * REGION):
-            self.assertEqual(2, self.refill(0, 8))
+            self.assertEqual(2, self.refill(0, 8)[0])
         with mock.patch.object(refill, 'AT_ONCE', 1):
-            self.assertEqual(1, self.refill(2, 6))
+            self.assertEqual(1, self.refill(2, 6)[0])
 
     def test_source_that_ends(self):
         self.disk.write_bytes(bytes(REGION))
@@ -561,17 +592,6 @@ class RefillTest(commands.Case):
         self.assertEqual(
             ['dmsetup clear ' + HANDLE, 'dmsetup resume ' + HANDLE]
             if 's' in attributes else [], self.commands.ran[4:])
-
-    def test_cached(self):
-        """Whoever has read zeros reads again."""
-        opened = mock.Mock()
-        with mock.patch.object(refill, 'fcntl', opened), \
-                mock.patch.object(refill, 'os', types.SimpleNamespace(
-                    open=lambda *_args: 7, close=opened.close,
-                    O_RDONLY=0, O_CLOEXEC=0)):
-            CACHED('/dev/mapper/x')
-        self.assertEqual([mock.call.ioctl(7, 0x1261), mock.call.close(7)],
-                         opened.mock_calls)
 
 
 class ScriptTest(testtools.TestCase):
@@ -611,6 +631,14 @@ class ScriptTest(testtools.TestCase):
         self.assertEqual(
             bytes(REGION) + b'a' * REGION + bytes(REGION) + b'b' * 4096
             + bytes(REGION - 4096), self.lv.read_bytes())
+
+    def test_no_write_is_begun_late(self):
+        """Whoever waits for this may resume the handle soon."""
+        with mock.patch.object(while_suspended.time, 'monotonic',
+                               side_effect=(10, 11, 12.1)):
+            self.assertEqual((256, False), self.refill())
+        self.assertEqual(0, self.lv.read_bytes().count(b'b'))
+        self.assertEqual(['suspend', 'resume'], self.done)
 
     def test_others_have_written(self):
         for sectors in (0, 127, 129):

@@ -140,11 +140,11 @@ class HolesTest(Base):
         self.assertRaises(thin_map.OddMap, self.holes, 'volume-2')
         self.ran()
 
-    @ddt.data('ro', 'Fail')
+    @ddt.data('ro', 'Fail', 'out_of_data_space')
     def test_pool_that_fails(self, mode):
         """What it has mapped may not be there any more."""
         status = '0 1 thin-pool Fail\n' if mode == 'Fail' else (
-            STATUS % '-').replace(' rw ', ' ro ')
+            STATUS % '-').replace(' rw ', ' %s ' % mode)
         self.commands.answer(LOOK, status)
         error = self.assertRaises(sparse_errors.PoolFails, self.holes)
         self.assertIn('in mode "%s"' % mode, str(error))

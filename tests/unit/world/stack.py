@@ -283,6 +283,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         """The kernel counts it as local: what is written is what is read."""
         clone = self.node.devices[names.clone(move.shadow_id)]
         self._insist(move.shadow_id in self.node.sessions, 'no such disk')
+        written = 0
         for start, count in missing:
             self.node.world.tick(self.node, 'half of refill')
             for region in range(start, start + count):
@@ -291,7 +292,9 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                     self.node.disk.write(
                         clone['lv'], region,
                         self.node._from_source(clone, region))
+                    written += 64 << 10
             self.node.disk.flush(clone['lv'])
+        return written
 
     def is_unmapped(self, move):
         return names.UNMAPPED in self.node.disk.tags.get(
