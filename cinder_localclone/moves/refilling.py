@@ -130,11 +130,14 @@ class Comparison:
 
     def _missing(self, move: state.Move, here: thin_map.Holes
                  ) -> thin_map.Holes:
-        """What the source has of it.
+        """What the source has of it; nothing, if its node was forgotten.
 
         :raises PeerUnreachable: if its service is down
         """
-        if here and not self._node.records.services().get(move.source):
+        runs = here and self._node.records.services().get(move.source)
+        if runs is None:
+            return ()
+        if here and not runs:
             raise exceptions.PeerUnreachable(
                 host=move.source, method='heartbeat', seconds=0, reason='')
         return here and thin_map.without(here, thin_map.scaled(

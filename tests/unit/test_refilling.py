@@ -172,6 +172,16 @@ class RefillingTest(Case):
         asked.assert_not_called()
         self.assertIs(Phase.MIGRATING, self.phase())
 
+    def test_source_whose_node_was_forgotten(self):
+        """Nobody waits for that one."""
+        self.waiting().return_value = 5
+        with mock.patch.object(type(self.b.node.records._inner), 'services',
+                               return_value={B: True}), \
+                mock.patch.object(self.b.node.peers, 'holes') as asked:
+            self.converge()
+        asked.assert_not_called()
+        self.assertIs(Phase.RELEASING, self.phase())
+
     def waiting(self):
         """Clock of a comparison that waits for a minute."""
         self.comparison = self.b.reconciler._comparison
