@@ -12,6 +12,7 @@ from cinder_localclone import deletion_errors
 from cinder_localclone import encryption
 from cinder_localclone import exceptions
 from cinder_localclone import manageable
+from cinder_localclone.moves import checks
 from cinder_localclone.moves import offering
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
@@ -128,7 +129,7 @@ def _is_whole(node: nodes.Node, volume_id: str) -> bool:
     :raises LocalCloneError: if that can't be seen
     """
     volume = node.records.volume(volume_id)
-    if volume is None or volume_utils.extract_host(volume.host) != node.host:
+    if volume is None or not checks.is_home(node, volume):
         return True  # nothing that was here
     lv = node.stack.lvs().get(volume.name)
     return lv is not None and names.DELETING not in lv.tags

@@ -218,13 +218,13 @@ localclone_opts = [
              'completely when they are created.'),
     cfg.IntOpt(
         'localclone_compare_timeout', default=3600, min=0, max=604800,
-        help='Seconds that the end of a copy waits for the volume service of '
-             'its source, if that is down, or for the map of a thin pool. '
-             'Before the source is removed, it is asked what it has: a thin '
-             'pool that could not write its metadata may have lost regions '
-             'that had been copied, and has reported success; they are '
-             'copied again. After this time the copy is taken for '
-             'complete.'),
+        help='Seconds that a copy waits, before it ends, or goes on after a '
+             'restart, for the volume service of its source, if that is '
+             'down, or for the map of a thin pool. The source is asked what '
+             'it has: a thin pool that could not write its metadata may have '
+             'lost regions that had been copied, and has reported success; '
+             'they are copied again. After this time the copy is taken at '
+             'its word.'),
     cfg.StrOpt(
         'localclone_key_cache', default='none',
         choices=[

@@ -8,6 +8,7 @@ one step, so nothing that fails can leave a guest suspended.
 Time limits are in seconds. Each raises CommandFailed or CommandTimeout.
 """
 
+from collections.abc import Iterator
 import contextlib
 import fcntl
 import os
@@ -123,15 +124,22 @@ def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
     privileged.require(names.volume_of_handle(name), name)
     if disk:
         process.run('sync', disk, timeout=timeout)
-    try:
+    with _resumed_if_killed(name, timeout):
         process.run(
             sys.executable, '-I', '-S', while_suspended.__file__, 'swap',
             name, disk, str(SUSPENDED), stdin=table.encode(),
             timeout=min(timeout, 2 * SUSPENDED))
+
+
+@contextlib.contextmanager
+def _resumed_if_killed(handle: str, timeout: float) -> Iterator[None]:
+    """Whoever suspends a handle, in a process of its own, may be killed."""
+    try:
+        yield
     except exceptions.LocalCloneError:
-        if _is_suspended(name, timeout):  # it was killed
-            process.run('dmsetup', 'clear', name, timeout=timeout)
-            _resume(name, timeout)
+        if _is_suspended(handle, timeout):
+            process.run('dmsetup', 'clear', handle, timeout=timeout)
+            _resume(handle, timeout)
         raise
 
 
@@ -289,17 +297,12 @@ def write_beneath(handle: str, lv: str, path: str, sectors: int,
     :returns: False if something else was written to it by then, or if it takes
         too long
     """
-    try:
+    with _resumed_if_killed(handle, timeout):
         answer = process.run(
             sys.executable, '-I', '-S', while_suspended.__file__, 'refill',
             handle, lv, path, str(sectors),
             timeout=min(timeout, 2 * SUSPENDED), stdin=b'%s\n%s' % (' '.join(
                 '%d %d' % part for part in parts).encode(), data))
-    except exceptions.LocalCloneError:
-        if _is_suspended(handle, timeout):  # it was killed
-            process.run('dmsetup', 'clear', handle, timeout=timeout)
-            _resume(handle, timeout)
-        raise
     return answer.split()[-1] == 'True'
 
 

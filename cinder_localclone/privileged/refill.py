@@ -30,10 +30,8 @@ def local(group: str, lv: str, parts: thin_map.Holes, timeout: float
     :param parts: the regions that are asked for
     :raises OddMetadata: if they are not understood
     """
-    pieces: list[bytes] = []
-    process.stream(pieces.append, 'dd', 'if=' + names.lv_path(group, lv),
-                   'bs=1M', 'iflag=direct', 'status=none', timeout=timeout)
-    return clone_metadata.local(b''.join(pieces), parts)
+    return clone_metadata.local(_dd(
+        timeout, 'if=' + names.lv_path(group, lv), 'iflag=direct'), parts)
 
 
 @privileged.entrypoint
@@ -81,14 +79,17 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
 
 def _read(disk: str, first: int, length: int, timeout: float) -> bytes:
     """:raises CommandFailed: also if the disk ends before that"""
-    pieces: list[bytes] = []
-    process.stream(
-        pieces.append, 'dd', 'if=' + disk, 'bs=1M', 'skip=%d' % first,
-        'count=%d' % length, 'status=none',
-        'iflag=direct,fullblock,skip_bytes,count_bytes', timeout=timeout)
-    data = b''.join(pieces)
+    data = _dd(timeout, 'if=' + disk, 'skip=%d' % first, 'count=%d' % length,
+               'iflag=direct,fullblock,skip_bytes,count_bytes')
     if len(data) != length:
         raise exceptions.CommandFailed(
             command='dd', code=0, stderr='%d bytes at %d of %s instead of %d'
             % (len(data), first, disk, length))
     return data
+
+
+def _dd(timeout: float, *words: str) -> bytes:
+    pieces: list[bytes] = []
+    process.stream(pieces.append, 'dd', *words, 'bs=1M', 'status=none',
+                   timeout=timeout)
+    return b''.join(pieces)

@@ -43,8 +43,8 @@ A, B = test_move.A, test_move.B
 HOLE = 3
 
 
-class Case(test_move_steps.Base):
-    """All of it was copied to B; the move has not ended."""
+class Begun(test_move_steps.Base):
+    """A volume is being copied to B."""
 
     def setUp(self):
         super().setUp()
@@ -54,7 +54,6 @@ class Case(test_move_steps.Base):
         self.a, self.b = self.world.nodes[A], self.world.nodes[B]
         self.a.move(self.volume, B)
         self.b.reconciler.converge(self.volume.id)
-        self.b.hydrate(flushed=True)
 
     def lose(self, *regions):
         """The pool has forgotten them, and the clone does not know."""
@@ -78,7 +77,12 @@ class Case(test_move_steps.Base):
 
 
 @ddt.ddt
-class RefillingTest(Case):
+class RefillingTest(Begun):
+    """All of it was copied; the move has not ended."""
+
+    def setUp(self):
+        super().setUp()
+        self.b.hydrate(flushed=True)
 
     def test_nothing_lost(self):
         with mock.patch.object(worlds.SimStack, 'refill',
@@ -261,17 +265,11 @@ class RefillingTest(Case):
         compared.assert_called_once_with(mock.ANY)
 
 
-class ResumedTest(Case):
+class ResumedTest(Begun):
     """The copy goes on, in a service that was started just now."""
 
     def setUp(self):
-        test_move_steps.Base.setUp(self)
-        self.log = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
-        self.world, self.volume, self.expected = test_sparse.begin(
-            self, (HOLE,))
-        self.a, self.b = self.world.nodes[A], self.world.nodes[B]
-        self.a.move(self.volume, B)
-        self.b.reconciler.converge(self.volume.id)
+        super().setUp()
         # All but one region.
         self.a.unreadable = True
         self.b.hydrate()
