@@ -22,9 +22,9 @@ class HalfDeleted(exceptions.LocalCloneError):
     """The same of one that has not, or of which that is not sure."""
 
     message = _('Volume %(volume)s can\'t be deleted to its end now: '
-                '%(reason)s Not all of it is there any more, so it can\'t be '
-                'used. Delete it again as an administrator (openstack volume '
-                'delete --force), or delete its group again.')
+                '%(reason)s It can\'t be used any more. Delete it again as an '
+                'administrator (openstack volume delete --force); if it is in '
+                'a group, that can be deleted again.')
     user_message = 'HALF_DELETED'
 
 

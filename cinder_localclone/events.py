@@ -112,22 +112,25 @@ COPYING_FAILS = _error(
     'read, but no region was copied. See dmesg for the disk that fails. The '
     'source is kept; copying is tried again in %(seconds).0f s.')
 STALLED = _warning(
-    204, 'stalled', 'Nothing of volume %(volume)s could be copied from '
-    '%(source)s for %(seconds)s s: other copies come first.')
+    204, 'stalled', 'The copy of volume %(volume)s from %(source)s has made '
+    'no progress for %(seconds)s s: other copies come first.')
 COPIED_AGAIN = _error(
-    205, 'copied_again', 'The thin pool had lost %(size)d KiB of volume '
-    '%(volume)s that had been copied: it could not write its metadata, and '
-    'reported success. They read as zeros. %(copied)d KiB were copied from '
-    '%(source)s again, as they were when the volume moved; to the others '
-    'somebody has written meanwhile. What else was written to this node just '
-    'before may be lost as well: see dmesg.')
+    205, 'copied_again', 'The thin pool of this node had lost %(size)d KiB of '
+    'volume %(volume)s that had been copied, so they read as zeros. '
+    '%(copied)d KiB were copied from %(source)s again, as they were when the '
+    'volume moved. The others were written to meanwhile, at least in part, '
+    'or could not be copied now. What else was written to this node when its '
+    'pool failed may be lost as well: see dmesg, and check the file systems.')
 NOT_COMPARED = _warning(
-    206, 'not_compared', 'Whether the thin pool has lost anything of the copy '
-    'of volume %(volume)s can\'t be seen now. That is tried again for '
-    '%(seconds)d s at most; then the copy goes on, or ends: %(error)s')
+    206, 'not_compared', 'Whether the thin pool of this node has lost '
+    'anything of the copy of volume %(volume)s can\'t be seen now. That is '
+    'tried again for %(seconds)d s at most. Then the copy goes on, or ends '
+    'and its source is removed, without having been compared: %(error)s')
 UNCOMPARED = _error(
-    207, 'uncompared', 'Volume %(volume)s counts as fully copied, and its '
-    'source may go, although it could not be compared with it: %(error)s')
+    207, 'uncompared', 'Volume %(volume)s counts as fully copied from '
+    '%(source)s, and its source may go, although they could not be compared. '
+    'If a thin pool of this node has failed meanwhile (see dmesg), check the '
+    'file systems of the volume: %(error)s')
 
 # -- connections
 

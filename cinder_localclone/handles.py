@@ -4,6 +4,7 @@
 See :mod:`.stack`, which this is the base of.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 import time
 
@@ -15,6 +16,7 @@ from cinder_localclone.privileged import block
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import refill
 from cinder_localclone.privileged import thin_pool
+from cinder_localclone import sparse_errors
 from cinder_localclone import state
 from cinder_localclone import survey
 from cinder_localclone import thin_map
@@ -311,35 +313,57 @@ class Handles(top_devices.TopDevices):
             _block(move, factor), self.timeout)
 
     def refill(self, move: state.Move, disk: str, missing: thin_map.Holes,
-               factor: int) -> int:
+               factor: int) -> Iterator[thin_map.Holes]:
         """Copy again what the LV of a copy has not, beneath the handle.
 
-        What the guest has written since is left alone. Its I/O is held up
-        for moments.
+        All of what its pool maps at once: what is there only in part can't be
+        told from what is whole. What the guest has written since is left
+        alone. Its I/O is held up for moments.
 
         :param disk: path of the source's disk
         :param missing: blocks that the source has
         :param factor: as of :meth:`unmapped`
-        :returns: how many bytes were; somebody wrote to the others meanwhile
-        :raises Busy: if the guest writes to new blocks all the time, or if
-            it takes too long; it goes on where it was
+        :returns: which of them have been copied, piece by piece; somebody
+            wrote to the others meanwhile
+        :raises NotRefilled: if something can't be read at the source, or if
+            the guest writes to new blocks all the time, or if it takes too
+            long; nothing is there in part
         """
-        tries = written = 0
-        deadline = time.monotonic() + self.timeout
-        for start, count in missing:
+        block = _block(move, factor)
+        at_once = thin_pool.block(self.group, move.destination_lv,
+                                  self.timeout)
+        ratio = at_once // block
+        unread: exceptions.LocalCloneError | None = None
+        tries, deadline = 0, time.monotonic() + self.timeout
+        for start, count in thin_map.covering(missing, ratio):
             end = start + count
             while start < end:
                 if tries == TRIES or time.monotonic() > deadline:
-                    raise exceptions.Busy(
-                        what='Volume ' + move.volume_id, host=self.host,
-                        seconds=self.timeout)
-                done, more = refill.refill(
-                    names.handle(move.volume_id), self.group,
-                    move.destination_lv, disk, move.size_bytes,
-                    _block(move, factor), start, end - start, self.timeout)
-                start, written = start + done, written + more
+                    raise self._not_refilled(
+                        move, 'the guest writes to it all the time'
+                        if tries == TRIES else
+                        'it takes longer than %d s' % self.timeout)
+                try:
+                    done, written = refill.refill(
+                        names.handle(move.volume_id), self.group,
+                        move.destination_lv, disk, move.size_bytes, at_once,
+                        start, 1 if unread else end - start, self.timeout)
+                except exceptions.CommandFailed as exc:
+                    # Of many at once, the others may be readable.
+                    done, written = 1 if unread else 0, []
+                    unread = exc
+                else:
+                    yield thin_map.common(
+                        missing, thin_map.scaled(written, ratio))
+                start += done
                 tries = 0 if done else tries + 1
-        return written
+        if unread:
+            raise self._not_refilled(move, unread)
+
+    def _not_refilled(self, move: state.Move, reason: object) -> Exception:
+        return sparse_errors.NotRefilled(
+            volume=move.volume_id, host=self.host, source=move.source,
+            reason=reason)
 
     def flush_handle(self, volume_id: str) -> None:
         """Everything written so far is on stable storage afterwards.

@@ -115,18 +115,19 @@ class LogicalVolumes:
         return found if found[0] == found[1] else lvm.transactions(
             self.group, pool, self.timeout)
 
-    def holes(self, lv: str, size_bytes: int, geometry: state.Geometry
-              ) -> thin_map.Holes:
+    def holes(self, lv: str, size_bytes: int, geometry: state.Geometry,
+              patient: bool = False) -> thin_map.Holes:
         """What nothing was ever written to of an LV that nothing writes to.
 
         :param size_bytes: of the volume that it has
         :param geometry: of the clone that copies it
+        :param patient: nobody waits for the volume
         :returns: regions; none if it is not thin
         :raises OddMap: if the pool does not say it clearly
         """
         return thin_pool.holes(
-            self.group, lv, size_bytes,
-            geometry.region_sectors * state.SECTOR, self.timeout)
+            self.group, lv, size_bytes, geometry.region_sectors * state.SECTOR,
+            self.timeout if patient else min(self.timeout, thin_pool.LIMIT))
 
     def release_map(self) -> bool:
         """Release what a service that was killed has left of such a look."""

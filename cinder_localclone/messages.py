@@ -145,12 +145,13 @@ DETAILS = {
         'The volume type asks for a pace of copies that this storage does '
         'not have; an administrator has to correct the type.')),
     'NOT_DELETED': ('LC44', _(
-        'The volume is in use, or its storage did not answer in time. '
-        'Nothing of it was removed; delete it, or its group, again.')),
+        'The volume is in use or is being moved, or its storage did not '
+        'answer in time. Nothing of it was removed: delete it, or its group, '
+        'again.')),
     'HALF_DELETED': ('LC45', _(
-        'Not all of the volume is there any more, and the rest could not be '
-        'deleted now. Delete its group again, or have an administrator delete '
-        'the volume again.')),
+        'Deleting the volume could not be ended now, and it can\'t be used '
+        'any more. Have an administrator delete it again; if it is in a '
+        'group, you can delete that again.')),
     'DELETE_FAILED': ('LC46', _(
         'The volume could not be deleted; an administrator has to look at '
         'it.')),

@@ -10,6 +10,7 @@ anything.
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 import typing
 
@@ -136,8 +137,8 @@ class Stack(typing.Protocol):
                         lvs: Mapping[str, reports.LogicalVolume]) -> bool:
         """Create the metadata LV of a move and zero its head, once."""
 
-    def holes(self, lv: str, size_bytes: int, geometry: state.Geometry
-              ) -> thin_map.Holes:
+    def holes(self, lv: str, size_bytes: int, geometry: state.Geometry,
+              patient: bool = False) -> thin_map.Holes:
         """What nothing was ever written to of an LV."""
 
     def recorded_as_local(self, move: state.Move, parts: thin_map.Holes
@@ -148,7 +149,7 @@ class Stack(typing.Protocol):
         """What of the LV of a copy is not mapped, all of it."""
 
     def refill(self, move: state.Move, disk: str, missing: thin_map.Holes,
-               factor: int) -> int:
+               factor: int) -> Iterator[thin_map.Holes]:
         """Copy again what the LV has not, beneath the handle."""
 
     def leave_out(self, move: state.Move, holes: thin_map.Holes) -> None:

@@ -218,7 +218,7 @@ class Reconciler:
                         ) -> None:
         if not move.committed:
             return  # the source decides
-        if volume.status == 'deleting':
+        if volume.status in ('deleting', 'error_deleting'):
             return  # delete_volume removes it
         if volume.status == 'error' and not self.node.stack.survey().has(
                 volume.id, volume.name):

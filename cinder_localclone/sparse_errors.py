@@ -16,19 +16,32 @@ class SourceWritten(exceptions.LocalCloneError):
 
 
 class PoolFails(exceptions.LocalCloneError):
-    """A thin pool that can't note what it maps, or is full."""
+    """A thin pool that can't note what it maps."""
 
-    message = _('Thin pool %(pool)s is in mode "%(mode)s": it is full, or '
-                'can\'t write its metadata, and what was written last may be '
-                'lost. Nothing of a source is removed meanwhile. Extend it; '
-                'if its mode is "ro" or "Fail", stop the guests and reboot '
-                'the node.')
+    message = _('Thin pool %(pool)s of %(host)s is in mode "%(mode)s": it '
+                'can\'t write its metadata, and what was written to it last '
+                'may be lost. Stop the guests there, reboot the node, and '
+                'extend the pool\'s metadata if they are full.')
 
 
 class NotAllCopied(exceptions.LocalCloneError):
     """The source has what its copy has not, although that was copied."""
 
     message = _('%(size)d KiB of volume %(volume)s that its source has are '
-                'missing on %(host)s, again, after they were copied. '
+                'missing on %(host)s still, although they were written again. '
                 'The source is kept. See dmesg for what is wrong with the '
                 'thin pool.')
+
+
+class NotRefilled(exceptions.LocalCloneError):
+    """What was lost of a copy can't be copied again now."""
+
+    message = _('Not all that the thin pool of %(host)s has lost of volume '
+                '%(volume)s could be copied again from %(source)s: '
+                '%(reason)s. The source is kept, and that is tried again.')
+
+
+class Forgotten(exceptions.LocalCloneError):
+    """A source that can't be asked any more."""
+
+    message = _('Its node %(host)s was forgotten.')

@@ -185,10 +185,22 @@ def parse_pool_metadata(table: str) -> str:
 
     :raises ValueError: if it is no thin pool's
     """
+    return _of_pool(table)[3]
+
+
+def parse_pool_block(table: str) -> int:
+    """How many sectors a thin pool maps at once, by its table.
+
+    :raises ValueError: if it is no thin pool's
+    """
+    return int(_of_pool(table)[5])
+
+
+def _of_pool(table: str) -> list[str]:
     words = table.split()
-    if words[2:3] != ['thin-pool']:
+    if words[2:3] != ['thin-pool'] or len(words) < 6:
         raise ValueError('not the table of a thin pool: %r' % table)
-    return words[3]
+    return words
 
 
 def parse_metadata_snapshot(line: str) -> str:

@@ -89,4 +89,5 @@ def of_source(node: nodes.Node, shadow_id: str, nonce: str
             and move.phase is state.Phase.MIGRATING):
         raise exceptions.StaleMove(
             volume=move.volume_id if move else 'with shadow ' + shadow_id)
-    return node.stack.holes(move.source_lv, move.size_bytes, move.geometry)
+    return node.stack.holes(move.source_lv, move.size_bytes, move.geometry,
+                            patient=True)

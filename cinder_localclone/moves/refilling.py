@@ -16,8 +16,6 @@ what is in them then outlives a power cut.
 from collections.abc import Iterable
 import time
 
-from oslo_log import log as logging
-
 from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import node as nodes
@@ -25,8 +23,6 @@ from cinder_localclone import ports
 from cinder_localclone import sparse_errors
 from cinder_localclone import state
 from cinder_localclone import thin_map
-
-LOG = logging.getLogger(__name__)
 
 #: Bytes of the smallest block that a thin pool of LVM maps.
 BLOCK = 64 << 10
@@ -60,28 +56,28 @@ class Comparison:
     def resume(self, move: state.Move) -> bool:
         """What was lost before this service runs is copied again at once.
 
-        Later than a service starts, as its peer may start as well. What
-        can't be seen for another reason is looked for when all is copied.
+        Later than a service starts, as its peer may start as well.
 
         :param move: committed, in phase "migrating", whose clone is there
         :returns: whether it may be copied on: what is copied beside it, in
-            the same block of the pool, would hide what was lost
+            the same block of the pool, would hide what was lost. What can't
+            be seen for too long is looked for when all is copied
+        :raises LocalCloneError: if what was lost can't be copied now
         """
         if not self._interrupted or move.shadow_id not in self._interrupted:
             return True
+        lost: thin_map.Holes = ()
         try:
             lost = self._missing(move, self._lost(move))
-            if lost:
-                # It maps blocks all the time. Whoever drives it goes on.
-                self._node.stack.set_hydration(move.shadow_id, False)
-                self._refill(move, lost)
-        except exceptions.PeerUnreachable as exc:
-            if not self._has_waited(move, exc):
-                return False
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
-            LOG.warning('What of volume %(volume)s was lost is looked for '
-                        'when all of it is copied: %(error)s', {
-                            'volume': move.volume_id, 'error': exc})
+            if not self._has_waited(move, exc):
+                self._node.stack.set_hydration(move.shadow_id, False)
+                return False
+        self._unseen.pop(move.shadow_id, None)
+        if lost:
+            # It maps blocks all the time. Whoever drives it goes on.
+            self._node.stack.set_hydration(move.shadow_id, False)
+            self._refill(move, lost)
         self._interrupted.discard(move.shadow_id)
         return True
 
@@ -102,6 +98,7 @@ class Comparison:
             missing = self._missing(move, here)
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
             if here is None and isinstance(exc, sparse_errors.PoolFails):
+                self._unseen.pop(move.shadow_id, None)
                 raise  # not the source's
             return self._is_given_up(move, exc)
         self._unseen.pop(move.shadow_id, None)
@@ -130,28 +127,36 @@ class Comparison:
 
     def _missing(self, move: state.Move, here: thin_map.Holes
                  ) -> thin_map.Holes:
-        """What the source has of it; nothing, if its node was forgotten.
+        """What the source has of it.
 
+        :raises Forgotten: if its node was
         :raises PeerUnreachable: if its service is down
         """
-        runs = here and self._node.records.services().get(move.source)
-        if runs is None:
+        if not here:
             return ()
-        if here and not runs:
+        runs = self._node.records.services().get(move.source)
+        if runs is None:
+            raise sparse_errors.Forgotten(host=move.source)
+        if not runs:
             raise exceptions.PeerUnreachable(
-                host=move.source, method='heartbeat', seconds=0, reason='')
-        return here and thin_map.without(here, thin_map.scaled(
+                host=move.source, method='heartbeat', seconds=0,
+                reason='its service is down')
+        return thin_map.without(here, thin_map.scaled(
             self._node.peers.holes(
                 self._context, move.source, move.shadow_id,
                 move.token.nonce), self._factor(move)))
 
     def _refill(self, move: state.Move, missing: thin_map.Holes) -> None:
-        copied = self._node.stack.refill(
-            move, self._node.sessions.attach(move), missing,
-            self._factor(move))
-        events.say(events.COPIED_AGAIN, volume=move.volume_id,
-                   source=move.source, size=_kib(missing, move),
-                   copied=copied >> 10)
+        copied = 0
+        try:
+            for part in self._node.stack.refill(
+                    move, self._node.sessions.attach(move), missing,
+                    self._factor(move)):
+                copied += _kib(part, move)
+        finally:  # whatever comes after that, a guest has read zeros
+            events.say(events.COPIED_AGAIN, volume=move.volume_id,
+                       source=move.source, size=_kib(missing, move),
+                       copied=copied)
         missing = thin_map.common(missing, self._here(move))
         if missing:
             raise sparse_errors.NotAllCopied(
@@ -163,10 +168,13 @@ class Comparison:
     def _is_given_up(self, move: state.Move, error: Exception) -> bool:
         if not self._has_waited(move, error):
             return False
-        events.say(events.UNCOMPARED, volume=move.volume_id, error=error)
+        events.say(events.UNCOMPARED, volume=move.volume_id,
+                   source=move.source, error=error)
         return True
 
     def _has_waited(self, move: state.Move, error: Exception) -> bool:
+        if isinstance(error, sparse_errors.Forgotten):
+            return True  # nobody expects it back
         now = time.monotonic()
         since, last = self._unseen.get(move.shadow_id, (now, now))
         if move.shadow_id not in self._unseen or now - last > AGO:

@@ -283,27 +283,29 @@ def discard_beneath(handle: str, clone: str, table: str,
 
 def write_beneath(handle: str, lv: str, path: str, sectors: int,
                   parts: list[tuple[int, int]], data: bytes, timeout: float
-                  ) -> bool:
+                  ) -> int:
     """Write to an LV beneath a handle in use, which is suspended meanwhile.
 
     See :mod:`.while_suspended`. Not in this process: one that is killed would
-    leave the handle suspended.
+    leave the handle suspended. If it is killed itself, its last write may be
+    on its way still: a guest that went on might write there before it.
 
     :param lv: the name of the LV's device, which is thin
     :param path: of the same
     :param sectors: that are mapped of it
-    :param parts: first byte, bytes
+    :param parts: first byte, bytes; each a whole block of the pool
     :param data: all of these
-    :returns: False if something else was written to it by then, or if it takes
-        too long
+    :returns: how many of them were written, the first ones: none if something
+        else was written to the LV by then, fewer if it takes too long
     """
     with _resumed_if_killed(handle, timeout):
         answer = process.run(
             sys.executable, '-I', '-S', while_suspended.__file__, 'refill',
             handle, lv, path, str(sectors),
-            timeout=min(timeout, 2 * SUSPENDED), stdin=b'%s\n%s' % (' '.join(
+            timeout=min(timeout, 2 * SUSPENDED), dying=timeout,
+            stdin=b'%s\n%s' % (' '.join(
                 '%d %d' % part for part in parts).encode(), data))
-    return answer.split()[-1] == 'True'
+    return int(answer)
 
 
 def _is_suspended(name: str, timeout: float) -> bool:

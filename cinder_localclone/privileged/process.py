@@ -19,7 +19,7 @@ _Result = typing.TypeVar('_Result')
 
 
 def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
-        stdin: bytes | None = None, grace: float = 0,
+        stdin: bytes | None = None, grace: float = 0, dying: float = 1,
         secret: str = '', pass_fds: tuple[int, ...] = ()) -> str:
     """Run a command and return what it printed.
 
@@ -30,6 +30,7 @@ def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
     :param grace: for a command that must not be killed halfway: seconds more
         that it gets when it was asked to end (SIGTERM); what goes on after
         that is left behind. 0: it is killed at the limit
+    :param dying: seconds more in which what was killed has to be gone
     :param ok: exit codes that are no failure
     :param secret: what no error may have
     :param pass_fds: file descriptors that it inherits
@@ -45,7 +46,7 @@ def run(*argv: str, timeout: float, ok: tuple[int, ...] = (0,),
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM if grace else signal.SIGKILL)
         try:
-            out, err = process.communicate(timeout=grace or 1)
+            out, err = process.communicate(timeout=grace or dying)
         except subprocess.TimeoutExpired:
             pass
         if process.returncode is None or process.returncode < 0:

@@ -9,6 +9,7 @@ from cinder_localclone.dm import clone_metadata
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import block
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
@@ -36,45 +37,56 @@ def local(group: str, lv: str, parts: thin_map.Holes, timeout: float
 
 @privileged.entrypoint
 def refill(handle: str, group: str, lv: str, disk: str, size: int,
-           region: int, start: int, count: int, timeout: float
-           ) -> list[int]:
-    """Copy some regions, unless anything was written to them meanwhile.
+           at_once: int, start: int, count: int, timeout: float
+           ) -> tuple[int, thin_map.Holes]:
+    """Copy some blocks of a pool, unless anything was written to them since.
 
     They are read, and looked for in the pool's map, before the handle is
     suspended. Once it is, the LV must have mapped as much as by that map.
+    Each is written whole: with zeros beyond the clone, where the LV has
+    nothing either.
 
     :param disk: path of the source's disk
     :param size: bytes of the clone
-    :param region: bytes of a region
-    :param start: the first region
+    :param at_once: bytes of a block of the pool
+    :param start: the first one
     :param count: how many
     :returns: how many of them have been dealt with, the first ones; less
         than asked for, if these are many; 0 if something was written to the
-        LV meanwhile. And how many bytes of them were written
+        LV meanwhile. And which of them were written
     :raises WrongDevice: if a path does not lead to the device that it names
-    :raises CommandFailed: if the source can't be read; nothing is written
-    :raises CommandTimeout: if it takes too long; the same
+    :raises CommandFailed: if the source can't be read, or the LV not written;
+        nothing of a block is there then
+    :raises CommandTimeout: if it takes too long
     """
     privileged.require(names.volume_of_handle(handle), handle)
     path = names.lv_path(group, lv)
     if sysfs.mapped_name(path) != names.mapped(group, lv):
         raise exceptions.WrongDevice(
             path=path, found=sysfs.mapped_name(path) or 'nothing')
-    count = min(count, max(1, AT_ONCE // region))
-    first = start * region
-    data = _read(disk, first, min(count * region, size - first), timeout)
-    sectors, holes = thin_pool.look(group, lv, size, region, timeout)
-    missing = thin_map.common([[start, count]], holes)
-    parts = [(begin * region, regions * region) for begin, regions in missing]
-    if parts and not devicemapper.write_beneath(
-            handle, names.mapped(group, lv), path, sectors, parts,
-            b''.join(data[at - first:at - first + length]
-                     for at, length in parts), timeout):
-        return [0, 0]
+    count = min(count, max(1, AT_ONCE // at_once))
+    first, end = start * at_once, min((start + count) * at_once,
+                                      block.size(path))
+    data = _read(disk, first, min(end, size) - first, timeout)
+    data += bytes(end - first - len(data))
+    sectors, holes = thin_pool.look(
+        group, lv, -(-size // at_once) * at_once, at_once, timeout)
+    missing = [number for begin, length in thin_map.common(
+        [[start, count]], holes) for number in range(begin, begin + length)]
+    if missing:
+        places = [slice(number * at_once - first, min(
+            (number + 1) * at_once, end) - first) for number in missing]
+        done = devicemapper.write_beneath(
+            handle, names.mapped(group, lv), path, sectors,
+            [(first + place.start, place.stop - place.start)
+             for place in places],
+            b''.join(data[place] for place in places), timeout)
+        if done < len(missing):
+            count, missing = 0, missing[:done]
     # Whoever has read zeros reads again.
     process.run('blockdev', '--flushbufs', '/dev/mapper/' + handle,
                 timeout=timeout)
-    return [count, sum(length for _first, length in parts)]
+    return count, [[number, 1] for number in missing]
 
 
 def _read(disk: str, first: int, length: int, timeout: float) -> bytes:

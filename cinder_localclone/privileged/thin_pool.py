@@ -26,10 +26,14 @@ from cinder_localclone.privileged import control
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 from cinder_localclone import sparse_errors
+from cinder_localclone import state
 from cinder_localclone import thin_map
 
-#: Somebody waits for the volume: what takes longer is given up.
+#: Seconds after which a look is given up for which somebody waits.
 LIMIT = 10
+#: Modes in which a pool writes its metadata; of the second it has no room for
+#: data any more.
+_COMMITS = ('rw', 'out_of_data_space')
 #: Of a message that cannot be answered because there is no snapshot.
 _NONE = 'Invalid argument'
 
@@ -46,7 +50,7 @@ def holes(group: str, lv: str, size: int, region: int, timeout: float
     :raises PoolFails: if it can't write its metadata
     :raises WrongDevice: if a path does not lead to the device that it names
     """
-    dump = _dump(group, lv, size, region, min(timeout, LIMIT), thin_map.MOST)
+    dump = _dump(group, lv, size, region, timeout, thin_map.MOST)
     return dump.holes() if dump else []
 
 
@@ -64,15 +68,32 @@ def look(group: str, lv: str, size: int, region: int, timeout: float
     return (dump.mapped_sectors, dump.all_holes()) if dump else (0, [])
 
 
-def _dump(group: str, lv: str, size: int, region: int, limit: float,
-          most: int) -> thin_map.Dump | None:
+@privileged.entrypoint
+def block(group: str, lv: str, timeout: float) -> int:
+    """How many bytes the pool of an LV maps at once; 0 if it is not thin.
+
+    :raises OddMap: if the LV is not active
+    :raises WrongDevice: if its path leads elsewhere
+    """
+    thin = _thin(group, lv, timeout)
+    return state.SECTOR * tables.parse_pool_block(
+        control.table(thin[0], timeout)) if thin else 0
+
+
+def _thin(group: str, lv: str, limit: float) -> tuple[str, int] | None:
+    """An LV's pool, and its id there; None if it is not thin."""
     path = names.lv_path(group, lv)
     number = sysfs.number(path)
     if not number:
         raise thin_map.OddMap('%s is not active' % path)
     if sysfs.name_of(number) != names.mapped(group, lv):
         raise exceptions.WrongDevice(path=path, found=number)
-    thin = tables.parse_thin(control.table(number, limit))
+    return tables.parse_thin(control.table(number, limit))
+
+
+def _dump(group: str, lv: str, size: int, region: int, limit: float,
+          most: int) -> thin_map.Dump | None:
+    thin = _thin(group, lv, limit)
     if thin is None:
         return None
     number, device = thin
@@ -146,12 +167,13 @@ def _alone(metadata: str, timeout: float) -> Iterator[None]:
 def _snapshot(pool: str, timeout: float) -> Iterator[None]:
     """A snapshot of a pool's metadata, released whatever happens.
 
-    :raises PoolFails: if the pool can't write its metadata, or is full
+    :raises PoolFails: if the pool can't write its metadata
     """
     status = control.status(pool, timeout)
     mode = tables.parse_pool_mode(status)
-    if mode != 'rw':
-        raise sparse_errors.PoolFails(pool=pool, mode=mode)
+    if mode not in _COMMITS:
+        raise sparse_errors.PoolFails(
+            pool=pool, mode=mode, host=socket.gethostname())
     if tables.parse_metadata_snapshot(status) != '-':
         _release(pool, timeout)
     try:

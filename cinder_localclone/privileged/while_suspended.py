@@ -11,10 +11,12 @@ clone that standard input has, a line each: first byte, bytes. What is not
 discarded when its time is up is left, without an error.
 
 ``refill HANDLE THIN LV SECTORS`` writes to an LV what standard input has: a
-line with pairs of first byte and bytes, then these bytes. Unless, once nothing
-is on its way, the thin device has mapped more or less than so many sectors:
-somebody else has written to it. It prints how many it has mapped then, and
-whether anything was written.
+line with pairs of first byte and bytes, then these bytes. Each pair is a whole
+block of the pool, of which nothing is mapped. Unless, once nothing is on its
+way, the thin device has mapped more or less than so many sectors: somebody
+else has written to it. It prints how many of them were written, the first
+ones. Of a block that can't be written nothing is mapped afterwards, either:
+one that is there in part would be taken for whole.
 
 A discard of a region that is being copied loses writes that follow it
 (measured on 6.1). With the handle suspended nothing is on its way, and
@@ -49,8 +51,7 @@ _BLKDISCARD = 0x1277
 #: discards until the guest's I/O may go on, and how long it then goes on at
 #: least.
 ENDING, AT_ONCE, BETWEEN = 2, 0.1, 0.1
-#: Seconds after which no write is begun any more while a guest waits: by then
-#: whoever waits for this may resume it soon.
+#: Seconds after which no block is begun any more while a guest waits.
 WRITING = 2
 
 
@@ -214,9 +215,9 @@ def refill(handle, thin, device, sectors, parts, data):
     :param thin: the Device of the LV
     :param device: a descriptor of the same
     :param sectors: that it had mapped when it was seen what is to be written
-    :param parts: first byte, bytes
+    :param parts: first byte, bytes; each a block of the pool
     :param data: all of these, in a file
-    :returns: how many sectors are mapped then; whether all was written
+    :returns: how many of them were written
     """
     memories = []
     for first, length in parts:  # as direct I/O wants it
@@ -224,24 +225,36 @@ def refill(handle, thin, device, sectors, parts, data):
         memories[-1][1][:] = data.read(length)
     with handle.suspended():
         if thin.mapped() != sectors:
-            return thin.mapped(), False
+            return 0
+        begun = 0
         deadline = time.monotonic() + WRITING
-        for first, memory in memories:
-            done = 0
-            while done < len(memory):
+        try:
+            for first, memory in memories:
                 if time.monotonic() > deadline:
-                    return thin.mapped(), False
-                done += os.pwritev(device, [memoryview(memory)[done:]],
-                                   first + done)
-        os.fsync(device)
-        return thin.mapped(), True
+                    break
+                begun += 1
+                _write(device, first, memory)
+            os.fsync(device)
+        except OSError:
+            for first, memory in memories[:begun]:
+                with contextlib.suppress(OSError):
+                    fcntl.ioctl(device, _BLKDISCARD,
+                                struct.pack('=QQ', first, len(memory)))
+            raise
+        return begun
+
+
+def _write(device, first, memory):
+    done = 0
+    while done < len(memory):
+        done += os.pwritev(device, [memoryview(memory)[done:]], first + done)
 
 
 def _refill(control, handle, thin, path, sectors):
     """See :func:`refill`; ``path`` is that of the LV."""
     data = sys.stdin.buffer
     numbers = [int(word) for word in data.readline().split()]
-    print(*refill(
+    print(refill(
         Device(control, handle), Device(control, thin),
         os.open(path, os.O_RDWR | os.O_DIRECT), int(sectors),
         list(zip(numbers[::2], numbers[1::2])), data))

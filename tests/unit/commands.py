@@ -19,12 +19,13 @@ class Commands(fixtures.Fixture):
 
     ``ran`` has the command lines, and looks that take no command ("ioctl
     ..."); ``limits`` their time limits (seconds), ``graces`` what they get
-    besides, ``inputs`` what they read, ``secrets`` what no error may have.
+    besides, ``dying`` what they get when they were killed,
+    ``inputs`` what they read, ``secrets`` what no error may have.
     """
 
     def _setUp(self):
         self.ran, self.limits, self.inputs, self.graces = [], [], [], []
-        self.secrets = []
+        self.secrets, self.dying = [], []
         self._answers = []
         for context in (privileged.default, secrets.context):
             self.useFixture(fixtures.MockPatchObject(
@@ -46,12 +47,13 @@ class Commands(fixtures.Fixture):
         self._answers.append([begin, '', None, '', None])
 
     def _run(self, *argv, timeout, ok=(0,), stdin=None, grace=0,
-             secret='', pass_fds=()):
+             dying=1, secret='', pass_fds=()):
         line = shlex.join(argv)
         self.ran.append(line)
         self.limits.append(timeout)
         self.inputs.append(stdin)
         self.graces.append(grace)
+        self.dying.append(dying)
         self.secrets.append(secret)
         out, code, err = self._answer(line)
         if code is None:

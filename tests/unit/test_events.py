@@ -101,7 +101,7 @@ class EventsTest(testtools.TestCase):
         log = self.useFixture(fixtures.FakeLogger())
         before = events.counts()['events'].get('stalled', 0)
         events.say(events.STALLED, volume='v', source=A, seconds=60)
-        self.assertIn('[localclone-204] Nothing of volume v could',
+        self.assertIn('[localclone-204] The copy of volume v from',
                       log.output)
         self.assertEqual(before + 1, events.counts()['events']['stalled'])
 

@@ -60,8 +60,8 @@ FROZEN = {
     'LC41': ('REENCRYPTING', 'f984ff'),
     'LC42': ('KEEPS_SIZE', '97c4a7'),
     'LC43': ('PACE_TYPE', '1bc3a8'),
-    'LC44': ('NOT_DELETED', 'b76c19'),
-    'LC45': ('HALF_DELETED', 'ec3363'),
+    'LC44': ('NOT_DELETED', '32a1f8'),
+    'LC45': ('HALF_DELETED', 'db2387'),
     'LC46': ('DELETE_FAILED', 'b0e0cb'),
 }
 #: What the errors tell the owner, where it is not that the volume could not

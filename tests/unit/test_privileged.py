@@ -51,7 +51,7 @@ ENTRY_POINTS = {
     'sealed': {'forget', 'open_device', 'resize', 'seal', 'volumes'},
     'sysfs': set(),
     'refill': {'local', 'refill'},
-    'thin_pool': {'holes', 'release', 'unmapped'},
+    'thin_pool': {'block', 'holes', 'release', 'unmapped'},
 }
 
 

@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import pathlib
+import struct
 import sys
 from unittest import mock
 
@@ -20,6 +21,8 @@ from cinder_localclone import handles
 from cinder_localclone.moves import refilling
 from cinder_localclone import names
 from cinder_localclone import peer
+from cinder_localclone.privileged import block
+from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import refill
 from cinder_localclone.privileged import sysfs
@@ -86,7 +89,7 @@ class RefillingTest(Begun):
 
     def test_nothing_lost(self):
         with mock.patch.object(worlds.SimStack, 'refill',
-                               return_value=0) as again:
+                               return_value=()) as again:
             self.converge()
         again.assert_not_called()
         self.settled()
@@ -104,6 +107,21 @@ class RefillingTest(Begun):
         self.assertIn('lost %d KiB' % (64 * len(regions)), self.log.output)
         self.assertIn('. %d KiB were copied' % (64 * len(regions)),
                       self.log.output)
+
+    def test_what_is_cut_short_is_told(self):
+        """A guest has read zeros, whatever comes then."""
+        self.lose(0, 1)
+        inner = worlds.SimStack.refill
+
+        def late(stack, move, disk, missing, factor):
+            yield from inner(stack, move, disk, [[0, 1]], factor)
+            raise exceptions.CommandTimeout(command='dd', seconds=30)
+        with mock.patch.object(worlds.SimStack, 'refill', late):
+            self.assertRaises(exceptions.CommandTimeout, self.converge)
+        self.assertIn('lost 128 KiB', self.log.output)
+        self.assertIn('. 64 KiB were copied', self.log.output)
+        self.converge()
+        self.settled()
 
     def test_outlives_a_power_cut(self):
         """What is copied again is stable before the source may go."""
@@ -147,7 +165,7 @@ class RefillingTest(Begun):
         """The pool is broken still: nobody goes round in circles."""
         self.lose(1)
         with mock.patch.object(worlds.SimStack, 'refill',
-                               return_value=0) as again:
+                               return_value=()) as again:
             self.assertRaises(sparse_errors.NotAllCopied, self.converge)
         again.assert_called_once()
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -177,7 +195,8 @@ class RefillingTest(Begun):
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_source_whose_node_was_forgotten(self):
-        """Nobody waits for that one."""
+        """Nobody waits for that one; but it is told."""
+        self.lose(1)
         self.waiting().return_value = 5
         with mock.patch.object(type(self.b.node.records._inner), 'services',
                                return_value={B: True}), \
@@ -185,6 +204,9 @@ class RefillingTest(Begun):
             self.converge()
         asked.assert_not_called()
         self.assertIs(Phase.RELEASING, self.phase())
+        self.assertIn('[localclone-207]', self.log.output)
+        self.assertIn('was forgotten', self.log.output)
+        self.assertNotIn('[localclone-206]', self.log.output)
 
     def waiting(self):
         """Clock of a comparison that waits for a minute."""
@@ -235,6 +257,37 @@ class RefillingTest(Begun):
         self.converge()
         self.settled()
 
+    def test_pool_that_fails_ends_another_wait(self):
+        clock = self.waiting()
+        with self.not_seen('peers', self.NOT_SEEN[-1][1]):
+            clock.return_value = 5
+            self.converge()
+            self.b.pool_fails = True
+            self.assertRaises(sparse_errors.PoolFails, self.converge)
+            self.b.pool_fails = False
+            clock.return_value = 65
+            self.converge()
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_pool_of_the_source_that_fails(self):
+        """It may never be repaired."""
+        clock = self.waiting()
+        with self.not_seen('peers', sparse_errors.PoolFails(
+                pool='p', host=A, mode='ro')):
+            for clock.return_value in (5, 65):
+                self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+
+    @ddt.data('deleting', 'error_deleting')
+    def test_volume_that_is_being_deleted(self, status):
+        """Nothing is compared, or ended, of what goes."""
+        self.volume.status = status
+        with mock.patch.object(self.b.reconciler._comparison,
+                               'is_whole') as compared:
+            self.converge()
+        compared.assert_not_called()
+        self.assertIs(Phase.MIGRATING, self.phase())
+
     def test_what_could_not_be_seen_long_ago(self):
         """That it was so then is no reason to give up now."""
         clock = self.waiting()
@@ -265,6 +318,7 @@ class RefillingTest(Begun):
         compared.assert_called_once_with(mock.ANY)
 
 
+@ddt.ddt
 class ResumedTest(Begun):
     """The copy goes on, in a service that was started just now."""
 
@@ -350,18 +404,51 @@ class ResumedTest(Begun):
         self.assertTrue(self.b.devices[names.clone(
             self.phase_of())]['hydrating'])
 
-    def test_what_it_does_not_understand_waits_for_the_end(self):
-        for error in (clone_metadata.OddMetadata('odd'),
-                      exceptions.CommandTimeout(command='dd', seconds=30)):
-            self.b.reconciler._comparison._interrupted = {self.phase_of()}
-            with mock.patch.object(worlds.SimStack, 'recorded_as_local',
-                                   side_effect=error):
+    @ddt.data(clone_metadata.OddMetadata('odd'),
+              exceptions.CommandTimeout(command='dd', seconds=30),
+              exceptions.Busy(what='the pool', host=B, seconds=30))
+    def test_what_it_does_not_understand(self, error):
+        """It waits as well; then it is looked for at the end."""
+        comparison = self.b.reconciler._comparison
+        comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
+        clock = self.useFixture(fixtures.MockPatchObject(
+            refilling.time, 'monotonic')).mock
+        self.b.devices[names.clone(self.phase_of())]['hydrating'] = True
+        with mock.patch.object(worlds.SimStack, 'recorded_as_local',
+                               side_effect=error):
+            for clock.return_value, goes_on in ((5, False), (65, True)):
                 self.look()
-        self.look()
+                self.assertEqual(goes_on, self.b.devices[names.clone(
+                    self.phase_of())]['hydrating'])
         self.assertNotEqual(self.expected, self.read())
         self.b.hydrate(flushed=True)
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
+
+    def test_what_cannot_be_copied_now(self):
+        """It is known to be lost, so nothing may hide it; however long."""
+        with mock.patch.object(
+                worlds.SimStack, 'refill',
+                side_effect=exceptions.CommandFailed(
+                    command='dd', code=1, stderr='')):
+            for _look in range(3):
+                self.look()
+                self.assertFalse(self.b.devices[names.clone(
+                    self.phase_of())]['hydrating'])
+        self.look()
+        self.assertEqual(self.expected, self.read())
+
+    def test_wait_that_is_over(self):
+        """The next one has its own time."""
+        comparison = self.b.reconciler._comparison
+        comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
+        with mock.patch.object(self.b.node.peers, 'holes', side_effect=(
+                exceptions.PeerUnreachable(
+                    host=A, method='holes', seconds=30, reason=''))):
+            self.look()
+        self.assertEqual([self.phase_of()], list(comparison._unseen))
+        self.look()
+        self.assertEqual({}, comparison._unseen)
 
 
 class BlocksTest(test_move_steps.Base):
@@ -373,7 +460,7 @@ class BlocksTest(test_move_steps.Base):
         node.stack.unmapped.side_effect = (
             [[1, 2], [9, 3]], [[1, 2], [9, 3]], [])
         node.peers.holes.return_value = [[2, 2]]
-        node.stack.refill.return_value = 1 << 17
+        node.stack.refill.return_value = iter([[[1, 2]]])
         node.stack.recorded_as_local.return_value = [[0, 1], [2, 1]]
         comparison = refilling.Comparison(node, 'context')
         comparison.expect([move])
@@ -417,49 +504,77 @@ class StopTest(test_move.Base):
 
 class HandlesTest(testtools.TestCase):
 
+    def setUp(self):
+        super().setUp()
+        self.stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
+        self.block = self.useFixture(fixtures.MockPatchObject(
+            thin_pool, 'block', return_value=1 << 17)).mock
+        self.called = self.useFixture(fixtures.MockPatchObject(
+            refill, 'refill')).mock
+        self.written = []
+
+    def refill(self, missing):
+        """Blocks of half a region, of which the pool maps four at once."""
+        for part in self.stack.refill(
+                test_stack.MOVE, '/dev/sda', missing, 2):
+            self.written.extend(part)
+
+    def asked(self):
+        what = (names.handle(test_stack.MOVE.volume_id), 'g',
+                test_stack.MOVE.destination_lv, '/dev/sda',
+                test_stack.MOVE.size_bytes, 1 << 17)
+        return [call.args[6:8] for call in self.called.mock_calls
+                if call == mock.call(*what, *call.args[6:8], 30)]
+
     def test_piece_by_piece(self):
-        """As much as one call deals with."""
-        stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
-        move = test_stack.MOVE
-        with mock.patch.object(refill, 'refill', side_effect=(
-                [4, 10], [0, 0], [2, 20], [1, 0])) as called:
-            self.assertEqual(30, stack.refill(
-                move, '/dev/sda', [[3, 6], [20, 1]], 2))
-        what = (names.handle(move.volume_id), 'g', move.destination_lv,
-                '/dev/sda', move.size_bytes, 1 << 15)
-        self.assertEqual(
-            [mock.call(*what, start, count, 30)
-             for start, count in ((3, 6), (7, 2), (7, 2), (20, 1))],
-            called.mock_calls)
+        """What the pool maps at once is copied as a whole."""
+        self.called.side_effect = (
+            (1, [[0, 1]]), (0, []), (1, [[1, 1]]), (1, []), (1, [[9, 1]]))
+        self.refill([[3, 6], [37, 1]])
+        self.assertEqual([(0, 3), (1, 2), (1, 2), (2, 1), (9, 1)],
+                         self.asked())
+        # Of which these were missing.
+        self.assertEqual([[3, 1], [4, 4], [37, 1]], self.written)
+        self.block.assert_called_once_with(
+            'g', test_stack.MOVE.destination_lv, 30)
 
     def test_guest_that_writes_all_the_time(self):
-        stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
-        with mock.patch.object(refill, 'refill',
-                               return_value=[0, 0]) as called:
-            self.assertRaises(exceptions.Busy, stack.refill,
-                              test_stack.MOVE, '/dev/sda', [[3, 6]], 1)
-        self.assertEqual(handles.TRIES, called.call_count)
+        self.called.return_value = 0, []
+        error = self.assertRaises(sparse_errors.NotRefilled, self.refill,
+                                  [[3, 6]])
+        self.assertIn('the guest writes', str(error))
+        self.assertEqual(handles.TRIES, self.called.call_count)
 
     def test_what_takes_too_long(self):
         """The guest may have the volume, and it goes on at the next look."""
-        stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
-        with mock.patch.object(refill, 'refill', return_value=[1, 1]) as (
-                called), mock.patch.object(
-                    handles.time, 'monotonic', side_effect=(0, 1, 30, 31)):
-            self.assertRaises(exceptions.Busy, stack.refill,
-                              test_stack.MOVE, '/dev/sda', [[3, 6]], 1)
-        self.assertEqual(2, called.call_count)
+        self.called.return_value = 1, [[0, 1]]
+        with mock.patch.object(handles.time, 'monotonic',
+                               side_effect=(0, 1, 30, 31)):
+            error = self.assertRaises(sparse_errors.NotRefilled, self.refill,
+                                      [[0, 20]])
+        self.assertIn('longer than 30 s', str(error))
+        self.assertEqual(2, self.called.call_count)
+
+    def test_what_cannot_be_read(self):
+        """All the rest is copied before that is said."""
+        bad = exceptions.CommandFailed(command='dd', code=1, stderr='sector')
+        self.called.side_effect = (
+            bad, (1, [[0, 1]]), bad, (1, [[2, 1]]), (1, [[9, 1]]))
+        error = self.assertRaises(sparse_errors.NotRefilled, self.refill,
+                                  [[0, 12], [36, 1]])
+        self.assertIn('sector', str(error))
+        self.assertEqual([(0, 3), (0, 1), (1, 1), (2, 1), (9, 1)],
+                         self.asked())
+        self.assertEqual([[0, 4], [8, 4], [36, 1]], self.written)
 
     def test_what_is_not_mapped(self):
-        stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
         move = test_stack.MOVE
         with mock.patch.object(thin_pool, 'unmapped') as called:
-            self.assertIs(called.return_value, stack.unmapped(move, 4))
+            self.assertIs(called.return_value, self.stack.unmapped(move, 4))
         called.assert_called_once_with(
             'g', move.destination_lv, move.size_bytes, 1 << 14, 30)
 
     def test_what_is_on_record(self):
-        stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
         metadata = test_clone_metadata.Writer(256, {1, 2, 5}).metadata()
 
         def stream(take, *argv, timeout):
@@ -471,7 +586,7 @@ class HandlesTest(testtools.TestCase):
                 take(metadata[at:at + 5000])
         self.useFixture(commands.Commands())
         with mock.patch.object(process, 'stream', stream):
-            self.assertEqual([[2, 1], [5, 1]], stack.recorded_as_local(
+            self.assertEqual([[2, 1], [5, 1]], self.stack.recorded_as_local(
                 test_stack.MOVE, [[2, 10]]))
 
 
@@ -501,7 +616,22 @@ class RefillTest(commands.Case):
         self.here = [[0, 8]]
         self.useFixture(fixtures.MockPatchObject(
             process, 'stream', self.stream))
-        self.commands.answer(SCRIPT, '256 True\n')
+        self.useFixture(fixtures.MockPatchObject(
+            block, 'size', lambda path: self.lv.stat().st_size
+            if path == str(self.lv) else None))
+        self.answer(8)
+
+    def answer(self, most):
+        """How many blocks of those that are given are written."""
+        self.commands._answers.clear()
+        self.commands.answer(SCRIPT, '%d\n' % most)
+        run = self.commands._run
+
+        def counted(*argv, stdin=None, **kwargs):
+            out = run(*argv, stdin=stdin, **kwargs)
+            count = len(stdin.partition(b'\n')[0].split()) // 2 if stdin else 0
+            return '%d\n' % min(count, most) if stdin else out
+        process.run = counted
 
     def map(self, *args):
         self.commands.ran.append('map')
@@ -538,37 +668,57 @@ class RefillTest(commands.Case):
 
     def test_what_is_missing(self):
         """Read, and seen to be missing, before the guest waits."""
-        self.assertEqual([2, 2 * REGION], self.refill(3, 2))
+        self.assertEqual((2, [[3, 1], [4, 1]]), self.refill(3, 2))
         self.assertEqual(['read', 'map'], self.commands.ran[:2])
         self.assertTrue(self.commands.ran[2].endswith(
             '%s %s 128' % (self.RAN, self.lv)), self.commands.ran)
         self.assertEqual(10, self.commands.limits[0])  # the guest waits
+        # Not for what comes late.
+        self.assertEqual(30, self.commands.dying[0])
         self.assertEqual([FORGET], self.commands.ran[3:])
         self.assertEqual({3: 4, 4: 5}, self.written())
         self.look.assert_called_once_with('g', 'v', 8 * REGION, REGION, 30)
 
     def test_what_was_written_before(self):
         self.here = [[0, 2], [3, 1], [6, 1]]
-        self.assertEqual([6, 3 * REGION], self.refill(1, 6))
+        self.assertEqual((6, [[1, 1], [3, 1], [6, 1]]), self.refill(1, 6))
         self.assertEqual({1: 2, 3: 4, 6: 7}, self.written())
 
     def test_nothing_is_missing_any_more(self):
         self.here = []
-        self.assertEqual([6, 0], self.refill(1, 6))
+        self.assertEqual((6, []), self.refill(1, 6))
         self.assertEqual(['read', 'map', FORGET], self.commands.ran)
 
     def test_what_was_written_meanwhile(self):
         """It is seen once more what is missing."""
-        self.commands._answers.clear()
-        self.commands.answer(SCRIPT, '192 False\n')
-        self.assertEqual([0, 0], self.refill(1, 1))
+        self.answer(0)
+        self.assertEqual((0, []), self.refill(1, 1))
 
-    def test_short_end(self):
-        self.assertEqual([1, REGION], self.refill(
-            7, 1, 8 * REGION - 4096))
-        data = self.commands.inputs[0]
-        self.assertEqual(b'%d %d' % (7 * REGION, REGION),
-                         data.partition(b'\n')[0])
+    def test_what_takes_too_long(self):
+        """What is written is not written again."""
+        self.answer(2)
+        self.assertEqual((0, [[1, 1], [2, 1]]), self.refill(1, 3))
+        self.assertEqual({1: 2, 2: 3, 3: 4}, self.written())
+
+    def test_end_of_the_clone(self):
+        """Beyond it nothing may appear that others have deleted."""
+        self.assertEqual((2, [[6, 1], [7, 1]]), self.refill(
+            6, 2, 8 * REGION - 4096))
+        line, _newline, data = self.commands.inputs[0].partition(b'\n')
+        self.assertEqual(b'%d %d %d %d' % (6 * REGION, REGION, 7 * REGION,
+                                           REGION), line)
+        self.assertEqual(b'\7' * REGION + b'\x08' * (REGION - 4096)
+                         + bytes(4096), data)
+        # All of its last block.
+        self.look.assert_called_once_with('g', 'v', 8 * REGION, REGION, 30)
+
+    def test_end_of_the_lv(self):
+        self.lv.write_bytes(bytes(8 * REGION - 8192))
+        self.assertEqual((1, [[7, 1]]), self.refill(
+            7, 1, 8 * REGION - 12288))
+        line, _newline, data = self.commands.inputs[0].partition(b'\n')
+        self.assertEqual(b'%d %d' % (7 * REGION, REGION - 8192), line)
+        self.assertEqual(b'\x08' * (REGION - 12288) + bytes(4096), data)
 
     def test_not_all_at_once(self):
         with mock.patch.object(refill, 'AT_ONCE', 2 * REGION):
@@ -602,6 +752,68 @@ class RefillTest(commands.Case):
             if 's' in attributes else [], self.commands.ran[4:])
 
 
+class Pool:
+    """A thin LV, of blocks of 64 KiB, and how many of them go together."""
+
+    def __init__(self, together):
+        self.together, self.data, self.mapped = together, [0] * 384, set()
+
+    def look(self, _group, _lv, _size, unit, _timeout):
+        blocks = unit // REGION
+        found = [unit for unit in range(len(self.data) // blocks)
+                 if not any(each // self.together in self.mapped for each in
+                            range(unit * blocks, (unit + 1) * blocks))]
+        return len(self.mapped), [[unit, 1] for unit in found]
+
+    def write(self, _handle, _lv, _path, _sectors, parts, data, _timeout):
+        for first, length in parts:
+            for number in range(first // REGION, (first + length) // REGION):
+                self.mapped.add(number // self.together)
+                self.data[number], data = data[0], data[REGION:]
+        return len(parts)
+
+
+@ddt.ddt
+class PoolTest(commands.Case):
+    """Whatever a pool maps at once: the first write maps all of it."""
+
+    @ddt.data((1, [[0, 3], [5, 1], [9, 1]]),
+              (16, [[5, 1], [9, 1]]),  # larger than the source's
+              (128, [[0, 128]]),  # more than is written at once
+              (3, [[0, 96]]))  # no power of two
+    @ddt.unpack
+    def test_all_is_copied_again(self, together, missing):
+        pool, move = Pool(together), test_stack.MOVE
+        for where, name, what in (
+                (thin_pool, 'look', pool.look),
+                (thin_pool, 'unmapped', lambda *args: pool.look(*args)[1]),
+                (thin_pool, 'block', lambda *args: together * REGION),
+                (devicemapper, 'write_beneath', pool.write),
+                (block, 'size', lambda path: 384 * REGION),
+                (sysfs, 'mapped_name', lambda path: names.mapped(
+                    'g', move.destination_lv)),
+                (process, 'stream', self.stream)):
+            self.useFixture(fixtures.MockPatchObject(where, name, what))
+        node = mock.Mock(compare_wait=60, stack=stacks.Stack(
+            'g', 'g-pool', 'fast', 30, host='b@l'))
+        node.records.services.return_value = {move.source: True}
+        node.sessions.attach.return_value = '/dev/sda'
+        has = {number for start, count in missing
+               for number in range(start, start + count)}
+        node.peers.holes.return_value = [
+            [number, 1] for number in range(384) if number not in has]
+        self.assertTrue(refilling.Comparison(node, 'context').is_whole(move))
+        self.assertEqual([], [number for number in has if pool.data[number]
+                              != 1 + number % 250])
+
+    def stream(self, take, *argv, timeout):
+        words = dict(word.split('=') for word in argv[1:])
+        first = int(words['skip']) // REGION
+        take(b''.join(bytes([1 + number % 250]) * REGION for number in range(
+            first, first + int(words['count']) // REGION)))
+
+
+@ddt.ddt
 class ScriptTest(testtools.TestCase):
     """What is done while the guest waits."""
 
@@ -613,7 +825,7 @@ class ScriptTest(testtools.TestCase):
         self.done = []
         self.handle, self.thin = mock.Mock(), mock.Mock()
         self.handle.suspended = self.suspended
-        self.thin.mapped.side_effect = [128, 256]
+        self.thin.mapped.side_effect = [128]
 
     @contextlib.contextmanager
     def suspended(self):
@@ -634,27 +846,57 @@ class ScriptTest(testtools.TestCase):
     def test_all_of_it_is_stable_before_the_guest_goes_on(self):
         with mock.patch.object(os, 'fsync', lambda _device: (
                 self.done.append(self.lv.read_bytes().count(b'b')))):
-            self.assertEqual((256, True), self.refill())
+            self.assertEqual(2, self.refill())
         self.assertEqual(['suspend', 4096, 'resume'], self.done)
         self.assertEqual(
             bytes(REGION) + b'a' * REGION + bytes(REGION) + b'b' * 4096
             + bytes(REGION - 4096), self.lv.read_bytes())
 
-    def test_no_write_is_begun_late(self):
-        """Whoever waits for this may resume the handle soon."""
+    def test_no_block_is_begun_late(self):
+        """But one that was begun is written to its end."""
+        write, clock = os.pwritev, iter((10, 11, 12.1))
+
+        def slow(device, memories, first):
+            return write(device, [memories[0][:4096]], first)
         with mock.patch.object(while_suspended.time, 'monotonic',
-                               side_effect=(10, 11, 12.1)):
-            self.assertEqual((256, False), self.refill())
+                               lambda: next(clock)), \
+                mock.patch.object(os, 'pwritev', slow):
+            self.assertEqual(1, self.refill())
+        self.assertEqual(REGION, self.lv.read_bytes().count(b'a'))
         self.assertEqual(0, self.lv.read_bytes().count(b'b'))
         self.assertEqual(['suspend', 'resume'], self.done)
 
     def test_others_have_written(self):
         for sectors in (0, 127, 129):
-            self.thin.mapped.side_effect = [128, 128]
-            self.assertEqual((128, False), self.refill(sectors))
+            self.thin.mapped.side_effect = [128]
+            self.assertEqual(0, self.refill(sectors))
         self.assertEqual(bytes(4 * REGION), self.lv.read_bytes())
 
+    def discarded(self, device, request, argument):
+        self.assertEqual(0x1277, request)  # BLKDISCARD of linux/fs.h
+        self.done.append(struct.unpack('=QQ', argument))
+
+    @ddt.data(('pwritev', 1), ('pwritev', 2), ('fsync', 1))
+    @ddt.unpack
+    def test_nothing_is_there_in_part(self, name, number):
+        """What has begun is taken back: else it would count as whole."""
+        inner, calls = getattr(os, name), []
+
+        def fails(*args):
+            calls.append(args)
+            if len(calls) == number:
+                raise OSError(5, 'no')
+            return inner(*args)
+        with mock.patch.object(os, name, fails), mock.patch.object(
+                while_suspended.fcntl, 'ioctl', self.discarded):
+            self.assertRaises(OSError, self.refill)
+        parts = [(REGION, REGION), (3 * REGION, 4096)]
+        self.assertEqual(['suspend', *(
+            parts if name == 'fsync' else parts[:number]), 'resume'],
+            self.done)
+
     def test_the_guest_goes_on_whatever_fails(self):
+        """Also if nothing can be taken back."""
         with mock.patch.object(os, 'pwritev', side_effect=OSError(5, 'no')):
             self.assertRaises(OSError, self.refill)
         self.assertEqual(['suspend', 'resume'], self.done)

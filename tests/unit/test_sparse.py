@@ -196,7 +196,7 @@ class SparseTest(test_move_steps.Base):
     @ddt.data(exceptions.CommandTimeout(command='c', seconds=1),
               FileNotFoundError(2, 'No such file', 'thin_dump'))
     def test_pool_that_does_not_answer(self, error):
-        def fails(*_all):
+        def fails(*_all, **_how):
             raise error
         self.a.node.stack._inner.holes = fails
         self.assertEqual(4, self.moved())

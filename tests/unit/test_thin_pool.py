@@ -4,6 +4,7 @@
 import fcntl
 import os
 import pathlib
+from unittest import mock
 
 import ddt
 import fixtures
@@ -15,6 +16,8 @@ from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 from cinder_localclone.privileged import thin_pool
 from cinder_localclone import sparse_errors
+from cinder_localclone import stack as stacks
+from cinder_localclone import state
 from cinder_localclone import thin_map
 from tests.unit import commands
 from tests.unit import test_thin_map
@@ -85,7 +88,7 @@ class Base(commands.Case):
             (0, 16)) if printed is None else printed, **how)
 
     def holes(self, lv='volume-1'):
-        return thin_pool.holes('g-v', lv, GIB, 1 << 16, 30)
+        return thin_pool.holes('g-v', lv, GIB, 1 << 16, self.limit)
 
     def ran(self, *lines):
         self.assertEqual(list(lines), self.commands.ran)
@@ -117,14 +120,34 @@ class HolesTest(Base):
         self.assertEqual(['/dev/mapper/' + META], self.opened)
         self.assertFalse(self.locked())
 
-    def test_time_limit_of_all_commands(self):
-        thin_pool.LIMIT = 60
-        self.status('-', '4711', '4711')
-        process.stream = lambda take, *argv, timeout: take(process.run(
-            *argv, timeout=timeout).encode())
+    @ddt.data((False, 0.3), (True, 30))
+    @ddt.unpack
+    def test_who_waits_for_the_volume_waits_not_long(self, patient, limit):
+        stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
+        with mock.patch.object(thin_pool, 'holes') as looked:
+            stack.holes('v', GIB, state.Geometry(128, 32, 8),
+                        patient=patient)
+        looked.assert_called_once_with('g', 'v', GIB, 1 << 16, limit)
+
+    def test_pool_without_room_for_data(self):
+        """It writes its metadata: its map is that of any other."""
+        self.commands.answer(LOOK, (STATUS % '-').replace(
+            ' rw ', ' out_of_data_space '), times=1)
+        self.status('4711', '4711')
         self.dump()
-        self.holes()
-        self.assertEqual({30}, set(self.commands.limits))
+        self.assertEqual([[16, 16368]], self.holes())
+
+    def test_what_a_pool_maps_at_once(self):
+        self.assertEqual(1 << 16, thin_pool.block('g-v', 'volume-1', 30))
+        self.ran(THIN, OF_POOL)
+        self.assertEqual([30, 30], self.commands.limits)
+        self.numbers['/dev/g-v/volume-1'] = '253:4'
+        self.assertRaises(exceptions.WrongDevice, thin_pool.block, 'g-v',
+                          'volume-1', 30)
+        self.commands._answers.clear()
+        self.commands.answer(THIN, '0 2097152 linear 253:3 2048')
+        self.numbers['/dev/g-v/volume-1'] = '253:5'
+        self.assertEqual(0, thin_pool.block('g-v', 'volume-1', 30))
 
     @ddt.data('0 2097152 linear 253:3 2048',
               # What is not mapped there reads as another device.
@@ -140,7 +163,7 @@ class HolesTest(Base):
         self.assertRaises(thin_map.OddMap, self.holes, 'volume-2')
         self.ran()
 
-    @ddt.data('ro', 'Fail', 'out_of_data_space')
+    @ddt.data('ro', 'Fail')
     def test_pool_that_fails(self, mode):
         """What it has mapped may not be there any more."""
         status = '0 1 thin-pool Fail\n' if mode == 'Fail' else (
@@ -260,9 +283,7 @@ class HolesTest(Base):
         self.holes()
 
     def test_it_waits_for_others(self):
-        thin_pool.LIMIT = 60
-        process.stream = lambda take, *argv, timeout: take(process.run(
-            *argv, timeout=timeout).encode())
+        self.limit = 30
         self.status('-', '4711', '4711')
         self.dump()
         other = open(self.root / 'metadata')

@@ -151,7 +151,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
                      and extra == rows.extra_bytes(volume),
                      'an LV of %d bytes, %d of them extra', size, extra)
 
-    def holes(self, lv, size, geometry):
+    def holes(self, lv, size, geometry, patient=False):
         self._insist_active(lv)
         if not self.pool:
             return []
@@ -276,25 +276,25 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
 
     def unmapped(self, move, factor):
         if self.pool and self.node.pool_fails:
-            raise sparse_errors.PoolFails(pool=self.pool, mode='ro')
+            raise sparse_errors.PoolFails(
+                pool=self.pool, mode='ro', host=self.node.host)
         return self.holes(move.destination_lv, move.size_bytes, None)
 
     def refill(self, move, disk, missing, factor):
         """The kernel counts it as local: what is written is what is read."""
         clone = self.node.devices[names.clone(move.shadow_id)]
         self._insist(move.shadow_id in self.node.sessions, 'no such disk')
-        written = 0
         for start, count in missing:
             self.node.world.tick(self.node, 'half of refill')
-            for region in range(start, start + count):
+            written = [
+                region for region in range(start, start + count)
                 if self.node.lvs[clone['lv']][region] in (
-                        disks.EMPTY, disks.ZERO):
-                    self.node.disk.write(
-                        clone['lv'], region,
-                        self.node._from_source(clone, region))
-                    written += 64 << 10
+                    disks.EMPTY, disks.ZERO)]
+            for region in written:
+                self.node.disk.write(clone['lv'], region,
+                                     self.node._from_source(clone, region))
             self.node.disk.flush(clone['lv'])
-        return written
+            yield [[region, 1] for region in written]
 
     def is_unmapped(self, move):
         return names.UNMAPPED in self.node.disk.tags.get(
