@@ -206,6 +206,27 @@ class DeletionTest(testtools.TestCase):
         self.delete()
         self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
 
+    def test_mark_that_is_not_made_in_time(self):
+        """Nothing is removed before."""
+        hangs = exceptions.CommandTimeout(command='lvchange', seconds=30)
+        with mock.patch.object(worlds.SimStack, 'mark', side_effect=hangs):
+            self.assertRaises(deletion_errors.CannotDelete, self.delete)
+        self.assertIn(self.stale.name, self.a.lvs)
+
+    def test_what_does_not_end_with_its_session(self):
+        self.a.move(self.volume, B)
+        self.b.opened.add(names.handle(self.volume.id))
+        self.b.node.sessions.end_if_down = lambda _move: True
+        with mock.patch.object(deletion, 'CLOSING', 0):
+            self.assertRaises(deletion_errors.CannotDelete, self.delete)
+        self.assertNotIn(names.DELETING,
+                         self.b.disk.tags.get(self.volume.name, ()))
+
+    def test_half_deleted_is_not_busy(self):
+        """Cinder's manager takes what is busy for available again."""
+        self.assertFalse(issubclass(deletion_errors.HalfDeleted,
+                                    exception.VolumeIsBusy))
+
     def test_what_waits_for_a_source_that_is_gone(self):
         """A process that nothing can kill keeps the handle open."""
         self.a.move(self.volume, B)

@@ -161,11 +161,12 @@ class RefillingTest(Begun):
         self.converge()
         self.settled()
 
-    def test_lost_again(self):
+    @ddt.data((), [[[1, 1]]])
+    def test_lost_again(self, written):
         """The pool is broken still: nobody goes round in circles."""
         self.lose(1)
         with mock.patch.object(worlds.SimStack, 'refill',
-                               return_value=()) as again:
+                               return_value=written) as again:
             self.assertRaises(sparse_errors.NotAllCopied, self.converge)
         again.assert_called_once()
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -268,6 +269,26 @@ class RefillingTest(Begun):
             clock.return_value = 65
             self.converge()
         self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_what_is_a_mistake_in_the_driver(self):
+        """It says nothing of the source."""
+        clock = self.waiting()
+        with self.not_seen('peers', KeyError()):
+            for clock.return_value in (5, 65):
+                self.assertRaises(KeyError, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_wait_that_is_longer_than_an_hour(self):
+        clock = self.waiting()
+        self.comparison._node = dataclasses.replace(
+            self.b.node, compare_wait=7200)
+        with self.not_seen('peers', self.NOT_SEEN[-1][1]):
+            for clock.return_value in (5, 1805, 3605, 5405, 7204):
+                self.converge()
+                self.assertIs(Phase.MIGRATING, self.phase())
+            clock.return_value = 7205
+            self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
 
     def test_pool_of_the_source_that_fails(self):
         """It may never be repaired."""
@@ -386,8 +407,11 @@ class ResumedTest(Begun):
         comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
         with mock.patch.object(self.b.node.peers, 'holes', side_effect=(
                 exceptions.PeerUnreachable(
-                    host=A, method='holes', seconds=30, reason=''))):
+                    host=A, method='holes', seconds=30, reason=''))), \
+                mock.patch.object(self.b.reconciler.copying,
+                                  'hindered') as hindered:
             self.look()
+            hindered.assert_called_once()  # others need not wait for it
             self.assertNotEqual(self.expected, self.read())
             self.assertFalse(self.b.devices[names.clone(
                 self.phase_of())]['hydrating'])
@@ -406,6 +430,7 @@ class ResumedTest(Begun):
 
     @ddt.data(clone_metadata.OddMetadata('odd'),
               exceptions.CommandTimeout(command='dd', seconds=30),
+              FileNotFoundError('thin_dump'),
               exceptions.Busy(what='the pool', host=B, seconds=30))
     def test_what_it_does_not_understand(self, error):
         """It waits as well; then it is looked for at the end."""
@@ -473,6 +498,21 @@ class BlocksTest(test_move_steps.Base):
         node.stack.unmapped.assert_called_with(move, 4)
         node.stack.set_hydration.assert_called_once_with(
             move.shadow_id, False)
+        # What it maps meanwhile would hide what was lost.
+        done = [call[0] for call in node.stack.mock_calls]
+        self.assertLess(done.index('set_hydration'), done.index('refill'))
+        self.assertEqual(3, done.count('unmapped'))
+
+    def test_regions_that_are_smaller(self):
+        move = mock.Mock(**{'geometry.region_sectors': 8})
+        node = mock.Mock()
+        node.stack.unmapped.side_effect = ([[1, 2]], [])
+        node.peers.holes.return_value = [[2, 2]]
+        node.stack.refill.return_value = iter([])
+        self.assertTrue(
+            refilling.Comparison(node, 'context').is_whole(move))
+        node.stack.refill.assert_called_once_with(
+            move, node.sessions.attach.return_value, [[1, 1]], 1)
 
 
 @ddt.ddt
@@ -504,6 +544,9 @@ class StopTest(test_move.Base):
 
 class HandlesTest(testtools.TestCase):
 
+    #: It was extended since: the clone is as long as before.
+    MOVE = dataclasses.replace(test_stack.MOVE, volume_gib=2)
+
     def setUp(self):
         super().setUp()
         self.stack = stacks.Stack('g', 'g-pool', 'fast', 30, host='b@l')
@@ -516,13 +559,13 @@ class HandlesTest(testtools.TestCase):
     def refill(self, missing):
         """Blocks of half a region, of which the pool maps four at once."""
         for part in self.stack.refill(
-                test_stack.MOVE, '/dev/sda', missing, 2):
+                self.MOVE, '/dev/sda', missing, 2):
             self.written.extend(part)
 
     def asked(self):
-        what = (names.handle(test_stack.MOVE.volume_id), 'g',
-                test_stack.MOVE.destination_lv, '/dev/sda',
-                test_stack.MOVE.size_bytes, 1 << 17)
+        what = (names.handle(self.MOVE.volume_id), 'g',
+                self.MOVE.destination_lv, '/dev/sda',
+                self.MOVE.size_bytes, 1 << 17)
         return [call.args[6:8] for call in self.called.mock_calls
                 if call == mock.call(*what, *call.args[6:8], 30)]
 
@@ -536,7 +579,7 @@ class HandlesTest(testtools.TestCase):
         # Of which these were missing.
         self.assertEqual([[3, 1], [4, 4], [37, 1]], self.written)
         self.block.assert_called_once_with(
-            'g', test_stack.MOVE.destination_lv, 30)
+            'g', self.MOVE.destination_lv, 30)
 
     def test_guest_that_writes_all_the_time(self):
         self.called.return_value = 0, []
@@ -568,7 +611,7 @@ class HandlesTest(testtools.TestCase):
         self.assertEqual([[0, 4], [8, 4], [36, 1]], self.written)
 
     def test_what_is_not_mapped(self):
-        move = test_stack.MOVE
+        move = self.MOVE
         with mock.patch.object(thin_pool, 'unmapped') as called:
             self.assertIs(called.return_value, self.stack.unmapped(move, 4))
         called.assert_called_once_with(
@@ -579,7 +622,7 @@ class HandlesTest(testtools.TestCase):
 
         def stream(take, *argv, timeout):
             self.assertEqual('if=' + names.lv_path(
-                'fast', names.metadata_lv(test_stack.MOVE.shadow_id)),
+                'fast', names.metadata_lv(self.MOVE.shadow_id)),
                 argv[1])
             self.assertIn('iflag=direct', argv)
             for at in range(0, len(metadata), 5000):
@@ -587,7 +630,7 @@ class HandlesTest(testtools.TestCase):
         self.useFixture(commands.Commands())
         with mock.patch.object(process, 'stream', stream):
             self.assertEqual([[2, 1], [5, 1]], self.stack.recorded_as_local(
-                test_stack.MOVE, [[2, 10]]))
+                self.MOVE, [[2, 10]]))
 
 
 SCRIPT = '%s -I -S %s' % (sys.executable, while_suspended.__file__)
@@ -817,6 +860,8 @@ class PoolTest(commands.Case):
 class ScriptTest(testtools.TestCase):
     """What is done while the guest waits."""
 
+    DATA = bytes(range(1, 17)) * (REGION // 16 - 1) + bytes(range(17, 33))
+
     def setUp(self):
         super().setUp()
         self.root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
@@ -825,7 +870,12 @@ class ScriptTest(testtools.TestCase):
         self.done = []
         self.handle, self.thin = mock.Mock(), mock.Mock()
         self.handle.suspended = self.suspended
-        self.thin.mapped.side_effect = [128]
+        self.sectors = [128]
+        self.thin.mapped.side_effect = self.mapped
+
+    def mapped(self):
+        self.done.append('mapped')
+        return self.sectors.pop(0)
 
     @contextlib.contextmanager
     def suspended(self):
@@ -841,15 +891,15 @@ class ScriptTest(testtools.TestCase):
         return while_suspended.refill(
             self.handle, self.thin, device, sectors,
             [(REGION, REGION), (3 * REGION, 4096)],
-            io.BytesIO(b'a' * REGION + b'b' * 4096))
+            io.BytesIO(self.DATA + b'b' * 4096))
 
     def test_all_of_it_is_stable_before_the_guest_goes_on(self):
         with mock.patch.object(os, 'fsync', lambda _device: (
                 self.done.append(self.lv.read_bytes().count(b'b')))):
             self.assertEqual(2, self.refill())
-        self.assertEqual(['suspend', 4096, 'resume'], self.done)
+        self.assertEqual(['suspend', 'mapped', 4096, 'resume'], self.done)
         self.assertEqual(
-            bytes(REGION) + b'a' * REGION + bytes(REGION) + b'b' * 4096
+            bytes(REGION) + self.DATA + bytes(REGION) + b'b' * 4096
             + bytes(REGION - 4096), self.lv.read_bytes())
 
     def test_no_block_is_begun_late(self):
@@ -862,13 +912,13 @@ class ScriptTest(testtools.TestCase):
                                lambda: next(clock)), \
                 mock.patch.object(os, 'pwritev', slow):
             self.assertEqual(1, self.refill())
-        self.assertEqual(REGION, self.lv.read_bytes().count(b'a'))
-        self.assertEqual(0, self.lv.read_bytes().count(b'b'))
-        self.assertEqual(['suspend', 'resume'], self.done)
+        self.assertEqual(bytes(REGION) + self.DATA + bytes(2 * REGION),
+                         self.lv.read_bytes())
+        self.assertEqual(['suspend', 'mapped', 'resume'], self.done)
 
     def test_others_have_written(self):
         for sectors in (0, 127, 129):
-            self.thin.mapped.side_effect = [128]
+            self.sectors = [128]
             self.assertEqual(0, self.refill(sectors))
         self.assertEqual(bytes(4 * REGION), self.lv.read_bytes())
 
@@ -891,7 +941,7 @@ class ScriptTest(testtools.TestCase):
                 while_suspended.fcntl, 'ioctl', self.discarded):
             self.assertRaises(OSError, self.refill)
         parts = [(REGION, REGION), (3 * REGION, 4096)]
-        self.assertEqual(['suspend', *(
+        self.assertEqual(['suspend', 'mapped', *(
             parts if name == 'fsync' else parts[:number]), 'resume'],
             self.done)
 
@@ -899,7 +949,7 @@ class ScriptTest(testtools.TestCase):
         """Also if nothing can be taken back."""
         with mock.patch.object(os, 'pwritev', side_effect=OSError(5, 'no')):
             self.assertRaises(OSError, self.refill)
-        self.assertEqual(['suspend', 'resume'], self.done)
+        self.assertEqual(['suspend', 'mapped', 'resume'], self.done)
 
     def test_how_much_is_mapped(self):
         device = while_suspended.Device(None, 'x')

@@ -55,6 +55,10 @@ class DumpTest(testtools.TestCase):
             ([[2, 1], [5, 16379]], 4 * 128),
             self.all_of(3, (0, 2), (3, 2)))
         self.assertEqual(([[0, 16384]], 0), self.all_of(2))
+        # In their order, not by size.
+        self.assertEqual(
+            ([[0, 5], [6, 1], [8, 3], [12, 16372]], 3 * 128),
+            self.all_of(5, (5, 1), (7, 1), (11, 1)))
 
     def test_one_that_is_left_out_may_be_what_is_looked_for(self):
         self.assertRaises(thin_map.OddMap, self.all_of, 2, (0, 2), (3, 2),

@@ -93,6 +93,46 @@ class Kernel:
         self.did(('flush', disk))
 
 
+class RefillerTest(testtools.TestCase):
+    """All of it, as it is called by its path."""
+
+    def test_two_parts(self):
+        kernel, opened = Kernel(), []
+        kernel.status = '0 2097152 thin 128 127'
+        lv = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path) / 'lv'
+        lv.write_bytes(bytes(65536))
+        opens = os.open
+
+        def fake_open(path, flags):
+            opened.append((path, flags))
+            return opens(path, flags & ~os.O_DIRECT)
+        parts = {4096: b'a' * 8192, 32768: b'b' * 4096}
+        text = ' '.join('%d %d' % (first, len(data))
+                        for first, data in parts.items()).encode()
+        printed = io.StringIO()
+        for where, name, what in (
+                (while_suspended.fcntl, 'ioctl', kernel.ioctl),
+                (os, 'open', fake_open), (os, 'fsync', kernel.fsync),
+                (sys, 'stdin', mock.Mock(buffer=io.BytesIO(
+                    text + b'\n' + b''.join(parts.values())))),
+                (sys, 'stdout', printed),
+                (signal, 'signal', mock.Mock())):
+            self.useFixture(fixtures.MockPatchObject(where, name, what))
+        with mock.patch('builtins.open', mock.mock_open()):
+            while_suspended.main('refill', HANDLE, 'g-v', str(lv), '128')
+        self.assertEqual('2\n', printed.getvalue())
+        self.assertEqual([(str(lv), os.O_RDWR | os.O_DIRECT)], opened)
+        flushed = kernel.done.pop(3)
+        self.assertEqual('flush', flushed[0])
+        self.assertEqual([('clear', HANDLE), ('suspend', HANDLE),
+                          ('status', 'g-v'), ('resume', HANDLE)], kernel.done)
+        written = bytearray(65536)
+        for first, data in parts.items():
+            written[first:first + len(data)] = data
+        self.assertEqual(bytes(written), lv.read_bytes())
+
+
 class DiscarderTest(testtools.TestCase):
 
     def setUp(self):
