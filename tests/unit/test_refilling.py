@@ -588,6 +588,15 @@ class HandlesTest(testtools.TestCase):
         self.assertIn('the guest writes', str(error))
         self.assertEqual(handles.TRIES, self.called.call_count)
 
+    def test_many_pieces(self):
+        """A guest that writes now and then holds up nothing."""
+        many = 3 * handles.TRIES
+        self.called.side_effect = [
+            each for number in range(many)
+            for each in ((0, []), (1, [[number, 1]]))]
+        self.refill([[0, 4 * many]])
+        self.assertEqual(many, len(self.written))
+
     def test_what_takes_too_long(self):
         """The guest may have the volume, and it goes on at the next look."""
         self.called.return_value = 1, [[0, 1]]
