@@ -123,9 +123,10 @@ COPIED_AGAIN = _error(
     'pool failed may be lost as well: see dmesg, and check the file systems.')
 NOT_COMPARED = _warning(
     206, 'not_compared', 'Whether the thin pool of this node has lost '
-    'anything of the copy of volume %(volume)s can\'t be seen now. That is '
-    'tried again for %(seconds)d s at most. Then the copy goes on, or ends '
-    'and its source is removed, without having been compared: %(error)s')
+    'anything of the copy of volume %(volume)s can\'t be seen now, or what '
+    'was lost can\'t be copied. That is tried again for %(seconds)d s at '
+    'most. Then the copy goes on, or, if nothing is known to be lost, ends '
+    'and its source is removed: %(error)s')
 UNCOMPARED = _error(
     207, 'uncompared', 'Volume %(volume)s counts as fully copied from '
     '%(source)s, and its source may go, although they could not be compared. '

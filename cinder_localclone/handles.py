@@ -327,7 +327,8 @@ class Handles(top_devices.TopDevices):
             wrote to the others meanwhile
         :raises NotRefilled: if something can't be read at the source, or if
             the guest writes to new blocks all the time, or if it takes too
-            long; nothing is there in part
+            long
+        :raises InPart: if a part of a block may be there
         """
         block = _block(move, factor)
         at_once = thin_pool.block(self.group, move.destination_lv,
@@ -348,7 +349,7 @@ class Handles(top_devices.TopDevices):
                         names.handle(move.volume_id), self.group,
                         move.destination_lv, disk, move.size_bytes, at_once,
                         start, 1 if unread else end - start, self.timeout)
-                except exceptions.CommandFailed as exc:
+                except sparse_errors.SourceUnread as exc:
                     # Of many at once, the others may be readable.
                     done, written = 1 if unread else 0, []
                     unread = exc
@@ -356,7 +357,7 @@ class Handles(top_devices.TopDevices):
                     yield thin_map.common(
                         missing, thin_map.scaled(written, ratio))
                 start += done
-                tries = 0 if done else tries + 1
+                tries = 0 if done or written else tries + 1
         if unread:
             raise self._not_refilled(move, unread)
 

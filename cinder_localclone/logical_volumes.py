@@ -121,7 +121,7 @@ class LogicalVolumes:
 
         :param size_bytes: of the volume that it has
         :param geometry: of the clone that copies it
-        :param patient: nobody waits for the volume
+        :param patient: it may take as long as any command
         :returns: regions; none if it is not thin
         :raises OddMap: if the pool does not say it clearly
         """
@@ -258,7 +258,7 @@ class LogicalVolumes:
                   self.timeout)
 
     def mark(self, name: str, tag: str) -> None:
-        """Tag an LV: :data:`.names.AWAY`, or :data:`.names.DELETING`."""
+        """Tag an LV with AWAY, DELETING or LACKING of :mod:`.names`."""
         lvm.add_tag(self.group, name, tag, self.timeout)
 
     # -- what somebody else has created

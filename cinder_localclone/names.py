@@ -33,15 +33,16 @@ FOLLOWS = 'localclone.follows'
 #: LVM tag of the same LV afterwards, until the handle is on the clone and what
 #: was written at the old home is stable there.
 SWAPPING = 'localclone.swapping'
-#: LVM tag of a metadata LV as long as it is not known what was never written
-#: of its source: a guest used that when the clone was built.
+#: LVM tag of a metadata LV until it is known what was never written of its
+#: source: a guest used that when the clone was built.
 UNMAPPED = 'localclone.unmapped'
 #: LVM tag of what a node has left of a volume that it passes through to its
 #: home: a boot must not give that out instead.
 AWAY = 'localclone.away'
-#: LVM tag of a volume's LV from before its delete removes anything: what was
-#: begun is not called available.
+#: LVM tag of a volume's LV whose delete has begun: it is not available again.
 DELETING = 'localclone.deleting'
+#: LVM tag of a copy's LV that lacks something for good: its source stays.
+LACKING = 'localclone.lacking'
 #: LVM tag of an encrypted volume's LV while the node has the volume open, or
 #: means to: a boot opens it again.
 OPENED = 'localclone.opened'

@@ -218,11 +218,10 @@ class Reconciler:
                         ) -> None:
         if not move.committed:
             return  # the source decides
-        if volume.status in ('deleting', 'error_deleting'):
-            return  # delete_volume removes it
-        if volume.status == 'error' and not self.node.stack.survey().has(
-                volume.id, volume.name):
-            self.copying.hindered(move)  # its node was forgotten
+        if volume.status in ('deleting', 'error_deleting') or (
+                volume.status == 'error'  # its node was forgotten
+                and not self.node.stack.survey().has(volume.id, volume.name)):
+            self.copying.hindered(move)  # a delete removes it
             return
         try:
             if (move.phase in (Phase.STARTING, Phase.MIGRATING)

@@ -24,6 +24,35 @@ class PoolFails(exceptions.LocalCloneError):
                 'extend the pool\'s metadata if they are full.')
 
 
+class PoolFull(exceptions.LocalCloneError):
+    """A thin pool without room for what is to be written there."""
+
+    message = _('Thin pool %(pool)s of %(host)s is full: extend it, or delete '
+                'what is not needed.')
+
+
+class SourceUnread(exceptions.LocalCloneError):
+    """Something can't be read at the source."""
+
+    message = _('%(disk)s can\'t be read at byte %(first)d: %(reason)s')
+
+
+class InPart(exceptions.LocalCloneError):
+    """A block of a pool that could not be written, nor taken back."""
+
+    message = _('%(device)s could not be written, and a part of it may be '
+                'there: %(reason)s')
+
+
+class Lacking(exceptions.LocalCloneError):
+    """A copy that is known to lack something that can't be copied again."""
+
+    message = _('Volume %(volume)s lacks on %(host)s what its source on '
+                '%(source)s has, and can\'t get it again: see the log before. '
+                'The source is kept. Restore what is damaged, or accept it; '
+                'then remove the mark: lvchange --deltag %(tag)s %(lv)s')
+
+
 class NotAllCopied(exceptions.LocalCloneError):
     """The source has what its copy has not, although that was copied."""
 

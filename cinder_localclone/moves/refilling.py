@@ -18,6 +18,7 @@ import time
 
 from cinder_localclone import events
 from cinder_localclone import exceptions
+from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
 from cinder_localclone import sparse_errors
@@ -61,23 +62,25 @@ class Comparison:
         :param move: committed, in phase "migrating", whose clone is there
         :returns: whether it may be copied on: what is copied beside it, in
             the same block of the pool, would hide what was lost. What can't
-            be seen for too long is looked for when all is copied
-        :raises LocalCloneError: if what was lost can't be copied now
+            be seen for too long is looked for when all is copied; what can't
+            be copied for too long keeps the source
         """
         if not self._interrupted or move.shadow_id not in self._interrupted:
             return True
         lost: thin_map.Holes = ()
         try:
             lost = self._missing(move, self._lost(move))
+            if lost:
+                # It maps blocks all the time. Whoever drives it goes on.
+                self._node.stack.set_hydration(move.shadow_id, False)
+                self._refill(move, lost)
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
             if not self._has_waited(move, exc):
                 self._node.stack.set_hydration(move.shadow_id, False)
                 return False
+            if lost:
+                self._mark(move)
         self._unseen.pop(move.shadow_id, None)
-        if lost:
-            # It maps blocks all the time. Whoever drives it goes on.
-            self._node.stack.set_hydration(move.shadow_id, False)
-            self._refill(move, lost)
         self._interrupted.discard(move.shadow_id)
         return True
 
@@ -90,8 +93,15 @@ class Comparison:
         :raises PoolFails: if the pool here can't write its metadata: so long
             the source stays
         :raises NotAllCopied: if what was lost is lost again
+        :raises Lacking: if something can't be copied for good
         :raises LocalCloneError: if what was lost can't be copied now
         """
+        lv = self._node.stack.lvs().get(move.destination_lv)
+        if lv and names.LACKING in lv.tags:
+            raise sparse_errors.Lacking(
+                volume=move.volume_id, host=self._node.host,
+                source=move.source, tag=names.LACKING,
+                lv=names.lv_path(self._node.stack.group, lv.name))
         here = None
         try:
             here = self._here(move)
@@ -147,12 +157,14 @@ class Comparison:
                 move.token.nonce), self._factor(move)))
 
     def _refill(self, move: state.Move, missing: thin_map.Holes) -> None:
-        copied = 0
+        copied, disk = 0, self._node.sessions.attach(move)
         try:
             for part in self._node.stack.refill(
-                    move, self._node.sessions.attach(move), missing,
-                    self._factor(move)):
+                    move, disk, missing, self._factor(move)):
                 copied += _kib(part, move)
+        except sparse_errors.InPart:
+            self._mark(move)
+            raise
         finally:  # whatever comes after that, a guest has read zeros
             events.say(events.COPIED_AGAIN, volume=move.volume_id,
                        source=move.source, size=_kib(missing, move),
@@ -162,6 +174,10 @@ class Comparison:
             raise sparse_errors.NotAllCopied(
                 volume=move.volume_id, host=self._node.host,
                 size=_kib(missing, move))
+
+    def _mark(self, move: state.Move) -> None:
+        """The map does not tell any more what is missing."""
+        self._node.stack.mark(move.destination_lv, names.LACKING)
 
     # -- what can't be seen
 

@@ -23,6 +23,7 @@ from cinder_localclone.privileged import control
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 from cinder_localclone.privileged import while_suspended
+from cinder_localclone import sparse_errors
 
 #: Seconds for which a device in use is suspended at most.
 SUSPENDED = 5
@@ -138,9 +139,14 @@ def _resumed_if_killed(handle: str, timeout: float) -> Iterator[None]:
         yield
     except exceptions.LocalCloneError:
         if _is_suspended(handle, timeout):
-            process.run('dmsetup', 'clear', handle, timeout=timeout)
-            _resume(handle, timeout)
+            _clear_and_resume(handle, timeout)
         raise
+
+
+def _clear_and_resume(name: str, timeout: float) -> None:
+    """On the table that it has."""
+    process.run('dmsetup', 'clear', name, timeout=timeout)
+    _resume(name, timeout)
 
 
 @privileged.entrypoint
@@ -297,15 +303,31 @@ def write_beneath(handle: str, lv: str, path: str, sectors: int,
     :param data: all of these
     :returns: how many of them were written, the first ones: none if something
         else was written to the LV by then, fewer if it takes too long
+    :raises InPart: if a part of a block may be there
     """
-    with _resumed_if_killed(handle, timeout):
-        answer = process.run(
+    try:
+        return int(process.run(
             sys.executable, '-I', '-S', while_suspended.__file__, 'refill',
             handle, lv, path, str(sectors),
             timeout=min(timeout, 2 * SUSPENDED), dying=timeout,
             stdin=b'%s\n%s' % (' '.join(
-                '%d %d' % part for part in parts).encode(), data))
-    return int(answer)
+                '%d %d' % part for part in parts).encode(), data)))
+    except exceptions.LocalCloneError as exc:
+        in_part = while_suspended.IN_PART in str(exc)
+        if _is_suspended(handle, timeout):  # it was killed
+            in_part = not _has_mapped(lv, sectors, timeout)
+            _clear_and_resume(handle, timeout)
+        if in_part:
+            raise sparse_errors.InPart(device=lv, reason=exc) from exc
+        raise
+
+
+def _has_mapped(thin: str, sectors: int, timeout: float) -> bool:
+    """Whether it is certain that a thin device has so many mapped."""
+    try:
+        return status(thin, timeout).split()[2:4] == ['thin', str(sectors)]
+    except exceptions.LocalCloneError:
+        return False
 
 
 def _is_suspended(name: str, timeout: float) -> bool:

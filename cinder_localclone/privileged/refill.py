@@ -5,6 +5,8 @@ dmsetup(8), the kernel's dm-clone.rst. The clone in between counts all of it
 as local, so what is written to the LV is what the handle reads.
 """
 
+import contextlib
+
 from cinder_localclone.dm import clone_metadata
 from cinder_localclone import exceptions
 from cinder_localclone import names
@@ -14,6 +16,7 @@ from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 from cinder_localclone.privileged import thin_pool
+from cinder_localclone import sparse_errors
 from cinder_localclone import thin_map
 
 #: Bytes of one call: the guest's I/O waits until they are written.
@@ -55,9 +58,11 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
         than asked for, if these are many; 0 if something was written to the
         LV meanwhile. And which of them were written
     :raises WrongDevice: if a path does not lead to the device that it names
-    :raises CommandFailed: if the source can't be read, or the LV not written;
-        nothing of a block is there then
-    :raises CommandTimeout: if it takes too long
+    :raises SourceUnread: if the source can't be read; nothing is written
+    :raises PoolFull: if nothing can be written
+    :raises InPart: if a part of a block may be there
+    :raises CommandFailed: if it can't be written; nothing of it is there
+    :raises CommandTimeout: if it takes too long; the same
     """
     privileged.require(names.volume_of_handle(handle), handle)
     path = names.lv_path(group, lv)
@@ -76,27 +81,40 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
     if missing:
         places = [slice(number * at_once - first, min(
             (number + 1) * at_once, end) - first) for number in missing]
-        done = devicemapper.write_beneath(
-            handle, names.mapped(group, lv), path, sectors,
-            [(first + place.start, place.stop - place.start)
-             for place in places],
-            b''.join(data[place] for place in places), timeout)
+        try:
+            done = devicemapper.write_beneath(
+                handle, names.mapped(group, lv), path, sectors,
+                [(first + place.start, place.stop - place.start)
+                 for place in places],
+                b''.join(data[place] for place in places), timeout)
+        except exceptions.LocalCloneError:
+            with contextlib.suppress(exceptions.LocalCloneError):
+                _forget_read(handle, timeout)
+            raise
         if done < len(missing):
             count, missing = 0, missing[:done]
-    # Whoever has read zeros reads again.
-    process.run('blockdev', '--flushbufs', '/dev/mapper/' + handle,
-                timeout=timeout)
+    _forget_read(handle, timeout)
     return count, [[number, 1] for number in missing]
 
 
+def _forget_read(handle: str, timeout: float) -> None:
+    """Whoever has read zeros reads again."""
+    process.run('blockdev', '--flushbufs', '/dev/mapper/' + handle,
+                timeout=timeout)
+
+
 def _read(disk: str, first: int, length: int, timeout: float) -> bytes:
-    """:raises CommandFailed: also if the disk ends before that"""
-    data = _dd(timeout, 'if=' + disk, 'skip=%d' % first, 'count=%d' % length,
-               'iflag=direct,fullblock,skip_bytes,count_bytes')
+    """:raises SourceUnread: also if the disk ends before that"""
+    try:
+        data = _dd(timeout, 'if=' + disk, 'skip=%d' % first,
+                   'count=%d' % length,
+                   'iflag=direct,fullblock,skip_bytes,count_bytes')
+    except exceptions.CommandFailed as exc:
+        raise sparse_errors.SourceUnread(disk=disk, first=first, reason=exc)
     if len(data) != length:
-        raise exceptions.CommandFailed(
-            command='dd', code=0, stderr='%d bytes at %d of %s instead of %d'
-            % (len(data), first, disk, length))
+        raise sparse_errors.SourceUnread(
+            disk=disk, first=first, reason='%d bytes instead of %d' % (
+                len(data), length))
     return data
 
 

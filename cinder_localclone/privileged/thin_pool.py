@@ -31,9 +31,8 @@ from cinder_localclone import thin_map
 
 #: Seconds after which a look is given up for which somebody waits.
 LIMIT = 10
-#: Modes in which a pool writes its metadata; of the second it has no room for
-#: data any more.
-_COMMITS = ('rw', 'out_of_data_space')
+#: Mode of a pool that has no room for data; it writes its metadata.
+_FULL = 'out_of_data_space'
 #: Of a message that cannot be answered because there is no snapshot.
 _NONE = 'Invalid argument'
 
@@ -58,13 +57,18 @@ def holes(group: str, lv: str, size: int, region: int, timeout: float
 def unmapped(group: str, lv: str, size: int, region: int, timeout: float
              ) -> thin_map.Holes:
     """The same, all of it; what is in use may have been mapped since."""
-    return look(group, lv, size, region, timeout)[1]
+    dump = _dump(group, lv, size, region, timeout, thin_map.ALL)
+    return dump.all_holes() if dump else []
 
 
 def look(group: str, lv: str, size: int, region: int, timeout: float
          ) -> tuple[int, thin_map.Holes]:
-    """The same, and how many sectors of the LV are mapped."""
-    dump = _dump(group, lv, size, region, timeout, thin_map.ALL)
+    """The same of what is to be written, and how many sectors are mapped.
+
+    :raises PoolFull: if nothing can be written: who waits for a write with
+        something suspended would wait very long
+    """
+    dump = _dump(group, lv, size, region, timeout, thin_map.ALL, room=True)
     return (dump.mapped_sectors, dump.all_holes()) if dump else (0, [])
 
 
@@ -92,14 +96,14 @@ def _thin(group: str, lv: str, limit: float) -> tuple[str, int] | None:
 
 
 def _dump(group: str, lv: str, size: int, region: int, limit: float,
-          most: int) -> thin_map.Dump | None:
+          most: int, room: bool = False) -> thin_map.Dump | None:
     thin = _thin(group, lv, limit)
     if thin is None:
         return None
     number, device = thin
     pool, metadata = sysfs.name_of(number), _metadata(number, limit)
     dump = thin_map.Dump(device, size, region, most)
-    with _alone(metadata, limit), _snapshot(pool, limit):
+    with _alone(metadata, limit), _snapshot(pool, limit, room):
         held = _held(pool, limit)
         process.stream(dump.feed, 'thin_dump', '--metadata-snap', '--dev-id',
                        str(device), metadata, timeout=limit)
@@ -164,16 +168,19 @@ def _alone(metadata: str, timeout: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _snapshot(pool: str, timeout: float) -> Iterator[None]:
+def _snapshot(pool: str, timeout: float, room: bool) -> Iterator[None]:
     """A snapshot of a pool's metadata, released whatever happens.
 
+    :param room: whether it has to have room for data
     :raises PoolFails: if the pool can't write its metadata
+    :raises PoolFull: if it has no room
     """
     status = control.status(pool, timeout)
-    mode = tables.parse_pool_mode(status)
-    if mode not in _COMMITS:
-        raise sparse_errors.PoolFails(
-            pool=pool, mode=mode, host=socket.gethostname())
+    mode, host = tables.parse_pool_mode(status), socket.gethostname()
+    if mode not in ('rw', _FULL):
+        raise sparse_errors.PoolFails(pool=pool, mode=mode, host=host)
+    if room and mode == _FULL:
+        raise sparse_errors.PoolFull(pool=pool, host=host)
     if tables.parse_metadata_snapshot(status) != '-':
         _release(pool, timeout)
     try:

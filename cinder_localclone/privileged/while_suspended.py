@@ -16,7 +16,7 @@ block of the pool, of which nothing is mapped. Unless, once nothing is on its
 way, the thin device has mapped more or less than so many sectors: somebody
 else has written to it. It prints how many of them were written, the first
 ones. Of a block that can't be written nothing is mapped afterwards, either:
-one that is there in part would be taken for whole.
+one that is there in part would be taken for whole. If that fails, it says so.
 
 A discard of a region that is being copied loses writes that follow it
 (measured on 6.1). With the handle suspended nothing is on its way, and
@@ -51,6 +51,8 @@ _BLKDISCARD = 0x1277
 #: discards until the guest's I/O may go on, and how long it then goes on at
 #: least.
 ENDING, AT_ONCE, BETWEEN = 2, 0.1, 0.1
+#: What is said if it is not known that nothing is there in part.
+IN_PART = 'a block may be there in part'
 #: Seconds after which no block is begun any more while a guest waits.
 WRITING = 2
 
@@ -218,6 +220,8 @@ def refill(handle, thin, device, sectors, parts, data):
     :param parts: first byte, bytes; each a block of the pool
     :param data: all of these, in a file
     :returns: how many of them were written
+    :raises OSError: if one can't be written; with IN_PART if that, or another,
+        could not be taken back
     """
     memories = []
     for first, length in parts:  # as direct I/O wants it
@@ -235,11 +239,14 @@ def refill(handle, thin, device, sectors, parts, data):
                 begun += 1
                 _write(device, first, memory)
             os.fsync(device)
-        except OSError:
-            for first, memory in memories[:begun]:
+        except OSError as exc:
+            # The last one first: that is the one in part.
+            for first, memory in reversed(memories[:begun]):
                 with contextlib.suppress(OSError):
                     fcntl.ioctl(device, _BLKDISCARD,
                                 struct.pack('=QQ', first, len(memory)))
+            if thin.mapped() != sectors:
+                raise OSError(exc.errno, IN_PART)
             raise
         return begun
 

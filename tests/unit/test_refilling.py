@@ -161,6 +161,17 @@ class RefillingTest(Begun):
         self.converge()
         self.settled()
 
+    def test_what_may_be_there_in_part(self):
+        """The map does not tell any more: the source stays."""
+        self.lose(1)
+        with mock.patch.object(
+                worlds.SimStack, 'refill', side_effect=sparse_errors.InPart(
+                    device='d', reason='r')):
+            self.assertRaises(sparse_errors.InPart, self.converge)
+        self.b.lvs[self.volume.name][1] = 'a part'
+        self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
     @ddt.data((), [[[1, 1]]])
     def test_lost_again(self, written):
         """The pool is broken still: nobody goes round in circles."""
@@ -304,9 +315,11 @@ class RefillingTest(Begun):
         """Nothing is compared, or ended, of what goes."""
         self.volume.status = status
         with mock.patch.object(self.b.reconciler._comparison,
-                               'is_whole') as compared:
+                               'is_whole') as compared, mock.patch.object(
+                self.b.reconciler.copying, 'hindered') as hindered:
             self.converge()
         compared.assert_not_called()
+        hindered.assert_called_once()  # others need not wait for it
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_what_could_not_be_seen_long_ago(self):
@@ -450,18 +463,42 @@ class ResumedTest(Begun):
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
 
+    def not_refilled(self):
+        return mock.patch.object(
+            worlds.SimStack, 'refill', side_effect=sparse_errors.NotRefilled(
+                volume='v', host=B, source=A, reason='bad sector'))
+
     def test_what_cannot_be_copied_now(self):
-        """It is known to be lost, so nothing may hide it; however long."""
-        with mock.patch.object(
-                worlds.SimStack, 'refill',
-                side_effect=exceptions.CommandFailed(
-                    command='dd', code=1, stderr='')):
+        comparison = self.b.reconciler._comparison
+        comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
+        with self.not_refilled():
             for _look in range(3):
                 self.look()
                 self.assertFalse(self.b.devices[names.clone(
                     self.phase_of())]['hydrating'])
         self.look()
         self.assertEqual(self.expected, self.read())
+        self.assertNotIn(names.LACKING, self.b.disk.tags.get(
+            self.volume.name, ()))
+
+    def test_what_cannot_be_copied_for_too_long(self):
+        """All the rest is; and then the source stays."""
+        with self.not_refilled():
+            self.look()
+        self.assertTrue(self.b.devices[names.clone(
+            self.phase_of())]['hydrating'])
+        self.b.hydrate(flushed=True)
+        self.b.lvs[self.volume.name][1] = 'hidden'
+        for _look in range(2):
+            error = self.assertRaises(
+                sparse_errors.Lacking, self.b.reconciler.converge,
+                self.volume.id)
+        self.assertIn('lvchange --deltag localclone.lacking', str(error))
+        self.assertIs(Phase.MIGRATING, self.phase())
+        # Its operator accepts it.
+        self.b.disk.tags[self.volume.name] -= {names.LACKING}
+        self.b.reconciler.converge(self.volume.id)
+        self.assertIs(Phase.RELEASING, self.phase())
 
     def test_wait_that_is_over(self):
         """The next one has its own time."""
@@ -506,6 +543,7 @@ class BlocksTest(test_move_steps.Base):
     def test_regions_that_are_smaller(self):
         move = mock.Mock(**{'geometry.region_sectors': 8})
         node = mock.Mock()
+        node.stack.lvs.return_value = {}
         node.stack.unmapped.side_effect = ([[1, 2]], [])
         node.peers.holes.return_value = [[2, 2]]
         node.stack.refill.return_value = iter([])
@@ -597,6 +635,14 @@ class HandlesTest(testtools.TestCase):
         self.refill([[0, 4 * many]])
         self.assertEqual(many, len(self.written))
 
+    def test_slow_disk(self):
+        """It is not the guest, if something is written each time."""
+        many = 2 * handles.TRIES
+        self.called.side_effect = [
+            *((0, [[number, 1]]) for number in range(many)), (many, [])]
+        self.refill([[0, 4 * many]])
+        self.assertEqual(many, len(self.written))
+
     def test_what_takes_too_long(self):
         """The guest may have the volume, and it goes on at the next look."""
         self.called.return_value = 1, [[0, 1]]
@@ -609,7 +655,7 @@ class HandlesTest(testtools.TestCase):
 
     def test_what_cannot_be_read(self):
         """All the rest is copied before that is said."""
-        bad = exceptions.CommandFailed(command='dd', code=1, stderr='sector')
+        bad = sparse_errors.SourceUnread(disk='d', first=0, reason='sector')
         self.called.side_effect = (
             bad, (1, [[0, 1]]), bad, (1, [[2, 1]]), (1, [[9, 1]]))
         error = self.assertRaises(sparse_errors.NotRefilled, self.refill,
@@ -780,8 +826,33 @@ class RefillTest(commands.Case):
 
     def test_source_that_ends(self):
         self.disk.write_bytes(bytes(REGION))
-        self.assertRaises(exceptions.CommandFailed, self.refill, 0, 2)
+        error = self.assertRaises(sparse_errors.SourceUnread, self.refill, 0,
+                                  2)
+        self.assertIn('65536 bytes instead of 131072', str(error))
         self.assertEqual(['read'], self.commands.ran)
+
+    def test_source_that_cannot_be_read(self):
+        process.stream = mock.Mock(side_effect=exceptions.CommandFailed(
+            command='dd', code=1, stderr='Input/output error'))
+        error = self.assertRaises(sparse_errors.SourceUnread, self.refill, 1,
+                                  2)
+        self.assertIn('at byte 65536: ', str(error))
+        self.assertIn('Input/output error', str(error))
+        self.assertEqual([], self.commands.ran)
+
+    def test_what_was_read_is_forgotten_whatever_fails(self):
+        self.commands._answers.clear()
+        self.commands.answer(SCRIPT, code=1, err='OSError: no')
+        self.commands.answer('blockdev', code=1)
+        error = self.assertRaises(exceptions.CommandFailed, self.refill, 0, 1)
+        self.assertIn('OSError: no', str(error))
+        self.assertEqual(FORGET, self.commands.ran[-1])
+
+    def test_what_may_be_there_in_part(self):
+        self.commands._answers.clear()
+        self.commands.answer(SCRIPT, code=1, err='OSError: [Errno 5] '
+                             + while_suspended.IN_PART)
+        self.assertRaises(sparse_errors.InPart, self.refill, 0, 1)
 
     def test_another_device(self):
         self.mapped.return_value = 'other'
@@ -793,15 +864,26 @@ class RefillTest(commands.Case):
                           'v', 'd', 1, 1, 0, 1, 30)
         self.assertEqual([], self.commands.ran)
 
-    @ddt.data('Lsw', 'L')
-    def test_one_that_was_killed_leaves_nothing_suspended(self, attributes):
+    @ddt.data(('Lsw', 'thin 128 127', False), ('L', '', False),
+              ('Lsw', 'thin 256 255', True), ('Lsw', 'Fail', True),
+              ('Lsw', None, True))
+    @ddt.unpack
+    def test_one_that_was_killed_leaves_nothing_suspended(
+            self, attributes, status, in_part):
         self.commands._answers.clear()
         self.commands.hang(SCRIPT)
         self.commands.answer('dmsetup info', attributes)
-        self.assertRaises(exceptions.CommandTimeout, self.refill, 0, 1)
+        look = 'ioctl status ' + names.mapped('g', 'v')
+        if status is None:
+            self.commands.hang(look)
+        self.commands.answer(look, '0 2097152 %s\n' % status)
+        self.assertRaises(
+            sparse_errors.InPart if in_part else exceptions.CommandTimeout,
+            self.refill, 0, 1)
         self.assertEqual(
-            ['dmsetup clear ' + HANDLE, 'dmsetup resume ' + HANDLE]
-            if 's' in attributes else [], self.commands.ran[4:])
+            [look, 'dmsetup clear ' + HANDLE, 'dmsetup resume ' + HANDLE,
+             FORGET] if 's' in attributes else [FORGET],
+            self.commands.ran[4:])
 
 
 class Pool:
@@ -842,6 +924,7 @@ class PoolTest(commands.Case):
                 (thin_pool, 'block', lambda *args: together * REGION),
                 (devicemapper, 'write_beneath', pool.write),
                 (block, 'size', lambda path: 384 * REGION),
+                (stacks.Stack, 'lvs', lambda stack: {}),
                 (sysfs, 'mapped_name', lambda path: names.mapped(
                     'g', move.destination_lv)),
                 (process, 'stream', self.stream)):
@@ -948,17 +1031,27 @@ class ScriptTest(testtools.TestCase):
             return inner(*args)
         with mock.patch.object(os, name, fails), mock.patch.object(
                 while_suspended.fcntl, 'ioctl', self.discarded):
-            self.assertRaises(OSError, self.refill)
+            self.sectors = [128, 128]
+            error = self.assertRaises(OSError, self.refill)
+        self.assertEqual('[Errno 5] no', str(error))
         parts = [(REGION, REGION), (3 * REGION, 4096)]
+        # The last one first.
         self.assertEqual(['suspend', 'mapped', *(
-            parts if name == 'fsync' else parts[:number]), 'resume'],
-            self.done)
+            parts if name == 'fsync' else parts[:number])[::-1], 'mapped',
+            'resume'], self.done)
 
     def test_the_guest_goes_on_whatever_fails(self):
-        """Also if nothing can be taken back."""
-        with mock.patch.object(os, 'pwritev', side_effect=OSError(5, 'no')):
-            self.assertRaises(OSError, self.refill)
-        self.assertEqual(['suspend', 'mapped', 'resume'], self.done)
+        """Also if something can't be taken back: that is said."""
+        for left in (128, 256):
+            self.done.clear()
+            self.sectors = [128, left]
+            with mock.patch.object(os, 'pwritev',
+                                   side_effect=OSError(5, 'no')):
+                error = self.assertRaises(OSError, self.refill)
+            self.assertEqual(left != 128,
+                             while_suspended.IN_PART in str(error))
+            self.assertEqual(['suspend', 'mapped', 'mapped', 'resume'],
+                             self.done)
 
     def test_how_much_is_mapped(self):
         device = while_suspended.Device(None, 'x')

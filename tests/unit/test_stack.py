@@ -432,10 +432,11 @@ class SnapshotTest(Case):
 
     def test_holes(self):
         with mock.patch.object(logical_volumes, 'thin_pool') as pool:
+            pool.LIMIT = 10
             self.assertIs(pool.holes.return_value, self.stack.holes(
                 'volume-' + V1, GIB, MOVE.geometry))
             pool.holes.assert_called_once_with(
-                'g', 'volume-' + V1, GIB, 1 << 16, 30)
+                'g', 'volume-' + V1, GIB, 1 << 16, 10)
             pool.release.return_value = True
             self.assertTrue(self.stack.release_map())
             pool.release.assert_called_once_with('g', 'g-pool', 30)

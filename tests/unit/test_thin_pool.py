@@ -137,6 +137,14 @@ class HolesTest(Base):
         self.dump()
         self.assertEqual([[16, 16368]], self.holes())
 
+    def test_nothing_can_be_written_to_one_without_room(self):
+        """Nobody suspends anything for that."""
+        self.commands.answer(LOOK, (STATUS % '-').replace(
+            ' rw ', ' out_of_data_space '))
+        self.assertRaises(sparse_errors.PoolFull, thin_pool.look, 'g-v',
+                          'volume-1', GIB, 1 << 16, 0.3)
+        self.ran(THIN, OF_POOL, LOOK)
+
     def test_what_a_pool_maps_at_once(self):
         self.assertEqual(1 << 16, thin_pool.block('g-v', 'volume-1', 30))
         self.ran(THIN, OF_POOL)
