@@ -53,6 +53,22 @@ class DeletionTest(testtools.TestCase):
         # The source is the source's to remove, under its own name.
         self.assertEqual([self.stale.name], list(self.a.lvs))
 
+    def test_what_was_not_managed_has_left_meanwhile(self):
+        """What has its name here is nobody's to give back."""
+        locked = self.a.node.lock
+
+        @contextlib.contextmanager
+        def lock(name):
+            self.a.move(self.volume, B)
+            self.volume.status = 'error_managing_deleting'
+            with locked(name):
+                yield
+        with mock.patch.object(deletion.adoption, 'give_back') as given:
+            self.assertEqual(B, deletion.delete_here(
+                dataclasses.replace(self.a.node, lock=lock), None,
+                self.volume.id))
+        given.assert_not_called()
+
     def test_moved_while_the_delete_waited_for_the_lock(self):
         locked = self.a.node.lock
 

@@ -122,6 +122,19 @@ class TimeLimitTest(ProcessTest):
         self.assertEqual([mock.call(None, timeout=7), mock.call(timeout=1)],
                          hangs.communicate.mock_calls)
 
+    def test_what_may_take_its_time_to_die(self):
+        dies = mock.Mock(pid=4711, returncode=-9)
+        dies.communicate.side_effect = [
+            process.subprocess.TimeoutExpired('dd', 7), (b'', b'')]
+        with mock.patch.object(process.subprocess, 'Popen',
+                               return_value=dies), \
+                mock.patch.object(process.os, 'killpg') as kill:
+            self.assertRaises(exceptions.CommandTimeout, process.run, 'dd',
+                              timeout=7, dying=30)
+        kill.assert_called_once_with(4711, process.signal.SIGKILL)
+        self.assertEqual(mock.call(timeout=30),
+                         dies.communicate.mock_calls[-1])
+
     def test_it_has_its_grace_and_no_more(self):
         ends = mock.Mock(pid=4711, returncode=0)
         for grace in (0.3, 5):
