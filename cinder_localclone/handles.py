@@ -25,8 +25,7 @@ from cinder_localclone import top_devices
 #: How much of a new handle is read before it is given out, in bytes. Nova
 #: formats a LUKS volume whose header it cannot read.
 HEAD = 1 << 20
-#: How often it is seen what is to be copied again, if a guest writes
-#: meanwhile.
+#: Tries to copy something again beside a guest that writes.
 TRIES = 10
 
 
@@ -327,7 +326,7 @@ class Handles(top_devices.TopDevices):
             wrote to the others meanwhile
         :raises NotRefilled: if something can't be read at the source, or if
             the guest writes to new blocks all the time, or if it takes too
-            long
+            long: RefilledLater, if no block is larger than a region
         :raises InPart: if a part of a block may be there
         """
         block = _block(move, factor)
@@ -343,7 +342,8 @@ class Handles(top_devices.TopDevices):
                     raise self._not_refilled(
                         move, 'the guest writes to it all the time'
                         if tries == TRIES else
-                        'it takes longer than %d s' % self.timeout)
+                        'it takes longer than %d s' % self.timeout,
+                        later=not unread and at_once <= block * factor)
                 try:
                     done, written = refill.refill(
                         names.handle(move.volume_id), self.group,
@@ -361,10 +361,12 @@ class Handles(top_devices.TopDevices):
         if unread:
             raise self._not_refilled(move, unread)
 
-    def _not_refilled(self, move: state.Move, reason: object) -> Exception:
-        return sparse_errors.NotRefilled(
-            volume=move.volume_id, host=self.host, source=move.source,
-            reason=reason)
+    def _not_refilled(self, move: state.Move, reason: object,
+                      later: bool = False) -> Exception:
+        kind = (sparse_errors.RefilledLater if later
+                else sparse_errors.NotRefilled)
+        return kind(volume=move.volume_id, host=self.host, source=move.source,
+                    reason=reason)
 
     def flush_handle(self, volume_id: str) -> None:
         """Everything written so far is on stable storage afterwards.

@@ -70,6 +70,10 @@ class NotRefilled(exceptions.LocalCloneError):
                 '%(reason)s. The source is kept, and that is tried again.')
 
 
+class RefilledLater(NotRefilled):
+    """The same, if what is copied meanwhile can't hide what was lost."""
+
+
 class Forgotten(exceptions.LocalCloneError):
     """A source that can't be asked any more."""
 

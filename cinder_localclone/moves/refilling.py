@@ -74,6 +74,8 @@ class Comparison:
                 # It maps blocks all the time. Whoever drives it goes on.
                 self._node.stack.set_hydration(move.shadow_id, False)
                 self._refill(move, lost)
+        except sparse_errors.RefilledLater:
+            pass  # when all is copied
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
             if not self._has_waited(move, exc):
                 self._node.stack.set_hydration(move.shadow_id, False)

@@ -481,6 +481,22 @@ class ResumedTest(Begun):
         self.assertNotIn(names.LACKING, self.b.disk.tags.get(
             self.volume.name, ()))
 
+    def test_what_can_be_copied_later(self):
+        """A guest that writes all the time holds up no copy."""
+        comparison = self.b.reconciler._comparison
+        comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
+        with mock.patch.object(
+                worlds.SimStack, 'refill',
+                side_effect=sparse_errors.RefilledLater(
+                    volume='v', host=B, source=A, reason='r')):
+            self.look()
+        self.assertTrue(self.b.devices[names.clone(
+            self.phase_of())]['hydrating'])
+        self.assertNotIn('[localclone-206]', self.log.output)
+        self.b.hydrate(flushed=True)
+        self.world.settle()
+        self.check(self.world, self.volume, self.expected)
+
     def test_what_cannot_be_copied_for_too_long(self):
         """All the rest is; and then the source stays."""
         with self.not_refilled():
@@ -624,6 +640,11 @@ class HandlesTest(testtools.TestCase):
         error = self.assertRaises(sparse_errors.NotRefilled, self.refill,
                                   [[3, 6]])
         self.assertIn('the guest writes', str(error))
+        # What is copied beside it would hide it.
+        self.assertNotIsInstance(error, sparse_errors.RefilledLater)
+        self.block.return_value = 1 << 16
+        self.called.reset_mock()
+        self.assertRaises(sparse_errors.RefilledLater, self.refill, [[3, 6]])
         self.assertEqual(handles.TRIES, self.called.call_count)
 
     def test_many_pieces(self):

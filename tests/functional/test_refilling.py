@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a thin pool has forgotten of a copy is copied again, on real kernels.
+
+A pool forgets when it can't write its metadata (``make faults``, "thin pool
+full: metadata"); here it is told to, which it does at once and for certain.
+"""
+
+from lab.core import look
+from lab.core import process
+from tests.functional import base
+
+#: Bytes that a pool of these labs maps at once.
+BLOCK = 64 << 10
+#: Writes to an LV beneath its handle, as the driver does, on a disk that
+#: writes the first half of each request, and fails at some; then again.
+SCRIPT = '''
+import importlib.util, io, os, sys
+spec = importlib.util.spec_from_file_location('script', sys.argv[1])
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+control = open('/dev/mapper/control', 'r+b', buffering=0)
+handle, thin = [script.Device(control, name) for name in sys.argv[2:4]]
+device = os.open(sys.argv[4], os.O_RDWR | os.O_DIRECT)
+block, fails = int(sys.argv[5]), int(sys.argv[6])
+parts = [(number * block, block) for number in (3, 8)]
+data = b''.join(bytes([1 + number]) * block for number in range(2))
+write, calls = os.pwritev, []
+
+def half(device, memories, first):
+    calls.append(first)
+    if len(calls) == fails:
+        raise OSError(5, 'as asked')
+    return write(device, [memories[0][:block // 2]], first)
+
+before = thin.mapped()
+os.pwritev = half
+try:
+    script.refill(handle, thin, device, before, parts, io.BytesIO(data))
+except OSError as exc:
+    print(exc.strerror)
+print(thin.mapped() - before)
+os.pwritev = write
+print(script.refill(handle, thin, device, before, parts, io.BytesIO(data)))
+print(script.refill(handle, thin, device, before, parts, io.BytesIO(data)))
+print(thin.mapped() - before)
+'''
+
+
+class RefillingTest(base.LabTest):
+
+    def lv(self, node):
+        """The path of the only volume's LV on a node."""
+        name, = look.volume_lvs(node)
+        return '/dev/cinder-volumes/' + name
+
+    def sum_of(self, node, path, kib=1024):
+        return node.run('dd if=%s bs=64k count=%d iflag=direct status=none '
+                        '| sha256sum' % (path, kib // 64)).stdout
+
+    def forget(self, node, lv, first, blocks):
+        node.run('blkdiscard --force --offset %d --length %d %s' % (
+            first * BLOCK, blocks * BLOCK, lv))
+
+    def test_what_the_pool_has_forgotten(self):
+        """At the latest when all else is copied; a guest writes meanwhile."""
+        volume, attached, expected = self.moving_volume()
+        lv, whole = self.lv(self.n2), self.sum_of(self.n2, attached.path)
+        process.wait_for('a MiB to be copied', lambda: self.sum_of(
+            self.n2, lv) == whole, 60)
+        # A service that goes on with a copy sees it at once.
+        self.n2.service('kill')
+        self.forget(self.n2, lv, 0, 1)
+        self.brake('5mbit')
+        self.restart(self.n2, 'start')
+        process.wait_for('it to be copied again', lambda: self.sum_of(
+            self.n2, attached.path) == whole, 90)
+        self.assertEqual(1, len(look.shadows(self.lab)))
+        writer = attached.start_writing()
+        self.forget(self.n2, lv, 2, 4)
+        # The clone takes it for local.
+        self.assertNotEqual(whole, self.sum_of(self.n2, attached.path))
+        self.assert_moved(volume, attached, expected)
+        log = self.n2.service_log()
+        for kib in (64, 256):
+            self.assertIn('had lost %d KiB of volume %s' % (kib, volume), log)
+            self.assertIn(' %d KiB were copied from node1@localclone' % kib,
+                          log)
+        attached.stop_writing(writer)
+        self.assertIn(' 0 bad', attached.verify(writer.stdout))
+        attached.detach()
+
+    def test_nothing_is_there_in_part(self):
+        """A block that can't be written whole is taken back."""
+        attached = self.instance.attach(self.volume(), self.n1)
+        lv = self.lv(self.n1)
+        script = self.lab.repo / (
+            'cinder_localclone/privileged/while_suspended.py')
+        for fails in (2, 4):  # in the first block, in the second
+            zeros = self.sum_of(self.n1, attached.path)
+            said = self.n1.run([
+                '/usr/bin/python3', '-c', SCRIPT, script,
+                attached.path.rpartition('/')[2], lv[5:].replace(
+                    '-', '--').replace('/', '-'), lv, BLOCK, fails]).stdout
+            self.assertEqual(['as asked', '0', '2', '0', str(
+                2 * BLOCK // 512)], said.splitlines())
+            written = self.n1.run(
+                'for block in 3 8; do dd if=%s bs=64k count=1 skip=$block '
+                'iflag=direct status=none | tr -d "\\001\\002" | wc -c; done'
+                % attached.path).stdout
+            self.assertEqual('0\n0\n', written)
+            self.n1.run('blkdiscard --force %s' % lv)
+            self.assertEqual(zeros, self.sum_of(self.n1, attached.path))
+        attached.detach()
