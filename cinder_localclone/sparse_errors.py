@@ -24,7 +24,7 @@ class PoolFails(exceptions.LocalCloneError):
                 'extend the pool\'s metadata if they are full.')
 
 
-class PoolFull(exceptions.LocalCloneError):
+class PoolOutOfSpace(exceptions.LocalCloneError):
     """A thin pool without room for what is to be written there."""
 
     message = _('Thin pool %(pool)s of %(host)s is full: extend it, or delete '

@@ -59,7 +59,7 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
         LV meanwhile. And which of them were written
     :raises WrongDevice: if a path does not lead to the device that it names
     :raises SourceUnread: if the source can't be read; nothing is written
-    :raises PoolFull: if nothing can be written
+    :raises PoolOutOfSpace: if nothing can be written
     :raises InPart: if a part of a block may be there
     :raises CommandFailed: if it can't be written; nothing of it is there
     :raises CommandTimeout: if it takes too long; the same

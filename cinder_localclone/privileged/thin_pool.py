@@ -65,7 +65,7 @@ def look(group: str, lv: str, size: int, region: int, timeout: float
          ) -> tuple[int, thin_map.Holes]:
     """The same of what is to be written, and how many sectors are mapped.
 
-    :raises PoolFull: if nothing can be written: who waits for a write with
+    :raises PoolOutOfSpace: if nothing can be written: who waits for a write with
         something suspended would wait very long
     """
     dump = _dump(group, lv, size, region, timeout, thin_map.ALL, room=True)
@@ -173,14 +173,14 @@ def _snapshot(pool: str, timeout: float, room: bool) -> Iterator[None]:
 
     :param room: whether it has to have room for data
     :raises PoolFails: if the pool can't write its metadata
-    :raises PoolFull: if it has no room
+    :raises PoolOutOfSpace: if it has no room
     """
     status = control.status(pool, timeout)
     mode, host = tables.parse_pool_mode(status), socket.gethostname()
     if mode not in ('rw', _FULL):
         raise sparse_errors.PoolFails(pool=pool, mode=mode, host=host)
     if room and mode == _FULL:
-        raise sparse_errors.PoolFull(pool=pool, host=host)
+        raise sparse_errors.PoolOutOfSpace(pool=pool, host=host)
     if tables.parse_metadata_snapshot(status) != '-':
         _release(pool, timeout)
     try:

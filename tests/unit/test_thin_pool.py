@@ -141,7 +141,7 @@ class HolesTest(Base):
         """Nobody suspends anything for that."""
         self.commands.answer(LOOK, (STATUS % '-').replace(
             ' rw ', ' out_of_data_space '))
-        self.assertRaises(sparse_errors.PoolFull, thin_pool.look, 'g-v',
+        self.assertRaises(sparse_errors.PoolOutOfSpace, thin_pool.look, 'g-v',
                           'volume-1', GIB, 1 << 16, 0.3)
         self.ran(THIN, OF_POOL, LOOK)
 
