@@ -65,8 +65,8 @@ def look(group: str, lv: str, size: int, region: int, timeout: float
          ) -> tuple[int, thin_map.Holes]:
     """The same of what is to be written, and how many sectors are mapped.
 
-    :raises PoolOutOfSpace: if nothing can be written: who waits for a write with
-        something suspended would wait very long
+    :raises PoolOutOfSpace: if nothing can be written: who waits for a write
+        with something suspended would wait very long
     """
     dump = _dump(group, lv, size, region, timeout, thin_map.ALL, room=True)
     return (dump.mapped_sectors, dump.all_holes()) if dump else (0, [])
