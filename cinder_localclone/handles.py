@@ -329,10 +329,10 @@ class Handles(top_devices.TopDevices):
             long: RefilledLater, if no block is larger than a region
         :raises InPart: if a part of a block may be there
         """
-        block = _block(move, factor)
+        unit = _block(move, factor)
         at_once = thin_pool.block(self.group, move.destination_lv,
                                   self.timeout)
-        ratio = at_once // block
+        ratio = at_once // unit
         unread: exceptions.LocalCloneError | None = None
         tries, deadline = 0, time.monotonic() + self.timeout
         for start, count in thin_map.covering(missing, ratio):
@@ -343,7 +343,7 @@ class Handles(top_devices.TopDevices):
                         move, 'the guest writes to it all the time'
                         if tries == TRIES else
                         'it takes longer than %d s' % self.timeout,
-                        later=not unread and at_once <= block * factor)
+                        later=not unread and at_once <= unit * factor)
                 try:
                     done, written = refill.refill(
                         names.handle(move.volume_id), self.group,

@@ -149,7 +149,7 @@ DETAILS = {
         'answer in time. Nothing of it was removed: delete it, or its group, '
         'again.')),
     'HALF_DELETED': ('LC45', _(
-        'Deleting the volume could not be ended now, and it can\'t be used '
+        'The volume could not be deleted completely, and it can\'t be used '
         'any more. Have an administrator delete it again; if it is in a '
         'group, you can delete that again.')),
     'DELETE_FAILED': ('LC46', _(

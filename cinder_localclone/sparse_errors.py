@@ -21,7 +21,7 @@ class PoolFails(exceptions.LocalCloneError):
     message = _('Thin pool %(pool)s of %(host)s is in mode "%(mode)s": it '
                 'can\'t write its metadata, and what was written to it last '
                 'may be lost. Stop the guests there, reboot the node, and '
-                'extend the pool\'s metadata if they are full.')
+                'extend the pool\'s metadata LV if it is full.')
 
 
 class PoolOutOfSpace(exceptions.LocalCloneError):

@@ -8,7 +8,6 @@ one step, so nothing that fails can leave a guest suspended.
 Time limits are in seconds. Each raises CommandFailed or CommandTimeout.
 """
 
-from collections.abc import Iterator
 import contextlib
 import fcntl
 import os
@@ -125,21 +124,14 @@ def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
     privileged.require(names.volume_of_handle(name), name)
     if disk:
         process.run('sync', disk, timeout=timeout)
-    with _resumed_if_killed(name, timeout):
+    try:
         process.run(
             sys.executable, '-I', '-S', while_suspended.__file__, 'swap',
             name, disk, str(SUSPENDED), stdin=table.encode(),
             timeout=min(timeout, 2 * SUSPENDED))
-
-
-@contextlib.contextmanager
-def _resumed_if_killed(handle: str, timeout: float) -> Iterator[None]:
-    """Whoever suspends a handle, in a process of its own, may be killed."""
-    try:
-        yield
     except exceptions.LocalCloneError:
-        if _is_suspended(handle, timeout):
-            _clear_and_resume(handle, timeout)
+        if _is_suspended(name, timeout):  # it was killed
+            _clear_and_resume(name, timeout)
         raise
 
 
@@ -279,8 +271,7 @@ def discard_beneath(handle: str, clone: str, table: str,
             # only then the guest may go on. On its old table: one that
             # comes to be loaded later would not know what is local by then.
             process.run('dmsetup', 'suspend', clone, timeout=timeout)
-            process.run('dmsetup', 'clear', clone, timeout=timeout)
-            _resume(clone, timeout)
+            _clear_and_resume(clone, timeout)
             with open(queue, 'w') as limit:
                 limit.write('0')
             _resume(handle, timeout)

@@ -79,14 +79,13 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
     missing = [number for begin, length in thin_map.common(
         [[start, count]], holes) for number in range(begin, begin + length)]
     if missing:
-        places = [slice(number * at_once - first, min(
-            (number + 1) * at_once, end) - first) for number in missing]
+        pieces = {number * at_once: data[number * at_once - first:][:at_once]
+                  for number in missing}
         try:
             done = devicemapper.write_beneath(
                 handle, names.mapped(group, lv), path, sectors,
-                [(first + place.start, place.stop - place.start)
-                 for place in places],
-                b''.join(data[place] for place in places), timeout)
+                [(place, len(piece)) for place, piece in pieces.items()],
+                b''.join(pieces.values()), timeout)
         except exceptions.LocalCloneError:
             with contextlib.suppress(exceptions.LocalCloneError):
                 _forget_read(handle, timeout)

@@ -187,9 +187,13 @@ class LabTest(testtools.TestCase):
         return self.checksum(attached, mib)
 
     def checksum(self, attached, mib=96):
-        return attached.node.run(
+        return self.sum_at(attached.node, attached.path, mib)
+
+    def sum_at(self, node, path, mib):
+        """The checksum of the beginning of any device."""
+        return node.run(
             'dd if=%s bs=1M count=%d iflag=direct status=none | sha256sum'
-            % (attached.path, mib), timeout=300).stdout
+            % (path, mib), timeout=300).stdout
 
     def moving_volume(self, mib=96, volume_type='localclone'):
         """A volume with data, attached on node2 and still being copied.

@@ -53,10 +53,6 @@ class RefillingTest(base.LabTest):
         name, = look.volume_lvs(node)
         return '/dev/cinder-volumes/' + name
 
-    def sum_of(self, node, path, kib=1024):
-        return node.run('dd if=%s bs=64k count=%d iflag=direct status=none '
-                        '| sha256sum' % (path, kib // 64)).stdout
-
     def forget(self, node, lv, first, blocks):
         node.run('blkdiscard --force --offset %d --length %d %s' % (
             first * BLOCK, blocks * BLOCK, lv))
@@ -64,21 +60,21 @@ class RefillingTest(base.LabTest):
     def test_what_the_pool_has_forgotten(self):
         """At the latest when all else is copied; a guest writes meanwhile."""
         volume, attached, expected = self.moving_volume()
-        lv, whole = self.lv(self.n2), self.sum_of(self.n2, attached.path)
-        process.wait_for('a MiB to be copied', lambda: self.sum_of(
-            self.n2, lv) == whole, 60)
+        lv, whole = self.lv(self.n2), self.sum_at(self.n2, attached.path, 1)
+        process.wait_for('a MiB to be copied', lambda: self.sum_at(
+            self.n2, lv, 1) == whole, 60)
         # A service that goes on with a copy sees it at once.
         self.n2.service('kill')
         self.forget(self.n2, lv, 0, 1)
         self.brake('5mbit')
         self.restart(self.n2, 'start')
-        process.wait_for('it to be copied again', lambda: self.sum_of(
-            self.n2, attached.path) == whole, 90)
+        process.wait_for('it to be copied again', lambda: self.sum_at(
+            self.n2, attached.path, 1) == whole, 90)
         self.assertEqual(1, len(look.shadows(self.lab)))
         writer = attached.start_writing()
         self.forget(self.n2, lv, 2, 4)
         # The clone takes it for local.
-        self.assertNotEqual(whole, self.sum_of(self.n2, attached.path))
+        self.assertNotEqual(whole, self.sum_at(self.n2, attached.path, 1))
         self.assert_moved(volume, attached, expected)
         log = self.n2.service_log()
         for kib in (64, 256):
@@ -96,7 +92,7 @@ class RefillingTest(base.LabTest):
         script = self.lab.repo / (
             'cinder_localclone/privileged/while_suspended.py')
         for fails in (2, 4):  # in the first block, in the second
-            zeros = self.sum_of(self.n1, attached.path)
+            zeros = self.sum_at(self.n1, attached.path, 1)
             said = self.n1.run([
                 '/usr/bin/python3', '-c', SCRIPT, script,
                 attached.path.rpartition('/')[2], lv[5:].replace(
@@ -109,5 +105,5 @@ class RefillingTest(base.LabTest):
                 % attached.path).stdout
             self.assertEqual('0\n0\n', written)
             self.n1.run('blkdiscard --force %s' % lv)
-            self.assertEqual(zeros, self.sum_of(self.n1, attached.path))
+            self.assertEqual(zeros, self.sum_at(self.n1, attached.path, 1))
         attached.detach()

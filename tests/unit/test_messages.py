@@ -61,7 +61,7 @@ FROZEN = {
     'LC42': ('KEEPS_SIZE', '97c4a7'),
     'LC43': ('PACE_TYPE', '1bc3a8'),
     'LC44': ('NOT_DELETED', '32a1f8'),
-    'LC45': ('HALF_DELETED', 'db2387'),
+    'LC45': ('HALF_DELETED', '773ee6'),
     'LC46': ('DELETE_FAILED', 'b0e0cb'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
