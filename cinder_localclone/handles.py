@@ -6,6 +6,7 @@ See :mod:`.stack`, which this is the base of.
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+import random
 import time
 
 from cinder_localclone.dm import tables
@@ -25,8 +26,6 @@ from cinder_localclone import top_devices
 #: How much of a new handle is read before it is given out, in bytes. Nova
 #: formats a LUKS volume whose header it cannot read.
 HEAD = 1 << 20
-#: Tries to copy something again beside a guest that writes.
-TRIES = 10
 
 
 class Handles(top_devices.TopDevices):
@@ -325,48 +324,44 @@ class Handles(top_devices.TopDevices):
         :returns: which of them have been copied, piece by piece; somebody
             wrote to the others meanwhile
         :raises NotRefilled: if something can't be read at the source, or if
-            the guest writes to new blocks all the time, or if it takes too
-            long: RefilledLater, if no block is larger than a region
-        :raises InPart: if a part of a block may be there
+            it takes too long
         """
-        unit = _block(move, factor)
         at_once = thin_pool.block(self.group, move.destination_lv,
                                   self.timeout)
-        ratio = at_once // unit
+        ratio = at_once // _block(move, factor)
+        todo = thin_map.pieces(thin_map.covering(missing, ratio),
+                               max(1, refill.AT_ONCE // at_once))
+        # What is slow does not keep what is behind it from its turn for ever.
+        random.shuffle(todo)
         unread: exceptions.LocalCloneError | None = None
-        tries, deadline = 0, time.monotonic() + self.timeout
-        for start, count in thin_map.covering(missing, ratio):
-            end = start + count
-            while start < end:
-                if tries == TRIES or time.monotonic() > deadline:
-                    raise self._not_refilled(
-                        move, 'the guest writes to it all the time'
-                        if tries == TRIES else
-                        'it takes longer than %d s' % self.timeout,
-                        later=not unread and at_once <= unit * factor)
+        deadline = time.monotonic() + self.timeout
+        try:
+            while todo and time.monotonic() <= deadline:
+                start, count = todo.pop()
                 try:
-                    done, written = refill.refill(
+                    come, written = refill.refill(
                         names.handle(move.volume_id), self.group,
                         move.destination_lv, disk, move.size_bytes, at_once,
-                        start, 1 if unread else end - start, self.timeout)
+                        start, count, self.timeout)
                 except sparse_errors.SourceUnread as exc:
-                    # Of many at once, the others may be readable.
-                    done, written = 1 if unread else 0, []
+                    # Of many at once, the others may be readable. First all
+                    # the rest: a disk may take long to find that it can't.
                     unread = exc
-                else:
-                    yield thin_map.common(
-                        missing, thin_map.scaled(written, ratio))
-                start += done
-                tries = 0 if done or written else tries + 1
-        if unread:
-            raise self._not_refilled(move, unread)
-
-    def _not_refilled(self, move: state.Move, reason: object,
-                      later: bool = False) -> Exception:
-        kind = (sparse_errors.RefilledLater if later
-                else sparse_errors.NotRefilled)
-        return kind(volume=move.volume_id, host=self.host, source=move.source,
-                    reason=reason)
+                    if count > 1:
+                        todo[:0] = thin_map.pieces([[start, count]], 1)
+                    continue
+                if come < count:
+                    todo.append((start + come, count - come))
+                yield thin_map.common(
+                    missing, thin_map.scaled(written, ratio))
+        finally:
+            refill.forget_read([names.handle(move.volume_id)] + [
+                top.name for top in self._survey_of(move.volume_id).tops(
+                    move.volume_id)], self.timeout)
+        if todo or unread:
+            raise sparse_errors.NotRefilled(
+                volume=move.volume_id, host=self.host, source=move.source,
+                reason=unread or 'it takes longer than %d s' % self.timeout)
 
     def flush_handle(self, volume_id: str) -> None:
         """Everything written so far is on stable storage afterwards.

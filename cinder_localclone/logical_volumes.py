@@ -261,13 +261,16 @@ class LogicalVolumes:
         """Tag an LV with AWAY, DELETING or LACKING of :mod:`.names`."""
         lvm.add_tag(self.group, name, tag, self.timeout)
 
+    def unmark(self, name: str, tag: str) -> None:
+        """Take such a tag off an LV."""
+        lvm.remove_tag(self.group, name, tag, self.timeout)
+
     # -- what somebody else has created
 
     def adopt(self, name: str, own_name: str, tags: Iterable[str]) -> None:
         """Make an LV the driver's own; what it has stays as it is.
 
-        :param tags: it has them before it gets its name: by them it is found
-            wherever that stopped
+        :param tags: by which it is found before it has its name
         :raises PoolDoesNotZero: if it could show what others have deleted
         """
         self._check_pool_zeroes()
@@ -345,8 +348,7 @@ class LogicalVolumes:
     def number_of(self, name: str) -> str:
         """The ``major:minor`` of an LV, '' unless it is active.
 
-        By the kernel, which keeps what is in use, whatever becomes of it in
-        LVM's metadata. It answers at once.
+        By the kernel, which has it while it is in use. It answers at once.
         """
         return block.lv_number(self._group_of(name), name)
 
@@ -363,8 +365,7 @@ class LogicalVolumes:
     def device_of(self, name: str) -> str:
         """The path of an LV of a volume, which is active afterwards.
 
-        :raises WrongDevice: if the path does not lead to the LV: whoever
-            writes there would write into a file, or to another
+        :raises WrongDevice: if the path does not lead to the LV
         """
         self._located(name)
         return names.lv_path(self.group, name)

@@ -41,8 +41,8 @@ UNMAPPED = 'localclone.unmapped'
 AWAY = 'localclone.away'
 #: LVM tag of a volume's LV whose delete has begun: it is not available again.
 DELETING = 'localclone.deleting'
-#: LVM tag of a copy's LV that lacks something for good: its source stays.
-LACKING = 'localclone.lacking'
+#: LVM tags of a copy's LV that lacks something, and of one that may end so.
+LACKING, ACCEPTED = 'localclone.lacking', 'localclone.accepted'
 #: LVM tag of an encrypted volume's LV while the node has the volume open, or
 #: means to: a boot opens it again.
 OPENED = 'localclone.opened'

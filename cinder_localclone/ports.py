@@ -102,6 +102,9 @@ class Stack(typing.Protocol):
     def mark(self, name: str, tag: str) -> None:
         """Tag an LV with what is true of it from now on."""
 
+    def unmark(self, name: str, tag: str) -> None:
+        """Take such a tag off an LV."""
+
     def adopt(self, name: str, own_name: str, tags: Iterable[str]) -> None:
         """Make an LV that somebody else has created the driver's own."""
 

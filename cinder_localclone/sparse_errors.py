@@ -37,20 +37,14 @@ class SourceUnread(exceptions.LocalCloneError):
     message = _('%(disk)s can\'t be read at byte %(first)d: %(reason)s')
 
 
-class InPart(exceptions.LocalCloneError):
-    """A block of a pool that could not be written, nor taken back."""
-
-    message = _('%(device)s could not be written, and a part of it may be '
-                'there: %(reason)s')
-
-
 class Lacking(exceptions.LocalCloneError):
-    """A copy that is known to lack something that can't be copied again."""
+    """A copy that may lack something that can't be copied again."""
 
-    message = _('Volume %(volume)s lacks on %(host)s what its source on '
-                '%(source)s has, and can\'t get it again: see the log before. '
-                'The source is kept. Restore what is damaged, or accept it; '
-                'then remove the mark: lvchange --deltag %(tag)s %(lv)s')
+    message = _('Volume %(volume)s may lack on %(host)s what its source on '
+                '%(source)s has: it was lost, and written to before it could '
+                'be copied again, at least in part. The source is kept. Check '
+                'the file system, and restore what is damaged. Then let the '
+                'copy end: lvchange --addtag %(tag)s %(lv)s')
 
 
 class NotAllCopied(exceptions.LocalCloneError):
@@ -68,10 +62,6 @@ class NotRefilled(exceptions.LocalCloneError):
     message = _('Not all that the thin pool of %(host)s has lost of volume '
                 '%(volume)s could be copied again from %(source)s: '
                 '%(reason)s. The source is kept, and that is tried again.')
-
-
-class RefilledLater(NotRefilled):
-    """The same, if what is copied meanwhile can't hide what was lost."""
 
 
 class Forgotten(exceptions.LocalCloneError):

@@ -88,11 +88,6 @@ class Dump:
             raise OddMap('%d holes or more' % self._most)
         return sorted([start, count] for count, start in self._largest)
 
-    @property
-    def mapped_sectors(self) -> int:
-        """How much of the device is mapped."""
-        return self._mapped * self._block // state.SECTOR
-
     def _end_of_text(self) -> None:
         self._parse(b'', True)
         if self._mapped != self._promised:
@@ -186,6 +181,17 @@ def without(holes: Holes, others: Holes) -> Holes:
     return found
 
 
+def union(holes: Holes, others: Holes) -> Holes:
+    """What is a hole in any of two maps."""
+    found: list[list[int]] = []
+    for start, count in sorted([*each] for each in (*holes, *others)):
+        if found and start <= sum(found[-1]):
+            found[-1][1] = max(start + count - found[-1][0], found[-1][1])
+        else:
+            found.append([start, count])
+    return found
+
+
 def scaled(holes: Holes, factor: int) -> Holes:
     """The same in smaller regions, of which a region has so many."""
     return [[start * factor, count * factor] for start, count in holes]
@@ -201,6 +207,13 @@ def covering(holes: Holes, factor: int) -> Holes:
         else:
             found.append([first, last - first])
     return found
+
+
+def pieces(holes: Holes, most: int) -> list[tuple[int, int]]:
+    """The same in pieces of so many regions at most: (first, how many)."""
+    return [(place, min(most, start + count - place))
+            for start, count in holes
+            for place in range(start, start + count, most)]
 
 
 def in_bytes(holes: Holes, geometry: state.Geometry, size_bytes: int

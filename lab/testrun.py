@@ -17,8 +17,9 @@ from lab import lab as labs
 LIMIT = 80 * 60  # seconds for one suite
 GRACE = 90  # seconds for its tests to take their labs down
 SLOWEST = 10  # tests that are shown
-#: Unit tests that try out everything there is, which takes minutes.
-EXHAUSTIVE = '_at_every_two'
+#: Unit tests that try out everything there is, which takes many minutes; and
+#: how much of that ``make test`` does: each so many-th pair of moments.
+EXHAUSTIVE, SAMPLE = '_at_every_two', 7
 #: Functional tests that show the same at more length.
 LONG = '_at_length'
 #: What a lab may need, in MiB; it is little as long as its nodes rest.
@@ -230,11 +231,16 @@ def run(lab, options):
     suites, told = [], [versions(lab)]
     if options.unit or not options.tests:
         fast = options.unit and not options.all
+        if not options.all:
+            os.environ['LOCALCLONE_TEST_SAMPLE'] = str(SAMPLE)
         suites.append(suite(
             lab, 'unit', './tests/unit', '--abbreviate',
             *(('--exclude-regex', EXHAUSTIVE) if fast else ())))
         if fast:
             told.append('without the exhaustive unit tests: make unit ALL=1')
+        elif not options.all:
+            told.append('each %dth case of the exhaustive unit tests; all of '
+                        'them: make unit ALL=1' % SAMPLE)
     if not options.unit and not any(row[3] for row, *_rest in suites):
         kernel = lab.settings['kernel']
         at_once = options.workers or workers(kernel, os.cpu_count(),

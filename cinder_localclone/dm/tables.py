@@ -208,10 +208,7 @@ def parse_metadata_snapshot(line: str) -> str:
 
     :raises ValueError: if it is no thin pool's status line
     """
-    words = line.split()
-    if words[2:3] != ['thin-pool'] or len(words) < 7:
-        raise ValueError('not the status of a thin pool: %r' % line)
-    return words[6]
+    return _said_of_pool(line)[6]
 
 
 def parse_pool_mode(line: str) -> str:
@@ -219,12 +216,25 @@ def parse_pool_mode(line: str) -> str:
 
     :raises ValueError: if it is no thin pool's status line
     """
-    words = line.split()
-    if words[2:4] == ['thin-pool', 'Fail']:
+    if line.split()[2:4] == ['thin-pool', 'Fail']:
         return 'Fail'
+    return _said_of_pool(line)[7]
+
+
+def parse_pool_room(line: str) -> int:
+    """How many blocks a thin pool has left, by its status.
+
+    :raises ValueError: if it is no thin pool's status line
+    """
+    used, total = _said_of_pool(line)[5].split('/')
+    return int(total) - int(used)
+
+
+def _said_of_pool(line: str) -> list[str]:
+    words = line.split()
     if words[2:3] != ['thin-pool'] or len(words) < 8:
         raise ValueError('not the status of a thin pool: %r' % line)
-    return words[7]
+    return words
 
 
 def own_devices(found: Iterable[ioctl.Status], prefix: str

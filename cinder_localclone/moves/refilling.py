@@ -45,6 +45,8 @@ class Comparison:
         self._unseen: dict[str, tuple[float, float]] = {}
         #: Copies that this service has found, by shadow id.
         self._interrupted: set[str] | None = None
+        #: What is known to be lost of each, and was not copied again.
+        self._known: dict[str, thin_map.Holes] = {}
 
     def expect(self, moves: Iterable[state.Move]) -> None:
         """To be called once this service has looked at all for the first time.
@@ -67,21 +69,20 @@ class Comparison:
         """
         if not self._interrupted or move.shadow_id not in self._interrupted:
             return True
-        lost: thin_map.Holes = ()
         try:
-            lost = self._missing(move, self._lost(move))
-            if lost:
+            missing = self._missing(move, self._lost(move))
+            if missing:
                 # It maps blocks all the time. Whoever drives it goes on.
                 self._node.stack.set_hydration(move.shadow_id, False)
-                self._refill(move, lost)
-        except sparse_errors.RefilledLater:
-            pass  # when all is copied
+                self._restore(move, missing, self._tags(move))
+        except sparse_errors.Lacking:
+            pass  # all that can be; its source stays
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
             if not self._has_waited(move, exc):
                 self._node.stack.set_hydration(move.shadow_id, False)
                 return False
-            if lost:
-                self._mark(move)
+            if move.shadow_id in self._known:
+                self._mark(move)  # if that was what has failed
         self._unseen.pop(move.shadow_id, None)
         self._interrupted.discard(move.shadow_id)
         return True
@@ -91,19 +92,18 @@ class Comparison:
 
         :param move: committed, in phase "migrating", and fully copied
         :returns: False if that can't be seen now. Not for ever, as the source
-            may never come back: then the clone is taken at its word
+            may never come back: then the clone is taken at its word, unless
+            something is known to be lost
         :raises PoolFails: if the pool here can't write its metadata: so long
             the source stays
         :raises NotAllCopied: if what was lost is lost again
-        :raises Lacking: if something can't be copied for good
+        :raises Lacking: if something may be lost for good; not if an operator
+            has accepted that
         :raises LocalCloneError: if what was lost can't be copied now
         """
-        lv = self._node.stack.lvs().get(move.destination_lv)
-        if lv and names.LACKING in lv.tags:
-            raise sparse_errors.Lacking(
-                volume=move.volume_id, host=self._node.host,
-                source=move.source, tag=names.LACKING,
-                lv=names.lv_path(self._node.stack.group, lv.name))
+        tags = self._tags(move)
+        if names.ACCEPTED in tags:
+            return True
         here = None
         try:
             here = self._here(move)
@@ -112,10 +112,9 @@ class Comparison:
             if here is None and isinstance(exc, sparse_errors.PoolFails):
                 self._unseen.pop(move.shadow_id, None)
                 raise  # not the source's
-            return self._is_given_up(move, exc)
+            return self._is_given_up(move, exc, tags)
         self._unseen.pop(move.shadow_id, None)
-        if missing:
-            self._refill(move, missing)
+        self._restore(move, missing, tags)
         return True
 
     # -- both maps, in blocks that are no larger than a region
@@ -123,6 +122,10 @@ class Comparison:
     def _factor(self, move: state.Move) -> int:
         """How many blocks a region has."""
         return max(1, move.geometry.region_sectors * state.SECTOR // BLOCK)
+
+    def _all(self, move: state.Move) -> thin_map.Holes:
+        return thin_map.scaled(
+            [[0, move.geometry.regions(move.size_bytes)]], self._factor(move))
 
     def _here(self, move: state.Move) -> thin_map.Holes:
         """What is not mapped here."""
@@ -158,33 +161,74 @@ class Comparison:
                 self._context, move.source, move.shadow_id,
                 move.token.nonce), self._factor(move)))
 
+    # -- what is known to be lost
+
+    def _restore(self, move: state.Move, missing: thin_map.Holes,
+                 tags: frozenset[str]) -> None:
+        """Copy what was lost; the copy is marked until all of it has been.
+
+        What is mapped by then although this did not copy it may be there in
+        part: a guest has written to it, say, or an earlier service was
+        killed. The map does not tell any more.
+
+        :param tags: of the LV
+        :raises Lacking: if so
+        """
+        if names.LACKING in tags and move.shadow_id not in self._known:
+            self._known[move.shadow_id] = self._all(move)  # whatever it was
+        if not missing and move.shadow_id not in self._known:
+            return
+        self._known[move.shadow_id] = thin_map.union(
+            self._known.get(move.shadow_id, ()), missing)
+        if missing:
+            self._mark(move)
+            self._refill(move, missing)
+        if self._known[move.shadow_id]:
+            raise sparse_errors.Lacking(
+                volume=move.volume_id, host=self._node.host,
+                source=move.source, tag=names.ACCEPTED,
+                lv=names.lv_path(self._node.stack.group, move.destination_lv))
+        self._node.stack.unmark(move.destination_lv, names.LACKING)
+        del self._known[move.shadow_id]
+
     def _refill(self, move: state.Move, missing: thin_map.Holes) -> None:
-        copied, disk = 0, self._node.sessions.attach(move)
+        copied = 0
         try:
+            disk = self._node.sessions.attach(move)
             for part in self._node.stack.refill(
                     move, disk, missing, self._factor(move)):
+                self._known[move.shadow_id] = thin_map.without(
+                    self._known[move.shadow_id], part)
                 copied += _kib(part, move)
-        except sparse_errors.InPart:
-            self._mark(move)
-            raise
         finally:  # whatever comes after that, a guest has read zeros
             events.say(events.COPIED_AGAIN, volume=move.volume_id,
                        source=move.source, size=_kib(missing, move),
                        copied=copied)
+            if copied:  # what goes on is waited for
+                self._unseen.pop(move.shadow_id, None)
         missing = thin_map.common(missing, self._here(move))
         if missing:
+            self._known[move.shadow_id] = thin_map.union(
+                self._known[move.shadow_id], missing)
             raise sparse_errors.NotAllCopied(
                 volume=move.volume_id, host=self._node.host,
                 size=_kib(missing, move))
 
     def _mark(self, move: state.Move) -> None:
-        """The map does not tell any more what is missing."""
+        """Whatever comes now, its source stays."""
         self._node.stack.mark(move.destination_lv, names.LACKING)
+
+    def _tags(self, move: state.Move) -> frozenset[str]:
+        lv = self._node.stack.lvs().get(move.destination_lv)
+        return lv.tags if lv else frozenset()
 
     # -- what can't be seen
 
-    def _is_given_up(self, move: state.Move, error: Exception) -> bool:
-        if not self._has_waited(move, error):
+    def _is_given_up(self, move: state.Move, error: Exception,
+                     tags: frozenset[str]) -> bool:
+        known = names.LACKING in tags or move.shadow_id in self._known
+        if not self._has_waited(move, error) or (
+                known and not isinstance(error, sparse_errors.Forgotten)):
             return False
         events.say(events.UNCOMPARED, volume=move.volume_id,
                    source=move.source, error=error)

@@ -21,8 +21,8 @@ from cinder_localclone import privileged
 from cinder_localclone.privileged import control
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
+from cinder_localclone.privileged import thin_pool
 from cinder_localclone.privileged import while_suspended
-from cinder_localclone import sparse_errors
 
 #: Seconds for which a device in use is suspended at most.
 SUSPENDED = 5
@@ -278,47 +278,40 @@ def discard_beneath(handle: str, clone: str, table: str,
         raise
 
 
-def write_beneath(handle: str, lv: str, path: str, sectors: int,
+def write_beneath(handle: str, thin: thin_pool.Thin, path: str, block: int,
                   parts: list[tuple[int, int]], data: bytes, timeout: float
-                  ) -> int:
+                  ) -> tuple[int, list[int]]:
     """Write to an LV beneath a handle in use, which is suspended meanwhile.
 
     See :mod:`.while_suspended`. Not in this process: one that is killed would
     leave the handle suspended. If it is killed itself, its last write may be
     on its way still: a guest that went on might write there before it.
 
-    :param lv: the name of the LV's device, which is thin
-    :param path: of the same
-    :param sectors: that are mapped of it
+    :param thin: where the LV is; nobody else may use its pool's snapshot of
+        its metadata
+    :param path: of the LV
+    :param block: bytes that the pool maps at once
     :param parts: first byte, bytes; each a whole block of the pool
     :param data: all of these
-    :returns: how many of them were written, the first ones: none if something
-        else was written to the LV by then, fewer if it takes too long
-    :raises InPart: if a part of a block may be there
+    :returns: how many of them it has come to, less than all if it takes too
+        long; the first bytes of those that were written: the pool had mapped
+        the others
+    :raises CommandFailed: if one can't be written, then none is, unless the
+        disk that refuses that refuses discards, too
+    :raises CommandTimeout: if it takes too long: any may be there, in part
     """
     try:
-        return int(process.run(
+        come, *written = map(int, process.run(
             sys.executable, '-I', '-S', while_suspended.__file__, 'refill',
-            handle, lv, path, str(sectors),
-            timeout=min(timeout, 2 * SUSPENDED), dying=timeout,
+            handle, thin.pool, thin.metadata, str(thin.number), path,
+            str(block), timeout=min(timeout, 2 * SUSPENDED), dying=timeout,
             stdin=b'%s\n%s' % (' '.join(
-                '%d %d' % part for part in parts).encode(), data)))
-    except exceptions.LocalCloneError as exc:
-        in_part = while_suspended.IN_PART in str(exc)
-        if _is_suspended(handle, timeout):  # it was killed
-            in_part = not _has_mapped(lv, sectors, timeout)
-            _clear_and_resume(handle, timeout)
-        if in_part:
-            raise sparse_errors.InPart(device=lv, reason=exc) from exc
-        raise
-
-
-def _has_mapped(thin: str, sectors: int, timeout: float) -> bool:
-    """Whether it is certain that a thin device has so many mapped."""
-    try:
-        return status(thin, timeout).split()[2:4] == ['thin', str(sectors)]
+                '%d %d' % part for part in parts).encode(), data)).split())
     except exceptions.LocalCloneError:
-        return False
+        if _is_suspended(handle, timeout):  # it was killed
+            _clear_and_resume(handle, timeout)
+        raise
+    return come, written
 
 
 def _is_suspended(name: str, timeout: float) -> bool:

@@ -5,8 +5,6 @@ dmsetup(8), the kernel's dm-clone.rst. The clone in between counts all of it
 as local, so what is written to the LV is what the handle reads.
 """
 
-import contextlib
-
 from cinder_localclone.dm import clone_metadata
 from cinder_localclone import exceptions
 from cinder_localclone import names
@@ -19,7 +17,7 @@ from cinder_localclone.privileged import thin_pool
 from cinder_localclone import sparse_errors
 from cinder_localclone import thin_map
 
-#: Bytes of one call: the guest's I/O waits until they are written.
+#: Bytes of one call, at most: the guest's I/O waits until they are written.
 AT_ONCE = 4 << 20
 
 
@@ -44,62 +42,51 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
            ) -> tuple[int, thin_map.Holes]:
     """Copy some blocks of a pool, unless anything was written to them since.
 
-    They are read, and looked for in the pool's map, before the handle is
-    suspended. Once it is, the LV must have mapped as much as by that map.
-    Each is written whole: with zeros beyond the clone, where the LV has
-    nothing either.
+    They are read before the handle is suspended. Once it is, they are looked
+    for in the pool's map. Each is written whole: with zeros beyond the clone,
+    where the LV has nothing either.
 
     :param disk: path of the source's disk
     :param size: bytes of the clone
     :param at_once: bytes of a block of the pool
     :param start: the first one
-    :param count: how many
-    :returns: how many of them have been dealt with, the first ones; less
-        than asked for, if these are many; 0 if something was written to the
-        LV meanwhile. And which of them were written
+    :param count: how many; :data:`AT_ONCE` bytes at most
+    :returns: how many of them it has come to, the first ones; and which of
+        these were written: the pool had mapped the others
     :raises WrongDevice: if a path does not lead to the device that it names
     :raises SourceUnread: if the source can't be read; nothing is written
-    :raises PoolOutOfSpace: if nothing can be written
-    :raises InPart: if a part of a block may be there
-    :raises CommandFailed: if it can't be written; nothing of it is there
-    :raises CommandTimeout: if it takes too long; the same
+    :raises PoolFails: if the pool can't write its metadata; the same
+    :raises PoolOutOfSpace: if it has no room; the same
+    :raises CommandFailed: if one can't be written, then none is, unless the
+        disk that refuses that refuses discards, too
+    :raises CommandTimeout: if it takes too long: any may be there, in part
     """
     privileged.require(names.volume_of_handle(handle), handle)
     path = names.lv_path(group, lv)
     if sysfs.mapped_name(path) != names.mapped(group, lv):
         raise exceptions.WrongDevice(
             path=path, found=sysfs.mapped_name(path) or 'nothing')
-    count = min(count, max(1, AT_ONCE // at_once))
     first, end = start * at_once, min((start + count) * at_once,
                                       block.size(path))
     data = _read(disk, first, min(end, size) - first, timeout)
     data += bytes(end - first - len(data))
-    sectors, holes = thin_pool.look(
-        group, lv, -(-size // at_once) * at_once, at_once, timeout)
-    missing = [number for begin, length in thin_map.common(
-        [[start, count]], holes) for number in range(begin, begin + length)]
-    if missing:
-        pieces = {number * at_once: data[number * at_once - first:][:at_once]
-                  for number in missing}
-        try:
-            done = devicemapper.write_beneath(
-                handle, names.mapped(group, lv), path, sectors,
-                [(place, len(piece)) for place, piece in pieces.items()],
-                b''.join(pieces.values()), timeout)
-        except exceptions.LocalCloneError:
-            with contextlib.suppress(exceptions.LocalCloneError):
-                _forget_read(handle, timeout)
-            raise
-        if done < len(missing):
-            count, missing = 0, missing[:done]
-    _forget_read(handle, timeout)
-    return count, [[number, 1] for number in missing]
+    parts = [(place, min(at_once, end - place))
+             for place in range(first, end, at_once)]
+    with thin_pool.to_be_written(group, lv, count, timeout) as thin:
+        come, written = devicemapper.write_beneath(
+            handle, thin, path, at_once, parts, data, timeout)
+    return come, [[place // at_once, 1] for place in written]
 
 
-def _forget_read(handle: str, timeout: float) -> None:
-    """Whoever has read zeros reads again."""
-    process.run('blockdev', '--flushbufs', '/dev/mapper/' + handle,
-                timeout=timeout)
+@privileged.entrypoint
+def forget_read(devices: list[str], timeout: float) -> None:
+    """Whoever has read zeros from these reads again.
+
+    :param devices: names of a handle, and of what is above it
+    """
+    for name in devices:
+        process.run('blockdev', '--flushbufs', '/dev/mapper/' + name,
+                    timeout=timeout)
 
 
 def _read(disk: str, first: int, length: int, timeout: float) -> bytes:
@@ -108,7 +95,7 @@ def _read(disk: str, first: int, length: int, timeout: float) -> bytes:
         data = _dd(timeout, 'if=' + disk, 'skip=%d' % first,
                    'count=%d' % length,
                    'iflag=direct,fullblock,skip_bytes,count_bytes')
-    except exceptions.CommandFailed as exc:
+    except (exceptions.CommandFailed, exceptions.CommandTimeout) as exc:
         raise sparse_errors.SourceUnread(disk=disk, first=first, reason=exc)
     if len(data) != length:
         raise sparse_errors.SourceUnread(

@@ -17,6 +17,7 @@ import fcntl
 import os
 import socket
 import time
+import typing
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
@@ -31,10 +32,23 @@ from cinder_localclone import thin_map
 
 #: Seconds after which a look is given up for which somebody waits.
 LIMIT = 10
-#: Mode of a pool that has no room for data; it writes its metadata.
-_FULL = 'out_of_data_space'
+#: Modes of a pool that writes its metadata; the second has no room for data.
+_WRITES, _FULL = 'rw', 'out_of_data_space'
 #: Of a message that cannot be answered because there is no snapshot.
 _NONE = 'Invalid argument'
+
+
+class Thin(typing.NamedTuple):
+    """Where a thin LV is.
+
+    :param pool: the name of its pool's device
+    :param metadata: the path of that one's metadata
+    :param number: its id there
+    """
+
+    pool: str
+    metadata: str
+    number: int
 
 
 @privileged.entrypoint
@@ -61,17 +75,6 @@ def unmapped(group: str, lv: str, size: int, region: int, timeout: float
     return dump.all_holes() if dump else []
 
 
-def look(group: str, lv: str, size: int, region: int, timeout: float
-         ) -> tuple[int, thin_map.Holes]:
-    """The same of what is to be written, and how many sectors are mapped.
-
-    :raises PoolOutOfSpace: if nothing can be written: who waits for a write
-        with something suspended would wait very long
-    """
-    dump = _dump(group, lv, size, region, timeout, thin_map.ALL, room=True)
-    return (dump.mapped_sectors, dump.all_holes()) if dump else (0, [])
-
-
 @privileged.entrypoint
 def block(group: str, lv: str, timeout: float) -> int:
     """How many bytes the pool of an LV maps at once; 0 if it is not thin.
@@ -96,20 +99,50 @@ def _thin(group: str, lv: str, limit: float) -> tuple[str, int] | None:
 
 
 def _dump(group: str, lv: str, size: int, region: int, limit: float,
-          most: int, room: bool = False) -> thin_map.Dump | None:
+          most: int) -> thin_map.Dump | None:
     thin = _thin(group, lv, limit)
     if thin is None:
         return None
     number, device = thin
     pool, metadata = sysfs.name_of(number), _metadata(number, limit)
     dump = thin_map.Dump(device, size, region, most)
-    with _alone(metadata, limit), _snapshot(pool, limit, room):
+    with _alone(metadata, limit), _snapshot(pool, limit):
         held = _held(pool, limit)
         process.stream(dump.feed, 'thin_dump', '--metadata-snap', '--dev-id',
                        str(device), metadata, timeout=limit)
         if held == '-' or _held(pool, limit) != held:
             raise thin_map.OddMap('another program has released it')
     return dump
+
+
+@contextlib.contextmanager
+def to_be_written(group: str, lv: str, blocks: int, timeout: float
+                  ) -> Iterator[Thin]:
+    """Where an LV is, for whoever takes a snapshot of its pool's metadata.
+
+    That is released afterwards.
+
+    :param blocks: that are to be written
+    :raises OddMap: if the LV is not active, or not thin
+    :raises PoolFails: if the pool can't write its metadata
+    :raises PoolOutOfSpace: if it might have no room: who waits for a write
+        with something suspended would wait very long
+    """
+    thin = _thin(group, lv, timeout)
+    if thin is None:
+        raise thin_map.OddMap('%s/%s is not thin' % (group, lv))
+    number, device = thin
+    pool, metadata = sysfs.name_of(number), _metadata(number, timeout)
+    with _alone(metadata, timeout):
+        room = tables.parse_pool_room(_check(pool, timeout, (_WRITES,)))
+        # Others write as well.
+        if room < 2 * blocks:
+            raise sparse_errors.PoolOutOfSpace(
+                pool=pool, host=socket.gethostname())
+        try:
+            yield Thin(pool, metadata, device)
+        finally:
+            _release(pool, timeout)
 
 
 @privileged.entrypoint
@@ -168,21 +201,12 @@ def _alone(metadata: str, timeout: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _snapshot(pool: str, timeout: float, room: bool) -> Iterator[None]:
+def _snapshot(pool: str, timeout: float) -> Iterator[None]:
     """A snapshot of a pool's metadata, released whatever happens.
 
-    :param room: whether it has to have room for data
     :raises PoolFails: if the pool can't write its metadata
-    :raises PoolOutOfSpace: if it has no room
     """
-    status = control.status(pool, timeout)
-    mode, host = tables.parse_pool_mode(status), socket.gethostname()
-    if mode not in ('rw', _FULL):
-        raise sparse_errors.PoolFails(pool=pool, mode=mode, host=host)
-    if room and mode == _FULL:
-        raise sparse_errors.PoolOutOfSpace(pool=pool, host=host)
-    if tables.parse_metadata_snapshot(status) != '-':
-        _release(pool, timeout)
+    _check(pool, timeout, (_WRITES, _FULL))
     try:
         _message(pool, 'reserve_metadata_snap', timeout)
     except exceptions.CommandTimeout:
@@ -192,6 +216,22 @@ def _snapshot(pool: str, timeout: float, room: bool) -> Iterator[None]:
         yield
     finally:
         _release(pool, timeout)
+
+
+def _check(pool: str, timeout: float, modes: tuple[str, ...]) -> str:
+    """A pool's status; a snapshot that was left is released.
+
+    :param modes: in which it may be
+    """
+    status = control.status(pool, timeout)
+    mode, host = tables.parse_pool_mode(status), socket.gethostname()
+    if mode == _FULL and mode not in modes:
+        raise sparse_errors.PoolOutOfSpace(pool=pool, host=host)
+    if mode not in modes:
+        raise sparse_errors.PoolFails(pool=pool, mode=mode, host=host)
+    if tables.parse_metadata_snapshot(status) != '-':
+        _release(pool, timeout)
+    return status
 
 
 def _release_left(pool: str, timeout: float) -> bool:

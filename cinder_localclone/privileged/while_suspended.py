@@ -10,13 +10,14 @@ flushes the disk before. ``discard HANDLE CLONE ...`` discards the parts of a
 clone that standard input has, a line each: first byte, bytes. What is not
 discarded when its time is up is left, without an error.
 
-``refill HANDLE THIN LV SECTORS`` writes to an LV what standard input has: a
-line with pairs of first byte and bytes, then these bytes. Each pair is a whole
-block of the pool, of which nothing is mapped. Unless, once nothing is on its
-way, the thin device has mapped more or less than so many sectors: somebody
-else has written to it. It prints how many of them were written, the first
-ones. Of a block that can't be written nothing is mapped afterwards, either:
-one that is there in part would be taken for whole. If that fails, it says so.
+``refill HANDLE POOL METADATA ID LV BLOCK`` writes to an LV what standard input
+has: a line with pairs of first byte and bytes, then these bytes. Each pair is
+a whole block of the pool. What the pool has mapped by then is left alone:
+somebody else has written to it. That is looked for once nothing is on its way,
+in a snapshot of the pool's metadata, which whoever has started this releases.
+It prints how many pairs it has come to, and which of these it has written. If
+one can't be written, none is: one that is there in part would be taken for
+whole.
 
 A discard of a region that is being copied loses writes that follow it
 (measured on 6.1). With the handle suspended nothing is on its way, and
@@ -25,6 +26,7 @@ leaves alone what the guest has written. A clone that has once refused
 discards takes them again only when its table is loaded anew.
 """
 
+import bisect
 import contextlib
 import fcntl
 import mmap
@@ -39,10 +41,10 @@ import time
 _IOCTL = struct.Struct('=3I7IQ128s129s7x')
 #: struct dm_target_spec: sector_start, length, status, next, target_type.
 _SPEC = struct.Struct('=QQiI16s')
-#: DM_DEV_SUSPEND, DM_TABLE_LOAD, DM_TABLE_CLEAR, DM_TABLE_STATUS:
-#: _IOWR(0xfd, n, struct dm_ioctl).
+#: DM_DEV_SUSPEND, DM_TABLE_LOAD, DM_TABLE_CLEAR, DM_TABLE_STATUS,
+#: DM_TARGET_MSG: _IOWR(0xfd, n, struct dm_ioctl).
 _SUSPEND, _LOAD = 0xc138fd06, 0xc138fd09
-_CLEAR, _STATUS = 0xc138fd0a, 0xc138fd0c
+_CLEAR, _STATUS, _MESSAGE = 0xc138fd0a, 0xc138fd0c, 0xc138fd0e
 #: DM_SUSPEND_FLAG; DM_SKIP_LOCKFS_FLAG: nothing above it is frozen.
 _SUSPENDED, _NO_LOCKFS = 1 << 1, 1 << 10
 _BLKDISCARD = 0x1277
@@ -51,8 +53,20 @@ _BLKDISCARD = 0x1277
 #: discards until the guest's I/O may go on, and how long it then goes on at
 #: least.
 ENDING, AT_ONCE, BETWEEN = 2, 0.1, 0.1
-#: What is said if it is not known that nothing is there in part.
-IN_PART = 'a block may be there in part'
+#: Bytes of a block of a pool's metadata.
+_METADATA = 4096
+#: struct thin_disk_superblock, of drivers/md/dm-thin-metadata.c: csum, flags,
+#: blocknr, uuid, magic, version, time, trans_id, held_root, both space maps'
+#: roots, data_mapping_root.
+_SUPERBLOCK = struct.Struct('<IIQ16sQIIQQ128s128sQ')
+_MAGIC = 27022010
+#: struct node_header, of drivers/md/persistent-data/dm-btree-internal.h: csum,
+#: flags, blocknr, nr_entries, max_entries, value_size, padding; then keys,
+#: then values.
+_NODE = struct.Struct('<IIQIIII')
+_INTERNAL, _LEAF = 1, 2
+#: Levels of one tree, at most.
+_DEPTH = 16
 #: Seconds after which no block is begun any more while a guest waits.
 WRITING = 2
 
@@ -128,9 +142,9 @@ class Device:
             self._call(_CLEAR)
             raise
 
-    def mapped(self):
-        """How many sectors of a thin device are mapped."""
-        return int(self._status().split()[0])
+    def message(self, text):
+        """Send its target a message."""
+        self._call(_MESSAGE, data=struct.pack('=Q', 0) + text + b'\0')
 
     def _status(self):
         """What its only target says of itself."""
@@ -210,45 +224,111 @@ def _discard_some(device, todo, until):
             break
 
 
-def refill(handle, thin, device, sectors, parts, data):
-    """Write to an LV beneath a handle, unless others have written to it.
+class Mapping:
+    """What a thin pool has mapped, by a snapshot of its metadata.
+
+    :param metadata: a descriptor of their device, for direct I/O
+    """
+
+    def __init__(self, metadata):
+        self._metadata = metadata
+        self._memory = mmap.mmap(-1, _METADATA)
+        held = self._superblock(0)[8]
+        if not held:
+            raise ValueError('the pool has no snapshot of its metadata')
+        self._devices = self._superblock(held)[-1]
+
+    def of(self, device):
+        """The root of a thin device's own tree.
+
+        :raises ValueError: if there is no such device
+        """
+        root = self._find(self._devices, device)
+        if root is None:
+            raise ValueError('the pool has no device %d' % device)
+        return root
+
+    def has(self, root, block):
+        """Whether a block of the device with this root is mapped."""
+        return self._find(root, block) is not None
+
+    def _read(self, block):
+        if os.preadv(self._metadata, [self._memory],
+                     block * _METADATA) != _METADATA:
+            raise ValueError('metadata end before block %d' % block)
+        return self._memory
+
+    def _superblock(self, block):
+        fields = _SUPERBLOCK.unpack_from(self._read(block))
+        if fields[2] != block or fields[4] != _MAGIC:
+            raise ValueError('block %d of the metadata is no superblock'
+                             % block)
+        return fields
+
+    def _find(self, block, wanted):
+        """The value of a key in a tree, by its root; None if it has none."""
+        for _level in range(_DEPTH):
+            data = self._read(block)
+            _csum, flags, number, entries, most, size, _padding = (
+                _NODE.unpack_from(data))
+            if (number != block or entries > most or size != 8
+                    or flags not in (_INTERNAL, _LEAF)):
+                raise ValueError('block %d of the metadata is no node' % block)
+            keys = struct.unpack_from('<%dQ' % entries, data, _NODE.size)
+            place = bisect.bisect_right(keys, wanted) - 1
+            if place < 0 or (flags == _LEAF and keys[place] != wanted):
+                return None
+            value, = struct.unpack_from(
+                '<Q', data, _NODE.size + 8 * (most + place))
+            if flags == _LEAF:
+                return value
+            block = value
+        raise ValueError('the tree of the metadata is too deep')
+
+
+def refill(handle, pool, metadata, number, device, block, parts, data):
+    """Write to an LV beneath a handle what its pool has not mapped.
 
     :param handle: the Device that is suspended meanwhile
-    :param thin: the Device of the LV
-    :param device: a descriptor of the same
-    :param sectors: that it had mapped when it was seen what is to be written
+    :param pool: the Device of the pool
+    :param metadata: a descriptor of its metadata
+    :param number: the LV's own, in the pool
+    :param device: a descriptor of the LV
+    :param block: bytes that the pool maps at once
     :param parts: first byte, bytes; each a block of the pool
     :param data: all of these, in a file
-    :returns: how many of them were written
-    :raises OSError: if one can't be written; with IN_PART if that, or another,
-        could not be taken back
+    :returns: how many of them it has come to; the first bytes of those that
+        it has written
+    :raises OSError: if one can't be written; then none is
+    :raises ValueError: if it can't be seen what is mapped; the same
     """
     memories = []
     for first, length in parts:  # as direct I/O wants it
         memories.append((first, mmap.mmap(-1, length)))
         memories[-1][1][:] = data.read(length)
     with handle.suspended():
-        if thin.mapped() != sectors:
-            return 0
-        begun = 0
+        pool.message(b'reserve_metadata_snap')
+        mapping = Mapping(metadata)
+        root = mapping.of(number)
+        come, begun = 0, []
         deadline = time.monotonic() + WRITING
         try:
             for first, memory in memories:
                 if time.monotonic() > deadline:
                     break
-                begun += 1
-                _write(device, first, memory)
+                come += 1
+                if not mapping.has(root, first // block):
+                    begun.append((first, len(memory)))
+                    _write(device, first, memory)
             os.fsync(device)
-        except OSError as exc:
+        except BaseException:
             # The last one first: that is the one in part.
-            for first, memory in reversed(memories[:begun]):
+            for first, length in reversed(begun):
                 with contextlib.suppress(OSError):
                     fcntl.ioctl(device, _BLKDISCARD,
-                                struct.pack('=QQ', first, len(memory)))
-            if thin.mapped() != sectors:
-                raise OSError(exc.errno, IN_PART)
+                                struct.pack('=QQ', first, length))
             raise
-        return begun
+        return come, [first for first, _length in begun]
 
 
 def _write(device, first, memory):
@@ -257,14 +337,16 @@ def _write(device, first, memory):
         done += os.pwritev(device, [memoryview(memory)[done:]], first + done)
 
 
-def _refill(control, handle, thin, path, sectors):
-    """See :func:`refill`; ``path`` is that of the LV."""
+def _refill(control, handle, pool, metadata, number, path, block):
+    """See :func:`refill`; ``metadata`` and ``path`` are paths."""
     data = sys.stdin.buffer
     numbers = [int(word) for word in data.readline().split()]
-    print(refill(
-        Device(control, handle), Device(control, thin),
-        os.open(path, os.O_RDWR | os.O_DIRECT), int(sectors),
-        list(zip(numbers[::2], numbers[1::2])), data))
+    come, written = refill(
+        Device(control, handle), Device(control, pool),
+        os.open(metadata, os.O_RDONLY | os.O_DIRECT), int(number),
+        os.open(path, os.O_RDWR | os.O_DIRECT), int(block),
+        list(zip(numbers[::2], numbers[1::2])), data)
+    print(come, *written)
 
 
 def _discard(control, handle, clone, table, path, queue, at_once, seconds):

@@ -9,8 +9,8 @@ from lab.core import look
 from lab.core import process
 from tests.functional import base
 
-#: Bytes that a pool of these labs maps at once.
-BLOCK = 64 << 10
+#: The thin pool of these labs' nodes, and how many bytes it maps at once.
+POOL, BLOCK = 'cinder--volumes-cinder--volumes--pool', 64 << 10
 #: Writes to an LV beneath its handle, as the driver does, on a disk that
 #: writes the first half of each request, and fails at some; then again.
 SCRIPT = '''
@@ -19,9 +19,10 @@ spec = importlib.util.spec_from_file_location('script', sys.argv[1])
 script = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(script)
 control = open('/dev/mapper/control', 'r+b', buffering=0)
-handle, thin = [script.Device(control, name) for name in sys.argv[2:4]]
-device = os.open(sys.argv[4], os.O_RDWR | os.O_DIRECT)
-block, fails = int(sys.argv[5]), int(sys.argv[6])
+handle, thin, pool = [script.Device(control, name) for name in sys.argv[2:5]]
+metadata = os.open(sys.argv[5], os.O_RDONLY | os.O_DIRECT)
+device = os.open(sys.argv[6], os.O_RDWR | os.O_DIRECT)
+number, block, fails = map(int, sys.argv[7:10])
 parts = [(number * block, block) for number in (3, 8)]
 data = b''.join(bytes([1 + number]) * block for number in range(2))
 write, calls = os.pwritev, []
@@ -32,17 +33,27 @@ def half(device, memories, first):
         raise OSError(5, 'as asked')
     return write(device, [memories[0][:block // 2]], first)
 
-before = thin.mapped()
+def refill():
+    try:
+        return script.refill(handle, pool, metadata, number, device, block,
+                             parts, io.BytesIO(data))
+    finally:
+        pool.message(b'release_metadata_snap')
+
+def mapped():
+    return int(thin._status().split()[0])
+
+before = mapped()
 os.pwritev = half
 try:
-    script.refill(handle, thin, device, before, parts, io.BytesIO(data))
+    refill()
 except OSError as exc:
     print(exc.strerror)
-print(thin.mapped() - before)
+print(mapped() - before)
 os.pwritev = write
-print(script.refill(handle, thin, device, before, parts, io.BytesIO(data)))
-print(script.refill(handle, thin, device, before, parts, io.BytesIO(data)))
-print(thin.mapped() - before)
+print(*refill())
+print(*refill())
+print(mapped() - before)
 '''
 
 
@@ -89,16 +100,20 @@ class RefillingTest(base.LabTest):
         """A block that can't be written whole is taken back."""
         attached = self.instance.attach(self.volume(), self.n1)
         lv = self.lv(self.n1)
+        mapped = lv[5:].replace('-', '--').replace('/', '-')
+        number = self.n1.run('dmsetup table ' + mapped).stdout.split()[-1]
         script = self.lab.repo / (
             'cinder_localclone/privileged/while_suspended.py')
         for fails in (2, 4):  # in the first block, in the second
             zeros = self.sum_at(self.n1, attached.path, 1)
             said = self.n1.run([
                 '/usr/bin/python3', '-c', SCRIPT, script,
-                attached.path.rpartition('/')[2], lv[5:].replace(
-                    '-', '--').replace('/', '-'), lv, BLOCK, fails]).stdout
-            self.assertEqual(['as asked', '0', '2', '0', str(
-                2 * BLOCK // 512)], said.splitlines())
+                attached.path.rpartition('/')[2], mapped, POOL + '-tpool',
+                '/dev/mapper/%s_tmeta' % POOL, lv, number, BLOCK,
+                fails]).stdout
+            self.assertEqual(['as asked', '0', '2 [%d, %d]' % (
+                3 * BLOCK, 8 * BLOCK), '2 []', str(2 * BLOCK // 512)],
+                said.splitlines())
             written = self.n1.run(
                 'for block in 3 8; do dd if=%s bs=64k count=1 skip=$block '
                 'iflag=direct status=none | tr -d "\\001\\002" | wc -c; done'

@@ -48,8 +48,8 @@ READERS = {
               'recorded'},
     'lvm': {'volumes', 'transactions', 'free', 'group_tags',
             'free_of_disks', 'physical_volumes'}, 'lio': {'is_exported'},
-    'thin_pool': {'block'}, 'refill': {'local'}, 'links': {'targets'},
-    'secrets': {'test'},
+    'thin_pool': {'block'}, 'refill': {'forget_read', 'local'},
+    'links': {'targets'}, 'secrets': {'test'},
     'runner': {'is_running', 'running', 'said'}, 'sealed': {'volumes'},
     'crypt': {'backed_up_volumes', 'backups', 'damaged_copies', 'dump',
               'is_luks', 'luks_uuid', 'payload_sectors'}}

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
+import os
 
 import ddt
 import fixtures
@@ -26,6 +27,8 @@ A, B = 'a@l', 'b@l'
 ONE = (('kill',), ('cut',), ('cut both',))
 ALIKE = (('kill', 'kill'), ('cut', 'cut'))
 TWO = (*ALIKE, ('kill', 'cut'), ('cut', 'kill'))
+#: Which of all pairs of moments are tried out: each so many-th.
+SAMPLE = int(os.environ.get('LOCALCLONE_TEST_SAMPLE', 1))
 
 
 class Base(testtools.TestCase):
@@ -60,8 +63,10 @@ class Base(testtools.TestCase):
 
         :param scenario: takes the moments to stop at, returns its world
         :param engine: run the flows in TaskFlow's engine, which takes long
-        :param nth: of two moments only every nth pair, the same ones always
+        :param nth: of two moments only every nth pair, the same ones always;
+            of these again only each :data:`SAMPLE`-th
         """
+        nth *= SAMPLE
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)
         if not engine:

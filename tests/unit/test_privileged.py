@@ -50,7 +50,7 @@ ENTRY_POINTS = {
                 'resize', 'test'},
     'sealed': {'forget', 'open_device', 'resize', 'seal', 'volumes'},
     'sysfs': set(),
-    'refill': {'local', 'refill'},
+    'refill': {'forget_read', 'local', 'refill'},
     'thin_pool': {'block', 'holes', 'release', 'unmapped'},
 }
 

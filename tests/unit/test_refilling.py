@@ -63,6 +63,12 @@ class Begun(test_move_steps.Base):
         for region in regions:
             self.b.lvs[self.volume.name][region] = disks.EMPTY
 
+    def tag(self, tag):
+        """As an earlier service has done, or an operator."""
+        tags = self.b.disk.tags
+        tags[self.volume.name] = tags.get(
+            self.volume.name, frozenset()) | {tag}
+
     def phase(self):
         return next((move.phase for move in self.world.shadows.values()),
                     None)
@@ -130,21 +136,129 @@ class RefillingTest(Begun):
         self.b.stop(power=True)
         self.settled()
 
-    def test_what_was_written_since_stays(self):
+    def written_since(self):
+        """A guest writes to the one just before it could be copied."""
         self.lose(0, 1)
-        unmapped = worlds.SimStack.unmapped
+        inner = worlds.SimStack.unmapped
 
         def after(stack, *args):
-            found = unmapped(stack, *args)
+            found = inner(stack, *args)
             if self.b.lvs[self.volume.name][1] == disks.EMPTY:
                 self.b.write(self.volume.id, 1, 'newer')
+                self.expected[1] = 'newer'
             return found
         with mock.patch.object(worlds.SimStack, 'unmapped', after):
-            self.converge()
-        self.expected[1] = 'newer'
-        self.settled()
+            self.assertRaises(sparse_errors.Lacking, self.converge)
+
+    def test_what_was_written_since_stays(self):
+        """Of what else there was in the block nobody knows: so the source."""
+        self.written_since()
         self.assertIn('lost 128 KiB', self.log.output)
         self.assertIn('. 64 KiB were copied', self.log.output)
+        for _look in range(2):
+            error = self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertIn('lvchange --addtag localclone.accepted ', str(error))
+        self.assertTrue(str(error).endswith('/' + self.volume.name), error)
+        self.assertIs(Phase.MIGRATING, self.phase())
+        self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
+        # Its operator accepts it.
+        self.tag(names.ACCEPTED)
+        self.settled()
+
+    def test_what_an_earlier_service_knew(self):
+        """It may have been hidden since."""
+        self.written_since()
+        self.b.stop(power=False)
+        self.b.dead = False
+        self.b.reconciler.converge_node(moves=False)
+        for _look in range(2):
+            self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_mark_goes_when_all_was_copied(self):
+        """However many looks that takes."""
+        self.lose(0, 1)
+        inner = worlds.SimStack.refill
+
+        def late(stack, move, disk, missing, factor):
+            yield from inner(stack, move, disk, [[missing[0][0], 1]], factor)
+            raise sparse_errors.NotRefilled(
+                volume='v', host=B, source=A, reason='too long')
+        with mock.patch.object(worlds.SimStack, 'refill', late):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        # What can't be seen hides nothing.
+        with self.failing('peers', 'holes', self.NOT_SEEN[-1][1]):
+            self.converge()
+        self.converge()
+        self.assertNotIn(names.LACKING, self.b.disk.tags[self.volume.name])
+        self.settled()
+
+    def test_mark_that_cannot_be_taken_off(self):
+        self.lose(1)
+        with self.failing('stack', 'unmark', exceptions.CommandTimeout(
+                command='lvchange', seconds=30)):
+            self.assertRaises(exceptions.CommandTimeout, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+        self.converge()
+        self.assertNotIn(names.LACKING, self.b.disk.tags[self.volume.name])
+        self.settled()
+
+    def test_mark_comes_first(self):
+        """Before anything is written that may be there in part."""
+        self.lose(1)
+        with self.failing('stack', 'mark', exceptions.CommandTimeout(
+                command='lvchange', seconds=30)), mock.patch.object(
+                worlds.SimStack, 'refill') as again:
+            self.assertRaises(exceptions.CommandTimeout, self.converge)
+        again.assert_not_called()
+        self.converge()
+        self.settled()
+
+    def test_known_to_be_lost(self):
+        """Then nobody gives up: its source may come back."""
+        self.lose(1)
+        clock = self.waiting()
+        clock.return_value = 5
+        with self.failing('sessions', 'attach', exceptions.SourceUnreachable(
+                portal='p', reason='r')):
+            # Its node dies between two questions.
+            self.assertRaises(exceptions.SourceUnreachable, self.converge)
+        self.assertIn('[localclone-205]', self.log.output)
+        with self.failing('peers', 'holes', self.NOT_SEEN[-1][1]):
+            for clock.return_value in (10, 80, 1e6):
+                self.converge()
+                self.assertIs(Phase.MIGRATING, self.phase())
+        self.assertNotIn('[localclone-207]', self.log.output)
+        self.converge()
+        self.settled()
+
+    def test_known_to_an_earlier_service(self):
+        """The mark says it."""
+        clock = self.waiting()
+        self.tag(names.LACKING)
+        with self.failing('peers', 'holes', self.NOT_SEEN[-1][1]):
+            for clock.return_value in (10, 80):
+                self.converge()
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_known_to_be_lost_with_its_source(self):
+        """Nobody waits for a node that was forgotten."""
+        self.tag(names.LACKING)
+        with mock.patch.object(type(self.b.node.records._inner), 'services',
+                               return_value={B: True}):
+            self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+        self.assertIn('[localclone-207]', self.log.output)
+
+    def test_accepted(self):
+        """Nothing is looked for any more."""
+        self.lose(1)
+        self.tag(names.ACCEPTED)
+        self.b.pool_fails = True
+        self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
 
     @ddt.data(('stack', 'refill', exceptions.CommandTimeout(
         command='dd', seconds=30)),
@@ -163,13 +277,37 @@ class RefillingTest(Begun):
 
     def test_what_may_be_there_in_part(self):
         """The map does not tell any more: the source stays."""
+        self.lose(0, 1, 2)
+
+        def in_part(stack, *args):
+            self.b.lvs[self.volume.name][0] = 'a part'
+            raise exceptions.CommandTimeout(command='python', seconds=10)
+            yield
+        with mock.patch.object(worlds.SimStack, 'refill', in_part):
+            self.assertRaises(exceptions.CommandTimeout, self.converge)
+        # All others are copied.
+        for _look in range(2):
+            self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertEqual(['a part', *self.expected[1:3]], [
+            self.b.read(self.volume.id, region) for region in range(3)])
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_power_cut_in_a_block(self):
         self.lose(1)
-        with mock.patch.object(
-                worlds.SimStack, 'refill', side_effect=sparse_errors.InPart(
-                    device='d', reason='r')):
-            self.assertRaises(sparse_errors.InPart, self.converge)
-        self.b.lvs[self.volume.name][1] = 'a part'
-        self.assertRaises(sparse_errors.Lacking, self.converge)
+
+        def cut(*args):
+            # A part of it is there, and another volume is flushed.
+            self.b.lvs[self.volume.name][1] = 'a part'
+            self.b.disk.flush(self.volume.name)
+            self.b.stop(power=True)
+            raise worlds.Stopped()
+            yield
+        with mock.patch.object(worlds.SimStack, 'refill', cut):
+            self.assertRaises(worlds.Stopped, self.converge)
+        self.b.dead = False
+        self.b.reconciler.converge_node(moves=False)
+        for _look in range(2):
+            self.assertRaises(sparse_errors.Lacking, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
     @ddt.data((), [[[1, 1]]])
@@ -481,21 +619,67 @@ class ResumedTest(Begun):
         self.assertNotIn(names.LACKING, self.b.disk.tags.get(
             self.volume.name, ()))
 
-    def test_what_can_be_copied_later(self):
-        """A guest that writes all the time holds up no copy."""
+    def test_what_takes_long(self):
+        """As long as it goes on it is waited for."""
         comparison = self.b.reconciler._comparison
         comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
-        with mock.patch.object(
-                worlds.SimStack, 'refill',
-                side_effect=sparse_errors.RefilledLater(
-                    volume='v', host=B, source=A, reason='r')):
+        clock = self.useFixture(fixtures.MockPatchObject(
+            refilling.time, 'monotonic')).mock
+        self.lose(0)
+        inner = worlds.SimStack.refill
+
+        def late(stack, move, disk, missing, factor):
+            for part in inner(stack, move, disk, missing[:1], factor):
+                yield part
+                self.lose(part[0][0])
+            raise sparse_errors.NotRefilled(
+                volume='v', host=B, source=A, reason='too long')
+        with mock.patch.object(worlds.SimStack, 'refill', late):
+            for clock.return_value in (5, 50, 100, 150):
+                self.look()
+                self.assertFalse(self.b.devices[names.clone(
+                    self.phase_of())]['hydrating'])
+        self.look()
+        self.assertEqual(self.expected, self.read())
+
+    def test_what_was_written_since(self):
+        """It holds up no copy; but then the source stays."""
+        with mock.patch.object(worlds.SimStack, 'refill',
+                               return_value=[()]), mock.patch.object(
+                worlds.SimStack, 'recorded_as_local',
+                return_value=[[1, 1]]), mock.patch.object(
+                worlds.SimStack, 'unmapped', side_effect=(
+                    [[1, 1]], [[1, 1]], [])):
             self.look()
         self.assertTrue(self.b.devices[names.clone(
             self.phase_of())]['hydrating'])
         self.assertNotIn('[localclone-206]', self.log.output)
         self.b.hydrate(flushed=True)
-        self.world.settle()
-        self.check(self.world, self.volume, self.expected)
+        self.b.lvs[self.volume.name][1] = 'hidden'
+        self.assertRaises(sparse_errors.Lacking,
+                          self.b.reconciler.converge, self.volume.id)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_what_an_earlier_service_has_marked(self):
+        """All that is missing is copied; something may be hidden."""
+        self.tag(names.LACKING)
+        self.look()
+        self.assertEqual(self.expected, self.read())
+        self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
+        self.b.hydrate(flushed=True)
+        self.assertRaises(sparse_errors.Lacking,
+                          self.b.reconciler.converge, self.volume.id)
+
+    def test_mark_that_fails(self):
+        """Nothing goes on that would hide what was lost."""
+        error = exceptions.CommandTimeout(command='lvchange', seconds=30)
+        with self.failing('stack', 'mark', error):
+            for _look in range(2):
+                self.look()
+                self.assertFalse(self.b.devices[names.clone(
+                    self.phase_of())]['hydrating'])
+        self.look()
+        self.assertEqual(self.expected, self.read())
 
     def test_what_cannot_be_copied_for_too_long(self):
         """All the rest is; and then the source stays."""
@@ -509,12 +693,21 @@ class ResumedTest(Begun):
             error = self.assertRaises(
                 sparse_errors.Lacking, self.b.reconciler.converge,
                 self.volume.id)
-        self.assertIn('lvchange --deltag localclone.lacking', str(error))
+        self.assertIn('lvchange --addtag localclone.accepted', str(error))
         self.assertIs(Phase.MIGRATING, self.phase())
         # Its operator accepts it.
-        self.b.disk.tags[self.volume.name] -= {names.LACKING}
+        self.tag(names.ACCEPTED)
         self.b.reconciler.converge(self.volume.id)
         self.assertIs(Phase.RELEASING, self.phase())
+
+    def test_what_could_not_be_copied_until_the_end(self):
+        """Nothing has hidden it."""
+        with self.not_refilled():
+            self.look()
+        self.b.hydrate(flushed=True)
+        self.world.settle()
+        self.check(self.world, self.volume, self.expected)
+        self.assertNotIn(names.LACKING, self.b.disk.tags[self.volume.name])
 
     def test_wait_that_is_over(self):
         """The next one has its own time."""
@@ -535,6 +728,7 @@ class BlocksTest(test_move_steps.Base):
     def test_part_of_a_region(self):
         move = mock.Mock(**{'geometry.region_sectors': 512})
         node = mock.Mock()
+        node.stack.lvs.return_value = {}
         node.stack.unmapped.side_effect = (
             [[1, 2], [9, 3]], [[1, 2], [9, 3]], [])
         node.peers.holes.return_value = [[2, 2]]
@@ -562,7 +756,7 @@ class BlocksTest(test_move_steps.Base):
         node.stack.lvs.return_value = {}
         node.stack.unmapped.side_effect = ([[1, 2]], [])
         node.peers.holes.return_value = [[2, 2]]
-        node.stack.refill.return_value = iter([])
+        node.stack.refill.return_value = iter([[[1, 1]]])
         self.assertTrue(
             refilling.Comparison(node, 'context').is_whole(move))
         node.stack.refill.assert_called_once_with(
@@ -588,12 +782,22 @@ class StopTest(test_move.Base):
         b.lvs[volume.name][0] = b.lvs[volume.name][2] = disks.EMPTY
         world.moment, world.stop_at = 0, stop_at
         world.settle()
+        if world.shadows:  # nobody knows whether something was hidden
+            self.marked += 1
+            self.assertIn(names.LACKING, b.disk.tags[volume.name])
+            for region, value in enumerate(expected):
+                self.assertEqual(value, b.read(volume.id, region))
+            b.disk.tags[volume.name] |= {names.ACCEPTED}
+            world.settle()
         self.check(world, volume, expected)
         return world
 
     @ddt.data(*test_move.ONE)
     def test_stop_at_every_moment(self, faults):
+        self.marked = 0
         self.stop_everywhere(lambda stops: self.scenario(stops, faults))
+        # Only what was stopped while it was copied again.
+        self.assertIn(self.marked, range(1, 9))
 
 
 class HandlesTest(testtools.TestCase):
@@ -608,6 +812,16 @@ class HandlesTest(testtools.TestCase):
             thin_pool, 'block', return_value=1 << 17)).mock
         self.called = self.useFixture(fixtures.MockPatchObject(
             refill, 'refill')).mock
+        self.forgotten = self.useFixture(fixtures.MockPatchObject(
+            refill, 'forget_read')).mock
+        top = mock.Mock()
+        top.name = 'top'
+        self.useFixture(fixtures.MockPatchObject(
+            stacks.Stack, '_survey_of', return_value=mock.Mock(**{
+                'tops.return_value': [top]})))
+        # The first one last.
+        self.useFixture(fixtures.MockPatchObject(
+            handles.random, 'shuffle', lambda pieces: pieces.reverse()))
         self.written = []
 
     def refill(self, missing):
@@ -626,43 +840,33 @@ class HandlesTest(testtools.TestCase):
     def test_piece_by_piece(self):
         """What the pool maps at once is copied as a whole."""
         self.called.side_effect = (
-            (1, [[0, 1]]), (0, []), (1, [[1, 1]]), (1, []), (1, [[9, 1]]))
+            (1, [[0, 1]]), (1, [[1, 1]]), (1, []), (1, [[9, 1]]))
         self.refill([[3, 6], [37, 1]])
-        self.assertEqual([(0, 3), (1, 2), (1, 2), (2, 1), (9, 1)],
-                         self.asked())
+        self.assertEqual([(0, 3), (1, 2), (2, 1), (9, 1)], self.asked())
         # Of which these were missing.
         self.assertEqual([[3, 1], [4, 4], [37, 1]], self.written)
         self.block.assert_called_once_with(
             'g', self.MOVE.destination_lv, 30)
+        # Also above what stands above the handle.
+        self.forgotten.assert_called_once_with(
+            [names.handle(self.MOVE.volume_id), 'top'], 30)
 
-    def test_guest_that_writes_all_the_time(self):
-        self.called.return_value = 0, []
-        error = self.assertRaises(sparse_errors.NotRefilled, self.refill,
-                                  [[3, 6]])
-        self.assertIn('the guest writes', str(error))
-        # What is copied beside it would hide it.
-        self.assertNotIsInstance(error, sparse_errors.RefilledLater)
-        self.block.return_value = 1 << 16
-        self.called.reset_mock()
-        self.assertRaises(sparse_errors.RefilledLater, self.refill, [[3, 6]])
-        self.assertEqual(handles.TRIES, self.called.call_count)
+    def test_not_all_at_once(self):
+        self.called.side_effect = lambda *args: (args[7], [])
+        with mock.patch.object(refill, 'AT_ONCE', 2 << 17):
+            self.refill([[0, 20]])
+        with mock.patch.object(refill, 'AT_ONCE', 1):
+            self.refill([[0, 8]])
+        self.assertEqual([(0, 2), (2, 2), (4, 1), (0, 1), (1, 1)],
+                         self.asked())
 
-    def test_many_pieces(self):
-        """A guest that writes now and then holds up nothing."""
-        many = 3 * handles.TRIES
-        self.called.side_effect = [
-            each for number in range(many)
-            for each in ((0, []), (1, [[number, 1]]))]
-        self.refill([[0, 4 * many]])
-        self.assertEqual(many, len(self.written))
-
-    def test_slow_disk(self):
-        """It is not the guest, if something is written each time."""
-        many = 2 * handles.TRIES
-        self.called.side_effect = [
-            *((0, [[number, 1]]) for number in range(many)), (many, [])]
-        self.refill([[0, 4 * many]])
-        self.assertEqual(many, len(self.written))
+    def test_by_chance(self):
+        """What is slow each time does not keep the rest from its turn."""
+        self.called.side_effect = lambda *args: (args[7], [])
+        with mock.patch.object(handles.random, 'shuffle') as shuffled:
+            self.refill([[0, 4], [36, 1]])
+        shuffled.assert_called_once_with([])
+        self.assertEqual([(9, 1), (0, 1)], self.asked())
 
     def test_what_takes_too_long(self):
         """The guest may have the volume, and it goes on at the next look."""
@@ -673,18 +877,35 @@ class HandlesTest(testtools.TestCase):
                                       [[0, 20]])
         self.assertIn('longer than 30 s', str(error))
         self.assertEqual(2, self.called.call_count)
+        self.forgotten.assert_called_once()
 
     def test_what_cannot_be_read(self):
-        """All the rest is copied before that is said."""
+        """All the rest is copied before that is said, or tried again."""
         bad = sparse_errors.SourceUnread(disk='d', first=0, reason='sector')
         self.called.side_effect = (
-            bad, (1, [[0, 1]]), bad, (1, [[2, 1]]), (1, [[9, 1]]))
+            bad, (1, [[9, 1]]), (1, [[2, 1]]), bad, (1, [[0, 1]]))
         error = self.assertRaises(sparse_errors.NotRefilled, self.refill,
                                   [[0, 12], [36, 1]])
         self.assertIn('sector', str(error))
-        self.assertEqual([(0, 3), (0, 1), (1, 1), (2, 1), (9, 1)],
+        self.assertEqual([(0, 3), (9, 1), (2, 1), (1, 1), (0, 1)],
                          self.asked())
-        self.assertEqual([[0, 4], [8, 4], [36, 1]], self.written)
+        self.assertEqual([[36, 1], [8, 4], [0, 4]], self.written)
+
+    def test_what_cannot_be_read_for_long(self):
+        """The disk is named, not the time that it takes."""
+        self.called.side_effect = sparse_errors.SourceUnread(
+            disk='d', first=0, reason='sector')
+        with mock.patch.object(handles.time, 'monotonic',
+                               side_effect=(0, 1, 31)):
+            error = self.assertRaises(sparse_errors.NotRefilled, self.refill,
+                                      [[0, 12], [36, 1]])
+        self.assertIn('sector', str(error))
+
+    def test_read_is_forgotten_whatever_fails(self):
+        self.called.side_effect = exceptions.CommandFailed(
+            command='c', code=1, stderr='')
+        self.assertRaises(exceptions.CommandFailed, self.refill, [[0, 4]])
+        self.forgotten.assert_called_once()
 
     def test_what_is_not_mapped(self):
         move = self.MOVE
@@ -712,7 +933,6 @@ class HandlesTest(testtools.TestCase):
 SCRIPT = '%s -I -S %s' % (sys.executable, while_suspended.__file__)
 REGION = 1 << 16
 HANDLE = names.handle('00000001-0000-4000-8000-000000000000')
-FORGET = 'blockdev --flushbufs /dev/mapper/' + HANDLE
 
 
 @ddt.ddt
@@ -730,31 +950,23 @@ class RefillTest(commands.Case):
             names, 'lv_path', return_value=str(self.lv)))
         self.mapped = self.useFixture(fixtures.MockPatchObject(
             sysfs, 'mapped_name', return_value=names.mapped('g', 'v'))).mock
-        self.look = self.useFixture(fixtures.MockPatchObject(
-            thin_pool, 'look', side_effect=self.map)).mock
-        self.here = [[0, 8]]
+        self.useFixture(fixtures.MockPatchObject(
+            thin_pool, 'to_be_written', self.to_be_written))
         self.useFixture(fixtures.MockPatchObject(
             process, 'stream', self.stream))
         self.useFixture(fixtures.MockPatchObject(
             block, 'size', lambda path: self.lv.stat().st_size
             if path == str(self.lv) else None))
-        self.answer(8)
+        self.commands.answer(SCRIPT, '2 %d\n' % (4 * REGION))
 
-    def answer(self, most):
-        """How many blocks of those that are given are written."""
-        self.commands._answers.clear()
-        self.commands.answer(SCRIPT, '%d\n' % most)
-        run = self.commands._run
-
-        def counted(*argv, stdin=None, **kwargs):
-            out = run(*argv, stdin=stdin, **kwargs)
-            count = len(stdin.partition(b'\n')[0].split()) // 2 if stdin else 0
-            return '%d\n' % min(count, most) if stdin else out
-        process.run = counted
-
-    def map(self, *args):
-        self.commands.ran.append('map')
-        return 128, self.here
+    @contextlib.contextmanager
+    def to_be_written(self, *args):
+        self.assertEqual(('g', 'v', self.blocks, 30), args)
+        self.commands.ran.append('reserve')
+        try:
+            yield thin_pool.Thin('pool', '/dev/metadata', 7)
+        finally:
+            self.commands.ran.append('release')
 
     def stream(self, take, *argv, timeout):
         self.assertEqual(30, timeout)
@@ -767,6 +979,7 @@ class RefillTest(commands.Case):
             first:first + int(words['count'])])
 
     def refill(self, start, count, size=8 * REGION):
+        self.blocks = count
         return refill.refill(HANDLE, 'g', 'v', str(self.disk), size, REGION,
                              start, count, 30)
 
@@ -783,67 +996,37 @@ class RefillTest(commands.Case):
         self.assertEqual(b'', rest)
         return found
 
-    RAN = 'refill %s %s' % (HANDLE, names.mapped('g', 'v'))
-
     def test_what_is_missing(self):
-        """Read, and seen to be missing, before the guest waits."""
-        self.assertEqual((2, [[3, 1], [4, 1]]), self.refill(3, 2))
-        self.assertEqual(['read', 'map'], self.commands.ran[:2])
-        self.assertTrue(self.commands.ran[2].endswith(
-            '%s %s 128' % (self.RAN, self.lv)), self.commands.ran)
+        """It is read before the guest waits."""
+        self.assertEqual((2, [[4, 1]]), self.refill(3, 2))
+        self.assertEqual(['read', 'reserve', '%s refill %s pool /dev/metadata '
+                          '7 %s %d' % (SCRIPT, HANDLE, self.lv, REGION),
+                          'release'], self.commands.ran)
         self.assertEqual(10, self.commands.limits[0])  # the guest waits
         # Not for what comes late.
         self.assertEqual(30, self.commands.dying[0])
-        self.assertEqual([FORGET], self.commands.ran[3:])
         self.assertEqual({3: 4, 4: 5}, self.written())
-        self.look.assert_called_once_with('g', 'v', 8 * REGION, REGION, 30)
-
-    def test_what_was_written_before(self):
-        self.here = [[0, 2], [3, 1], [6, 1]]
-        self.assertEqual((6, [[1, 1], [3, 1], [6, 1]]), self.refill(1, 6))
-        self.assertEqual({1: 2, 3: 4, 6: 7}, self.written())
 
     def test_nothing_is_missing_any_more(self):
-        self.here = []
+        self.commands._answers.clear()
+        self.commands.answer(SCRIPT, '6\n')
         self.assertEqual((6, []), self.refill(1, 6))
-        self.assertEqual(['read', 'map', FORGET], self.commands.ran)
-
-    def test_what_was_written_meanwhile(self):
-        """It is seen once more what is missing."""
-        self.answer(0)
-        self.assertEqual((0, []), self.refill(1, 1))
-
-    def test_what_takes_too_long(self):
-        """What is written is not written again."""
-        self.answer(2)
-        self.assertEqual((0, [[1, 1], [2, 1]]), self.refill(1, 3))
-        self.assertEqual({1: 2, 2: 3, 3: 4}, self.written())
 
     def test_end_of_the_clone(self):
         """Beyond it nothing may appear that others have deleted."""
-        self.assertEqual((2, [[6, 1], [7, 1]]), self.refill(
-            6, 2, 8 * REGION - 4096))
+        self.refill(6, 2, 8 * REGION - 4096)
         line, _newline, data = self.commands.inputs[0].partition(b'\n')
         self.assertEqual(b'%d %d %d %d' % (6 * REGION, REGION, 7 * REGION,
                                            REGION), line)
         self.assertEqual(b'\7' * REGION + b'\x08' * (REGION - 4096)
                          + bytes(4096), data)
-        # All of its last block.
-        self.look.assert_called_once_with('g', 'v', 8 * REGION, REGION, 30)
 
     def test_end_of_the_lv(self):
         self.lv.write_bytes(bytes(8 * REGION - 8192))
-        self.assertEqual((1, [[7, 1]]), self.refill(
-            7, 1, 8 * REGION - 12288))
+        self.refill(7, 1, 8 * REGION - 12288)
         line, _newline, data = self.commands.inputs[0].partition(b'\n')
         self.assertEqual(b'%d %d' % (7 * REGION, REGION - 8192), line)
         self.assertEqual(b'\x08' * (REGION - 12288) + bytes(4096), data)
-
-    def test_not_all_at_once(self):
-        with mock.patch.object(refill, 'AT_ONCE', 2 * REGION):
-            self.assertEqual(2, self.refill(0, 8)[0])
-        with mock.patch.object(refill, 'AT_ONCE', 1):
-            self.assertEqual(1, self.refill(2, 6)[0])
 
     def test_source_that_ends(self):
         self.disk.write_bytes(bytes(REGION))
@@ -852,28 +1035,28 @@ class RefillTest(commands.Case):
         self.assertIn('65536 bytes instead of 131072', str(error))
         self.assertEqual(['read'], self.commands.ran)
 
-    def test_source_that_cannot_be_read(self):
-        process.stream = mock.Mock(side_effect=exceptions.CommandFailed(
-            command='dd', code=1, stderr='Input/output error'))
-        error = self.assertRaises(sparse_errors.SourceUnread, self.refill, 1,
+    @ddt.data(exceptions.CommandFailed(
+        command='dd', code=1, stderr='Input/output error'),
+        exceptions.CommandTimeout(command='dd', seconds=30))
+    def test_source_that_cannot_be_read(self, error):
+        process.stream = mock.Mock(side_effect=error)
+        found = self.assertRaises(sparse_errors.SourceUnread, self.refill, 1,
                                   2)
-        self.assertIn('at byte 65536: ', str(error))
-        self.assertIn('Input/output error', str(error))
+        self.assertIn('at byte 65536: ', str(found))
+        self.assertIn(str(error), str(found))
         self.assertEqual([], self.commands.ran)
 
-    def test_what_was_read_is_forgotten_whatever_fails(self):
+    def test_what_cannot_be_written(self):
         self.commands._answers.clear()
         self.commands.answer(SCRIPT, code=1, err='OSError: no')
-        self.commands.answer('blockdev', code=1)
         error = self.assertRaises(exceptions.CommandFailed, self.refill, 0, 1)
         self.assertIn('OSError: no', str(error))
-        self.assertEqual(FORGET, self.commands.ran[-1])
+        self.assertEqual('release', self.commands.ran[-1])
 
-    def test_what_may_be_there_in_part(self):
-        self.commands._answers.clear()
-        self.commands.answer(SCRIPT, code=1, err='OSError: [Errno 5] '
-                             + while_suspended.IN_PART)
-        self.assertRaises(sparse_errors.InPart, self.refill, 0, 1)
+    def test_read_is_forgotten(self):
+        refill.forget_read([HANDLE, 'top'], 30)
+        self.assertEqual(['blockdev --flushbufs /dev/mapper/' + name
+                          for name in (HANDLE, 'top')], self.commands.ran)
 
     def test_another_device(self):
         self.mapped.return_value = 'other'
@@ -885,26 +1068,15 @@ class RefillTest(commands.Case):
                           'v', 'd', 1, 1, 0, 1, 30)
         self.assertEqual([], self.commands.ran)
 
-    @ddt.data(('Lsw', 'thin 128 127', False), ('L', '', False),
-              ('Lsw', 'thin 256 255', True), ('Lsw', 'Fail', True),
-              ('Lsw', None, True))
-    @ddt.unpack
-    def test_one_that_was_killed_leaves_nothing_suspended(
-            self, attributes, status, in_part):
+    @ddt.data('Lsw', 'L')
+    def test_one_that_was_killed_leaves_nothing_suspended(self, attributes):
         self.commands._answers.clear()
         self.commands.hang(SCRIPT)
         self.commands.answer('dmsetup info', attributes)
-        look = 'ioctl status ' + names.mapped('g', 'v')
-        if status is None:
-            self.commands.hang(look)
-        self.commands.answer(look, '0 2097152 %s\n' % status)
-        self.assertRaises(
-            sparse_errors.InPart if in_part else exceptions.CommandTimeout,
-            self.refill, 0, 1)
+        self.assertRaises(exceptions.CommandTimeout, self.refill, 0, 1)
         self.assertEqual(
-            [look, 'dmsetup clear ' + HANDLE, 'dmsetup resume ' + HANDLE,
-             FORGET] if 's' in attributes else [FORGET],
-            self.commands.ran[4:])
+            ['dmsetup clear ' + HANDLE, 'dmsetup resume ' + HANDLE, 'release'
+             ] if 's' in attributes else ['release'], self.commands.ran[4:])
 
 
 class Pool:
@@ -913,19 +1085,30 @@ class Pool:
     def __init__(self, together):
         self.together, self.data, self.mapped = together, [0] * 384, set()
 
-    def look(self, _group, _lv, _size, unit, _timeout):
-        blocks = unit // REGION
-        found = [unit for unit in range(len(self.data) // blocks)
-                 if not any(each // self.together in self.mapped for each in
-                            range(unit * blocks, (unit + 1) * blocks))]
-        return len(self.mapped), [[unit, 1] for unit in found]
+    def unmapped(self, _group, _lv, _size, unit, _timeout):
+        self._check(unit)
+        return [[number, 1] for number in range(len(self.data))
+                if number // self.together not in self.mapped]
 
-    def write(self, _handle, _lv, _path, _sectors, parts, data, _timeout):
+    def _check(self, unit):
+        assert unit == REGION, unit
+
+    @contextlib.contextmanager
+    def to_be_written(self, *_args):
+        yield thin_pool.Thin('pool', '/dev/metadata', 7)
+
+    def write(self, _handle, _thin, _path, block, parts, data, _timeout):
+        assert block == self.together * REGION, block
+        written = []
         for first, length in parts:
-            for number in range(first // REGION, (first + length) // REGION):
-                self.mapped.add(number // self.together)
-                self.data[number], data = data[0], data[REGION:]
-        return len(parts)
+            piece, data = data[:length], data[length:]
+            if first // block in self.mapped:
+                continue
+            written.append(first)
+            self.mapped.add(first // block)
+            for number in range(length // REGION):
+                self.data[first // REGION + number] = piece[number * REGION]
+        return len(parts), written
 
 
 @ddt.ddt
@@ -940,12 +1123,16 @@ class PoolTest(commands.Case):
     def test_all_is_copied_again(self, together, missing):
         pool, move = Pool(together), test_stack.MOVE
         for where, name, what in (
-                (thin_pool, 'look', pool.look),
-                (thin_pool, 'unmapped', lambda *args: pool.look(*args)[1]),
+                (thin_pool, 'to_be_written', pool.to_be_written),
+                (thin_pool, 'unmapped', pool.unmapped),
                 (thin_pool, 'block', lambda *args: together * REGION),
                 (devicemapper, 'write_beneath', pool.write),
                 (block, 'size', lambda path: 384 * REGION),
                 (stacks.Stack, 'lvs', lambda stack: {}),
+                (stacks.Stack, 'devices', lambda stack, only: {}),
+                (stacks.Stack, 'mark', lambda *args: None),
+                (stacks.Stack, 'unmark', lambda *args: None),
+                (refill, 'forget_read', lambda *args: None),
                 (sysfs, 'mapped_name', lambda path: names.mapped(
                     'g', move.destination_lv)),
                 (process, 'stream', self.stream)):
@@ -969,6 +1156,112 @@ class PoolTest(commands.Case):
             first, first + int(words['count']) // REGION)))
 
 
+class Writer:
+    """The metadata of a pool, as the kernel writes them.
+
+    :param devices: what is mapped of each, by its number
+    :param most: keys of a node
+    """
+
+    def __init__(self, devices, most=3):
+        self.blocks, self._most = [b'', b''], most
+        roots = [(number, self.tree([(block, block << 24 | 5)
+                                     for block in sorted(mapped)]))
+                 for number, mapped in sorted(devices.items())]
+        root = self.tree(roots)
+        self.blocks[0] = self._superblock(0, 1, 0)
+        self.blocks[1] = self._superblock(1, 0, root)
+
+    def _superblock(self, number, held, root):
+        return struct.pack('<IIQ16sQIIQQ128s128sQ', 0, 0, number, b'',
+                           27022010, 2, 0, 1, held, b'', b'', root)
+
+    def tree(self, pairs, flags=2):
+        nodes = []
+        for at in range(0, max(1, len(pairs)), self._most):
+            part = pairs[at:at + self._most]
+            self.blocks.append(struct.pack(
+                '<IIQIIII', 0, flags, len(self.blocks), len(part),
+                self._most, 8, 0) + struct.pack(
+                    '<%dQ' % self._most, *([key for key, _value in part]
+                                           + [0] * self._most)[:self._most])
+                + struct.pack('<%dQ' % len(part), *(
+                    value for _key, value in part)))
+            nodes.append((part[0][0] if part else 0, len(self.blocks) - 1))
+        return nodes[0][1] if len(nodes) == 1 else self.tree(nodes, 1)
+
+    def write(self, path):
+        path.write_bytes(b''.join(
+            each + bytes(4096 - len(each)) for each in self.blocks))
+
+
+@ddt.ddt
+class MappingTest(testtools.TestCase):
+    """What a pool has mapped, by its metadata."""
+
+    DEVICES = {1: set(range(100)), 2: set(), 5: {0, 1, 7, 8, 9, 300, 301},
+               9: {4}}
+
+    def setUp(self):
+        super().setUp()
+        self.path = pathlib.Path(self.useFixture(
+            fixtures.TempDir()).path) / 'metadata'
+        self.writer = Writer(self.DEVICES)
+
+    def mapping(self):
+        self.writer.write(self.path)
+        metadata = os.open(self.path, os.O_RDONLY)
+        self.addCleanup(os.close, metadata)
+        return while_suspended.Mapping(metadata)
+
+    def test_each_block(self):
+        mapping = self.mapping()
+        for number, mapped in self.DEVICES.items():
+            root = mapping.of(number)
+            self.assertEqual(mapped, {block for block in range(400)
+                                      if mapping.has(root, block)})
+
+    def test_no_such_device(self):
+        mapping = self.mapping()
+        for number in (0, 3, 10):
+            self.assertRaises(ValueError, mapping.of, number)
+
+    def test_no_snapshot(self):
+        self.writer.blocks[0] = self.writer._superblock(0, 0, 0)
+        error = self.assertRaises(ValueError, self.mapping)
+        self.assertIn('no snapshot', str(error))
+
+    def change(self, block, format, at, value):
+        data = bytearray(self.writer.blocks[block])
+        struct.pack_into(format, data, at, value)
+        self.writer.blocks[block] = bytes(data)
+
+    @ddt.data((0, '<Q', 8), (1, '<Q', 8), (0, '<Q', 32), (1, '<Q', 32))
+    @ddt.unpack
+    def test_no_superblock(self, block, format, at):
+        self.change(block, format, at, 77)
+        self.assertRaises(ValueError, self.mapping)
+
+    @ddt.data(('<I', 4, 3), ('<I', 4, 0), ('<Q', 8, 77), ('<I', 16, 9),
+              ('<I', 24, 16))
+    @ddt.unpack
+    def test_no_node(self, format, at, value):
+        """Nothing is written where it is not known what is mapped."""
+        root = self.mapping().of(5)
+        self.change(root, format, at, value)
+        self.assertRaises(ValueError, self.mapping().has, root, 7)
+
+    def test_end_of_the_metadata(self):
+        mapping = self.mapping()
+        self.assertRaises(ValueError, mapping.has, len(self.writer.blocks), 0)
+
+    def test_tree_without_end(self):
+        mapping = self.mapping()
+        root = mapping.of(1)
+        self.change(root, '<Q', 32 + 8 * 3, root)
+        self.assertRaises(ValueError, self.mapping().has, root, 0)
+
+
 @ddt.ddt
 class ScriptTest(testtools.TestCase):
     """What is done while the guest waits."""
@@ -981,14 +1274,16 @@ class ScriptTest(testtools.TestCase):
         self.lv = self.root / 'lv'
         self.lv.write_bytes(bytes(4 * REGION))
         self.done = []
-        self.handle, self.thin = mock.Mock(), mock.Mock()
+        self.handle, self.pool = mock.Mock(), mock.Mock()
         self.handle.suspended = self.suspended
-        self.sectors = [128]
-        self.thin.mapped.side_effect = self.mapped
+        self.pool.message = self.reserve
+        self.mapped = set()
 
-    def mapped(self):
-        self.done.append('mapped')
-        return self.sectors.pop(0)
+    def reserve(self, text):
+        """What is mapped is seen now."""
+        self.assertEqual(b'reserve_metadata_snap', text)
+        self.done.append('reserve')
+        Writer({7: self.mapped}).write(self.root / 'metadata')
 
     @contextlib.contextmanager
     def suspended(self):
@@ -998,19 +1293,24 @@ class ScriptTest(testtools.TestCase):
         finally:
             self.done.append('resume')
 
-    def refill(self, sectors=128):
-        device = os.open(self.lv, os.O_RDWR)
-        self.addCleanup(os.close, device)
+    def refill(self, number=7):
+        (self.root / 'metadata').touch()
+        opened = [os.open(self.root / name, os.O_RDWR)
+                  for name in ('metadata', 'lv')]
+        for each in opened:
+            self.addCleanup(os.close, each)
         return while_suspended.refill(
-            self.handle, self.thin, device, sectors,
+            self.handle, self.pool, opened[0], number, opened[1], REGION,
             [(REGION, REGION), (3 * REGION, 4096)],
             io.BytesIO(self.DATA + b'b' * 4096))
+
+    BOTH = [REGION, 3 * REGION]
 
     def test_all_of_it_is_stable_before_the_guest_goes_on(self):
         with mock.patch.object(os, 'fsync', lambda _device: (
                 self.done.append(self.lv.read_bytes().count(b'b')))):
-            self.assertEqual(2, self.refill())
-        self.assertEqual(['suspend', 'mapped', 4096, 'resume'], self.done)
+            self.assertEqual((2, self.BOTH), self.refill())
+        self.assertEqual(['suspend', 'reserve', 4096, 'resume'], self.done)
         self.assertEqual(
             bytes(REGION) + self.DATA + bytes(REGION) + b'b' * 4096
             + bytes(REGION - 4096), self.lv.read_bytes())
@@ -1024,16 +1324,29 @@ class ScriptTest(testtools.TestCase):
         with mock.patch.object(while_suspended.time, 'monotonic',
                                lambda: next(clock)), \
                 mock.patch.object(os, 'pwritev', slow):
-            self.assertEqual(1, self.refill())
+            self.assertEqual((1, self.BOTH[:1]), self.refill())
         self.assertEqual(bytes(REGION) + self.DATA + bytes(2 * REGION),
                          self.lv.read_bytes())
-        self.assertEqual(['suspend', 'mapped', 'resume'], self.done)
+        self.assertEqual(['suspend', 'reserve', 'resume'], self.done)
 
-    def test_others_have_written(self):
-        for sectors in (0, 127, 129):
-            self.sectors = [128]
-            self.assertEqual(0, self.refill(sectors))
+    @ddt.data(({1}, BOTH[1:]), ({3}, BOTH[:1]), ({1, 2, 3}, []),
+              ({0, 2, 4}, BOTH))
+    @ddt.unpack
+    def test_others_have_written(self, mapped, written):
+        self.mapped = mapped
+        self.assertEqual((2, written), self.refill())
+        data = self.lv.read_bytes()
+        self.assertEqual(written, [first for first in self.BOTH
+                                   if any(data[first:first + 4096])])
+
+    def test_it_cannot_be_seen_what_is_mapped(self):
+        """Then nothing is written."""
+        self.assertRaises(ValueError, self.refill, 8)
+        self.pool.message = mock.Mock(side_effect=OSError(22, 'no'))
+        self.assertRaises(OSError, self.refill)
         self.assertEqual(bytes(4 * REGION), self.lv.read_bytes())
+        self.assertEqual(['suspend', 'reserve', 'resume', 'suspend',
+                          'resume'], self.done)
 
     def discarded(self, device, request, argument):
         self.assertEqual(0x1277, request)  # BLKDISCARD of linux/fs.h
@@ -1052,30 +1365,27 @@ class ScriptTest(testtools.TestCase):
             return inner(*args)
         with mock.patch.object(os, name, fails), mock.patch.object(
                 while_suspended.fcntl, 'ioctl', self.discarded):
-            self.sectors = [128, 128]
             error = self.assertRaises(OSError, self.refill)
         self.assertEqual('[Errno 5] no', str(error))
         parts = [(REGION, REGION), (3 * REGION, 4096)]
         # The last one first.
-        self.assertEqual(['suspend', 'mapped', *(
-            parts if name == 'fsync' else parts[:number])[::-1], 'mapped',
-            'resume'], self.done)
+        self.assertEqual(['suspend', 'reserve', *(
+            parts if name == 'fsync' else parts[:number])[::-1], 'resume'],
+            self.done)
+
+    def test_what_others_have_written_is_not_taken_back(self):
+        self.mapped = {1}
+        with mock.patch.object(os, 'fsync', side_effect=OSError(5, 'no')), \
+                mock.patch.object(while_suspended.fcntl, 'ioctl',
+                                  self.discarded):
+            self.assertRaises(OSError, self.refill)
+        self.assertEqual([(3 * REGION, 4096)], self.done[2:-1])
 
     def test_the_guest_goes_on_whatever_fails(self):
-        """Also if something can't be taken back: that is said."""
-        for left in (128, 256):
-            self.done.clear()
-            self.sectors = [128, left]
-            with mock.patch.object(os, 'pwritev',
-                                   side_effect=OSError(5, 'no')):
-                error = self.assertRaises(OSError, self.refill)
-            self.assertEqual(left != 128,
-                             while_suspended.IN_PART in str(error))
-            self.assertEqual(['suspend', 'mapped', 'mapped', 'resume'],
-                             self.done)
-
-    def test_how_much_is_mapped(self):
-        device = while_suspended.Device(None, 'x')
-        with mock.patch.object(device, '_status',
-                               return_value='98304 98303'):
-            self.assertEqual(98304, device.mapped())
+        """Also if something can't be taken back."""
+        with mock.patch.object(os, 'pwritev', side_effect=OSError(5, 'no')), \
+                mock.patch.object(while_suspended.fcntl, 'ioctl',
+                                  side_effect=OSError(95, 'no discards')):
+            error = self.assertRaises(OSError, self.refill)
+        self.assertEqual('[Errno 5] no', str(error))
+        self.assertEqual(['suspend', 'reserve', 'resume'], self.done)

@@ -48,16 +48,15 @@ class DumpTest(testtools.TestCase):
     def all_of(self, most, *ranges):
         dump = thin_map.Dump(7, GIB, 64 * KIB, most)
         dump.feed(text(*ranges).encode())
-        return dump.all_holes(), dump.mapped_sectors
+        return dump.all_holes()
 
     def test_all_holes(self):
         self.assertEqual(
-            ([[2, 1], [5, 16379]], 4 * 128),
-            self.all_of(3, (0, 2), (3, 2)))
-        self.assertEqual(([[0, 16384]], 0), self.all_of(2))
+            [[2, 1], [5, 16379]], self.all_of(3, (0, 2), (3, 2)))
+        self.assertEqual([[0, 16384]], self.all_of(2))
         # In their order, not by size.
         self.assertEqual(
-            ([[0, 5], [6, 1], [8, 3], [12, 16372]], 3 * 128),
+            [[0, 5], [6, 1], [8, 3], [12, 16372]],
             self.all_of(5, (5, 1), (7, 1), (11, 1)))
 
     def test_one_that_is_left_out_may_be_what_is_looked_for(self):
@@ -259,6 +258,20 @@ class CommonTest(testtools.TestCase):
     @ddt.unpack
     def test_regions_of_four_that_have_any(self, holes, expected):
         self.assertEqual(expected, thin_map.covering(holes, 4))
+
+    @ddt.data(([], [], []), ([[0, 4]], [], [[0, 4]]),
+              ([[0, 4]], [[0, 4]], [[0, 4]]), ([[2, 2]], [[4, 1]], [[2, 3]]),
+              ([[2, 2]], [[0, 9]], [[0, 9]]),
+              ([[0, 1]], [[5, 1]], [[0, 1], [5, 1]]),
+              ([[0, 3], [9, 1]], [[2, 4], [7, 2]], [[0, 6], [7, 3]]))
+    @ddt.unpack
+    def test_holes_of_any(self, one, other, expected):
+        self.assertEqual(expected, thin_map.union(one, other))
+        self.assertEqual(expected, thin_map.union(other, one))
+
+    def test_pieces(self):
+        self.assertEqual([(0, 2), (2, 2), (4, 1), (9, 1)],
+                         thin_map.pieces([[0, 5], [9, 1]], 2))
 
     def test_in_fourths(self):
         self.assertEqual([[0, 4], [12, 8]],

@@ -103,6 +103,63 @@ class Base(commands.Case):
         return False
 
 
+@ddt.ddt
+class WriteTest(Base):
+    """Whoever has suspended a handle takes a snapshot himself."""
+
+    def write(self, blocks=64):
+        with thin_pool.to_be_written('g-v', 'volume-1', blocks, 0.3) as thin:
+            self.assertTrue(self.locked())
+            self.commands.ran.append('write')
+        return thin
+
+    def test_where_it_is(self):
+        self.status('-')
+        self.assertEqual((POOL, '/dev/mapper/' + META, 7), self.write())
+        self.ran(THIN, OF_POOL, LOOK, 'write', RELEASE)
+        self.assertFalse(self.locked())
+
+    def test_what_a_killed_process_has_left(self):
+        """It is as old as that."""
+        self.status('4000')
+        self.write()
+        self.ran(THIN, OF_POOL, LOOK, RELEASE, 'write', RELEASE)
+
+    def test_released_whatever_happens(self):
+        self.status('-')
+
+        def fails():
+            with thin_pool.to_be_written('g-v', 'volume-1', 1, 0.3):
+                raise KeyError
+        self.assertRaises(KeyError, fails)
+        self.ran(THIN, OF_POOL, LOOK, RELEASE)
+        self.assertFalse(self.locked())
+
+    @ddt.data((' rw ', ' out_of_data_space ', 'PoolOutOfSpace'),
+              (' rw ', ' ro ', 'PoolFails'),
+              # The mode changes only with a write that finds no room.
+              ('32769/', '327553/', 'PoolOutOfSpace'),
+              ('32769/', '327680/', 'PoolOutOfSpace'))
+    @ddt.unpack
+    def test_where_nothing_can_be_written(self, old, new, error):
+        """Nobody suspends anything for that."""
+        self.commands.answer(LOOK, (STATUS % '-').replace(old, new))
+        self.assertRaises(getattr(sparse_errors, error), self.write)
+        self.ran(THIN, OF_POOL, LOOK)
+        self.assertFalse(self.locked())
+
+    def test_room_for_just_as_many(self):
+        self.commands.answer(LOOK, (STATUS % '-').replace(
+            '32769/', '327552/'))
+        self.write()
+
+    def test_one_that_is_not_thin(self):
+        self.commands._answers.clear()
+        self.commands.answer(THIN, '0 2097152 linear 8:0 0\n')
+        self.assertRaises(thin_map.OddMap, self.write)
+        self.ran(THIN)
+
+
 DUMP = 'thin_dump --metadata-snap --dev-id 7 /dev/mapper/' + META
 WHOLE = (THIN, OF_POOL, LOOK, RESERVE, LOOK, DUMP, LOOK, RELEASE)
 
@@ -136,14 +193,6 @@ class HolesTest(Base):
         self.status('4711', '4711')
         self.dump()
         self.assertEqual([[16, 16368]], self.holes())
-
-    def test_nothing_can_be_written_to_one_without_room(self):
-        """Nobody suspends anything for that."""
-        self.commands.answer(LOOK, (STATUS % '-').replace(
-            ' rw ', ' out_of_data_space '))
-        self.assertRaises(sparse_errors.PoolOutOfSpace, thin_pool.look, 'g-v',
-                          'volume-1', GIB, 1 << 16, 0.3)
-        self.ran(THIN, OF_POOL, LOOK)
 
     def test_what_a_pool_maps_at_once(self):
         self.assertEqual(1 << 16, thin_pool.block('g-v', 'volume-1', 30))
@@ -199,17 +248,10 @@ class HolesTest(Base):
             'g-v', 'volume-1', GIB, 1 << 16, 30))
         self.ran(*WHOLE)
 
-    def test_all_of_it_and_how_much_is_mapped(self):
-        self.limit = 30
-        self.status('-', '4711', '4711')
-        self.dump()
-        self.assertEqual((16 * 128, [[16, 16368]]), thin_pool.look(
-            'g-v', 'volume-1', GIB, 1 << 16, 30))
-
     def test_none_of_one_that_is_not_thin(self):
         self.commands._answers.clear()
         self.commands.answer(THIN, '0 2097152 linear 8:0 0\n')
-        self.assertEqual((0, []), thin_pool.look(
+        self.assertEqual([], thin_pool.unmapped(
             'g-v', 'volume-1', GIB, 1 << 16, 30))
 
     def test_paths_that_lead_elsewhere(self):

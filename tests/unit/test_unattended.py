@@ -165,6 +165,6 @@ class RaceTest(Base):
     @ddt.unpack
     def test_at_every_two_moments_one_is_a_stop(self, case, faults):
         request, how = case
-        for moment in self.moments(how):
+        for moment in self.moments(how)[::test_move.SAMPLE]:
             self.stop_everywhere(lambda stops: self.race(
                 request, how, moment, stops, faults))

@@ -20,12 +20,13 @@ from cinder_localclone import names
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import while_suspended
 from tests.unit import commands
+from tests.unit import test_refilling
 
 VOLUME, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
 HANDLE, CLONE = names.handle(VOLUME), names.clone(SHADOW)
 TABLE = '0 2097152 clone /dev/g/m /dev/g/v 8:0 128 1 no_hydration 0'
-SUSPEND, LOAD, CLEAR, STATUS, DISCARD = (
-    0xc138fd06, 0xc138fd09, 0xc138fd0a, 0xc138fd0c, 0x1277)
+SUSPEND, LOAD, CLEAR, STATUS, MESSAGE, DISCARD = (
+    0xc138fd06, 0xc138fd09, 0xc138fd0a, 0xc138fd0c, 0xc138fd0e, 0x1277)
 GUEST_WAITS = [('clear', HANDLE), ('suspend', HANDLE), ('clear', CLONE),
                ('suspend', CLONE), ('status', CLONE), ('load', CLONE),
                ('resume', CLONE)]
@@ -46,6 +47,7 @@ class Kernel:
         if request == DISCARD:
             what = 'discard', struct.unpack('=QQ', data)
         else:
+            message = data[312:]
             (*version, size, start, targets, opened, flags, event, padding,
              number, name, uuid) = struct.unpack(
                  '=3I7IQ128s129s7x', data[:312])
@@ -54,10 +56,15 @@ class Kernel:
                 opened, event, padding, number, uuid.rstrip(b'\0')))
             name = name.rstrip(b'\0').decode()
             does = {LOAD: 'load', CLEAR: 'clear', STATUS: 'status',
-                    SUSPEND: 'suspend' if flags else 'resume'}[request]
+                    SUSPEND: 'suspend' if flags else 'resume',
+                    MESSAGE: 'message'}[request]
             what = does, name
             assert flags == (0x402 if does == 'suspend' else 0)
             assert bool(targets) == (does == 'load')
+            if does == 'message':
+                # struct dm_target_msg: sector, message.
+                assert message[:8] == bytes(8) and message[-1] == 0, message
+                what = (*what, message[8:-1].decode())
             if does == 'clear':
                 self.loaded = None
             elif does == 'resume' and self.loaded:
@@ -96,18 +103,18 @@ class Kernel:
 class RefillerTest(testtools.TestCase):
     """All of it, as it is called by its path."""
 
-    def test_two_parts(self):
+    def test_three_parts(self):
         kernel, opened = Kernel(), []
-        kernel.status = '0 2097152 thin 128 127'
-        lv = pathlib.Path(
-            self.useFixture(fixtures.TempDir()).path) / 'lv'
+        root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        lv, metadata = root / 'lv', root / 'metadata'
         lv.write_bytes(bytes(65536))
+        test_refilling.Writer({7: {4}, 8: {1}}).write(metadata)
         opens = os.open
 
         def fake_open(path, flags):
             opened.append((path, flags))
             return opens(path, flags & ~os.O_DIRECT)
-        parts = {4096: b'a' * 8192, 32768: b'b' * 4096}
+        parts = {8192: b'a' * 8192, 32768: b'b' * 8192, 57344: b'c' * 4096}
         text = ' '.join('%d %d' % (first, len(data))
                         for first, data in parts.items()).encode()
         printed = io.StringIO()
@@ -120,15 +127,19 @@ class RefillerTest(testtools.TestCase):
                 (signal, 'signal', mock.Mock())):
             self.useFixture(fixtures.MockPatchObject(where, name, what))
         with mock.patch('builtins.open', mock.mock_open()):
-            while_suspended.main('refill', HANDLE, 'g-v', str(lv), '128')
-        self.assertEqual('2\n', printed.getvalue())
-        self.assertEqual([(str(lv), os.O_RDWR | os.O_DIRECT)], opened)
-        flushed = kernel.done.pop(3)
-        self.assertEqual('flush', flushed[0])
-        self.assertEqual([('clear', HANDLE), ('suspend', HANDLE),
-                          ('status', 'g-v'), ('resume', HANDLE)], kernel.done)
+            while_suspended.main('refill', HANDLE, 'pool', str(metadata), '7',
+                                 str(lv), '8192')
+        self.assertEqual('3 8192 57344\n', printed.getvalue())
+        self.assertEqual([(str(metadata), os.O_RDONLY | os.O_DIRECT),
+                          (str(lv), os.O_RDWR | os.O_DIRECT)], opened)
+        self.assertEqual('flush', kernel.done.pop(3)[0])
+        self.assertEqual([
+            ('clear', HANDLE), ('suspend', HANDLE),
+            ('message', 'pool', 'reserve_metadata_snap'), ('resume', HANDLE)],
+            kernel.done)
         written = bytearray(65536)
-        for first, data in parts.items():
+        for first in (8192, 57344):
+            data = parts[first]
             written[first:first + len(data)] = data
         self.assertEqual(bytes(written), lv.read_bytes())
 

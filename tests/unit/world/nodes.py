@@ -9,6 +9,7 @@ import itertools
 from cinder_localclone import connections
 from cinder_localclone import directory
 from cinder_localclone import exceptions
+from cinder_localclone.moves import refilling
 from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import names
@@ -312,6 +313,7 @@ class SimNode:
 
     def stop(self, power):
         self.dead = True
+        self.reconciler._comparison = refilling.Comparison(self.node, None)
         self.held.clear()
         self.offered.clear()
         self.lent.clear()

@@ -182,6 +182,9 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         tags = self.node.disk.tags
         tags[name] = tags.get(name, frozenset()) | {tag}
 
+    def unmark(self, name, tag):
+        self.node.disk.tags[name] -= {tag}
+
     def clear(self, name, size):
         """Where volumes are thick."""
         self._insist_unused(name)
