@@ -274,7 +274,8 @@ class Handlers:
         """See :func:`cinder_localclone.repair.repair`."""
         return repair.repair(
             self._service.node, lambda node: reconcile.Reconciler(
-                node, self._service.reconciler.context), volume_id)
+                node, self._service.reconciler.context,
+                self._service.reconciler.comparison.memory), volume_id)
 
     def abort(self, context: ports.Context, volume_id: str) -> None:
         """See :func:`cinder_localclone.operations.abort`."""

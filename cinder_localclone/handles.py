@@ -333,35 +333,36 @@ class Handles(top_devices.TopDevices):
                                max(1, refill.AT_ONCE // at_once))
         # What is slow does not keep what is behind it from its turn for ever.
         random.shuffle(todo)
-        unread: exceptions.LocalCloneError | None = None
-        deadline = time.monotonic() + self.timeout
-        try:
-            while todo and time.monotonic() <= deadline:
-                start, count = todo.pop()
-                try:
-                    come, written = refill.refill(
-                        names.handle(move.volume_id), self.group,
-                        move.destination_lv, disk, move.size_bytes, at_once,
-                        start, count, self.timeout)
-                except sparse_errors.SourceUnread as exc:
-                    # Of many at once, the others may be readable. First all
-                    # the rest: a disk may take long to find that it can't.
-                    unread = exc
-                    if count > 1:
-                        todo[:0] = thin_map.pieces([[start, count]], 1)
-                    continue
-                if come < count:
-                    todo.append((start + come, count - come))
-                yield thin_map.common(
-                    missing, thin_map.scaled(written, ratio))
-        finally:
-            refill.forget_read([names.handle(move.volume_id)] + [
-                top.name for top in self._survey_of(move.volume_id).tops(
-                    move.volume_id)], self.timeout)
-        if todo or unread:
+        reason: object = 'it takes longer than %d s' % self.timeout
+        failed, deadline = False, time.monotonic() + self.timeout
+        while todo and time.monotonic() <= deadline:
+            start, count = todo.pop()
+            try:
+                come, written = refill.refill(
+                    names.handle(move.volume_id), self.group,
+                    move.destination_lv, disk, move.size_bytes, at_once,
+                    start, count, self.timeout)
+            except sparse_errors.SourceUnread as exc:
+                # Of many at once, the others may be readable. First all the
+                # rest: a disk may take long to find that it can't.
+                reason, failed = exc, failed or count == 1
+                if count > 1:
+                    todo[:0] = thin_map.pieces([[start, count]], 1)
+                continue
+            if come < count:
+                todo.append((start + come, count - come))
+            yield thin_map.common(missing, thin_map.scaled(written, ratio))
+        if todo or failed:
             raise sparse_errors.NotRefilled(
                 volume=move.volume_id, host=self.host, source=move.source,
-                reason=unread or 'it takes longer than %d s' % self.timeout)
+                reason=reason,
+                end=sparse_errors.end(self.group, move.destination_lv))
+
+    def forget_read(self, volume_id: str) -> None:
+        """Whoever has read a handle, or what is above it, reads again."""
+        refill.forget_read([names.handle(volume_id)] + [
+            top.name for top in self._survey_of(volume_id).tops(volume_id)],
+            self.timeout)
 
     def flush_handle(self, volume_id: str) -> None:
         """Everything written so far is on stable storage afterwards.

@@ -155,6 +155,9 @@ class Stack(typing.Protocol):
                factor: int) -> Iterator[thin_map.Holes]:
         """Copy again what the LV has not, beneath the handle."""
 
+    def forget_read(self, volume_id: str) -> None:
+        """Whoever has read a handle reads again."""
+
     def leave_out(self, move: state.Move, holes: thin_map.Holes) -> None:
         """Have the kernel take holes for copied, under a guest."""
 

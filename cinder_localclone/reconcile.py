@@ -48,14 +48,16 @@ class Reconciler:
     """Converges the volumes of one node.
 
     :param context: the admin context in which peers are called
+    :param memory: of the service, if this is not its own
     """
 
-    def __init__(self, node: nodes.Node, context: ports.Context):
+    def __init__(self, node: nodes.Node, context: ports.Context,
+                 memory: refilling.Memory | None = None):
         self.node = node
         self.context = context
         self.copying = copying.Copies(
             node, functools.partial(holes.leave_out, node, context))
-        self._comparison = refilling.Comparison(node, context)
+        self.comparison = refilling.Comparison(node, context, memory)
         self._followers = follow.Followers(node, iscsi_target.new_credentials)
         self._reencryptions = reencryption.Look(node)
         self._passes = True
@@ -228,7 +230,7 @@ class Reconciler:
                     and not self._is_copied(move, volume)):
                 return
             if (move.phase is Phase.MIGRATING
-                    and not self._comparison.is_whole(move)):
+                    and not self.comparison.is_whole(move)):
                 self.copying.hindered(move)
                 return
             completion.complete(self.node, move)
@@ -259,7 +261,7 @@ class Reconciler:
             lost_detach.roll_back_if_dropped(
                 self.node, self.context, move, volume)
             return False
-        if not self._comparison.resume(move):
+        if not self.comparison.resume(move):
             self.copying.hindered(move)
             return False
         return self.copying.drive(move, disk)
@@ -347,7 +349,7 @@ class Reconciler:
                     or tops.differs(asking_once, volume, survey, links)
                     or moves and self._followers.are_due(volume)):
                 self._attempt(volume_id, moves)
-        self._comparison.expect(recorded)
+        self.comparison.expect(recorded)
         # It may hang; and what is offered keeps a stray LV in use.
         offering.withdraw_strays(self.node, survey, {
             move.shadow_id for move in recorded})

@@ -4,6 +4,16 @@
 from cinder.i18n import _
 
 from cinder_localclone import exceptions
+from cinder_localclone import names
+
+
+def end(group: str, lv: str) -> str:
+    """How an operator lets a copy end that may lack something.
+
+    :param lv: of the copy
+    """
+    return 'lvchange --addtag %s %s' % (
+        names.ACCEPTED, names.lv_path(group, lv))
 
 
 class SourceWritten(exceptions.LocalCloneError):
@@ -38,13 +48,13 @@ class SourceUnread(exceptions.LocalCloneError):
 
 
 class Lacking(exceptions.LocalCloneError):
-    """A copy that may lack something that can't be copied again."""
+    """A copy that may lack something."""
 
     message = _('Volume %(volume)s may lack on %(host)s what its source on '
-                '%(source)s has: it was lost, and written to before it could '
-                'be copied again, at least in part. The source is kept. Check '
-                'the file system, and restore what is damaged. Then let the '
-                'copy end: lvchange --addtag %(tag)s %(lv)s')
+                '%(source)s has: that was lost, and it is not known that all '
+                'of it was copied again. The source is kept. Check the file '
+                'system, and restore what is damaged. Then let the copy end '
+                'as it is: %(end)s')
 
 
 class NotAllCopied(exceptions.LocalCloneError):
@@ -53,7 +63,7 @@ class NotAllCopied(exceptions.LocalCloneError):
     message = _('%(size)d KiB of volume %(volume)s that its source has are '
                 'missing on %(host)s still, although they were written again. '
                 'The source is kept. See dmesg for what is wrong with the '
-                'thin pool.')
+                'thin pool. To let the copy end as it is: %(end)s')
 
 
 class NotRefilled(exceptions.LocalCloneError):
@@ -61,7 +71,9 @@ class NotRefilled(exceptions.LocalCloneError):
 
     message = _('Not all that the thin pool of %(host)s has lost of volume '
                 '%(volume)s could be copied again from %(source)s: '
-                '%(reason)s. The source is kept, and that is tried again.')
+                '%(reason)s. The source is kept, and that is tried again. If '
+                'it is in vain, check the file system, restore what is '
+                'damaged, and let the copy end as it is: %(end)s')
 
 
 class Forgotten(exceptions.LocalCloneError):

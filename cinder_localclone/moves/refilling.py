@@ -14,6 +14,7 @@ what is in them then outlives a power cut.
 """
 
 from collections.abc import Iterable
+import dataclasses
 import time
 
 from cinder_localclone import events
@@ -31,30 +32,43 @@ BLOCK = 64 << 10
 AGO = 3600
 
 
+@dataclasses.dataclass
+class Memory:
+    """What a service remembers of its copies, each by its shadow's id."""
+
+    #: Since when one can't be compared, and until when; monotonic seconds.
+    unseen: dict[str, tuple[float, float]] = dataclasses.field(
+        default_factory=dict)
+    #: Those that this service has found.
+    interrupted: set[str] | None = None
+    #: What was not there when the service began, though on record as local;
+    #: the source could not be asked whether it has that.
+    suspected: dict[str, thin_map.Holes] = dataclasses.field(
+        default_factory=dict)
+    #: What is known to be lost, and was not copied again.
+    known: dict[str, thin_map.Holes] = dataclasses.field(default_factory=dict)
+
+
 class Comparison:
     """What this node has of its copies, when their clones say: all.
 
     :param context: the admin context in which peers are called
+    :param memory: of the service
     """
 
-    def __init__(self, node: nodes.Node, context: ports.Context) -> None:
+    def __init__(self, node: nodes.Node, context: ports.Context,
+                 memory: Memory | None = None) -> None:
         self._node = node
         self._context = context
-        #: Since when it can't be seen, and until when, by shadow id;
-        #: monotonic seconds.
-        self._unseen: dict[str, tuple[float, float]] = {}
-        #: Copies that this service has found, by shadow id.
-        self._interrupted: set[str] | None = None
-        #: What is known to be lost of each, and was not copied again.
-        self._known: dict[str, thin_map.Holes] = {}
+        self.memory = memory or Memory()
 
     def expect(self, moves: Iterable[state.Move]) -> None:
         """To be called once this service has looked at all for the first time.
 
         :param moves: from and to this node: what goes on was begun before
         """
-        if self._interrupted is None:
-            self._interrupted = {move.shadow_id for move in moves}
+        if self.memory.interrupted is None:
+            self.memory.interrupted = {move.shadow_id for move in moves}
 
     def resume(self, move: state.Move) -> bool:
         """What was lost before this service runs is copied again at once.
@@ -67,24 +81,27 @@ class Comparison:
             be seen for too long is looked for when all is copied; what can't
             be copied for too long keeps the source
         """
-        if not self._interrupted or move.shadow_id not in self._interrupted:
+        interrupted = self.memory.interrupted
+        if not interrupted or move.shadow_id not in interrupted:
             return True
         try:
-            missing = self._missing(move, self._lost(move))
-            if missing:
-                # It maps blocks all the time. Whoever drives it goes on.
-                self._node.stack.set_hydration(move.shadow_id, False)
-                self._restore(move, missing, self._tags(move))
+            # It maps blocks all the time. Whoever drives it goes on.
+            self._node.stack.set_hydration(move.shadow_id, False)
+            here = self.memory.suspected[move.shadow_id] = self._lost(move)
+            lost = self._missing(move, here)
+            if lost or move.shadow_id in self.memory.known:
+                self._restore(move, lost, lost, self._tags(move))
         except sparse_errors.Lacking:
             pass  # all that can be; its source stays
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
             if not self._has_waited(move, exc):
-                self._node.stack.set_hydration(move.shadow_id, False)
                 return False
-            if move.shadow_id in self._known:
+            if self.memory.known.get(move.shadow_id):
                 self._mark(move)  # if that was what has failed
-        self._unseen.pop(move.shadow_id, None)
-        self._interrupted.discard(move.shadow_id)
+        else:
+            self.memory.suspected.pop(move.shadow_id, None)
+        self.memory.unseen.pop(move.shadow_id, None)
+        interrupted.discard(move.shadow_id)
         return True
 
     def is_whole(self, move: state.Move) -> bool:
@@ -97,24 +114,43 @@ class Comparison:
         :raises PoolFails: if the pool here can't write its metadata: so long
             the source stays
         :raises NotAllCopied: if what was lost is lost again
-        :raises Lacking: if something may be lost for good; not if an operator
-            has accepted that
-        :raises LocalCloneError: if what was lost can't be copied now
+        :raises Lacking: if something may be lost for good
+        :raises LocalCloneError: if what was lost can't be copied now. Neither
+            of these three if an operator has accepted it, and nothing more
+            can be copied
         """
         tags = self._tags(move)
-        if names.ACCEPTED in tags:
-            return True
-        here = None
+        before = self.memory.known.get(move.shadow_id)
         try:
+            return self._is_whole(move, tags) or names.ACCEPTED in tags
+        except sparse_errors.PoolFails:
+            raise
+        except (exceptions.LocalCloneError, OSError, ValueError) as exc:
+            if (names.ACCEPTED not in tags
+                    or self.memory.known.get(move.shadow_id) != before):
+                raise
+            events.say(events.UNCOMPARED, volume=move.volume_id,
+                       source=move.source, error=exc)
+        return True
+
+    def _is_whole(self, move: state.Move, tags: frozenset[str]) -> bool:
+        here = None
+        known = (names.LACKING in tags
+                 or move.shadow_id in self.memory.known)
+        try:
+            if known and move.source not in self._node.records.services():
+                raise sparse_errors.Forgotten(host=move.source)
             here = self._here(move)
-            missing = self._missing(move, here)
+            lost = self._missing(move, thin_map.union(
+                here, self.memory.suspected.get(move.shadow_id, ())))
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
             if here is None and isinstance(exc, sparse_errors.PoolFails):
-                self._unseen.pop(move.shadow_id, None)
+                self.memory.unseen.pop(move.shadow_id, None)
                 raise  # not the source's
-            return self._is_given_up(move, exc, tags)
-        self._unseen.pop(move.shadow_id, None)
-        self._restore(move, missing, tags)
+            return self._is_given_up(move, exc, known)
+        self.memory.unseen.pop(move.shadow_id, None)
+        self.memory.suspected.pop(move.shadow_id, None)
+        self._restore(move, lost, thin_map.common(lost, here), tags)
         return True
 
     # -- both maps, in blocks that are no larger than a region
@@ -163,56 +199,59 @@ class Comparison:
 
     # -- what is known to be lost
 
-    def _restore(self, move: state.Move, missing: thin_map.Holes,
-                 tags: frozenset[str]) -> None:
+    def _restore(self, move: state.Move, lost: thin_map.Holes,
+                 missing: thin_map.Holes, tags: frozenset[str]) -> None:
         """Copy what was lost; the copy is marked until all of it has been.
 
         What is mapped by then although this did not copy it may be there in
         part: a guest has written to it, say, or an earlier service was
         killed. The map does not tell any more.
 
+        :param missing: what of it is not mapped
         :param tags: of the LV
         :raises Lacking: if so
         """
-        if names.LACKING in tags and move.shadow_id not in self._known:
-            self._known[move.shadow_id] = self._all(move)  # whatever it was
-        if not missing and move.shadow_id not in self._known:
+        known = self.memory.known.get(move.shadow_id)
+        if known is None and names.LACKING in tags:
+            known = self._all(move)  # whatever it was
+        if known is None and not lost:
             return
-        self._known[move.shadow_id] = thin_map.union(
-            self._known.get(move.shadow_id, ()), missing)
-        if missing:
+        known = thin_map.union(known or (), lost)
+        self.memory.known[move.shadow_id] = known
+        if known and names.LACKING not in tags:
             self._mark(move)
-            self._refill(move, missing)
-        if self._known[move.shadow_id]:
-            raise sparse_errors.Lacking(
-                volume=move.volume_id, host=self._node.host,
-                source=move.source, tag=names.ACCEPTED,
-                lv=names.lv_path(self._node.stack.group, move.destination_lv))
+        try:
+            if missing:
+                self._refill(move, missing)
+        finally:  # whoever has read zeros reads again
+            self._node.stack.forget_read(move.volume_id)
+        if self.memory.known[move.shadow_id]:
+            raise self._lacking(move)
         self._node.stack.unmark(move.destination_lv, names.LACKING)
-        del self._known[move.shadow_id]
+        del self.memory.known[move.shadow_id]
 
     def _refill(self, move: state.Move, missing: thin_map.Holes) -> None:
-        copied = 0
+        copied, known = 0, self.memory.known
         try:
             disk = self._node.sessions.attach(move)
             for part in self._node.stack.refill(
                     move, disk, missing, self._factor(move)):
-                self._known[move.shadow_id] = thin_map.without(
-                    self._known[move.shadow_id], part)
+                known[move.shadow_id] = thin_map.without(
+                    known[move.shadow_id], part)
                 copied += _kib(part, move)
         finally:  # whatever comes after that, a guest has read zeros
             events.say(events.COPIED_AGAIN, volume=move.volume_id,
                        source=move.source, size=_kib(missing, move),
                        copied=copied)
             if copied:  # what goes on is waited for
-                self._unseen.pop(move.shadow_id, None)
+                self.memory.unseen.pop(move.shadow_id, None)
         missing = thin_map.common(missing, self._here(move))
         if missing:
-            self._known[move.shadow_id] = thin_map.union(
-                self._known[move.shadow_id], missing)
+            known[move.shadow_id] = thin_map.union(
+                known[move.shadow_id], missing)
             raise sparse_errors.NotAllCopied(
                 volume=move.volume_id, host=self._node.host,
-                size=_kib(missing, move))
+                size=_kib(missing, move), end=self._end(move))
 
     def _mark(self, move: state.Move) -> None:
         """Whatever comes now, its source stays."""
@@ -220,16 +259,27 @@ class Comparison:
 
     def _tags(self, move: state.Move) -> frozenset[str]:
         lv = self._node.stack.lvs().get(move.destination_lv)
-        return lv.tags if lv else frozenset()
+        if lv is None:
+            raise exceptions.MissingData(
+                what='The data', volume=move.volume_id, host=self._node.host)
+        return lv.tags
+
+    def _lacking(self, move: state.Move) -> sparse_errors.Lacking:
+        return sparse_errors.Lacking(
+            volume=move.volume_id, host=self._node.host, source=move.source,
+            end=self._end(move))
+
+    def _end(self, move: state.Move) -> str:
+        return sparse_errors.end(self._node.stack.group, move.destination_lv)
 
     # -- what can't be seen
 
-    def _is_given_up(self, move: state.Move, error: Exception,
-                     tags: frozenset[str]) -> bool:
-        known = names.LACKING in tags or move.shadow_id in self._known
-        if not self._has_waited(move, error) or (
-                known and not isinstance(error, sparse_errors.Forgotten)):
+    def _is_given_up(self, move: state.Move, error: Exception, known: bool
+                     ) -> bool:
+        if not self._has_waited(move, error):
             return False
+        if known and not isinstance(error, sparse_errors.Forgotten):
+            raise self._lacking(move)
         events.say(events.UNCOMPARED, volume=move.volume_id,
                    source=move.source, error=error)
         return True
@@ -237,16 +287,16 @@ class Comparison:
     def _has_waited(self, move: state.Move, error: Exception) -> bool:
         if isinstance(error, sparse_errors.Forgotten):
             return True  # nobody expects it back
-        now = time.monotonic()
-        since, last = self._unseen.get(move.shadow_id, (now, now))
-        if move.shadow_id not in self._unseen or now - last > AGO:
+        now, unseen = time.monotonic(), self.memory.unseen
+        since, last = unseen.get(move.shadow_id, (now, now))
+        if move.shadow_id not in unseen or now - last > AGO:
             since = now
             events.say(events.NOT_COMPARED, volume=move.volume_id,
                        error=error, seconds=self._node.compare_wait)
-        self._unseen[move.shadow_id] = since, now
+        unseen[move.shadow_id] = since, now
         if now - since < self._node.compare_wait:
             return False
-        del self._unseen[move.shadow_id]
+        del unseen[move.shadow_id]
         return True
 
 

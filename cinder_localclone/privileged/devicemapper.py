@@ -296,8 +296,8 @@ def write_beneath(handle: str, thin: thin_pool.Thin, path: str, block: int,
     :returns: how many of them it has come to, less than all if it takes too
         long; the first bytes of those that were written: the pool had mapped
         the others
-    :raises CommandFailed: if one can't be written, then none is, unless the
-        disk that refuses that refuses discards, too
+    :raises CommandFailed: if one can't be written; then none is, as far as
+        that can be taken back
     :raises CommandTimeout: if it takes too long: any may be there, in part
     """
     try:

@@ -57,8 +57,8 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
     :raises SourceUnread: if the source can't be read; nothing is written
     :raises PoolFails: if the pool can't write its metadata; the same
     :raises PoolOutOfSpace: if it has no room; the same
-    :raises CommandFailed: if one can't be written, then none is, unless the
-        disk that refuses that refuses discards, too
+    :raises CommandFailed: if one can't be written; then none is, as far as
+        that can be taken back
     :raises CommandTimeout: if it takes too long: any may be there, in part
     """
     privileged.require(names.volume_of_handle(handle), handle)

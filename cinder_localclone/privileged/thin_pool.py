@@ -141,8 +141,12 @@ def to_be_written(group: str, lv: str, blocks: int, timeout: float
                 pool=pool, host=socket.gethostname())
         try:
             yield Thin(pool, metadata, device)
+            # If it could not commit that, it has said so to nobody.
+            _mode(control.status(pool, timeout), pool, (_WRITES, _FULL))
         finally:
-            _release(pool, timeout)
+            # Else the next one does it; what was written is worth more.
+            with contextlib.suppress(exceptions.LocalCloneError):
+                _release(pool, timeout)
 
 
 @privileged.entrypoint
@@ -224,14 +228,18 @@ def _check(pool: str, timeout: float, modes: tuple[str, ...]) -> str:
     :param modes: in which it may be
     """
     status = control.status(pool, timeout)
+    _mode(status, pool, modes)
+    if tables.parse_metadata_snapshot(status) != '-':
+        _release(pool, timeout)
+    return status
+
+
+def _mode(status: str, pool: str, modes: tuple[str, ...]) -> None:
     mode, host = tables.parse_pool_mode(status), socket.gethostname()
     if mode == _FULL and mode not in modes:
         raise sparse_errors.PoolOutOfSpace(pool=pool, host=host)
     if mode not in modes:
         raise sparse_errors.PoolFails(pool=pool, mode=mode, host=host)
-    if tables.parse_metadata_snapshot(status) != '-':
-        _release(pool, timeout)
-    return status
 
 
 def _release_left(pool: str, timeout: float) -> bool:

@@ -233,10 +233,10 @@ class Mapping:
     def __init__(self, metadata):
         self._metadata = metadata
         self._memory = mmap.mmap(-1, _METADATA)
-        held = self._superblock(0)[8]
-        if not held:
+        self._held = self._superblock(0)[8]
+        if not self._held:
             raise ValueError('the pool has no snapshot of its metadata')
-        self._devices = self._superblock(held)[-1]
+        self._devices = self._superblock(self._held)[-1]
 
     def of(self, device):
         """The root of a thin device's own tree.
@@ -249,8 +249,15 @@ class Mapping:
         return root
 
     def has(self, root, block):
-        """Whether a block of the device with this root is mapped."""
-        return self._find(root, block) is not None
+        """Whether a block of the device with this root is mapped.
+
+        :raises ValueError: also if another program has released the snapshot
+            by then: that is recorded before its blocks are used again
+        """
+        found = self._find(root, block) is not None
+        if self._superblock(0)[8] != self._held:
+            raise ValueError('another program has released the snapshot')
+        return found
 
     def _read(self, block):
         if os.preadv(self._metadata, [self._memory],
@@ -299,7 +306,8 @@ def refill(handle, pool, metadata, number, device, block, parts, data):
     :param data: all of these, in a file
     :returns: how many of them it has come to; the first bytes of those that
         it has written
-    :raises OSError: if one can't be written; then none is
+    :raises OSError: if one can't be written; then none is, as far as that
+        can be taken back
     :raises ValueError: if it can't be seen what is mapped; the same
     """
     memories = []

@@ -17,6 +17,7 @@ import testtools
 
 from cinder_localclone.dm import clone_metadata
 from cinder_localclone import exceptions
+from cinder_localclone import handlers
 from cinder_localclone import handles
 from cinder_localclone.moves import refilling
 from cinder_localclone import names
@@ -44,6 +45,16 @@ from tests.unit.world import disks
 A, B = test_move.A, test_move.B
 #: A hole at the source, as well.
 HOLE = 3
+
+
+TIMEOUT = exceptions.CommandTimeout(command='lvchange', seconds=30)
+AWAY = exceptions.PeerUnreachable(
+    host=A, method='holes', seconds=30, reason='')
+
+
+def not_refilled(reason):
+    return sparse_errors.NotRefilled(
+        volume='v', host=B, source=A, reason=reason, end='as it is')
 
 
 class Begun(test_move_steps.Base):
@@ -182,15 +193,14 @@ class RefillingTest(Begun):
 
         def late(stack, move, disk, missing, factor):
             yield from inner(stack, move, disk, [[missing[0][0], 1]], factor)
-            raise sparse_errors.NotRefilled(
-                volume='v', host=B, source=A, reason='too long')
+            raise not_refilled('too long')
         with mock.patch.object(worlds.SimStack, 'refill', late):
             self.assertRaises(sparse_errors.NotRefilled, self.converge)
             self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
             self.assertRaises(sparse_errors.NotRefilled, self.converge)
         # What can't be seen hides nothing.
-        with self.failing('peers', 'holes', self.NOT_SEEN[-1][1]):
-            self.converge()
+        with self.failing('peers', 'holes', AWAY):
+            self.assertRaises(sparse_errors.Lacking, self.converge)
         self.converge()
         self.assertNotIn(names.LACKING, self.b.disk.tags[self.volume.name])
         self.settled()
@@ -227,8 +237,10 @@ class RefillingTest(Begun):
             self.assertRaises(exceptions.SourceUnreachable, self.converge)
         self.assertIn('[localclone-205]', self.log.output)
         with self.failing('peers', 'holes', self.NOT_SEEN[-1][1]):
-            for clock.return_value in (10, 80, 1e6):
-                self.converge()
+            self.converge()
+            for clock.return_value in (80, 1e6):
+                with contextlib.suppress(sparse_errors.Lacking):
+                    self.converge()
                 self.assertIs(Phase.MIGRATING, self.phase())
         self.assertNotIn('[localclone-207]', self.log.output)
         self.converge()
@@ -238,9 +250,12 @@ class RefillingTest(Begun):
         """The mark says it."""
         clock = self.waiting()
         self.tag(names.LACKING)
-        with self.failing('peers', 'holes', self.NOT_SEEN[-1][1]):
-            for clock.return_value in (10, 80):
-                self.converge()
+        clock.return_value = 10
+        with self.failing('peers', 'holes', AWAY):
+            self.converge()
+            clock.return_value = 80
+            error = self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertIn('lvchange --addtag localclone.accepted', str(error))
         self.assertIs(Phase.MIGRATING, self.phase())
 
     def test_known_to_be_lost_with_its_source(self):
@@ -252,13 +267,133 @@ class RefillingTest(Begun):
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertIn('[localclone-207]', self.log.output)
 
+    def test_known_to_be_lost_of_one_without_holes(self):
+        """The same: nothing of it is asked for, whatever its own map says."""
+        self.b.lvs[self.volume.name][HOLE] = 'written'
+        self.tag(names.LACKING)
+        with mock.patch.object(type(self.b.node.records._inner), 'services',
+                               return_value={B: True}), self.failing(
+                'stack', 'unmapped', FileNotFoundError('thin_dump')):
+            self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+
     def test_accepted(self):
-        """Nothing is looked for any more."""
-        self.lose(1)
+        """What can be copied is, until nothing more can."""
+        self.lose(0, 1)
+        self.tag(names.ACCEPTED)
+        inner = worlds.SimStack.refill
+
+        def bad(stack, move, disk, missing, factor):
+            yield from inner(stack, move, disk, thin_map.common(
+                missing, [[0, 1]]), factor)
+            raise not_refilled('bad sector')
+        with mock.patch.object(worlds.SimStack, 'refill', bad):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.assertEqual(self.expected[0], self.b.read(self.volume.id, 0))
+            self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+        self.assertIn('[localclone-207]', self.log.output)
+        self.assertIn('bad sector', self.log.output)
+
+    def test_accepted_and_all_is_copied(self):
+        self.lose(0, 1)
+        self.tag(names.ACCEPTED)
+        self.converge()
+        self.settled()
+        self.assertNotIn('[localclone-207]', self.log.output)
+
+    def test_accepted_while_the_source_is_away(self):
+        self.lose(0, 1)
+        self.tag(names.ACCEPTED)
+        self.waiting().return_value = 5
+        with self.failing('peers', 'holes', AWAY):
+            self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+
+    def test_accepted_on_a_pool_that_fails(self):
+        """That says nothing of what is written now."""
         self.tag(names.ACCEPTED)
         self.b.pool_fails = True
-        self.converge()
-        self.assertIs(Phase.RELEASING, self.phase())
+        for _look in range(3):
+            self.assertRaises(sparse_errors.PoolFails, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def again(self):
+        """In a service that was started again."""
+        self.b.stop(power=False)
+        self.b.dead = False
+        self.b.reconciler.converge_node(moves=False)
+        with contextlib.suppress(sparse_errors.Lacking):
+            self.converge()
+
+    def test_mark_that_failed_is_tried_again(self):
+        """Also when nothing is missing any more."""
+        self.lose(1)
+        with self.failing('stack', 'mark', TIMEOUT):
+            self.assertRaises(exceptions.CommandTimeout, self.converge)
+        self.b.lvs[self.volume.name][1] = 'a part'
+        self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
+        self.again()
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_marked_once(self):
+        self.lose(1)
+        self.tag(names.LACKING)
+        with mock.patch.object(worlds.SimStack, 'mark') as marked:
+            self.assertRaises(sparse_errors.Lacking, self.converge)
+        marked.assert_not_called()
+
+    def test_lv_that_lvm_does_not_list(self):
+        """Nobody knows whether it is marked."""
+        self.tag(names.LACKING)
+        inner = worlds.SimStack.lvs
+
+        def without(stack):
+            found = inner(stack)
+            found.pop(self.volume.name, None)
+            return found
+        with mock.patch.object(worlds.SimStack, 'lvs', without):
+            self.assertRaises(exceptions.MissingData, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_read_is_forgotten_before_it_ends(self):
+        """Whatever fails, it is tried again."""
+        self.lose(1)
+        with self.failing('stack', 'forget_read', TIMEOUT):
+            for _look in range(2):
+                self.assertRaises(exceptions.CommandTimeout, self.converge)
+        self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
+        with mock.patch.object(worlds.SimStack, 'forget_read') as forgotten:
+            self.converge()
+        forgotten.assert_called_once_with(self.volume.id)
+        self.settled()
+
+    def test_read_is_forgotten_if_not_all_is_copied(self):
+        self.lose(1)
+        with mock.patch.object(
+                worlds.SimStack, 'refill', side_effect=not_refilled('r')), \
+                mock.patch.object(worlds.SimStack, 'forget_read') as forgotten:
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        forgotten.assert_called_once_with(self.volume.id)
+
+    def repaired(self):
+        return handlers.Handlers(mock.Mock(
+            node=self.b.node, reconciler=self.b.reconciler)).repair(
+                None, self.volume.id)
+
+    def test_repaired_by_an_operator(self):
+        """What he copies the service knows."""
+        self.lose(0, 1)
+        inner = worlds.SimStack.refill
+
+        def late(stack, move, disk, missing, factor):
+            yield from inner(stack, move, disk, [[0, 1]], factor)
+            raise not_refilled('too long')
+        with mock.patch.object(worlds.SimStack, 'refill', late):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        self.repaired()
+        self.settled()
 
     @ddt.data(('stack', 'refill', exceptions.CommandTimeout(
         command='dd', seconds=30)),
@@ -360,7 +495,7 @@ class RefillingTest(Begun):
 
     def waiting(self):
         """Clock of a comparison that waits for a minute."""
-        self.comparison = self.b.reconciler._comparison
+        self.comparison = self.b.reconciler.comparison
         self.comparison._node = dataclasses.replace(
             self.b.node, compare_wait=60)
         return self.useFixture(fixtures.MockPatchObject(
@@ -381,7 +516,7 @@ class RefillingTest(Begun):
         self.assertEqual(1, self.log.output.count('[localclone-206]'))
         self.converge()
         self.settled()
-        self.assertEqual({}, self.comparison._unseen)
+        self.assertEqual({}, self.comparison.memory.unseen)
 
     @ddt.data(*NOT_SEEN)
     @ddt.unpack
@@ -392,7 +527,7 @@ class RefillingTest(Begun):
             for clock.return_value in (5, 65):
                 self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
-        self.assertEqual({}, self.comparison._unseen)
+        self.assertEqual({}, self.comparison.memory.unseen)
         self.assertIn('[localclone-207]', self.log.output)
 
     def test_pool_that_fails_still(self):
@@ -452,7 +587,7 @@ class RefillingTest(Begun):
     def test_volume_that_is_being_deleted(self, status):
         """Nothing is compared, or ended, of what goes."""
         self.volume.status = status
-        with mock.patch.object(self.b.reconciler._comparison,
+        with mock.patch.object(self.b.reconciler.comparison,
                                'is_whole') as compared, mock.patch.object(
                 self.b.reconciler.copying, 'hindered') as hindered:
             self.converge()
@@ -481,7 +616,7 @@ class RefillingTest(Begun):
     def test_a_move_that_was_recorded_as_complete(self):
         """Then it was compared: the source may be gone by now."""
         with mock.patch.object(
-                self.b.reconciler._comparison, 'is_whole') as compared, \
+                self.b.reconciler.comparison, 'is_whole') as compared, \
                 self.failing('stack', 'flush_lv', exceptions.CommandFailed(
                     command='c', code=1, stderr='')):
             self.assertRaises(exceptions.CommandFailed, self.converge)
@@ -541,7 +676,7 @@ class ResumedTest(Begun):
         looked.assert_not_called()
 
     def test_not_of_copies_that_this_service_has_begun(self):
-        self.b.reconciler._comparison._interrupted = set()
+        self.b.reconciler.comparison.memory.interrupted = set()
         with mock.patch.object(worlds.SimStack, 'recorded_as_local') as asked:
             self.look()
         asked.assert_not_called()
@@ -554,7 +689,7 @@ class ResumedTest(Begun):
 
     def test_source_that_starts_as_well(self):
         """What is copied beside it would hide what was lost."""
-        comparison = self.b.reconciler._comparison
+        comparison = self.b.reconciler.comparison
         comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
         with mock.patch.object(self.b.node.peers, 'holes', side_effect=(
                 exceptions.PeerUnreachable(
@@ -585,7 +720,7 @@ class ResumedTest(Begun):
               exceptions.Busy(what='the pool', host=B, seconds=30))
     def test_what_it_does_not_understand(self, error):
         """It waits as well; then it is looked for at the end."""
-        comparison = self.b.reconciler._comparison
+        comparison = self.b.reconciler.comparison
         comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
         clock = self.useFixture(fixtures.MockPatchObject(
             refilling.time, 'monotonic')).mock
@@ -603,11 +738,10 @@ class ResumedTest(Begun):
 
     def not_refilled(self):
         return mock.patch.object(
-            worlds.SimStack, 'refill', side_effect=sparse_errors.NotRefilled(
-                volume='v', host=B, source=A, reason='bad sector'))
+            worlds.SimStack, 'refill', side_effect=not_refilled('bad sector'))
 
     def test_what_cannot_be_copied_now(self):
-        comparison = self.b.reconciler._comparison
+        comparison = self.b.reconciler.comparison
         comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
         with self.not_refilled():
             for _look in range(3):
@@ -621,7 +755,7 @@ class ResumedTest(Begun):
 
     def test_what_takes_long(self):
         """As long as it goes on it is waited for."""
-        comparison = self.b.reconciler._comparison
+        comparison = self.b.reconciler.comparison
         comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
         clock = self.useFixture(fixtures.MockPatchObject(
             refilling.time, 'monotonic')).mock
@@ -632,8 +766,7 @@ class ResumedTest(Begun):
             for part in inner(stack, move, disk, missing[:1], factor):
                 yield part
                 self.lose(part[0][0])
-            raise sparse_errors.NotRefilled(
-                volume='v', host=B, source=A, reason='too long')
+            raise not_refilled('too long')
         with mock.patch.object(worlds.SimStack, 'refill', late):
             for clock.return_value in (5, 50, 100, 150):
                 self.look()
@@ -669,6 +802,75 @@ class ResumedTest(Begun):
         self.b.hydrate(flushed=True)
         self.assertRaises(sparse_errors.Lacking,
                           self.b.reconciler.converge, self.volume.id)
+
+    def interrupted(self):
+        self.b.reconciler.comparison._node = dataclasses.replace(
+            self.b.node, compare_wait=60)
+
+    def hydrates(self):
+        return self.b.devices[names.clone(self.phase_of())]['hydrating']
+
+    def test_repair_lets_nothing_go_on(self):
+        self.interrupted()
+        with self.failing('peers', 'holes', AWAY):
+            self.look()
+            self.assertFalse(self.hydrates())
+            handlers.Handlers(mock.Mock(
+                node=self.b.reconciler.comparison._node,
+                reconciler=self.b.reconciler)).repair(None, self.volume.id)
+        self.assertFalse(self.hydrates())
+
+    def test_mark_that_cannot_be_taken_off_yet(self):
+        """It does not outlive what it is for."""
+        self.interrupted()
+        with self.failing('stack', 'unmark', TIMEOUT):
+            self.look()
+        self.assertEqual(self.expected, self.read())
+        self.look()
+        self.assertNotIn(names.LACKING, self.b.disk.tags[self.volume.name])
+
+    def test_what_could_not_be_asked_for(self):
+        """It is asked for in the end, though it is hidden by then."""
+        with self.failing('peers', 'holes', AWAY):
+            self.look()  # it waits for no time at all
+        self.b.hydrate(flushed=True)
+        self.b.lvs[self.volume.name][1] = 'hidden'
+        for _look in range(2):
+            self.assertRaises(sparse_errors.Lacking,
+                              self.b.reconciler.converge, self.volume.id)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_what_was_not_lost(self):
+        """A hole of the source is no loss, whoever writes to it."""
+        self.b.lvs[self.volume.name][1] = self.expected[1]
+        with self.failing('peers', 'holes', AWAY):
+            self.look()
+        self.b.hydrate(flushed=True)
+        self.b.write(self.volume.id, HOLE, 'new')
+        self.expected[HOLE] = 'new'
+        self.world.settle()
+        self.check(self.world, self.volume, self.expected)
+
+    def test_nothing_is_copied_while_it_looks(self):
+        self.b.devices[names.clone(self.phase_of())]['hydrating'] = True
+        seen, inner = [], worlds.SimStack.unmapped
+
+        def looked(stack, *args):
+            seen.append(self.hydrates())
+            return inner(stack, *args)
+        with mock.patch.object(worlds.SimStack, 'unmapped', looked):
+            self.look()
+        self.assertEqual({False}, set(seen))
+        self.assertTrue(self.hydrates())
+
+    def test_mark_that_failed_is_tried_again(self):
+        self.interrupted()
+        with self.failing('stack', 'mark', TIMEOUT):
+            self.look()
+        self.b.lvs[self.volume.name][1] = 'a part'
+        self.look()
+        self.assertTrue(self.hydrates())
+        self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
 
     def test_mark_that_fails(self):
         """Nothing goes on that would hide what was lost."""
@@ -711,15 +913,15 @@ class ResumedTest(Begun):
 
     def test_wait_that_is_over(self):
         """The next one has its own time."""
-        comparison = self.b.reconciler._comparison
+        comparison = self.b.reconciler.comparison
         comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
         with mock.patch.object(self.b.node.peers, 'holes', side_effect=(
                 exceptions.PeerUnreachable(
                     host=A, method='holes', seconds=30, reason=''))):
             self.look()
-        self.assertEqual([self.phase_of()], list(comparison._unseen))
+        self.assertEqual([self.phase_of()], list(comparison.memory.unseen))
         self.look()
-        self.assertEqual({}, comparison._unseen)
+        self.assertEqual({}, comparison.memory.unseen)
 
 
 class BlocksTest(test_move_steps.Base):
@@ -728,7 +930,8 @@ class BlocksTest(test_move_steps.Base):
     def test_part_of_a_region(self):
         move = mock.Mock(**{'geometry.region_sectors': 512})
         node = mock.Mock()
-        node.stack.lvs.return_value = {}
+        node.stack.lvs.return_value = {move.destination_lv: mock.Mock(
+            tags=frozenset())}
         node.stack.unmapped.side_effect = (
             [[1, 2], [9, 3]], [[1, 2], [9, 3]], [])
         node.peers.holes.return_value = [[2, 2]]
@@ -747,13 +950,14 @@ class BlocksTest(test_move_steps.Base):
             move.shadow_id, False)
         # What it maps meanwhile would hide what was lost.
         done = [call[0] for call in node.stack.mock_calls]
-        self.assertLess(done.index('set_hydration'), done.index('refill'))
+        self.assertLess(done.index('set_hydration'), done.index('unmapped'))
         self.assertEqual(3, done.count('unmapped'))
 
     def test_regions_that_are_smaller(self):
         move = mock.Mock(**{'geometry.region_sectors': 8})
         node = mock.Mock()
-        node.stack.lvs.return_value = {}
+        node.stack.lvs.return_value = {move.destination_lv: mock.Mock(
+            tags=frozenset())}
         node.stack.unmapped.side_effect = ([[1, 2]], [])
         node.peers.holes.return_value = [[2, 2]]
         node.stack.refill.return_value = iter([[[1, 1]]])
@@ -847,9 +1051,6 @@ class HandlesTest(testtools.TestCase):
         self.assertEqual([[3, 1], [4, 4], [37, 1]], self.written)
         self.block.assert_called_once_with(
             'g', self.MOVE.destination_lv, 30)
-        # Also above what stands above the handle.
-        self.forgotten.assert_called_once_with(
-            [names.handle(self.MOVE.volume_id), 'top'], 30)
 
     def test_not_all_at_once(self):
         self.called.side_effect = lambda *args: (args[7], [])
@@ -877,7 +1078,6 @@ class HandlesTest(testtools.TestCase):
                                       [[0, 20]])
         self.assertIn('longer than 30 s', str(error))
         self.assertEqual(2, self.called.call_count)
-        self.forgotten.assert_called_once()
 
     def test_what_cannot_be_read(self):
         """All the rest is copied before that is said, or tried again."""
@@ -887,6 +1087,9 @@ class HandlesTest(testtools.TestCase):
         error = self.assertRaises(sparse_errors.NotRefilled, self.refill,
                                   [[0, 12], [36, 1]])
         self.assertIn('sector', str(error))
+        self.assertTrue(str(error).endswith(
+            'lvchange --addtag localclone.accepted /dev/g/'
+            + self.MOVE.destination_lv), error)
         self.assertEqual([(0, 3), (9, 1), (2, 1), (1, 1), (0, 1)],
                          self.asked())
         self.assertEqual([[36, 1], [8, 4], [0, 4]], self.written)
@@ -901,11 +1104,19 @@ class HandlesTest(testtools.TestCase):
                                       [[0, 12], [36, 1]])
         self.assertIn('sector', str(error))
 
-    def test_read_is_forgotten_whatever_fails(self):
-        self.called.side_effect = exceptions.CommandFailed(
-            command='c', code=1, stderr='')
-        self.assertRaises(exceptions.CommandFailed, self.refill, [[0, 4]])
-        self.forgotten.assert_called_once()
+    def test_what_can_be_read_piece_by_piece(self):
+        """All of it was copied."""
+        bad = sparse_errors.SourceUnread(disk='d', first=0, reason='slow')
+        self.called.side_effect = (
+            bad, (1, [[2, 1]]), (1, [[1, 1]]), (1, [[0, 1]]))
+        self.refill([[0, 12]])
+        self.assertEqual([[8, 4], [4, 4], [0, 4]], self.written)
+
+    def test_read_is_forgotten(self):
+        """Also above what stands above the handle."""
+        self.stack.forget_read(self.MOVE.volume_id)
+        self.forgotten.assert_called_once_with(
+            [names.handle(self.MOVE.volume_id), 'top'], 30)
 
     def test_what_is_not_mapped(self):
         move = self.MOVE
@@ -1128,7 +1339,8 @@ class PoolTest(commands.Case):
                 (thin_pool, 'block', lambda *args: together * REGION),
                 (devicemapper, 'write_beneath', pool.write),
                 (block, 'size', lambda path: 384 * REGION),
-                (stacks.Stack, 'lvs', lambda stack: {}),
+                (stacks.Stack, 'lvs', lambda stack: {
+                    move.destination_lv: mock.Mock(tags=frozenset())}),
                 (stacks.Stack, 'devices', lambda stack, only: {}),
                 (stacks.Stack, 'mark', lambda *args: None),
                 (stacks.Stack, 'unmark', lambda *args: None),
@@ -1372,6 +1584,25 @@ class ScriptTest(testtools.TestCase):
         self.assertEqual(['suspend', 'reserve', *(
             parts if name == 'fsync' else parts[:number])[::-1], 'resume'],
             self.done)
+
+    def test_snapshot_that_another_program_has_released(self):
+        """What is read then may be of another device."""
+        write = os.pwritev
+
+        def other(device, memories, first):
+            done = write(device, memories, first)
+            writer = Writer({7: {3}})
+            writer.blocks[0] = writer._superblock(0, 0, 0)
+            writer.blocks[2] = Writer({9: {100}}).blocks[2]
+            writer.write(self.root / 'metadata')
+            return done
+        self.mapped = {3}
+        with mock.patch.object(os, 'pwritev', other), mock.patch.object(
+                while_suspended.fcntl, 'ioctl', self.discarded):
+            self.assertRaises(ValueError, self.refill)
+        self.assertEqual(bytes(4096),
+                         self.lv.read_bytes()[3 * REGION:][:4096])
+        self.assertEqual([(REGION, REGION)], self.done[2:-1])
 
     def test_what_others_have_written_is_not_taken_back(self):
         self.mapped = {1}

@@ -116,14 +116,14 @@ class WriteTest(Base):
     def test_where_it_is(self):
         self.status('-')
         self.assertEqual((POOL, '/dev/mapper/' + META, 7), self.write())
-        self.ran(THIN, OF_POOL, LOOK, 'write', RELEASE)
+        self.ran(THIN, OF_POOL, LOOK, 'write', LOOK, RELEASE)
         self.assertFalse(self.locked())
 
     def test_what_a_killed_process_has_left(self):
         """It is as old as that."""
         self.status('4000')
         self.write()
-        self.ran(THIN, OF_POOL, LOOK, RELEASE, 'write', RELEASE)
+        self.ran(THIN, OF_POOL, LOOK, RELEASE, 'write', LOOK, RELEASE)
 
     def test_released_whatever_happens(self):
         self.status('-')
@@ -133,6 +133,28 @@ class WriteTest(Base):
                 raise KeyError
         self.assertRaises(KeyError, fails)
         self.ran(THIN, OF_POOL, LOOK, RELEASE)
+        self.assertFalse(self.locked())
+
+    def test_pool_that_fails_meanwhile(self):
+        """It says so to nobody: what was written may be lost."""
+        self.commands.answer(LOOK, STATUS % '-', times=1)
+        self.commands.answer(LOOK, (STATUS % '-').replace(' rw ', ' ro '))
+        self.assertRaises(sparse_errors.PoolFails, self.write)
+        self.ran(THIN, OF_POOL, LOOK, 'write', LOOK, RELEASE)
+
+    def test_pool_that_is_full_by_then(self):
+        self.commands.answer(LOOK, STATUS % '-', times=1)
+        self.commands.answer(LOOK, (STATUS % '-').replace(
+            ' rw ', ' out_of_data_space '))
+        self.write()
+
+    @ddt.data('hang', 'answer')
+    def test_release_that_fails(self, how):
+        """The next one does it; what was written is known."""
+        self.status('-')
+        getattr(self.commands, how)(RELEASE, **(
+            {'code': 1} if how == 'answer' else {}))
+        self.write()
         self.assertFalse(self.locked())
 
     @ddt.data((' rw ', ' out_of_data_space ', 'PoolOutOfSpace'),

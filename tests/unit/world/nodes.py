@@ -313,7 +313,7 @@ class SimNode:
 
     def stop(self, power):
         self.dead = True
-        self.reconciler._comparison = refilling.Comparison(self.node, None)
+        self.reconciler.comparison.memory = refilling.Memory()
         self.held.clear()
         self.offered.clear()
         self.lent.clear()

@@ -299,6 +299,9 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             self.node.disk.flush(clone['lv'])
             yield [[region, 1] for region in written]
 
+    def forget_read(self, volume_id):
+        pass  # nothing here keeps what it has read
+
     def is_unmapped(self, move):
         return names.UNMAPPED in self.node.disk.tags.get(
             names.metadata_lv(move.shadow_id), ())
