@@ -281,6 +281,8 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         if self.pool and self.node.pool_fails:
             raise sparse_errors.PoolFails(
                 pool=self.pool, mode='ro', host=self.node.host)
+        # The pool commits before a snapshot of its metadata is taken.
+        self.node.disk.flush(move.destination_lv)
         return self.holes(move.destination_lv, move.size_bytes, None)
 
     def refill(self, move, disk, missing, factor):
