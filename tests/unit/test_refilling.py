@@ -377,6 +377,60 @@ class RefillingTest(Begun):
             self.assertRaises(sparse_errors.NotRefilled, self.converge)
         forgotten.assert_called_once_with(self.volume.id)
 
+    def test_mark_of_an_earlier_service_is_of_all(self):
+        """What it copied, or not, nobody knows."""
+        self.tag(names.LACKING)
+        self.lose(0)
+        for _look in range(2):
+            self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_mark_alone(self):
+        """Nothing is copied for it, and it is there."""
+        self.tag(names.LACKING)
+        with mock.patch.object(worlds.SimStack, 'refill') as again, \
+                mock.patch.object(worlds.SimStack, 'mark') as marked:
+            self.assertRaises(sparse_errors.Lacking, self.converge)
+        again.assert_not_called()
+        marked.assert_not_called()
+
+    def test_wait_of_what_is_marked_is_told(self):
+        self.tag(names.LACKING)
+        self.waiting().return_value = 5
+        with self.failing('peers', 'holes', AWAY):
+            self.converge()
+        self.assertIn('[localclone-206]', self.log.output)
+
+    def test_lost_again_and_hidden(self):
+        self.lose(1)
+        with mock.patch.object(worlds.SimStack, 'refill',
+                               return_value=[[[1, 1]]]):
+            self.assertRaises(sparse_errors.NotAllCopied, self.converge)
+        self.b.lvs[self.volume.name][1] = 'hidden'
+        self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_known_without_a_mark(self):
+        """Whatever keeps it from being marked, it is not given up."""
+        self.lose(1)
+        clock = self.waiting()
+        clock.return_value = 5
+        with self.failing('stack', 'mark', TIMEOUT):
+            self.assertRaises(exceptions.CommandTimeout, self.converge)
+        with self.failing('peers', 'holes', AWAY):
+            for clock.return_value in (10, 80):
+                with contextlib.suppress(sparse_errors.Lacking):
+                    self.converge()
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_wait_that_is_over(self):
+        self.waiting().return_value = 5
+        with self.failing('peers', 'holes', AWAY):
+            self.converge()
+        self.assertNotEqual({}, self.comparison.memory.unseen)
+        self.converge()
+        self.assertEqual({}, self.comparison.memory.unseen)
+
     def repaired(self):
         return handlers.Handlers(mock.Mock(
             node=self.b.node, reconciler=self.b.reconciler)).repair(
@@ -810,6 +864,54 @@ class ResumedTest(Begun):
     def hydrates(self):
         return self.b.devices[names.clone(self.phase_of())]['hydrating']
 
+    def clock(self):
+        self.interrupted()
+        return self.useFixture(fixtures.MockPatchObject(
+            refilling.time, 'monotonic', return_value=5)).mock
+
+    def test_what_lacks_something_is_not_looked_at_again(self):
+        """Until all is copied."""
+        self.tag(names.LACKING)
+        self.look()
+        with mock.patch.object(worlds.SimStack, 'unmapped') as looked:
+            self.look()
+        looked.assert_not_called()
+
+    def test_wait_that_is_over_with_nothing_lost(self):
+        self.interrupted()
+        with self.failing('peers', 'holes', AWAY):
+            self.look()
+        self.b.lvs[self.volume.name][1] = self.expected[1]
+        self.look()
+        self.assertEqual({}, self.b.reconciler.comparison.memory.unseen)
+
+    def test_what_was_copied_again_is_known_no_more(self):
+        """It does not keep the source of what is whole."""
+        clock = self.clock()
+        self.look()
+        self.b.hydrate(flushed=True)
+        with self.failing('peers', 'holes', AWAY):
+            for clock.return_value in (10, 80):
+                self.b.reconciler.converge(self.volume.id)
+        self.assertIs(Phase.RELEASING, self.phase())
+
+    def test_what_cannot_be_copied_does_not_wait_for_ever(self):
+        clock = self.clock()
+        with self.not_refilled():
+            for clock.return_value, goes_on in ((5, False), (65, True)):
+                self.look()
+                self.assertEqual(goes_on, self.hydrates())
+
+    def test_lost_again(self):
+        """Nothing goes on that would hide it."""
+        self.clock()
+        with mock.patch.object(worlds.SimStack, 'refill',
+                               return_value=[[[1, 1]]]):
+            self.look()
+        self.assertFalse(self.hydrates())
+        self.look()
+        self.assertEqual(self.expected, self.read())
+
     def test_repair_lets_nothing_go_on(self):
         self.interrupted()
         with self.failing('peers', 'holes', AWAY):
@@ -953,6 +1055,25 @@ class BlocksTest(test_move_steps.Base):
         self.assertLess(done.index('set_hydration'), done.index('unmapped'))
         self.assertEqual(3, done.count('unmapped'))
 
+    def test_mark_is_of_all_blocks(self):
+        move = mock.Mock(destination_lv='v', **{
+            'geometry.region_sectors': 512,
+            'geometry.regions.return_value': 2})
+        node = mock.Mock()
+        node.stack.lvs.return_value = {'v': mock.Mock(tags={names.LACKING})}
+        node.stack.group = 'g'
+        node.records.services.return_value = {move.source: True}
+        node.stack.unmapped.side_effect = ([[0, 2]], [])
+        node.peers.holes.return_value = []
+        node.stack.refill.return_value = iter([[[0, 2]]])
+        self.assertRaises(sparse_errors.Lacking,
+                          refilling.Comparison(node, 'context').is_whole, move)
+
+    def test_what_is_told(self):
+        for sectors, kib in ((8, 8), (512, 128)):
+            self.assertEqual(kib, refilling._kib([[3, 2]], mock.Mock(
+                **{'geometry.region_sectors': sectors})))
+
     def test_regions_that_are_smaller(self):
         move = mock.Mock(**{'geometry.region_sectors': 8})
         node = mock.Mock()
@@ -1068,6 +1189,12 @@ class HandlesTest(testtools.TestCase):
             self.refill([[0, 4], [36, 1]])
         shuffled.assert_called_once_with([])
         self.assertEqual([(9, 1), (0, 1)], self.asked())
+
+    def test_nothing_was_come_to(self):
+        """As the guest's I/O took its time to end."""
+        self.called.side_effect = ((0, []), (3, [[0, 1]]))
+        self.refill([[0, 12]])
+        self.assertEqual([(0, 3), (0, 3)], self.asked())
 
     def test_what_takes_too_long(self):
         """The guest may have the volume, and it goes on at the next look."""
@@ -1279,6 +1406,25 @@ class RefillTest(commands.Case):
                           'v', 'd', 1, 1, 0, 1, 30)
         self.assertEqual([], self.commands.ran)
 
+    def test_one_that_somebody_else_has_killed(self):
+        self.commands._answers.clear()
+        self.commands.answer(SCRIPT, code=-9)
+        self.commands.answer('dmsetup info', 'Lsw')
+        self.assertRaises(exceptions.CommandFailed, self.refill, 0, 1)
+        self.assertEqual(['dmsetup clear ' + HANDLE, 'dmsetup resume '
+                          + HANDLE, 'release'], self.commands.ran[-3:])
+
+    def test_read_that_cannot_be_forgotten(self):
+        self.commands.answer('blockdev', code=1)
+        self.assertRaises(exceptions.CommandFailed, refill.forget_read,
+                          [HANDLE], 30)
+
+    def test_how_long_the_guest_waits(self):
+        """It ends by itself before it is killed."""
+        self.assertLess(while_suspended.ENDING + while_suspended.WRITING,
+                        2 * devicemapper.SUSPENDED)
+        self.assertEqual(4 << 20, refill.AT_ONCE)
+
     @ddt.data('Lsw', 'L')
     def test_one_that_was_killed_leaves_nothing_suspended(self, attributes):
         self.commands._answers.clear()
@@ -1432,6 +1578,19 @@ class MappingTest(testtools.TestCase):
             root = mapping.of(number)
             self.assertEqual(mapped, {block for block in range(400)
                                       if mapping.has(root, block)})
+
+    def test_first_block_of_the_pool(self):
+        """Its value is 0 if it is mapped at once."""
+        root = self.mapping().of(9)
+        self.change(root, '<Q', 32 + 8 * 3, 0)
+        self.assertTrue(self.mapping().has(root, 4))
+
+    def test_short_read(self):
+        mapping = self.mapping()
+        root, read = mapping.of(9), os.preadv
+        with mock.patch.object(
+                os, 'preadv', lambda *args: min(512, read(*args))):
+            self.assertRaises(ValueError, mapping.has, root, 4)
 
     def test_no_such_device(self):
         mapping = self.mapping()
@@ -1603,6 +1762,14 @@ class ScriptTest(testtools.TestCase):
         self.assertEqual(bytes(4096),
                          self.lv.read_bytes()[3 * REGION:][:4096])
         self.assertEqual([(REGION, REGION)], self.done[2:-1])
+
+    def test_map_that_breaks_midway(self):
+        with mock.patch.object(while_suspended.Mapping, 'has', side_effect=(
+                False, ValueError('odd'))), mock.patch.object(
+                while_suspended.fcntl, 'ioctl', self.discarded):
+            self.assertRaises(ValueError, self.refill)
+        self.assertEqual(['suspend', 'reserve', (REGION, REGION), 'resume'],
+                         self.done)
 
     def test_what_others_have_written_is_not_taken_back(self):
         self.mapped = {1}

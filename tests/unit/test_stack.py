@@ -95,6 +95,12 @@ class VolumeTest(Case):
         super().setUp()
         self.lvs(lv('g-pool', zeroes=True))
 
+    def test_marks(self):
+        self.stack.mark('v', names.LACKING)
+        self.stack.unmark('v', names.LACKING)
+        self.assertRan(mock.call.lvm.add_tag('g', 'v', names.LACKING, 30),
+                       mock.call.lvm.remove_tag('g', 'v', names.LACKING, 30))
+
     def test_created_lv_outlives_a_power_cut(self):
         self.assertTrue(self.stack.create_lv('volume-x', 1 << 30, V1))
         self.assertEqual(['create_thin'], self.called())

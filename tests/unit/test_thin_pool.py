@@ -135,6 +135,28 @@ class WriteTest(Base):
         self.ran(THIN, OF_POOL, LOOK, RELEASE)
         self.assertFalse(self.locked())
 
+    def test_released_whatever_ends_it(self):
+        self.status('-')
+
+        def ended():
+            with thin_pool.to_be_written('g-v', 'volume-1', 1, 0.3):
+                raise SystemExit
+        self.assertRaises(SystemExit, ended)
+        self.assertEqual(RELEASE, self.commands.ran[-1])
+
+    def test_nobody_looks_meanwhile(self):
+        self.status('-')
+        with open(self.root / 'metadata') as other:
+            fcntl.flock(other, fcntl.LOCK_SH)
+            self.assertRaises(exceptions.Busy, thin_pool.to_be_written(
+                'g-v', 'volume-1', 1, 0.3).__enter__)
+
+    def test_status_of_another_device(self):
+        for parse in (tables.parse_pool_room, tables.parse_pool_mode,
+                      tables.parse_metadata_snapshot):
+            self.assertRaises(ValueError, parse, (STATUS % '-').replace(
+                'thin-pool', 'thin'))
+
     def test_pool_that_fails_meanwhile(self):
         """It says so to nobody: what was written may be lost."""
         self.commands.answer(LOOK, STATUS % '-', times=1)

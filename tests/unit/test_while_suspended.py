@@ -144,6 +144,19 @@ class RefillerTest(testtools.TestCase):
         self.assertEqual(bytes(written), lv.read_bytes())
 
 
+class SuspendedTest(testtools.TestCase):
+
+    def test_resumed_whatever_ends_it(self):
+        kernel, handle = Kernel(), while_suspended.Device(None, 'handle')
+
+        def ended():
+            with handle.suspended():
+                raise KeyboardInterrupt
+        with mock.patch.object(while_suspended.fcntl, 'ioctl', kernel.ioctl):
+            self.assertRaises(KeyboardInterrupt, ended)
+        self.assertEqual(('resume', 'handle'), kernel.done[-1])
+
+
 class DiscarderTest(testtools.TestCase):
 
     def setUp(self):
