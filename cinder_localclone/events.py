@@ -129,9 +129,9 @@ NOT_COMPARED = _warning(
     'and its source is removed: %(error)s')
 UNCOMPARED = _error(
     207, 'uncompared', 'Volume %(volume)s counts as fully copied from '
-    '%(source)s, and its source may go, although they could not be compared. '
-    'If a thin pool of this node has failed meanwhile (see dmesg), check the '
-    'file systems of the volume: %(error)s')
+    '%(source)s, and its source may go, although it is not known whether '
+    'anything is missing. If a thin pool of this node has failed meanwhile '
+    '(see dmesg), check the file systems of the volume: %(error)s')
 
 # -- connections
 

@@ -41,8 +41,8 @@ class Memory:
         default_factory=dict)
     #: Those that this service has found.
     interrupted: set[str] | None = None
-    #: What was not there when the service began, though on record as local;
-    #: the source could not be asked whether it has that.
+    #: What was not there when the service began, though on record as local,
+    #: as long as the source can't be asked whether it has that.
     suspected: dict[str, thin_map.Holes] = dataclasses.field(
         default_factory=dict)
     #: What is known to be lost, and was not copied again.
@@ -87,10 +87,14 @@ class Comparison:
         try:
             # It maps blocks all the time. Whoever drives it goes on.
             self._node.stack.set_hydration(move.shadow_id, False)
-            here = self.memory.suspected[move.shadow_id] = self._lost(move)
-            lost = self._missing(move, here)
+            here = self._lost(move)
+            suspected = self.memory.suspected[move.shadow_id] = thin_map.union(
+                self.memory.suspected.get(move.shadow_id, ()), here)
+            lost, tags = self._missing(move, suspected), self._tags(move)
+            # What it has of that is known from now on.
+            del self.memory.suspected[move.shadow_id]
             if lost or move.shadow_id in self.memory.known:
-                self._restore(move, lost, lost, self._tags(move))
+                self._restore(move, lost, thin_map.common(lost, here), tags)
         except sparse_errors.Lacking:
             pass  # all that can be; its source stays
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
@@ -98,8 +102,6 @@ class Comparison:
                 return False
             if self.memory.known.get(move.shadow_id):
                 self._mark(move)  # if that was what has failed
-        else:
-            self.memory.suspected.pop(move.shadow_id, None)
         self.memory.unseen.pop(move.shadow_id, None)
         interrupted.discard(move.shadow_id)
         return True

@@ -942,6 +942,42 @@ class ResumedTest(Begun):
                               self.b.reconciler.converge, self.volume.id)
         self.assertIs(Phase.MIGRATING, self.phase())
 
+    def test_what_was_hidden_before_it_could_be_asked_for(self):
+        self.interrupted()
+        with self.failing('peers', 'holes', AWAY):
+            self.look()
+        self.b.lvs[self.volume.name][1] = 'hidden'
+        self.look()
+        self.assertTrue(self.hydrates())
+        self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
+        self.b.hydrate(flushed=True)
+        self.assertRaises(sparse_errors.Lacking,
+                          self.b.reconciler.converge, self.volume.id)
+
+    def test_what_was_copied_is_suspected_no_more(self):
+        """One half when the copy goes on, the other in the end."""
+        self.lose(0)
+        inner = worlds.SimStack.refill
+
+        def half(stack, move, disk, missing, factor):
+            yield from inner(stack, move, disk, [[0, 1]], factor)
+            raise not_refilled('too long')
+        with mock.patch.object(worlds.SimStack, 'refill', half):
+            self.look()
+        self.b.hydrate(flushed=True)
+        self.world.settle()
+        self.check(self.world, self.volume, self.expected)
+
+    def test_tags_that_cannot_be_read(self):
+        """What is suspected until then is not forgotten."""
+        self.interrupted()
+        with mock.patch.object(refilling.Comparison, '_tags',
+                               side_effect=TIMEOUT):
+            self.look()
+        self.b.lvs[self.volume.name][1] = 'hidden'
+        self.look()
+        self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
+
     def test_what_was_not_lost(self):
         """A hole of the source is no loss, whoever writes to it."""
         self.b.lvs[self.volume.name][1] = self.expected[1]
