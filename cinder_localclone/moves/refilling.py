@@ -14,6 +14,7 @@ what is in them then outlives a power cut.
 """
 
 from collections.abc import Iterable
+import contextlib
 import dataclasses
 import time
 
@@ -117,19 +118,19 @@ class Comparison:
             the source stays
         :raises NotAllCopied: if what was lost is lost again
         :raises Lacking: if something may be lost for good
-        :raises LocalCloneError: if what was lost can't be copied now. Neither
-            of these three if an operator has accepted it, and nothing more
-            can be copied
+        :raises LocalCloneError: if what was lost can't be copied now. If an
+            operator has accepted it, neither of the two before, and this not
+            for ever
         """
         tags = self._tags(move)
-        before = self.memory.known.get(move.shadow_id)
         try:
-            return self._is_whole(move, tags) or names.ACCEPTED in tags
+            return self._is_whole(move, tags)
         except sparse_errors.PoolFails:
             raise
-        except (exceptions.LocalCloneError, OSError, ValueError) as exc:
-            if (names.ACCEPTED not in tags
-                    or self.memory.known.get(move.shadow_id) != before):
+        except exceptions.LocalCloneError as exc:
+            if names.ACCEPTED not in tags or not (isinstance(
+                    exc, (sparse_errors.Lacking, sparse_errors.NotAllCopied))
+                    or self._has_waited(move, exc)):
                 raise
             events.say(events.UNCOMPARED, volume=move.volume_id,
                        source=move.source, error=exc)
@@ -137,8 +138,8 @@ class Comparison:
 
     def _is_whole(self, move: state.Move, tags: frozenset[str]) -> bool:
         here = None
-        known = (names.LACKING in tags
-                 or move.shadow_id in self.memory.known)
+        known = bool(self.memory.known.get(
+            move.shadow_id, names.LACKING in tags))
         try:
             if known and move.source not in self._node.records.services():
                 raise sparse_errors.Forgotten(host=move.source)
@@ -150,9 +151,9 @@ class Comparison:
                 self.memory.unseen.pop(move.shadow_id, None)
                 raise  # not the source's
             return self._is_given_up(move, exc, known)
-        self.memory.unseen.pop(move.shadow_id, None)
         self.memory.suspected.pop(move.shadow_id, None)
         self._restore(move, lost, thin_map.common(lost, here), tags)
+        self.memory.unseen.pop(move.shadow_id, None)
         return True
 
     # -- both maps, in blocks that are no larger than a region
@@ -225,8 +226,18 @@ class Comparison:
         try:
             if missing:
                 self._refill(move, missing)
-        finally:  # whoever has read zeros reads again
-            self._node.stack.forget_read(move.volume_id)
+        except exceptions.LocalCloneError as exc:
+            with contextlib.suppress(exceptions.LocalCloneError):
+                self._node.stack.forget_read(move.volume_id)
+            if isinstance(exc, (exceptions.CommandFailed,
+                                exceptions.CommandTimeout)):
+                raise sparse_errors.NotRefilled(
+                    volume=move.volume_id, host=self._node.host,
+                    source=move.source, reason=exc,
+                    end=self._end(move)) from exc
+            raise
+        # Whoever has read zeros reads again.
+        self._node.stack.forget_read(move.volume_id)
         if self.memory.known[move.shadow_id]:
             raise self._lacking(move)
         self._node.stack.unmark(move.destination_lv, names.LACKING)

@@ -134,7 +134,7 @@ class RefillingTest(Begun):
             yield from inner(stack, move, disk, [[0, 1]], factor)
             raise exceptions.CommandTimeout(command='dd', seconds=30)
         with mock.patch.object(worlds.SimStack, 'refill', late):
-            self.assertRaises(exceptions.CommandTimeout, self.converge)
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
         self.assertIn('lost 128 KiB', self.log.output)
         self.assertIn('. 64 KiB were copied', self.log.output)
         self.converge()
@@ -188,7 +188,7 @@ class RefillingTest(Begun):
 
     def test_mark_goes_when_all_was_copied(self):
         """However many looks that takes."""
-        self.lose(0, 1)
+        self.lose(0, 1, 2)
         inner = worlds.SimStack.refill
 
         def late(stack, move, disk, missing, factor):
@@ -287,9 +287,12 @@ class RefillingTest(Begun):
             yield from inner(stack, move, disk, thin_map.common(
                 missing, [[0, 1]]), factor)
             raise not_refilled('bad sector')
+        clock = self.waiting()
         with mock.patch.object(worlds.SimStack, 'refill', bad):
-            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            for clock.return_value in (5, 60):
+                self.assertRaises(sparse_errors.NotRefilled, self.converge)
             self.assertEqual(self.expected[0], self.b.read(self.volume.id, 0))
+            clock.return_value = 65
             self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertIn('[localclone-207]', self.log.output)
@@ -303,11 +306,65 @@ class RefillingTest(Begun):
         self.assertNotIn('[localclone-207]', self.log.output)
 
     def test_accepted_while_the_source_is_away(self):
+        """It is waited for, as for others."""
+        self.lose(0, 1)
+        self.tag(names.ACCEPTED)
+        self.tag(names.LACKING)
+        clock = self.waiting()
+        with self.failing('peers', 'holes', AWAY):
+            for clock.return_value in (5, 60):
+                self.converge()
+                self.assertIs(Phase.MIGRATING, self.phase())
+            clock.return_value = 65
+            self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+        self.assertIn('[localclone-207]', self.log.output)
+
+    def test_accepted_and_something_fails_now_and_then(self):
+        """What can be copied still is."""
         self.lose(0, 1)
         self.tag(names.ACCEPTED)
         self.waiting().return_value = 5
+        busy = exceptions.Busy(what='pool', host=B, seconds=10)
+        for name in ('unmapped', 'refill'):
+            with self.failing('stack', name, busy), contextlib.suppress(
+                    exceptions.Busy):
+                self.converge()
+            self.assertIs(Phase.MIGRATING, self.phase())
+        self.converge()
+        self.settled()
+
+    def test_pool_that_fails_is_not_hidden(self):
+        """Not by what fails after it."""
+        self.lose(0)
+        self.tag(names.ACCEPTED)
+        with self.failing('stack', 'refill', sparse_errors.PoolFails(
+                pool='p', host=B, mode='ro')), self.failing(
+                'stack', 'forget_read', TIMEOUT):
+            for _look in range(3):
+                self.assertRaises(sparse_errors.PoolFails, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_way_out_is_told(self):
+        """Whatever fails each time."""
+        self.lose(0)
+        with self.failing('stack', 'refill', exceptions.CommandFailed(
+                command='python', code=1, stderr='EIO')), self.failing(
+                'stack', 'forget_read', TIMEOUT):
+            error = self.assertRaises(sparse_errors.NotRefilled,
+                                      self.converge)
+        self.assertIn('EIO', str(error))
+        self.assertIn('lvchange --addtag localclone.accepted', str(error))
+
+    def test_all_was_copied_though_the_mark_is_there(self):
+        """Nothing is known to be lost: nobody waits for ever."""
+        self.lose(1)
+        with self.failing('stack', 'unmark', TIMEOUT):
+            self.assertRaises(exceptions.CommandTimeout, self.converge)
+        clock = self.waiting()
         with self.failing('peers', 'holes', AWAY):
-            self.converge()
+            for clock.return_value in (5, 65):
+                self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
 
     def test_accepted_on_a_pool_that_fails(self):
@@ -449,8 +506,8 @@ class RefillingTest(Begun):
         self.repaired()
         self.settled()
 
-    @ddt.data(('stack', 'refill', exceptions.CommandTimeout(
-        command='dd', seconds=30)),
+    @ddt.data(('stack', 'refill', exceptions.Busy(
+        what='pool', host=B, seconds=30)),
         ('sessions', 'attach', exceptions.SourceUnreachable(
             portal='p', reason='r')))
     @ddt.unpack
@@ -473,7 +530,7 @@ class RefillingTest(Begun):
             raise exceptions.CommandTimeout(command='python', seconds=10)
             yield
         with mock.patch.object(worlds.SimStack, 'refill', in_part):
-            self.assertRaises(exceptions.CommandTimeout, self.converge)
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
         # All others are copied.
         for _look in range(2):
             self.assertRaises(sparse_errors.Lacking, self.converge)
