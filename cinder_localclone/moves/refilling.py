@@ -91,11 +91,13 @@ class Comparison:
             here = self._lost(move)
             suspected = self.memory.suspected[move.shadow_id] = thin_map.union(
                 self.memory.suspected.get(move.shadow_id, ()), here)
-            lost, tags = self._missing(move, suspected), self._tags(move)
-            # What it has of that is known from now on.
-            del self.memory.suspected[move.shadow_id]
+            lost = self._missing(move, suspected)
             if lost or move.shadow_id in self.memory.known:
+                tags = self._tags(move)
+                # What it has of that is known from now on.
+                del self.memory.suspected[move.shadow_id]
                 self._restore(move, lost, thin_map.common(lost, here), tags)
+            self.memory.suspected.pop(move.shadow_id, None)
         except sparse_errors.Lacking:
             pass  # all that can be; its source stays
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:

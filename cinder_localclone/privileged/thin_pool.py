@@ -98,13 +98,21 @@ def _thin(group: str, lv: str, limit: float) -> tuple[str, int] | None:
     return tables.parse_thin(control.table(number, limit))
 
 
-def _dump(group: str, lv: str, size: int, region: int, limit: float,
-          most: int) -> thin_map.Dump | None:
+def _located(group: str, lv: str, limit: float) -> Thin | None:
+    """Where an LV is; None if it is not thin."""
     thin = _thin(group, lv, limit)
     if thin is None:
         return None
     number, device = thin
-    pool, metadata = sysfs.name_of(number), _metadata(number, limit)
+    return Thin(sysfs.name_of(number), _metadata(number, limit), device)
+
+
+def _dump(group: str, lv: str, size: int, region: int, limit: float,
+          most: int) -> thin_map.Dump | None:
+    thin = _located(group, lv, limit)
+    if thin is None:
+        return None
+    pool, metadata, device = thin
     dump = thin_map.Dump(device, size, region, most)
     with _alone(metadata, limit), _snapshot(pool, limit):
         held = _held(pool, limit)
@@ -128,19 +136,18 @@ def to_be_written(group: str, lv: str, blocks: int, timeout: float
     :raises PoolOutOfSpace: if it might have no room: who waits for a write
         with something suspended would wait very long
     """
-    thin = _thin(group, lv, timeout)
+    thin = _located(group, lv, timeout)
     if thin is None:
         raise thin_map.OddMap('%s/%s is not thin' % (group, lv))
-    number, device = thin
-    pool, metadata = sysfs.name_of(number), _metadata(number, timeout)
-    with _alone(metadata, timeout):
+    pool = thin.pool
+    with _alone(thin.metadata, timeout):
         room = tables.parse_pool_room(_check(pool, timeout, (_WRITES,)))
         # Others write as well.
         if room < 2 * blocks:
             raise sparse_errors.PoolOutOfSpace(
                 pool=pool, host=socket.gethostname())
         try:
-            yield Thin(pool, metadata, device)
+            yield thin
             # If it could not commit that, it has said so to nobody.
             _mode(control.status(pool, timeout), pool, (_WRITES, _FULL))
         finally:

@@ -87,6 +87,11 @@ class Begun(test_move_steps.Base):
     def converge(self):
         self.b.reconciler.converge(self.volume.id)
 
+    def restart(self):
+        self.b.stop(power=False)
+        self.b.dead = False
+        self.b.reconciler.converge_node(moves=False)
+
     def settled(self):
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
@@ -179,9 +184,7 @@ class RefillingTest(Begun):
     def test_what_an_earlier_service_knew(self):
         """It may have been hidden since."""
         self.written_since()
-        self.b.stop(power=False)
-        self.b.dead = False
-        self.b.reconciler.converge_node(moves=False)
+        self.restart()
         for _look in range(2):
             self.assertRaises(sparse_errors.Lacking, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
@@ -377,9 +380,7 @@ class RefillingTest(Begun):
 
     def again(self):
         """In a service that was started again."""
-        self.b.stop(power=False)
-        self.b.dead = False
-        self.b.reconciler.converge_node(moves=False)
+        self.restart()
         with contextlib.suppress(sparse_errors.Lacking):
             self.converge()
 
@@ -758,11 +759,6 @@ class ResumedTest(Begun):
     def phase_of(self):
         shadow_id, = self.world.shadows
         return shadow_id
-
-    def restart(self):
-        self.b.stop(power=False)
-        self.b.dead = False
-        self.b.reconciler.converge_node(moves=False)
 
     def read(self):
         return [self.b.read(self.volume.id, region)
