@@ -19,7 +19,7 @@ GRACE = 90  # seconds for its tests to take their labs down
 SLOWEST = 10  # tests that are shown
 #: Unit tests that try out everything there is, which takes many minutes; and
 #: how much of that ``make test`` does: each so many-th pair of moments.
-EXHAUSTIVE, SAMPLE = '_at_every_two', 7
+EXHAUSTIVE, SAMPLE = '_at_every_two', 13
 #: Functional tests that show the same at more length.
 LONG = '_at_length'
 #: What a lab may need, in MiB; it is little as long as its nodes rest.

@@ -230,7 +230,7 @@ class CopiesTest(encrypted.DriverTest):
         self.wait_moved(volume)
         return found
 
-    def test_copies(self):
+    def test_copies_at_length(self):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         before = self.mark(attached)

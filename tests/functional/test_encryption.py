@@ -47,7 +47,7 @@ class GuestTest(encrypted.EncryptedTest):
         server.wait_found(written)
         self.assertTrue(server.console().clean)
 
-    def test_follows_its_guest(self):
+    def test_follows_its_guest_at_length(self):
         volume = self.encrypted(self.n1)
         before = self.header(self.n1, volume)
         server, root = self.boot(self.n1, volume)

@@ -181,7 +181,7 @@ class KeysTest(encrypted.DriverTest):
             if path.is_file():
                 self.assertNotIn(key.encode(), path.read_bytes(), path)
 
-    def test_header_that_is_lost(self):
+    def test_header_that_is_lost_at_length(self):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         expected = self.mark(attached)

@@ -49,7 +49,7 @@ class Base(base.LabTest):
 class FollowTest(Base):
     """Wanted where it came from."""
 
-    def test_attached_where_it_came_from(self):
+    def test_attached_where_it_came_from_at_length(self):
         volume, there, expected = self.moving_volume()
         there.detach()
         back = self.instance.attach(volume, self.n1)
