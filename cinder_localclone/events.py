@@ -125,13 +125,18 @@ NOT_COMPARED = _warning(
     206, 'not_compared', 'Whether the thin pool of this node has lost '
     'anything of the copy of volume %(volume)s can\'t be seen now, or what '
     'was lost can\'t be copied. That is tried again for %(seconds)d s at '
-    'most. Then the copy goes on, or, if nothing is known to be lost, ends '
-    'and its source is removed: %(error)s')
+    'most. Then the copy goes on, or, if nothing is known to be lost or an '
+    'operator has accepted what is, ends and its source is removed: '
+    '%(error)s')
 UNCOMPARED = _error(
     207, 'uncompared', 'Volume %(volume)s counts as fully copied from '
-    '%(source)s, and its source may go, although it is not known whether '
-    'anything is missing. If a thin pool of this node has failed meanwhile '
-    '(see dmesg), check the file systems of the volume: %(error)s')
+    '%(source)s, and its source may go, although something of it may be '
+    'missing. If a thin pool of this node has failed meanwhile (see dmesg), '
+    'check the file systems of the volume: %(error)s')
+ACCEPTED = _warning(
+    208, 'accepted', 'The copy of volume %(volume)s from %(source)s ends '
+    'without what could not be copied again, as an operator has accepted, '
+    'and its source is removed.')
 
 # -- connections
 

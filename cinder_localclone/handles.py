@@ -323,8 +323,8 @@ class Handles(top_devices.TopDevices):
         :param factor: as of :meth:`unmapped`
         :returns: which of them have been copied, piece by piece; somebody
             wrote to the others meanwhile
-        :raises NotRefilled: if something can't be read at the source, or if
-            it takes too long
+        :raises SourceUnread: if something can't be read at the source
+        :raises TakesLong: if it is not done in time
         """
         at_once = thin_pool.block(self.group, move.destination_lv,
                                   self.timeout)
@@ -333,7 +333,8 @@ class Handles(top_devices.TopDevices):
                                max(1, refill.AT_ONCE // at_once))
         # What is slow does not keep what is behind it from its turn for ever.
         random.shuffle(todo)
-        reason: object = 'it takes longer than %d s' % self.timeout
+        reason: exceptions.LocalCloneError = sparse_errors.TakesLong(
+            seconds=self.timeout)
         failed, deadline = False, time.monotonic() + self.timeout
         while todo and time.monotonic() <= deadline:
             start, count = todo.pop()
@@ -353,10 +354,7 @@ class Handles(top_devices.TopDevices):
                 todo.append((start + come, count - come))
             yield thin_map.common(missing, thin_map.scaled(written, ratio))
         if todo or failed:
-            raise sparse_errors.NotRefilled(
-                volume=move.volume_id, host=self.host, source=move.source,
-                reason=reason,
-                end=sparse_errors.end(self.group, move.destination_lv))
+            raise reason
 
     def forget_read(self, volume_id: str) -> None:
         """Whoever has read a handle, or what is above it, reads again."""

@@ -220,11 +220,13 @@ localclone_opts = [
         'localclone_compare_timeout', default=3600, min=0, max=604800,
         help='Seconds that a copy waits, before it ends, or goes on after a '
              'restart, for the volume service of its source, if that is '
-             'down, or for the map of a thin pool. The source is asked what '
-             'it has: a thin pool that could not write its metadata may have '
-             'lost regions that had been copied, and has reported success; '
-             'they are copied again. After this time the copy is taken at '
-             'its word.'),
+             'down, for the map of a thin pool, or for what can\'t be copied '
+             'again. The source is asked what it has: a thin pool that could '
+             'not write its metadata may have lost regions that had been '
+             'copied, and has reported success; they are copied again. After '
+             'this time the copy goes on, and is taken at its word when it '
+             'ends, unless something is known to be lost that no operator '
+             'has accepted.'),
     cfg.StrOpt(
         'localclone_key_cache', default='none',
         choices=[

@@ -47,6 +47,12 @@ class SourceUnread(exceptions.LocalCloneError):
     message = _('%(disk)s can\'t be read at byte %(first)d: %(reason)s')
 
 
+class TakesLong(exceptions.LocalCloneError):
+    """Something goes on, but not at once."""
+
+    message = _('it takes longer than %(seconds)d s')
+
+
 class Lacking(exceptions.LocalCloneError):
     """A copy that may lack something."""
 

@@ -31,6 +31,8 @@ from cinder_localclone import thin_map
 BLOCK = 64 << 10
 #: Seconds after which a look that failed before says nothing of the next one.
 AGO = 3600
+#: What keeps something from being seen or copied.
+ERRORS = (exceptions.LocalCloneError, OSError, ValueError)
 
 
 @dataclasses.dataclass
@@ -46,8 +48,10 @@ class Memory:
     #: as long as the source can't be asked whether it has that.
     suspected: dict[str, thin_map.Holes] = dataclasses.field(
         default_factory=dict)
-    #: What is known to be lost, and was not copied again.
+    #: What is known to be lost, and was not seen since it was copied again.
     known: dict[str, thin_map.Holes] = dataclasses.field(default_factory=dict)
+    #: What of that was copied again, but not seen yet.
+    copied: dict[str, thin_map.Holes] = dataclasses.field(default_factory=dict)
 
 
 class Comparison:
@@ -96,11 +100,11 @@ class Comparison:
                 tags = self._tags(move)
                 # What it has of that is known from now on.
                 del self.memory.suspected[move.shadow_id]
-                self._restore(move, lost, thin_map.common(lost, here), tags)
+                self._restore(move, lost, here, tags)
             self.memory.suspected.pop(move.shadow_id, None)
         except sparse_errors.Lacking:
             pass  # all that can be; its source stays
-        except (exceptions.LocalCloneError, OSError, ValueError) as exc:
+        except ERRORS as exc:
             if not self._has_waited(move, exc):
                 return False
             if self.memory.known.get(move.shadow_id):
@@ -121,21 +125,21 @@ class Comparison:
         :raises NotAllCopied: if what was lost is lost again
         :raises Lacking: if something may be lost for good
         :raises LocalCloneError: if what was lost can't be copied now. If an
-            operator has accepted it, neither of the two before, and this not
-            for ever
+            operator has accepted it, it ends nevertheless: at once if all
+            that can be was copied, else not before it has waited
         """
         tags = self._tags(move)
         try:
             return self._is_whole(move, tags)
         except sparse_errors.PoolFails:
             raise
-        except exceptions.LocalCloneError as exc:
-            if names.ACCEPTED not in tags or not (isinstance(
-                    exc, (sparse_errors.Lacking, sparse_errors.NotAllCopied))
+        except ERRORS as exc:
+            if names.ACCEPTED not in tags or not (
+                    isinstance(exc, sparse_errors.Lacking)
                     or self._has_waited(move, exc)):
                 raise
-            events.say(events.UNCOMPARED, volume=move.volume_id,
-                       source=move.source, error=exc)
+            events.say(events.ACCEPTED, volume=move.volume_id,
+                       source=move.source)
         return True
 
     def _is_whole(self, move: state.Move, tags: frozenset[str]) -> bool:
@@ -148,13 +152,13 @@ class Comparison:
             here = self._here(move)
             lost = self._missing(move, thin_map.union(
                 here, self.memory.suspected.get(move.shadow_id, ())))
-        except (exceptions.LocalCloneError, OSError, ValueError) as exc:
+        except ERRORS as exc:
             if here is None and isinstance(exc, sparse_errors.PoolFails):
                 self.memory.unseen.pop(move.shadow_id, None)
                 raise  # not the source's
             return self._is_given_up(move, exc, known)
         self.memory.suspected.pop(move.shadow_id, None)
-        self._restore(move, lost, thin_map.common(lost, here), tags)
+        self._restore(move, lost, here, tags)
         self.memory.unseen.pop(move.shadow_id, None)
         return True
 
@@ -205,14 +209,14 @@ class Comparison:
     # -- what is known to be lost
 
     def _restore(self, move: state.Move, lost: thin_map.Holes,
-                 missing: thin_map.Holes, tags: frozenset[str]) -> None:
+                 here: thin_map.Holes, tags: frozenset[str]) -> None:
         """Copy what was lost; the copy is marked until all of it has been.
 
         What is mapped by then although this did not copy it may be there in
         part: a guest has written to it, say, or an earlier service was
         killed. The map does not tell any more.
 
-        :param missing: what of it is not mapped
+        :param here: what is not mapped
         :param tags: of the LV
         :raises Lacking: if so
         """
@@ -226,44 +230,53 @@ class Comparison:
         if known and names.LACKING not in tags:
             self._mark(move)
         try:
-            if missing:
-                self._refill(move, missing)
-        except exceptions.LocalCloneError as exc:
-            with contextlib.suppress(exceptions.LocalCloneError):
+            self._see(move, here)
+            self._refill(move, thin_map.common(lost, here))
+        except ERRORS as exc:
+            with contextlib.suppress(*ERRORS):
                 self._node.stack.forget_read(move.volume_id)
-            if isinstance(exc, (exceptions.CommandFailed,
-                                exceptions.CommandTimeout)):
-                raise sparse_errors.NotRefilled(
-                    volume=move.volume_id, host=self._node.host,
-                    source=move.source, reason=exc,
-                    end=self._end(move)) from exc
-            raise
-        # Whoever has read zeros reads again.
-        self._node.stack.forget_read(move.volume_id)
+            if isinstance(exc, (sparse_errors.PoolFails,
+                                sparse_errors.NotAllCopied)):
+                raise
+            raise sparse_errors.NotRefilled(
+                volume=move.volume_id, host=self._node.host,
+                source=move.source, reason=exc, end=self._end(move)) from exc
         if self.memory.known[move.shadow_id]:
             raise self._lacking(move)
         self._node.stack.unmark(move.destination_lv, names.LACKING)
         del self.memory.known[move.shadow_id]
 
+    def _see(self, move: state.Move, here: thin_map.Holes) -> None:
+        """What was copied again, and is there, is lost no more."""
+        copied, known = self.memory.copied, self.memory.known
+        if move.shadow_id not in copied:
+            return
+        # Whoever has read zeros reads again.
+        self._node.stack.forget_read(move.volume_id)
+        found = thin_map.without(copied.pop(move.shadow_id), here)
+        if found:  # what goes on is waited for
+            self.memory.unseen.pop(move.shadow_id, None)
+        known[move.shadow_id] = thin_map.without(
+            known[move.shadow_id], found)
+
     def _refill(self, move: state.Move, missing: thin_map.Holes) -> None:
-        copied, known = 0, self.memory.known
+        if not missing:
+            return
+        copied = self.memory.copied
         try:
             disk = self._node.sessions.attach(move)
             for part in self._node.stack.refill(
                     move, disk, missing, self._factor(move)):
-                known[move.shadow_id] = thin_map.without(
-                    known[move.shadow_id], part)
-                copied += _kib(part, move)
+                copied[move.shadow_id] = thin_map.union(
+                    copied.get(move.shadow_id, ()), part)
         finally:  # whatever comes after that, a guest has read zeros
             events.say(events.COPIED_AGAIN, volume=move.volume_id,
                        source=move.source, size=_kib(missing, move),
-                       copied=copied)
-            if copied:  # what goes on is waited for
-                self.memory.unseen.pop(move.shadow_id, None)
-        missing = thin_map.common(missing, self._here(move))
+                       copied=_kib(copied.get(move.shadow_id, ()), move))
+        here = self._here(move)
+        self._see(move, here)
+        missing = thin_map.common(missing, here)
         if missing:
-            known[move.shadow_id] = thin_map.union(
-                known[move.shadow_id], missing)
             raise sparse_errors.NotAllCopied(
                 volume=move.volume_id, host=self._node.host,
                 size=_kib(missing, move), end=self._end(move))

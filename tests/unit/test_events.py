@@ -36,6 +36,7 @@ FROZEN = {
     202: ('clone_failed', 'error'), 203: ('copying_fails', 'error'),
     204: ('stalled', 'warning'), 205: ('copied_again', 'error'),
     206: ('not_compared', 'warning'), 207: ('uncompared', 'error'),
+    208: ('accepted', 'warning'),
     301: ('requested', 'info'),
     302: ('not_done', 'warning'), 303: ('exports_differ', 'error'),
     304: ('not_passed', 'error'), 305: ('exported_again', 'info'),

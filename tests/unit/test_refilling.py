@@ -52,9 +52,8 @@ AWAY = exceptions.PeerUnreachable(
     host=A, method='holes', seconds=30, reason='')
 
 
-def not_refilled(reason):
-    return sparse_errors.NotRefilled(
-        volume='v', host=B, source=A, reason=reason, end='as it is')
+def unread(reason):
+    return sparse_errors.SourceUnread(disk='d', first=0, reason=reason)
 
 
 class Begun(test_move_steps.Base):
@@ -196,7 +195,7 @@ class RefillingTest(Begun):
 
         def late(stack, move, disk, missing, factor):
             yield from inner(stack, move, disk, [[missing[0][0], 1]], factor)
-            raise not_refilled('too long')
+            raise sparse_errors.TakesLong(seconds=30)
         with mock.patch.object(worlds.SimStack, 'refill', late):
             self.assertRaises(sparse_errors.NotRefilled, self.converge)
             self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
@@ -237,7 +236,7 @@ class RefillingTest(Begun):
         with self.failing('sessions', 'attach', exceptions.SourceUnreachable(
                 portal='p', reason='r')):
             # Its node dies between two questions.
-            self.assertRaises(exceptions.SourceUnreachable, self.converge)
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
         self.assertIn('[localclone-205]', self.log.output)
         with self.failing('peers', 'holes', self.NOT_SEEN[-1][1]):
             self.converge()
@@ -289,24 +288,74 @@ class RefillingTest(Begun):
         def bad(stack, move, disk, missing, factor):
             yield from inner(stack, move, disk, thin_map.common(
                 missing, [[0, 1]]), factor)
-            raise not_refilled('bad sector')
+            raise unread('bad sector')
         clock = self.waiting()
         with mock.patch.object(worlds.SimStack, 'refill', bad):
-            for clock.return_value in (5, 60):
+            # What was copied at the first look is seen at the second.
+            for clock.return_value in (5, 60, 119):
                 self.assertRaises(sparse_errors.NotRefilled, self.converge)
             self.assertEqual(self.expected[0], self.b.read(self.volume.id, 0))
-            clock.return_value = 65
+            clock.return_value = 120
             self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
-        self.assertIn('[localclone-207]', self.log.output)
+        self.assertIn('[localclone-208]', self.log.output)
+        self.assertNotIn('[localclone-207]', self.log.output)
+        self.assertIn('[localclone-206]', self.log.output)
         self.assertIn('bad sector', self.log.output)
+        self.assertIn('an operator has accepted what is', self.log.output)
 
     def test_accepted_and_all_is_copied(self):
         self.lose(0, 1)
         self.tag(names.ACCEPTED)
         self.converge()
         self.settled()
-        self.assertNotIn('[localclone-207]', self.log.output)
+        self.assertNotIn('[localclone-208]', self.log.output)
+
+    @ddt.data(FileNotFoundError('python'), thin_map.OddMap('odd'))
+    def test_accepted_whatever_fails(self, error):
+        self.lose(0)
+        self.tag(names.ACCEPTED)
+        clock = self.waiting()
+        with self.failing('stack', 'refill', error):
+            for clock.return_value in (5, 64):
+                self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            clock.return_value = 65
+            self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+
+    def test_accepted_though_the_mark_stays(self):
+        self.lose(0)
+        self.tag(names.ACCEPTED)
+        clock = self.waiting()
+        with self.failing('stack', 'unmark', FileNotFoundError('lvchange')):
+            clock.return_value = 5
+            self.assertRaises(FileNotFoundError, self.converge)
+            clock.return_value = 65
+            self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+
+    def test_accepted_and_lost_again(self):
+        """What can be copied is, but nobody goes round for ever."""
+        self.lose(1)
+        self.tag(names.ACCEPTED)
+        clock = self.waiting()
+        with mock.patch.object(worlds.SimStack, 'refill',
+                               return_value=[[[1, 1]]]):
+            for clock.return_value in (5, 35, 64):
+                self.assertRaises(sparse_errors.NotAllCopied, self.converge)
+            clock.return_value = 65
+            self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+        self.assertIn('[localclone-208]', self.log.output)
+
+    def test_accepted_and_lost_once_more(self):
+        self.lose(1)
+        self.tag(names.ACCEPTED)
+        self.waiting().return_value = 5
+        with mock.patch.object(worlds.SimStack, 'refill',
+                               return_value=[[[1, 1]]]):
+            self.assertRaises(sparse_errors.NotAllCopied, self.converge)
+        self.settled()
 
     def test_accepted_while_the_source_is_away(self):
         """It is waited for, as for others."""
@@ -321,7 +370,7 @@ class RefillingTest(Begun):
             clock.return_value = 65
             self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
-        self.assertIn('[localclone-207]', self.log.output)
+        self.assertIn('[localclone-208]', self.log.output)
 
     def test_accepted_and_something_fails_now_and_then(self):
         """What can be copied still is."""
@@ -331,7 +380,7 @@ class RefillingTest(Begun):
         busy = exceptions.Busy(what='pool', host=B, seconds=10)
         for name in ('unmapped', 'refill'):
             with self.failing('stack', name, busy), contextlib.suppress(
-                    exceptions.Busy):
+                    sparse_errors.NotRefilled):
                 self.converge()
             self.assertIs(Phase.MIGRATING, self.phase())
         self.converge()
@@ -348,16 +397,102 @@ class RefillingTest(Begun):
                 self.assertRaises(sparse_errors.PoolFails, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
 
-    def test_way_out_is_told(self):
+    @ddt.data(
+        ('sessions', 'attach', exceptions.SourceUnreachable(
+            portal='p', reason='EIO')),
+        ('stack', 'refill', exceptions.CommandFailed(
+            command='python', code=1, stderr='EIO')),
+        ('stack', 'refill', FileNotFoundError('EIO')),
+        ('stack', 'forget_read', exceptions.CommandFailed(
+            command='blockdev', code=1, stderr='EIO')))
+    @ddt.unpack
+    def test_way_out_is_told(self, room, name, error):
         """Whatever fails each time."""
+        self.lose(0)
+        with self.failing(room, name, error):
+            for _look in range(3):
+                found = self.assertRaises(sparse_errors.NotRefilled,
+                                          self.converge)
+        self.assertIn('EIO', str(found))
+        self.assertIn('lvchange --addtag localclone.accepted', str(found))
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_what_fails_is_told_whatever_fails_then(self):
         self.lose(0)
         with self.failing('stack', 'refill', exceptions.CommandFailed(
                 command='python', code=1, stderr='EIO')), self.failing(
-                'stack', 'forget_read', TIMEOUT):
+                'stack', 'forget_read', OSError('then')):
             error = self.assertRaises(sparse_errors.NotRefilled,
                                       self.converge)
         self.assertIn('EIO', str(error))
-        self.assertIn('lvchange --addtag localclone.accepted', str(error))
+
+    def not_seen_again(self, error):
+        """What is copied again can't be seen just then."""
+        inner, seen = worlds.SimStack.unmapped, []
+
+        def once(stack, *args):
+            if seen:
+                raise error
+            seen.append(True)
+            return inner(stack, *args)
+        return mock.patch.object(worlds.SimStack, 'unmapped', once)
+
+    def test_lost_again_and_not_seen(self):
+        """It was lost once: nobody takes the clone at its word."""
+        self.lose(1)
+        clock = self.waiting()
+        clock.return_value = 5
+        with self.not_seen_again(TIMEOUT):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            self.lose(1)  # the pool is broken still
+            for clock.return_value in (10, 80):
+                with contextlib.suppress(sparse_errors.Lacking):
+                    self.converge()
+                self.assertIs(Phase.MIGRATING, self.phase())
+        self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
+        self.settled()
+
+    def test_lost_again_and_seen_later(self):
+        """It is copied once more."""
+        self.lose(1)
+        with self.not_seen_again(TIMEOUT):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        self.lose(1)
+        self.converge()
+        self.settled()
+
+    def test_copied_again_and_seen_later(self):
+        self.lose(1)
+        with self.not_seen_again(TIMEOUT):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        with mock.patch.object(worlds.SimStack, 'refill') as again:
+            self.converge()
+        again.assert_not_called()
+        self.assertEqual({}, self.b.reconciler.comparison.memory.copied)
+        self.settled()
+
+    @ddt.data(TIMEOUT, FileNotFoundError('thin_dump'), thin_map.OddMap('odd'))
+    def test_read_is_forgotten_whatever_fails(self, error):
+        self.lose(1)
+        with self.not_seen_again(error), mock.patch.object(
+                worlds.SimStack, 'forget_read') as forgotten:
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        forgotten.assert_called_once_with(self.volume.id)
+
+    def test_read_is_forgotten_before_it_is_given_up(self):
+        self.lose(1)
+        clock = self.waiting()
+        clock.return_value = 5
+        with self.failing('stack', 'forget_read', TIMEOUT):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        with self.failing('peers', 'holes', AWAY), mock.patch.object(
+                worlds.SimStack, 'forget_read') as forgotten:
+            for clock.return_value in (10, 80):
+                with contextlib.suppress(sparse_errors.Lacking):
+                    self.converge()
+        self.assertTrue(forgotten.called
+                        or self.phase() is Phase.MIGRATING)
+        self.settled()
 
     def test_all_was_copied_though_the_mark_is_there(self):
         """Nothing is known to be lost: nobody waits for ever."""
@@ -420,7 +555,7 @@ class RefillingTest(Begun):
         self.lose(1)
         with self.failing('stack', 'forget_read', TIMEOUT):
             for _look in range(2):
-                self.assertRaises(exceptions.CommandTimeout, self.converge)
+                self.assertRaises(sparse_errors.NotRefilled, self.converge)
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
         with mock.patch.object(worlds.SimStack, 'forget_read') as forgotten:
             self.converge()
@@ -430,7 +565,7 @@ class RefillingTest(Begun):
     def test_read_is_forgotten_if_not_all_is_copied(self):
         self.lose(1)
         with mock.patch.object(
-                worlds.SimStack, 'refill', side_effect=not_refilled('r')), \
+                worlds.SimStack, 'refill', side_effect=unread('r')), \
                 mock.patch.object(worlds.SimStack, 'forget_read') as forgotten:
             self.assertRaises(sparse_errors.NotRefilled, self.converge)
         forgotten.assert_called_once_with(self.volume.id)
@@ -501,7 +636,7 @@ class RefillingTest(Begun):
 
         def late(stack, move, disk, missing, factor):
             yield from inner(stack, move, disk, [[0, 1]], factor)
-            raise not_refilled('too long')
+            raise sparse_errors.TakesLong(seconds=30)
         with mock.patch.object(worlds.SimStack, 'refill', late):
             self.assertRaises(sparse_errors.NotRefilled, self.converge)
         self.repaired()
@@ -515,7 +650,7 @@ class RefillingTest(Begun):
     def test_source_stays_until_it_is_copied(self, room, name, error):
         self.lose(2)
         with self.failing(room, name, error):
-            self.assertRaises(type(error), self.converge)
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
             self.assertIs(Phase.MIGRATING, self.phase())
         self.assertIn(self.volume.name.replace(
             self.volume.name_id, self.volume.id), self.a.lvs)
@@ -845,7 +980,7 @@ class ResumedTest(Begun):
 
     def not_refilled(self):
         return mock.patch.object(
-            worlds.SimStack, 'refill', side_effect=not_refilled('bad sector'))
+            worlds.SimStack, 'refill', side_effect=unread('bad sector'))
 
     def test_what_cannot_be_copied_now(self):
         comparison = self.b.reconciler.comparison
@@ -863,19 +998,17 @@ class ResumedTest(Begun):
     def test_what_takes_long(self):
         """As long as it goes on it is waited for."""
         comparison = self.b.reconciler.comparison
-        comparison._node = dataclasses.replace(self.b.node, compare_wait=60)
+        comparison._node = dataclasses.replace(self.b.node, compare_wait=40)
         clock = self.useFixture(fixtures.MockPatchObject(
             refilling.time, 'monotonic')).mock
         self.lose(0)
         inner = worlds.SimStack.refill
 
         def late(stack, move, disk, missing, factor):
-            for part in inner(stack, move, disk, missing[:1], factor):
-                yield part
-                self.lose(part[0][0])
-            raise not_refilled('too long')
+            yield from inner(stack, move, disk, [[missing[0][0], 1]], factor)
+            raise sparse_errors.TakesLong(seconds=30)
         with mock.patch.object(worlds.SimStack, 'refill', late):
-            for clock.return_value in (5, 50, 100, 150):
+            for clock.return_value in (5, 50):
                 self.look()
                 self.assertFalse(self.b.devices[names.clone(
                     self.phase_of())]['hydrating'])
@@ -1014,7 +1147,7 @@ class ResumedTest(Begun):
 
         def half(stack, move, disk, missing, factor):
             yield from inner(stack, move, disk, [[0, 1]], factor)
-            raise not_refilled('too long')
+            raise sparse_errors.TakesLong(seconds=30)
         with mock.patch.object(worlds.SimStack, 'refill', half):
             self.look()
         self.b.hydrate(flushed=True)
@@ -1290,7 +1423,7 @@ class HandlesTest(testtools.TestCase):
         self.called.return_value = 1, [[0, 1]]
         with mock.patch.object(handles.time, 'monotonic',
                                side_effect=(0, 1, 30, 31)):
-            error = self.assertRaises(sparse_errors.NotRefilled, self.refill,
+            error = self.assertRaises(sparse_errors.TakesLong, self.refill,
                                       [[0, 20]])
         self.assertIn('longer than 30 s', str(error))
         self.assertEqual(2, self.called.call_count)
@@ -1300,12 +1433,9 @@ class HandlesTest(testtools.TestCase):
         bad = sparse_errors.SourceUnread(disk='d', first=0, reason='sector')
         self.called.side_effect = (
             bad, (1, [[9, 1]]), (1, [[2, 1]]), bad, (1, [[0, 1]]))
-        error = self.assertRaises(sparse_errors.NotRefilled, self.refill,
+        error = self.assertRaises(sparse_errors.SourceUnread, self.refill,
                                   [[0, 12], [36, 1]])
         self.assertIn('sector', str(error))
-        self.assertTrue(str(error).endswith(
-            'lvchange --addtag localclone.accepted /dev/g/'
-            + self.MOVE.destination_lv), error)
         self.assertEqual([(0, 3), (9, 1), (2, 1), (1, 1), (0, 1)],
                          self.asked())
         self.assertEqual([[36, 1], [8, 4], [0, 4]], self.written)
@@ -1316,7 +1446,7 @@ class HandlesTest(testtools.TestCase):
             disk='d', first=0, reason='sector')
         with mock.patch.object(handles.time, 'monotonic',
                                side_effect=(0, 1, 31)):
-            error = self.assertRaises(sparse_errors.NotRefilled, self.refill,
+            error = self.assertRaises(sparse_errors.SourceUnread, self.refill,
                                       [[0, 12], [36, 1]])
         self.assertIn('sector', str(error))
 
