@@ -138,8 +138,9 @@ class Comparison:
                     isinstance(exc, sparse_errors.Lacking)
                     or self._has_waited(move, exc)):
                 raise
-            events.say(events.ACCEPTED, volume=move.volume_id,
-                       source=move.source)
+            if self.memory.known.get(move.shadow_id, True):
+                events.say(events.ACCEPTED, volume=move.volume_id,
+                           source=move.source)
         return True
 
     def _is_whole(self, move: state.Move, tags: frozenset[str]) -> bool:
@@ -156,6 +157,10 @@ class Comparison:
             if here is None and isinstance(exc, sparse_errors.PoolFails):
                 self.memory.unseen.pop(move.shadow_id, None)
                 raise  # not the source's
+            if here is not None:  # what that shows needs no source
+                with contextlib.suppress(*ERRORS):
+                    self._see(move, here)
+                    known = bool(self.memory.known.get(move.shadow_id, known))
             return self._is_given_up(move, exc, known)
         self.memory.suspected.pop(move.shadow_id, None)
         self._restore(move, lost, here, tags)
@@ -230,8 +235,11 @@ class Comparison:
         if known and names.LACKING not in tags:
             self._mark(move)
         try:
-            self._see(move, here)
+            # What was seen to be missing may be mapped in part by now.
+            self._see(move, thin_map.union(lost, here))
             self._refill(move, thin_map.common(lost, here))
+            if self.memory.known[move.shadow_id]:
+                self._node.stack.forget_read(move.volume_id)
         except ERRORS as exc:
             with contextlib.suppress(*ERRORS):
                 self._node.stack.forget_read(move.volume_id)
@@ -262,17 +270,29 @@ class Comparison:
     def _refill(self, move: state.Move, missing: thin_map.Holes) -> None:
         if not missing:
             return
-        copied = self.memory.copied
+        copied, size = self.memory.copied, 0
         try:
             disk = self._node.sessions.attach(move)
             for part in self._node.stack.refill(
                     move, disk, missing, self._factor(move)):
                 copied[move.shadow_id] = thin_map.union(
                     copied.get(move.shadow_id, ()), part)
+                size += _kib(part, move)
+        except sparse_errors.PoolFails:
+            raise
+        except ERRORS:
+            # Seen at once: later a guest may have hidden what is lost again.
+            try:
+                self._see(move, self._here(move))
+            except sparse_errors.PoolFails:
+                raise
+            except ERRORS:
+                pass  # the next look tries it again
+            raise
         finally:  # whatever comes after that, a guest has read zeros
             events.say(events.COPIED_AGAIN, volume=move.volume_id,
                        source=move.source, size=_kib(missing, move),
-                       copied=_kib(copied.get(move.shadow_id, ()), move))
+                       copied=size)
         here = self._here(move)
         self._see(move, here)
         missing = thin_map.common(missing, here)

@@ -56,6 +56,16 @@ def unread(reason):
     return sparse_errors.SourceUnread(disk='d', first=0, reason=reason)
 
 
+def cut_short():
+    """A refill that comes to one region only."""
+    inner = worlds.SimStack.refill
+
+    def refill(stack, move, disk, missing, factor):
+        yield from inner(stack, move, disk, [[missing[0][0], 1]], factor)
+        raise sparse_errors.TakesLong(seconds=30)
+    return mock.patch.object(worlds.SimStack, 'refill', refill)
+
+
 class Begun(test_move_steps.Base):
     """A volume is being copied to B."""
 
@@ -291,11 +301,10 @@ class RefillingTest(Begun):
             raise unread('bad sector')
         clock = self.waiting()
         with mock.patch.object(worlds.SimStack, 'refill', bad):
-            # What was copied at the first look is seen at the second.
-            for clock.return_value in (5, 60, 119):
+            for clock.return_value in (5, 60):
                 self.assertRaises(sparse_errors.NotRefilled, self.converge)
             self.assertEqual(self.expected[0], self.b.read(self.volume.id, 0))
-            clock.return_value = 120
+            clock.return_value = 65
             self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertIn('[localclone-208]', self.log.output)
@@ -333,6 +342,8 @@ class RefillingTest(Begun):
             clock.return_value = 65
             self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
+        # Nothing is missing.
+        self.assertNotIn('[localclone-208]', self.log.output)
 
     def test_accepted_and_lost_again(self):
         """What can be copied is, but nobody goes round for ever."""
@@ -493,6 +504,113 @@ class RefillingTest(Begun):
         self.assertTrue(forgotten.called
                         or self.phase() is Phase.MIGRATING)
         self.settled()
+
+    def test_accepted_and_goes_on_after_a_wait(self):
+        """What goes on is waited for."""
+        self.lose(0, 1, 2)
+        self.tag(names.ACCEPTED)
+        clock = self.waiting()
+        clock.return_value = 5
+        with self.failing('peers', 'holes', AWAY):
+            self.converge()
+        clock.return_value = 65
+        with cut_short():
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+        self.settled()
+
+    def test_copied_again_and_its_source_is_away(self):
+        """It is there, as the map here says: nobody has to accept that."""
+        self.lose(1)
+        clock = self.waiting()
+        clock.return_value = 5
+        with self.not_seen_again(TIMEOUT):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        with self.failing('peers', 'holes', AWAY):
+            for clock.return_value in (10, 69):
+                self.converge()
+                self.assertIs(Phase.MIGRATING, self.phase())
+            clock.return_value = 70
+            self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+
+    def test_cut_short_and_lost_again(self):
+        """What was cut short is looked at before it can be hidden."""
+        self.lose(0, 1)
+
+        def late(stack, *args):
+            yield [[0, 1]]  # the pool is broken still
+            raise sparse_errors.TakesLong(seconds=30)
+        with mock.patch.object(worlds.SimStack, 'refill', late):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        self.b.lvs[self.volume.name][0] = 'hidden'
+        self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_cut_short_on_a_pool_that_fails(self):
+        """That is what is said, and nobody accepts it."""
+        self.lose(0, 1)
+        self.tag(names.ACCEPTED)
+
+        def late(stack, *args):
+            yield [[0, 1]]
+            self.b.pool_fails = True
+            raise sparse_errors.TakesLong(seconds=30)
+        with mock.patch.object(worlds.SimStack, 'refill', late):
+            self.assertRaises(sparse_errors.PoolFails, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_seen_to_be_lost_again_while_its_source_is_away(self):
+        """The map here has said so, whoever hides it then."""
+        self.lose(1)
+        self.waiting().return_value = 5
+        with self.not_seen_again(TIMEOUT):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        self.lose(1)  # the pool is broken still
+        with self.failing('peers', 'holes', AWAY):
+            self.converge()
+        self.b.lvs[self.volume.name][1] = 'hidden'
+        self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_seen_to_be_lost_again_and_not_copied_then(self):
+        self.lose(1)
+        with self.not_seen_again(TIMEOUT):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        self.lose(1)
+        with self.failing('stack', 'refill', unread('bad sector')):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        self.b.lvs[self.volume.name][1] = 'hidden'
+        self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_accepted_while_away_and_read_is_forgotten(self):
+        self.lose(0)
+        self.tag(names.ACCEPTED)
+        clock = self.waiting()
+        clock.return_value = 5
+        with self.failing('stack', 'forget_read', TIMEOUT):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        with self.failing('peers', 'holes', AWAY), mock.patch.object(
+                worlds.SimStack, 'forget_read') as forgotten:
+            for clock.return_value in (10, 80):
+                self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+        self.assertTrue(forgotten.called)
+
+    def test_read_of_what_is_there_in_part_is_forgotten(self):
+        self.lose(0)
+
+        def in_part(stack, *args):
+            self.b.lvs[self.volume.name][0] = 'a part'
+            raise exceptions.CommandTimeout(command='python', seconds=10)
+            yield
+        with mock.patch.object(worlds.SimStack, 'refill', in_part), \
+                self.failing('stack', 'forget_read', TIMEOUT):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        with mock.patch.object(worlds.SimStack, 'forget_read') as forgotten:
+            self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertTrue(forgotten.called)
 
     def test_all_was_copied_though_the_mark_is_there(self):
         """Nothing is known to be lost: nobody waits for ever."""
@@ -994,6 +1112,45 @@ class ResumedTest(Begun):
         self.assertEqual(self.expected, self.read())
         self.assertNotIn(names.LACKING, self.b.disk.tags.get(
             self.volume.name, ()))
+
+    def test_suspected_after_it_was_copied(self):
+        """It was seen to be missing, whoever hides it then."""
+        self.interrupted()
+        self.lose(0)
+        with cut_short():
+            self.look()
+        self.lose(0)  # the pool is broken still
+        with self.failing('peers', 'holes', AWAY):
+            self.look()
+        self.b.lvs[self.volume.name][0] = 'hidden'  # a guest writes
+        self.look()
+        self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
+        self.b.hydrate(flushed=True)
+        self.assertRaises(sparse_errors.Lacking,
+                          self.b.reconciler.converge, self.volume.id)
+
+    def test_what_goes_on_after_a_wait(self):
+        """It is waited for; nothing is copied beside it."""
+        clock = self.clock()
+        self.lose(0)
+        with self.failing('peers', 'holes', AWAY):
+            self.look()  # at 5
+        clock.return_value = 65
+        with cut_short():
+            self.look()
+        self.assertFalse(self.hydrates())
+        self.look()
+        self.assertEqual(self.expected, self.read())
+
+    def test_what_is_hidden_is_not_copied_again(self):
+        self.interrupted()
+        with self.failing('peers', 'holes', AWAY):
+            self.look()
+        self.b.lvs[self.volume.name][1] = 'hidden'
+        with mock.patch.object(worlds.SimStack, 'refill') as again:
+            self.look()
+        again.assert_not_called()
+        self.assertNotIn('[localclone-205]', self.log.output)
 
     def test_what_takes_long(self):
         """As long as it goes on it is waited for."""
