@@ -160,7 +160,6 @@ class Comparison:
             if here is not None:  # what that shows needs no source
                 with contextlib.suppress(*ERRORS):
                     self._see(move, here)
-                    known = bool(self.memory.known.get(move.shadow_id, known))
             return self._is_given_up(move, exc, known)
         self.memory.suspected.pop(move.shadow_id, None)
         self._restore(move, lost, here, tags)

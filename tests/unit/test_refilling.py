@@ -534,6 +534,18 @@ class RefillingTest(Begun):
             self.converge()
         self.assertIs(Phase.RELEASING, self.phase())
 
+    def test_all_pieces_are_told(self):
+        self.lose(0, 1)
+        inner = worlds.SimStack.refill
+
+        def pieces(stack, move, disk, missing, factor):
+            for region in (0, 1):
+                yield from inner(stack, move, disk, [[region, 1]], factor)
+        with mock.patch.object(worlds.SimStack, 'refill', pieces):
+            self.converge()
+        self.assertIn('. 128 KiB were copied', self.log.output)
+        self.settled()
+
     def test_cut_short_and_lost_again(self):
         """What was cut short is looked at before it can be hidden."""
         self.lose(0, 1)
@@ -1117,8 +1129,10 @@ class ResumedTest(Begun):
         """It was seen to be missing, whoever hides it then."""
         self.interrupted()
         self.lose(0)
-        with cut_short():
-            self.look()
+        with cut_short(), mock.patch.object(
+                worlds.SimStack, 'forget_read', side_effect=TIMEOUT):
+            self.look()  # nor is what was copied seen
+        self.assertNotEqual({}, self.b.reconciler.comparison.memory.copied)
         self.lose(0)  # the pool is broken still
         with self.failing('peers', 'holes', AWAY):
             self.look()
