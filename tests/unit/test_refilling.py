@@ -201,12 +201,7 @@ class RefillingTest(Begun):
     def test_mark_goes_when_all_was_copied(self):
         """However many looks that takes."""
         self.lose(0, 1, 2)
-        inner = worlds.SimStack.refill
-
-        def late(stack, move, disk, missing, factor):
-            yield from inner(stack, move, disk, [[missing[0][0], 1]], factor)
-            raise sparse_errors.TakesLong(seconds=30)
-        with mock.patch.object(worlds.SimStack, 'refill', late):
+        with cut_short():
             self.assertRaises(sparse_errors.NotRefilled, self.converge)
             self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
             self.assertRaises(sparse_errors.NotRefilled, self.converge)
@@ -762,12 +757,7 @@ class RefillingTest(Begun):
     def test_repaired_by_an_operator(self):
         """What he copies the service knows."""
         self.lose(0, 1)
-        inner = worlds.SimStack.refill
-
-        def late(stack, move, disk, missing, factor):
-            yield from inner(stack, move, disk, [[0, 1]], factor)
-            raise sparse_errors.TakesLong(seconds=30)
-        with mock.patch.object(worlds.SimStack, 'refill', late):
+        with cut_short():
             self.assertRaises(sparse_errors.NotRefilled, self.converge)
         self.repaired()
         self.settled()
@@ -1173,12 +1163,7 @@ class ResumedTest(Begun):
         clock = self.useFixture(fixtures.MockPatchObject(
             refilling.time, 'monotonic')).mock
         self.lose(0)
-        inner = worlds.SimStack.refill
-
-        def late(stack, move, disk, missing, factor):
-            yield from inner(stack, move, disk, [[missing[0][0], 1]], factor)
-            raise sparse_errors.TakesLong(seconds=30)
-        with mock.patch.object(worlds.SimStack, 'refill', late):
+        with cut_short():
             for clock.return_value in (5, 50):
                 self.look()
                 self.assertFalse(self.b.devices[names.clone(
@@ -1314,12 +1299,7 @@ class ResumedTest(Begun):
     def test_what_was_copied_is_suspected_no_more(self):
         """One half when the copy goes on, the other in the end."""
         self.lose(0)
-        inner = worlds.SimStack.refill
-
-        def half(stack, move, disk, missing, factor):
-            yield from inner(stack, move, disk, [[0, 1]], factor)
-            raise sparse_errors.TakesLong(seconds=30)
-        with mock.patch.object(worlds.SimStack, 'refill', half):
+        with cut_short():
             self.look()
         self.b.hydrate(flushed=True)
         self.world.settle()
