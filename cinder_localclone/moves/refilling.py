@@ -50,8 +50,10 @@ class Memory:
         default_factory=dict)
     #: What is known to be lost, and was not seen since it was copied again.
     known: dict[str, thin_map.Holes] = dataclasses.field(default_factory=dict)
-    #: What of that was copied again, but not seen yet.
+    #: What of that was copied again, until the next look at the map.
     copied: dict[str, thin_map.Holes] = dataclasses.field(default_factory=dict)
+    #: Of which someone may have read zeros, and would read them once more.
+    read: set[str] = dataclasses.field(default_factory=set)
 
 
 class Comparison:
@@ -109,6 +111,8 @@ class Comparison:
                 return False
             if self.memory.known.get(move.shadow_id):
                 self._mark(move)  # if that was what has failed
+            # Where it is lost again, what is copied from now on hides that.
+            self.memory.copied.pop(move.shadow_id, None)
         self.memory.unseen.pop(move.shadow_id, None)
         interrupted.discard(move.shadow_id)
         return True
@@ -150,16 +154,18 @@ class Comparison:
         try:
             if known and move.source not in self._node.records.services():
                 raise sparse_errors.Forgotten(host=move.source)
-            here = self._here(move)
+            here = self._look(move)
             lost = self._missing(move, thin_map.union(
                 here, self.memory.suspected.get(move.shadow_id, ())))
         except ERRORS as exc:
             if here is None and isinstance(exc, sparse_errors.PoolFails):
                 self.memory.unseen.pop(move.shadow_id, None)
                 raise  # not the source's
-            if here is not None:  # what that shows needs no source
-                with contextlib.suppress(*ERRORS):
-                    self._see(move, here)
+            try:
+                self._forget_read(move)
+            except ERRORS as unread:
+                raise self._not_refilled(move, unread) from unread
+            known = bool(self.memory.known.get(move.shadow_id, known))
             return self._is_given_up(move, exc, known)
         self.memory.suspected.pop(move.shadow_id, None)
         self._restore(move, lost, here, tags)
@@ -176,18 +182,30 @@ class Comparison:
         return thin_map.scaled(
             [[0, move.geometry.regions(move.size_bytes)]], self._factor(move))
 
-    def _here(self, move: state.Move) -> thin_map.Holes:
-        """What is not mapped here."""
-        return self._node.stack.unmapped(move, self._factor(move))
+    def _look(self, move: state.Move) -> thin_map.Holes:
+        """What is not mapped here.
+
+        What was copied again, and is mapped, is lost no more. What is missing
+        stays lost, whoever maps it later: that may be a part of it.
+        """
+        here = self._node.stack.unmapped(move, self._factor(move))
+        known = self.memory.known
+        found = thin_map.without(
+            self.memory.copied.pop(move.shadow_id, ()), here)
+        if found:
+            known[move.shadow_id] = thin_map.without(
+                known[move.shadow_id], found)
+            self.memory.unseen.pop(move.shadow_id, None)  # it goes on
+        return here
 
     def _lost(self, move: state.Move) -> thin_map.Holes:
         """The same, of what is on record as local."""
-        here, factor = self._here(move), self._factor(move)
+        here, factor = self._look(move), self._factor(move)
         found = here and self._node.stack.recorded_as_local(
             move, thin_map.covering(here, factor))
         # Then again: what is local by now was mapped before.
         return found and thin_map.common(
-            thin_map.scaled(found, factor), self._here(move))
+            thin_map.scaled(found, factor), self._look(move))
 
     def _missing(self, move: state.Move, here: thin_map.Holes
                  ) -> thin_map.Holes:
@@ -227,6 +245,7 @@ class Comparison:
         known = self.memory.known.get(move.shadow_id)
         if known is None and names.LACKING in tags:
             known = self._all(move)  # whatever it was
+            self.memory.read.add(move.shadow_id)
         if known is None and not lost:
             return
         known = thin_map.union(known or (), lost)
@@ -234,42 +253,25 @@ class Comparison:
         if known and names.LACKING not in tags:
             self._mark(move)
         try:
-            # What was seen to be missing may be mapped in part by now.
-            self._see(move, thin_map.union(lost, here))
             self._refill(move, thin_map.common(lost, here))
-            if self.memory.known[move.shadow_id]:
-                self._node.stack.forget_read(move.volume_id)
+            self._forget_read(move)
         except ERRORS as exc:
             with contextlib.suppress(*ERRORS):
-                self._node.stack.forget_read(move.volume_id)
+                self._forget_read(move)
             if isinstance(exc, (sparse_errors.PoolFails,
                                 sparse_errors.NotAllCopied)):
                 raise
-            raise sparse_errors.NotRefilled(
-                volume=move.volume_id, host=self._node.host,
-                source=move.source, reason=exc, end=self._end(move)) from exc
+            raise self._not_refilled(move, exc) from exc
         if self.memory.known[move.shadow_id]:
             raise self._lacking(move)
         self._node.stack.unmark(move.destination_lv, names.LACKING)
         del self.memory.known[move.shadow_id]
 
-    def _see(self, move: state.Move, here: thin_map.Holes) -> None:
-        """What was copied again, and is there, is lost no more."""
-        copied, known = self.memory.copied, self.memory.known
-        if move.shadow_id not in copied:
-            return
-        # Whoever has read zeros reads again.
-        self._node.stack.forget_read(move.volume_id)
-        found = thin_map.without(copied.pop(move.shadow_id), here)
-        if found:  # what goes on is waited for
-            self.memory.unseen.pop(move.shadow_id, None)
-        known[move.shadow_id] = thin_map.without(
-            known[move.shadow_id], found)
-
     def _refill(self, move: state.Move, missing: thin_map.Holes) -> None:
         if not missing:
             return
         copied, size = self.memory.copied, 0
+        self.memory.read.add(move.shadow_id)
         try:
             disk = self._node.sessions.attach(move)
             for part in self._node.stack.refill(
@@ -277,28 +279,30 @@ class Comparison:
                 copied[move.shadow_id] = thin_map.union(
                     copied.get(move.shadow_id, ()), part)
                 size += _kib(part, move)
-        except sparse_errors.PoolFails:
-            raise
         except ERRORS:
-            # Seen at once: later a guest may have hidden what is lost again.
+            # Later a guest may hide what is lost again.
             try:
-                self._see(move, self._here(move))
+                self._look(move)
             except sparse_errors.PoolFails:
                 raise
             except ERRORS:
-                pass  # the next look tries it again
+                pass  # until the next look
             raise
-        finally:  # whatever comes after that, a guest has read zeros
+        finally:
             events.say(events.COPIED_AGAIN, volume=move.volume_id,
                        source=move.source, size=_kib(missing, move),
                        copied=size)
-        here = self._here(move)
-        self._see(move, here)
-        missing = thin_map.common(missing, here)
+        missing = thin_map.common(missing, self._look(move))
         if missing:
             raise sparse_errors.NotAllCopied(
                 volume=move.volume_id, host=self._node.host,
                 size=_kib(missing, move), end=self._end(move))
+
+    def _forget_read(self, move: state.Move) -> None:
+        """Whoever has read zeros reads again."""
+        if move.shadow_id in self.memory.read:
+            self._node.stack.forget_read(move.volume_id)
+            self.memory.read.remove(move.shadow_id)
 
     def _mark(self, move: state.Move) -> None:
         """Whatever comes now, its source stays."""
@@ -310,6 +314,12 @@ class Comparison:
             raise exceptions.MissingData(
                 what='The data', volume=move.volume_id, host=self._node.host)
         return lv.tags
+
+    def _not_refilled(self, move: state.Move, reason: Exception
+                      ) -> sparse_errors.NotRefilled:
+        return sparse_errors.NotRefilled(
+            volume=move.volume_id, host=self._node.host, source=move.source,
+            reason=reason, end=self._end(move))
 
     def _lacking(self, move: state.Move) -> sparse_errors.Lacking:
         return sparse_errors.Lacking(

@@ -109,6 +109,26 @@ class Begun(test_move_steps.Base):
         return mock.patch.object(getattr(self.b.node, room), name,
                                  side_effect=error)
 
+    def not_seen_again(self, error, looks=1):
+        """What is copied again can't be seen just then."""
+        inner, seen = worlds.SimStack.unmapped, []
+
+        def some(stack, *args):
+            seen.append(True)
+            if len(seen) > looks:
+                raise error
+            return inner(stack, *args)
+        return mock.patch.object(worlds.SimStack, 'unmapped', some)
+
+    def hide(self, region):
+        """A guest writes to a part of it."""
+        self.b.lvs[self.volume.name][region] = 'hidden'
+
+    def lacking(self):
+        self.assertRaises(sparse_errors.Lacking, self.converge)
+        self.assertIs(Phase.MIGRATING, self.phase())
+        self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
+
 
 @ddt.ddt
 class RefillingTest(Begun):
@@ -432,17 +452,6 @@ class RefillingTest(Begun):
                                       self.converge)
         self.assertIn('EIO', str(error))
 
-    def not_seen_again(self, error):
-        """What is copied again can't be seen just then."""
-        inner, seen = worlds.SimStack.unmapped, []
-
-        def once(stack, *args):
-            if seen:
-                raise error
-            seen.append(True)
-            return inner(stack, *args)
-        return mock.patch.object(worlds.SimStack, 'unmapped', once)
-
     def test_lost_again_and_not_seen(self):
         """It was lost once: nobody takes the clone at its word."""
         self.lose(1)
@@ -727,6 +736,90 @@ class RefillingTest(Begun):
         self.b.lvs[self.volume.name][1] = 'hidden'
         self.assertRaises(sparse_errors.Lacking, self.converge)
         self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_lost_again_and_nothing_forgets_what_was_read(self):
+        """What the map has shown stays."""
+        self.lose(1)
+        with mock.patch.object(worlds.SimStack, 'refill',
+                               return_value=[[[1, 1]]]), \
+                self.failing('stack', 'forget_read', TIMEOUT):
+            self.assertRaises(sparse_errors.NotAllCopied, self.converge)
+        self.hide(1)
+        self.lacking()
+
+    def test_lost_again_and_nobody_tells_who_runs(self):
+        """Whatever fails after that."""
+        self.lose(1)
+        with self.not_seen_again(TIMEOUT):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        self.lose(1)
+        inner, asked = self.b.node.records.services, []
+
+        def second():
+            asked.append(True)
+            if len(asked) > 1:
+                raise RuntimeError('the database')
+            return inner()
+        with mock.patch.object(self.b.node.records, 'services', second):
+            self.assertRaises(RuntimeError, self.converge)
+        self.hide(1)
+        self.lacking()
+
+    def test_read_is_forgotten_or_it_does_not_end(self):
+        """Also while its source is away."""
+        self.lose(1)
+        clock = self.waiting()
+        with self.failing('stack', 'forget_read', TIMEOUT):
+            for clock.return_value in (5, 6):
+                self.assertRaises(sparse_errors.NotRefilled, self.converge)
+            with self.failing('peers', 'holes', AWAY):
+                for clock.return_value in (70, 140, 210):
+                    error = self.assertRaises(sparse_errors.NotRefilled,
+                                              self.converge)
+        self.assertIn('lvchange --addtag localclone.accepted', str(error))
+        self.assertIs(Phase.MIGRATING, self.phase())
+        with self.failing('peers', 'holes', AWAY):
+            for clock.return_value in (220, 290):
+                self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+        self.assertEqual(set(), self.comparison.memory.read)
+
+    def test_read_is_forgotten_though_its_source_is_forgotten(self):
+        self.lose(1)
+        with self.failing('stack', 'refill', TIMEOUT), \
+                self.failing('stack', 'forget_read', TIMEOUT):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        with mock.patch.object(
+                self.b.node.records, 'services', return_value={}), \
+                mock.patch.object(
+                    worlds.SimStack, 'forget_read') as forgotten:
+            self.converge()
+        forgotten.assert_called_once_with(self.volume.id)
+        self.assertIs(Phase.RELEASING, self.phase())
+
+    def test_read_is_forgotten_once(self):
+        """It is not flushed at each look while its operator sleeps."""
+        self.tag(names.LACKING)
+        with mock.patch.object(worlds.SimStack, 'forget_read') as forgotten:
+            for _look in range(3):
+                self.lacking()
+        forgotten.assert_called_once_with(self.volume.id)
+
+    def test_accepted_and_all_is_there_but_not_compared(self):
+        """That is said, and nothing else."""
+        self.lose(1)
+        self.tag(names.ACCEPTED)
+        with self.not_seen_again(TIMEOUT):
+            clock = self.waiting()
+            clock.return_value = 5
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        self.comparison._node = dataclasses.replace(
+            self.b.node, compare_wait=0)
+        with self.failing('peers', 'holes', AWAY):
+            self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+        self.assertIn('[localclone-207]', self.log.output)
+        self.assertNotIn('[localclone-208]', self.log.output)
 
     def test_known_without_a_mark(self):
         """Whatever keeps it from being marked, it is not given up."""
@@ -1115,23 +1208,80 @@ class ResumedTest(Begun):
         self.assertNotIn(names.LACKING, self.b.disk.tags.get(
             self.volume.name, ()))
 
+    def copied_and_not_seen(self):
+        with self.not_seen_again(TIMEOUT, looks=2):
+            self.look()
+        self.assertEqual({self.phase_of(): [[1, 1]]},
+                         self.b.reconciler.comparison.memory.copied)
+
+    def end(self):
+        self.b.hydrate(flushed=True)
+        self.lacking()
+
     def test_suspected_after_it_was_copied(self):
         """It was seen to be missing, whoever hides it then."""
         self.interrupted()
-        self.lose(0)
-        with cut_short(), mock.patch.object(
-                worlds.SimStack, 'forget_read', side_effect=TIMEOUT):
-            self.look()  # nor is what was copied seen
-        self.assertNotEqual({}, self.b.reconciler.comparison.memory.copied)
-        self.lose(0)  # the pool is broken still
+        self.copied_and_not_seen()
+        self.lose(1)  # the pool is broken still
         with self.failing('peers', 'holes', AWAY):
             self.look()
-        self.b.lvs[self.volume.name][0] = 'hidden'  # a guest writes
+        self.hide(1)
         self.look()
         self.assertIn(names.LACKING, self.b.disk.tags[self.volume.name])
-        self.b.hydrate(flushed=True)
-        self.assertRaises(sparse_errors.Lacking,
-                          self.b.reconciler.converge, self.volume.id)
+        self.end()
+
+    def test_suspected_and_its_source_stays_away(self):
+        """It was known to be lost before."""
+        clock = self.clock()
+        self.copied_and_not_seen()
+        self.lose(1)
+        with self.failing('peers', 'holes', AWAY):
+            for clock.return_value in (10, 80):
+                self.look()
+            self.hide(1)
+            self.b.hydrate(flushed=True)
+            for clock.return_value in (90, 160, 230):
+                with contextlib.suppress(sparse_errors.Lacking):
+                    self.converge()
+        self.assertIs(Phase.MIGRATING, self.phase())
+
+    def test_hidden_between_two_looks(self):
+        self.interrupted()
+        self.copied_and_not_seen()
+        self.lose(1)
+        inner = worlds.SimStack.unmapped
+
+        def then(stack, *args):
+            found = inner(stack, *args)
+            self.hide(1)
+            return found
+        with mock.patch.object(worlds.SimStack, 'unmapped', then):
+            self.look()
+        self.end()
+
+    @ddt.data('recorded_as_local', 'unmapped')
+    def test_hidden_after_a_look_that_comes_to_nothing(self, name):
+        self.interrupted()
+        self.copied_and_not_seen()
+        self.lose(1)
+        with (self.not_seen_again(TIMEOUT) if name == 'unmapped'
+              else self.failing('stack', name, TIMEOUT)):
+            self.look()
+        self.hide(1)
+        self.look()
+        self.end()
+
+    def test_never_seen(self):
+        """What goes on without a look could hide it."""
+        clock = self.clock()
+        self.copied_and_not_seen()
+        self.lose(1)
+        with self.not_seen_again(TIMEOUT, looks=0):
+            for clock.return_value in (10, 80):
+                self.look()
+        self.assertTrue(self.hydrates())
+        self.hide(1)
+        self.end()
 
     def test_what_goes_on_after_a_wait(self):
         """It is waited for; nothing is copied beside it."""
