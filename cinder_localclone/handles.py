@@ -288,15 +288,14 @@ class Handles(top_devices.TopDevices):
         self._mend_path(volume_id)
         return block.written_sectors(names.handle_path(volume_id))
 
-    def recorded_as_local(self, move: state.Move, parts: thin_map.Holes
-                          ) -> thin_map.Holes:
+    def recorded_as_local(self, move: state.Move) -> thin_map.Holes:
         """Which regions the clone of a copy has on record as local.
 
-        :param parts: the regions that are asked for
         :raises ValueError: if that is not understood
         """
         return refill.local(self.metadata_group, names.metadata_lv(
-            move.shadow_id), parts, self.timeout)
+            move.shadow_id), move.geometry.regions(move.size_bytes),
+            self.timeout)
 
     def unmapped(self, move: state.Move, factor: int) -> thin_map.Holes:
         """What of the LV of a copy is not mapped, all of it.

@@ -144,8 +144,7 @@ class Stack(typing.Protocol):
               patient: bool = False) -> thin_map.Holes:
         """What nothing was ever written to of an LV."""
 
-    def recorded_as_local(self, move: state.Move, parts: thin_map.Holes
-                          ) -> thin_map.Holes:
+    def recorded_as_local(self, move: state.Move) -> thin_map.Holes:
         """Which regions the clone of a copy has on record as local."""
 
     def unmapped(self, move: state.Move, factor: int) -> thin_map.Holes:

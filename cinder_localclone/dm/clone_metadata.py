@@ -35,12 +35,11 @@ class OddMetadata(ValueError):
     """Metadata that can't be relied upon."""
 
 
-def local(metadata: bytes, parts: Regions) -> Regions:
+def local(metadata: bytes, regions: int) -> Regions:
     """Which regions are on record as local.
 
     :param metadata: all that the metadata device has
-    :param parts: the regions that are asked for
-    :returns: the same of those that are
+    :param regions: how many there are
     :raises OddMetadata: if it is not understood
     """
     try:
@@ -52,25 +51,25 @@ def local(metadata: bytes, parts: Regions) -> Regions:
     except struct.error as exc:
         raise OddMetadata(str(exc))
     words = [word for _key, block in sorted(blocks.items()) for word in block]
+    if regions > 64 * len(words):
+        raise OddMetadata('%d words' % len(words))
     found: list[list[int]] = []
-    for start, count in parts:
-        if start + count > 64 * len(words):
-            raise OddMetadata('%d words' % len(words))
-        for place in range(start // 64, -(-(start + count) // 64)):
-            if not words[place]:
-                continue  # of a copy that has just begun most are
-            for region in range(max(start, 64 * place),
-                                min(start + count, 64 * place + 64)):
-                if words[place] >> region % 64 & 1:
-                    _add(found, region)
+    for first in range(0, regions, 64):
+        word, count = words[first // 64], min(64, regions - first)
+        if not ~word & (1 << count) - 1:  # most words are that, or 0
+            _add(found, first, count)
+        elif word:
+            for region in range(first, first + count):
+                if word >> region % 64 & 1:
+                    _add(found, region, 1)
     return found
 
 
-def _add(found: list[list[int]], region: int) -> None:
+def _add(found: list[list[int]], region: int, count: int) -> None:
     if found and sum(found[-1]) == region:
-        found[-1][1] += 1
+        found[-1][1] += count
     else:
-        found.append([region, 1])
+        found.append([region, count])
 
 
 def _walk(metadata: bytes, block: int, blocks: dict[int, tuple[int, ...]],

@@ -44,8 +44,8 @@ class Memory:
         default_factory=dict)
     #: Those that this service has found.
     interrupted: set[str] | None = None
-    #: What was not there when the service began, though on record as local,
-    #: as long as the source can't be asked whether it has that.
+    #: What was seen to be missing, though on record as local, as long as the
+    #: source can't be asked whether it has that.
     suspected: dict[str, thin_map.Holes] = dataclasses.field(
         default_factory=dict)
     #: What is known to be lost, and was not seen since it was copied again.
@@ -94,12 +94,14 @@ class Comparison:
         try:
             # It maps blocks all the time. Whoever drives it goes on.
             self._node.stack.set_hydration(move.shadow_id, False)
-            here = self._lost(move)
-            suspected = self.memory.suspected[move.shadow_id] = thin_map.union(
-                self.memory.suspected.get(move.shadow_id, ()), here)
-            lost = self._missing(move, suspected)
+            # What was local then was mapped then, whoever has mapped it.
+            local = self._node.stack.recorded_as_local(move)
+            here = self._look(move)
+            lost = self._missing(move, thin_map.common(
+                thin_map.scaled(local, self._factor(move)), here))
             if lost or move.shadow_id in self.memory.known:
                 tags = self._tags(move)
+                self._recall(move, tags)
                 # What it has of that is known from now on.
                 del self.memory.suspected[move.shadow_id]
                 self._restore(move, lost, here, tags)
@@ -109,7 +111,7 @@ class Comparison:
         except ERRORS as exc:
             if not self._has_waited(move, exc):
                 return False
-            if self.memory.known.get(move.shadow_id):
+            if self._is_known(move):
                 self._mark(move)  # if that was what has failed
             # Where it is lost again, what is copied from now on hides that.
             self.memory.copied.pop(move.shadow_id, None)
@@ -149,14 +151,13 @@ class Comparison:
 
     def _is_whole(self, move: state.Move, tags: frozenset[str]) -> bool:
         here = None
-        known = bool(self.memory.known.get(
-            move.shadow_id, names.LACKING in tags))
+        self._recall(move, tags)
         try:
-            if known and move.source not in self._node.records.services():
+            if (self._is_known(move)
+                    and move.source not in self._node.records.services()):
                 raise sparse_errors.Forgotten(host=move.source)
             here = self._look(move)
-            lost = self._missing(move, thin_map.union(
-                here, self.memory.suspected.get(move.shadow_id, ())))
+            lost = self._missing(move, here)
         except ERRORS as exc:
             if here is None and isinstance(exc, sparse_errors.PoolFails):
                 self.memory.unseen.pop(move.shadow_id, None)
@@ -165,8 +166,9 @@ class Comparison:
                 self._forget_read(move)
             except ERRORS as unread:
                 raise self._not_refilled(move, unread) from unread
-            known = bool(self.memory.known.get(move.shadow_id, known))
-            return self._is_given_up(move, exc, known)
+            with contextlib.suppress(*ERRORS):
+                self._unmark(move)
+            return self._is_given_up(move, exc)
         self.memory.suspected.pop(move.shadow_id, None)
         self._restore(move, lost, here, tags)
         self.memory.unseen.pop(move.shadow_id, None)
@@ -198,23 +200,17 @@ class Comparison:
             self.memory.unseen.pop(move.shadow_id, None)  # it goes on
         return here
 
-    def _lost(self, move: state.Move) -> thin_map.Holes:
-        """The same, of what is on record as local."""
-        here, factor = self._look(move), self._factor(move)
-        found = here and self._node.stack.recorded_as_local(
-            move, thin_map.covering(here, factor))
-        # Then again: what is local by now was mapped before.
-        return found and thin_map.common(
-            thin_map.scaled(found, factor), self._look(move))
-
     def _missing(self, move: state.Move, here: thin_map.Holes
                  ) -> thin_map.Holes:
-        """What the source has of it.
+        """What the source has of it, and of what was suspected before.
 
+        :param here: what is not mapped, though on record as local
         :raises Forgotten: if its node was
         :raises PeerUnreachable: if its service is down
         """
-        if not here:
+        suspected = self.memory.suspected[move.shadow_id] = thin_map.union(
+            self.memory.suspected.get(move.shadow_id, ()), here)
+        if not suspected:
             return ()
         runs = self._node.records.services().get(move.source)
         if runs is None:
@@ -223,12 +219,22 @@ class Comparison:
             raise exceptions.PeerUnreachable(
                 host=move.source, method='heartbeat', seconds=0,
                 reason='its service is down')
-        return thin_map.without(here, thin_map.scaled(
+        return thin_map.without(suspected, thin_map.scaled(
             self._node.peers.holes(
                 self._context, move.source, move.shadow_id,
                 move.token.nonce), self._factor(move)))
 
     # -- what is known to be lost
+
+    def _is_known(self, move: state.Move) -> bool:
+        """Whether something is known to be lost."""
+        return bool(self.memory.known.get(move.shadow_id))
+
+    def _recall(self, move: state.Move, tags: frozenset[str]) -> None:
+        """What an earlier service has known to be lost, whatever it was."""
+        if names.LACKING in tags and move.shadow_id not in self.memory.known:
+            self.memory.known[move.shadow_id] = self._all(move)
+            self.memory.read.add(move.shadow_id)
 
     def _restore(self, move: state.Move, lost: thin_map.Holes,
                  here: thin_map.Holes, tags: frozenset[str]) -> None:
@@ -242,15 +248,11 @@ class Comparison:
         :param tags: of the LV
         :raises Lacking: if so
         """
-        known = self.memory.known.get(move.shadow_id)
-        if known is None and names.LACKING in tags:
-            known = self._all(move)  # whatever it was
-            self.memory.read.add(move.shadow_id)
-        if known is None and not lost:
+        if not lost and move.shadow_id not in self.memory.known:
             return
-        known = thin_map.union(known or (), lost)
-        self.memory.known[move.shadow_id] = known
-        if known and names.LACKING not in tags:
+        self.memory.known[move.shadow_id] = thin_map.union(
+            self.memory.known.get(move.shadow_id, ()), lost)
+        if self._is_known(move) and names.LACKING not in tags:
             self._mark(move)
         try:
             self._refill(move, thin_map.common(lost, here))
@@ -262,10 +264,9 @@ class Comparison:
                                 sparse_errors.NotAllCopied)):
                 raise
             raise self._not_refilled(move, exc) from exc
-        if self.memory.known[move.shadow_id]:
+        if self._is_known(move):
             raise self._lacking(move)
-        self._node.stack.unmark(move.destination_lv, names.LACKING)
-        del self.memory.known[move.shadow_id]
+        self._unmark(move)
 
     def _refill(self, move: state.Move, missing: thin_map.Holes) -> None:
         if not missing:
@@ -308,6 +309,12 @@ class Comparison:
         """Whatever comes now, its source stays."""
         self._node.stack.mark(move.destination_lv, names.LACKING)
 
+    def _unmark(self, move: state.Move) -> None:
+        """If all that was known to be lost was seen to be there."""
+        if not self.memory.known.get(move.shadow_id, True):
+            self._node.stack.unmark(move.destination_lv, names.LACKING)
+            del self.memory.known[move.shadow_id]
+
     def _tags(self, move: state.Move) -> frozenset[str]:
         lv = self._node.stack.lvs().get(move.destination_lv)
         if lv is None:
@@ -331,11 +338,11 @@ class Comparison:
 
     # -- what can't be seen
 
-    def _is_given_up(self, move: state.Move, error: Exception, known: bool
-                     ) -> bool:
+    def _is_given_up(self, move: state.Move, error: Exception) -> bool:
         if not self._has_waited(move, error):
             return False
-        if known and not isinstance(error, sparse_errors.Forgotten):
+        if self._is_known(move) and not isinstance(
+                error, sparse_errors.Forgotten):
             raise self._lacking(move)
         events.say(events.UNCOMPARED, volume=move.volume_id,
                    source=move.source, error=error)

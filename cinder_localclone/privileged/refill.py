@@ -22,18 +22,18 @@ AT_ONCE = 4 << 20
 
 
 @privileged.entrypoint
-def local(group: str, lv: str, parts: thin_map.Holes, timeout: float
+def local(group: str, lv: str, regions: int, timeout: float
           ) -> thin_map.Holes:
     """Which regions a clone has on record as local.
 
     Past the page cache, which does not know what the kernel writes.
 
     :param lv: of its metadata
-    :param parts: the regions that are asked for
+    :param regions: how many it has
     :raises OddMetadata: if they are not understood
     """
     return clone_metadata.local(_dd(
-        timeout, 'if=' + names.lv_path(group, lv), 'iflag=direct'), parts)
+        timeout, 'if=' + names.lv_path(group, lv), 'iflag=direct'), regions)
 
 
 @privileged.entrypoint

@@ -75,16 +75,24 @@ class LocalTest(testtools.TestCase):
         local = set(numbers.sample(range(count), count // 3))
         metadata = Writer(count, local, entries).metadata()
         self.assertEqual(sorted(local), regions(
-            clone_metadata.local(metadata, [[0, count]])))
-        parts = [[3, 20], [30, 1], [count - 9, 9]]
-        self.assertEqual(sorted(local & set(regions(parts))), regions(
-            clone_metadata.local(metadata, parts)))
+            clone_metadata.local(metadata, count)))
 
     def test_neighbours_are_one(self):
         metadata = Writer(128, {1, 2, 3, 5}).metadata()
         self.assertEqual([[1, 3], [5, 1]],
-                         clone_metadata.local(metadata, [[0, 128]]))
-        self.assertEqual([], clone_metadata.local(metadata, []))
+                         clone_metadata.local(metadata, 128))
+
+    @ddt.data(({*range(256)}, 256, [[0, 256]]),
+              ({*range(64, 128), 129}, 256, [[64, 64], [129, 1]]),
+              ({*range(60, 130)}, 256, [[60, 70]]),
+              ({*range(70)}, 70, [[0, 70]]),
+              # What is beyond the last one means nothing.
+              ({*range(64, 128)}, 70, [[64, 6]]),
+              ({*range(64, 69), *range(70, 128)}, 70, [[64, 5]]))
+    @ddt.unpack
+    def test_whole_words(self, local, count, found):
+        self.assertEqual(found, clone_metadata.local(
+            Writer(256, local).metadata(), count))
 
     def damaged(self, at, data):
         writer = Writer(1024, {1})
@@ -103,17 +111,17 @@ class LocalTest(testtools.TestCase):
     def test_what_is_odd_is_not_believed(self, at, data):
         metadata = self.damaged(at, data)
         self.assertRaises(clone_metadata.OddMetadata, clone_metadata.local,
-                          metadata, [[0, 1024]])
+                          metadata, 1024)
 
     def test_more_than_it_has(self):
         self.assertRaises(
             clone_metadata.OddMetadata, clone_metadata.local,
-            Writer(64, set()).metadata(), [[60, 5]])
+            Writer(64, set()).metadata(), 65)
 
     def test_nothing_at_all(self):
         for metadata in (b'', bytes(BLOCK)):
             self.assertRaises(clone_metadata.OddMetadata,
-                              clone_metadata.local, metadata, [])
+                              clone_metadata.local, metadata, 0)
 
     def test_a_tree_in_a_circle(self):
         writer = Writer(5 * 64 * WORDS, {1}, 2)
@@ -121,4 +129,4 @@ class LocalTest(testtools.TestCase):
         struct.pack_into('<Q', block, 32 + 8 * ENTRIES, writer.root)
         writer.blocks[writer.root] = bytes(block)
         self.assertRaises(clone_metadata.OddMetadata, clone_metadata.local,
-                          writer.metadata(), [[0, 1]])
+                          writer.metadata(), 1)

@@ -747,6 +747,66 @@ class RefillingTest(Begun):
         self.hide(1)
         self.lacking()
 
+    def test_seen_to_be_missing_while_its_source_is_away(self):
+        self.lose(1)
+        self.waiting().return_value = 5
+        with self.failing('peers', 'holes', AWAY):
+            self.converge()
+        self.hide(1)
+        self.lacking()
+
+    def test_seen_to_be_missing_and_nobody_tells_who_runs(self):
+        self.lose(1)
+        with mock.patch.object(self.b.node.records, 'services',
+                               side_effect=RuntimeError('the database')):
+            self.assertRaises(RuntimeError, self.converge)
+        self.hide(1)
+        self.lacking()
+
+    def test_hole_that_is_written_to_while_its_source_is_away(self):
+        """The source has never had that."""
+        self.lose(1)
+        self.waiting().return_value = 5
+        with self.failing('peers', 'holes', AWAY):
+            self.converge()
+        self.b.write(self.volume.id, HOLE, 'new')
+        self.expected[HOLE] = 'new'
+        self.converge()
+        self.settled()
+
+    def test_read_is_forgotten_after_an_earlier_service(self):
+        """It was killed before it could."""
+        self.lose(1)
+        with self.failing('stack', 'forget_read', TIMEOUT):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        self.restart()
+        with mock.patch.object(
+                self.b.node.records, 'services', return_value={}), \
+                mock.patch.object(
+                    worlds.SimStack, 'forget_read') as forgotten:
+            self.converge()
+        forgotten.assert_called_once_with(self.volume.id)
+        self.assertIs(Phase.RELEASING, self.phase())
+
+    @ddt.data((), (TIMEOUT,))
+    def test_mark_goes_when_all_is_there_though_its_source_is_away(self, odd):
+        self.lose(1)
+        clock = self.waiting()
+        clock.return_value = 5
+        with self.not_seen_again(TIMEOUT):
+            self.assertRaises(sparse_errors.NotRefilled, self.converge)
+        with self.failing('peers', 'holes', AWAY):
+            with self.failing('stack', 'unmark', TIMEOUT) if odd else (
+                    contextlib.nullcontext()):
+                self.converge()
+            clock.return_value = 6
+            self.converge()
+            self.assertNotIn(names.LACKING,
+                             self.b.disk.tags[self.volume.name])
+        self.restart()
+        self.converge()
+        self.assertIs(Phase.RELEASING, self.phase())
+
     def test_lost_again_and_nobody_tells_who_runs(self):
         """Whatever fails after that."""
         self.lose(1)
@@ -1209,7 +1269,7 @@ class ResumedTest(Begun):
             self.volume.name, ()))
 
     def copied_and_not_seen(self):
-        with self.not_seen_again(TIMEOUT, looks=2):
+        with self.not_seen_again(TIMEOUT):
             self.look()
         self.assertEqual({self.phase_of(): [[1, 1]]},
                          self.b.reconciler.comparison.memory.copied)
@@ -1259,17 +1319,18 @@ class ResumedTest(Begun):
             self.look()
         self.end()
 
-    @ddt.data('recorded_as_local', 'unmapped')
-    def test_hidden_after_a_look_that_comes_to_nothing(self, name):
+    def test_local_before_it_looks(self):
+        """What a guest has written, and the pool lost, meanwhile."""
         self.interrupted()
-        self.copied_and_not_seen()
-        self.lose(1)
-        with (self.not_seen_again(TIMEOUT) if name == 'unmapped'
-              else self.failing('stack', name, TIMEOUT)):
+        inner = worlds.SimStack.recorded_as_local
+
+        def then(stack, move):
+            found = inner(stack, move)
+            self.lose(0)
+            return found
+        with mock.patch.object(worlds.SimStack, 'recorded_as_local', then):
             self.look()
-        self.hide(1)
-        self.look()
-        self.end()
+        self.assertEqual(self.expected, self.read())
 
     def test_never_seen(self):
         """What goes on without a look could hide it."""
@@ -1327,8 +1388,7 @@ class ResumedTest(Begun):
                                return_value=[()]), mock.patch.object(
                 worlds.SimStack, 'recorded_as_local',
                 return_value=[[1, 1]]), mock.patch.object(
-                worlds.SimStack, 'unmapped', side_effect=(
-                    [[1, 1]], [[1, 1]], [])):
+                worlds.SimStack, 'unmapped', side_effect=([[1, 1]], [])):
             self.look()
         self.assertTrue(self.b.devices[names.clone(
             self.phase_of())]['hydrating'])
@@ -1557,16 +1617,14 @@ class BlocksTest(test_move_steps.Base):
         node = mock.Mock()
         node.stack.lvs.return_value = {move.destination_lv: mock.Mock(
             tags=frozenset())}
-        node.stack.unmapped.side_effect = (
-            [[1, 2], [9, 3]], [[1, 2], [9, 3]], [])
+        node.stack.unmapped.side_effect = ([[1, 2], [9, 3], [16, 3]], [])
         node.peers.holes.return_value = [[2, 2]]
         node.stack.refill.return_value = iter([[[1, 2]]])
         node.stack.recorded_as_local.return_value = [[0, 1], [2, 1]]
         comparison = refilling.Comparison(node, 'context')
         comparison.expect([move])
         self.assertTrue(comparison.resume(move))
-        node.stack.recorded_as_local.assert_called_once_with(
-            move, [[0, 1], [2, 1]])
+        node.stack.recorded_as_local.assert_called_once_with(move)
         # Regions 2 and 3 are holes of the source.
         node.stack.refill.assert_called_once_with(
             move, node.sessions.attach.return_value, [[1, 2]], 4)
@@ -1575,8 +1633,10 @@ class BlocksTest(test_move_steps.Base):
             move.shadow_id, False)
         # What it maps meanwhile would hide what was lost.
         done = [call[0] for call in node.stack.mock_calls]
-        self.assertLess(done.index('set_hydration'), done.index('unmapped'))
-        self.assertEqual(3, done.count('unmapped'))
+        self.assertEqual(
+            ['set_hydration', 'recorded_as_local', 'unmapped'],
+            [name for name in done if name in (
+                'set_hydration', 'recorded_as_local', 'unmapped')][:3])
 
     def test_mark_is_of_all_blocks(self):
         move = mock.Mock(destination_lv='v', **{
@@ -1773,7 +1833,9 @@ class HandlesTest(testtools.TestCase):
             'g', move.destination_lv, move.size_bytes, 1 << 14, 30)
 
     def test_what_is_on_record(self):
-        metadata = test_clone_metadata.Writer(256, {1, 2, 5}).metadata()
+        metadata = test_clone_metadata.Writer(
+            self.MOVE.geometry.regions(self.MOVE.size_bytes), {1, 2, 5}
+        ).metadata()
 
         def stream(take, *argv, timeout):
             self.assertEqual('if=' + names.lv_path(
@@ -1784,8 +1846,8 @@ class HandlesTest(testtools.TestCase):
                 take(metadata[at:at + 5000])
         self.useFixture(commands.Commands())
         with mock.patch.object(process, 'stream', stream):
-            self.assertEqual([[2, 1], [5, 1]], self.stack.recorded_as_local(
-                self.MOVE, [[2, 10]]))
+            self.assertEqual([[1, 2], [5, 1]],
+                             self.stack.recorded_as_local(self.MOVE))
 
 
 SCRIPT = '%s -I -S %s' % (sys.executable, while_suspended.__file__)

@@ -272,10 +272,9 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             for region in range(start, start + count):
                 self._discard(clone, region)
 
-    def recorded_as_local(self, move, parts):
-        local = self.node.disk.committed(names.metadata_lv(move.shadow_id))
-        return [[region, 1] for start, count in parts
-                for region in range(start, start + count) if region in local]
+    def recorded_as_local(self, move):
+        return [[region, 1] for region in sorted(
+            self.node.disk.committed(names.metadata_lv(move.shadow_id)))]
 
     def unmapped(self, move, factor):
         if self.pool and self.node.pool_fails:
