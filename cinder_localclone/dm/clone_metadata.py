@@ -50,6 +50,8 @@ def local(metadata: bytes, regions: int) -> Regions:
         _walk(metadata, fields[9], blocks, _DEPTH)
     except struct.error as exc:
         raise OddMetadata(str(exc))
+    if sorted(blocks) != list(range(len(blocks))):
+        raise OddMetadata('%d array blocks' % len(blocks))
     words = [word for _key, block in sorted(blocks.items()) for word in block]
     if regions > 64 * len(words):
         raise OddMetadata('%d words' % len(words))

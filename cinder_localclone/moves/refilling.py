@@ -86,11 +86,13 @@ class Comparison:
         :returns: whether it may be copied on: what is copied beside it, in
             the same block of the pool, would hide what was lost. What can't
             be seen for too long is looked for when all is copied; what can't
-            be copied for too long keeps the source
+            be copied for too long keeps the source. As long as the pool here
+            can't write its metadata nothing is
         """
         interrupted = self.memory.interrupted
         if not interrupted or move.shadow_id not in interrupted:
             return True
+        here = None
         try:
             # It maps blocks all the time. Whoever drives it goes on.
             self._node.stack.set_hydration(move.shadow_id, False)
@@ -109,7 +111,8 @@ class Comparison:
         except sparse_errors.Lacking:
             pass  # all that can be; its source stays
         except ERRORS as exc:
-            if not self._has_waited(move, exc):
+            if self._is_of_pool(exc, here, move) or not self._has_waited(
+                    move, exc):
                 return False
             if self._is_known(move):
                 self._mark(move)  # if that was what has failed
@@ -159,9 +162,8 @@ class Comparison:
             here = self._look(move)
             lost = self._missing(move, here)
         except ERRORS as exc:
-            if here is None and isinstance(exc, sparse_errors.PoolFails):
-                self.memory.unseen.pop(move.shadow_id, None)
-                raise  # not the source's
+            if self._is_of_pool(exc, here, move):
+                raise
             try:
                 self._forget_read(move)
             except ERRORS as unread:
@@ -337,6 +339,17 @@ class Comparison:
         return sparse_errors.end(self._node.stack.group, move.destination_lv)
 
     # -- what can't be seen
+
+    def _is_of_pool(self, error: Exception, here: thin_map.Holes | None,
+                    move: state.Move) -> bool:
+        """Whether the pool here fails, and not the source's.
+
+        :param here: None if there was no look
+        """
+        if here is not None or not isinstance(error, sparse_errors.PoolFails):
+            return False
+        self.memory.unseen.pop(move.shadow_id, None)  # that is no wait
+        return True
 
     def _is_given_up(self, move: state.Move, error: Exception) -> bool:
         if not self._has_waited(move, error):

@@ -113,6 +113,15 @@ class LocalTest(testtools.TestCase):
         self.assertRaises(clone_metadata.OddMetadata, clone_metadata.local,
                           metadata, 1024)
 
+    def test_a_block_that_is_missing(self):
+        writer = Writer(3 * 64 * WORDS, {1})
+        block = bytearray(writer.blocks[writer.root])
+        struct.pack_into('<Q', block, 32 + 8, 3)  # 1 before
+        struct.pack_into('<Q', block, 32 + 16, 4)
+        writer.blocks[writer.root] = bytes(block)
+        self.assertRaises(clone_metadata.OddMetadata, clone_metadata.local,
+                          writer.metadata(), 2 * 64 * WORDS)
+
     def test_more_than_it_has(self):
         self.assertRaises(
             clone_metadata.OddMetadata, clone_metadata.local,

@@ -1332,6 +1332,41 @@ class ResumedTest(Begun):
             self.look()
         self.assertEqual(self.expected, self.read())
 
+    def test_pool_that_fails_for_long(self):
+        """What is copied then would hide what was lost, and is lost itself."""
+        clock = self.clock()
+        self.b.pool_fails = True
+        for clock.return_value in (5, 70, 1e6):
+            self.look()
+            self.assertFalse(self.hydrates())
+        self.b.pool_fails = False
+        self.look()
+        self.assertEqual(self.expected, self.read())
+        self.assertTrue(self.hydrates())
+
+    def test_pool_of_its_source_that_fails_for_long(self):
+        """That is as if it were away."""
+        clock = self.clock()
+        with self.failing('peers', 'holes', sparse_errors.PoolFails(
+                pool='p', host=A, mode='ro')):
+            for clock.return_value, goes_on in ((5, False), (70, True)):
+                self.look()
+                self.assertEqual(goes_on, self.hydrates())
+
+    def test_pool_that_fails_after_its_source_was_away(self):
+        """What is waited for begins anew."""
+        clock = self.clock()
+        with self.failing('peers', 'holes', AWAY):
+            self.look()  # at 5
+        clock.return_value = 60
+        self.b.pool_fails = True
+        self.look()
+        self.b.pool_fails = False
+        with self.failing('peers', 'holes', AWAY):
+            for clock.return_value, goes_on in ((70, False), (140, True)):
+                self.look()
+                self.assertEqual(goes_on, self.hydrates())
+
     def test_never_seen(self):
         """What goes on without a look could hide it."""
         clock = self.clock()
