@@ -11,6 +11,10 @@ from lab.faults import disk as disks
 from lab.faults.operations import base
 from lab.faults import snapshot as snapshots
 
+#: Seconds until a node has looked at all that it has, twice, while twenty
+#: other volumes move.
+LOOKED_AT = 300
+
 
 class OfVolumeInUse(base.Operation):
     """Something is made of a volume while its guest writes."""
@@ -102,7 +106,8 @@ class Clone(base.Newborn, OfVolumeInUse):
                 newborn.volume, newborn.home(), self.source.name))
         process.wait_for(
             '%s to be taken' % newborn.volume,
-            lambda: snapshots.taken(self.source, newborn.volume), 90, every=1)
+            lambda: snapshots.taken(self.source, newborn.volume), LOOKED_AT,
+            every=1)
         self._at_goal()
         process.wait_for('the handle of %s' % newborn.volume,
                          lambda: newborn.has_path(self.source), 60, every=1)
@@ -147,7 +152,7 @@ class DeleteSnapshot(OfSnapshotElsewhere):
         process.wait_for(
             '%s to go' % self.snapshot.lv, lambda: self.snapshot.lv not in
             self.source.run('lvs --noheadings -o lv_name cinder-volumes'
-                            ).stdout.split(), 90, every=1)
+                            ).stdout.split(), LOOKED_AT, every=1)
         self._at_goal()
         self.disk.verify(self.destination)
 
@@ -204,7 +209,7 @@ class Revert(OfSnapshotElsewhere):
         disk, node = self.disk, self.source
         self._wait_path(node)
         process.wait_for('%s to be taken' % disk.volume,
-                         lambda: snapshots.taken(node, disk.volume), 90,
+                         lambda: snapshots.taken(node, disk.volume), LOOKED_AT,
                          every=1)
         self._at_goal()
         disk.become(self.snapshot.content)
