@@ -747,11 +747,14 @@ class RefillingTest(Begun):
         self.hide(1)
         self.lacking()
 
-    def test_seen_to_be_missing_while_its_source_is_away(self):
+    def missing_while_its_source_is_away(self):
         self.lose(1)
         self.waiting().return_value = 5
         with self.failing('peers', 'holes', AWAY):
             self.converge()
+
+    def test_seen_to_be_missing_while_its_source_is_away(self):
+        self.missing_while_its_source_is_away()
         self.hide(1)
         self.lacking()
 
@@ -765,10 +768,7 @@ class RefillingTest(Begun):
 
     def test_hole_that_is_written_to_while_its_source_is_away(self):
         """The source has never had that."""
-        self.lose(1)
-        self.waiting().return_value = 5
-        with self.failing('peers', 'holes', AWAY):
-            self.converge()
+        self.missing_while_its_source_is_away()
         self.b.write(self.volume.id, HOLE, 'new')
         self.expected[HOLE] = 'new'
         self.converge()
