@@ -309,6 +309,13 @@ class Handles(top_devices.TopDevices):
             self.group, move.destination_lv, move.size_bytes,
             _block(move, factor), self.timeout)
 
+    def check_pool(self, move: state.Move) -> None:
+        """See that the pool of a copy's LV can write its metadata.
+
+        :raises PoolFails: if not
+        """
+        thin_pool.check(self.group, move.destination_lv, self.timeout)
+
     def refill(self, move: state.Move, disk: str, missing: thin_map.Holes,
                factor: int) -> Iterator[thin_map.Holes]:
         """Copy again what the LV of a copy has not, beneath the handle.

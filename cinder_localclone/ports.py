@@ -150,6 +150,9 @@ class Stack(typing.Protocol):
     def unmapped(self, move: state.Move, factor: int) -> thin_map.Holes:
         """What of the LV of a copy is not mapped, all of it."""
 
+    def check_pool(self, move: state.Move) -> None:
+        """See that the pool of a copy's LV can write its metadata."""
+
     def refill(self, move: state.Move, disk: str, missing: thin_map.Holes,
                factor: int) -> Iterator[thin_map.Holes]:
         """Copy again what the LV has not, beneath the handle."""

@@ -48,7 +48,7 @@ def local(metadata: bytes, regions: int) -> Regions:
             raise OddMetadata('magic %#x, version %d' % fields[4:6])
         blocks: dict[int, tuple[int, ...]] = {}
         _walk(metadata, fields[9], blocks, _DEPTH)
-    except struct.error as exc:
+    except (struct.error, OverflowError) as exc:
         raise OddMetadata(str(exc))
     if sorted(blocks) != list(range(len(blocks))):
         raise OddMetadata('%d array blocks' % len(blocks))

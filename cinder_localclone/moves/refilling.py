@@ -86,13 +86,13 @@ class Comparison:
         :returns: whether it may be copied on: what is copied beside it, in
             the same block of the pool, would hide what was lost. What can't
             be seen for too long is looked for when all is copied; what can't
-            be copied for too long keeps the source. As long as the pool here
-            can't write its metadata nothing is
+            be copied for too long keeps the source
+        :raises PoolFails: if something can't be seen or copied and the pool
+            here can't write its metadata: so long nothing is copied on
         """
         interrupted = self.memory.interrupted
         if not interrupted or move.shadow_id not in interrupted:
             return True
-        here = None
         try:
             # It maps blocks all the time. Whoever drives it goes on.
             self._node.stack.set_hydration(move.shadow_id, False)
@@ -111,8 +111,8 @@ class Comparison:
         except sparse_errors.Lacking:
             pass  # all that can be; its source stays
         except ERRORS as exc:
-            if self._is_of_pool(exc, here, move) or not self._has_waited(
-                    move, exc):
+            self._check_pool(move)
+            if not self._has_waited(move, exc):
                 return False
             if self._is_known(move):
                 self._mark(move)  # if that was what has failed
@@ -153,7 +153,6 @@ class Comparison:
         return True
 
     def _is_whole(self, move: state.Move, tags: frozenset[str]) -> bool:
-        here = None
         self._recall(move, tags)
         try:
             if (self._is_known(move)
@@ -162,8 +161,7 @@ class Comparison:
             here = self._look(move)
             lost = self._missing(move, here)
         except ERRORS as exc:
-            if self._is_of_pool(exc, here, move):
-                raise
+            self._check_pool(move)
             try:
                 self._forget_read(move)
             except ERRORS as unread:
@@ -340,16 +338,18 @@ class Comparison:
 
     # -- what can't be seen
 
-    def _is_of_pool(self, error: Exception, here: thin_map.Holes | None,
-                    move: state.Move) -> bool:
-        """Whether the pool here fails, and not the source's.
+    def _check_pool(self, move: state.Move) -> None:
+        """Whatever has failed: a pool here that fails is waited for.
 
-        :param here: None if there was no look
+        :raises PoolFails: if it does
         """
-        if here is not None or not isinstance(error, sparse_errors.PoolFails):
-            return False
-        self.memory.unseen.pop(move.shadow_id, None)  # that is no wait
-        return True
+        try:
+            self._node.stack.check_pool(move)
+        except sparse_errors.PoolFails:
+            self.memory.unseen.pop(move.shadow_id, None)  # that is no wait
+            raise
+        except ERRORS:
+            pass  # that says nothing
 
     def _is_given_up(self, move: state.Move, error: Exception) -> bool:
         if not self._has_waited(move, error):

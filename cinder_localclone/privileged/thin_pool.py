@@ -76,6 +76,20 @@ def unmapped(group: str, lv: str, size: int, region: int, timeout: float
 
 
 @privileged.entrypoint
+def check(group: str, lv: str, timeout: float) -> None:
+    """See that the pool of an LV can write its metadata.
+
+    :raises OddMap: if the LV is not active
+    :raises PoolFails: if it can't
+    :raises WrongDevice: if its path leads elsewhere
+    """
+    thin = _thin(group, lv, timeout)
+    if thin:
+        pool = sysfs.name_of(thin[0])
+        _mode(control.status(pool, timeout), pool, (_WRITES, _FULL))
+
+
+@privileged.entrypoint
 def block(group: str, lv: str, timeout: float) -> int:
     """How many bytes the pool of an LV maps at once; 0 if it is not thin.
 

@@ -104,6 +104,7 @@ class LocalTest(testtools.TestCase):
         return bytes(metadata)
 
     @ddt.data((32, b'x'), (40, b'\2'), (188, b'\xff\xff'),
+              (188, b'\xff' * 8), (188, struct.pack('<Q', 1 << 51)),
               ('node', (4, b'\3')), ('node', (8, b'\xff')),
               ('node', (16, b'\xff\xff')), ('node', (24, b'\4')),
               ('node', (32 + 8 * ENTRIES, b'\xff\xff')))
@@ -113,11 +114,12 @@ class LocalTest(testtools.TestCase):
         self.assertRaises(clone_metadata.OddMetadata, clone_metadata.local,
                           metadata, 1024)
 
-    def test_a_block_that_is_missing(self):
+    @ddt.data((0, 3, 4), (1, 2, 3), (0, 1, 3), (0, 2, 3))
+    def test_a_block_that_is_missing(self, keys):
         writer = Writer(3 * 64 * WORDS, {1})
         block = bytearray(writer.blocks[writer.root])
-        struct.pack_into('<Q', block, 32 + 8, 3)  # 1 before
-        struct.pack_into('<Q', block, 32 + 16, 4)
+        self.assertEqual((0, 1, 2), struct.unpack_from('<QQQ', block, 32))
+        struct.pack_into('<QQQ', block, 32, *keys)
         writer.blocks[writer.root] = bytes(block)
         self.assertRaises(clone_metadata.OddMetadata, clone_metadata.local,
                           writer.metadata(), 2 * 64 * WORDS)

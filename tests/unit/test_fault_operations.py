@@ -48,7 +48,7 @@ READERS = {
               'recorded'},
     'lvm': {'volumes', 'transactions', 'free', 'group_tags',
             'free_of_disks', 'physical_volumes'}, 'lio': {'is_exported'},
-    'thin_pool': {'block'}, 'refill': {'forget_read', 'local'},
+    'thin_pool': {'block', 'check'}, 'refill': {'forget_read', 'local'},
     'links': {'targets'}, 'secrets': {'test'},
     'runner': {'is_running', 'running', 'said'}, 'sealed': {'volumes'},
     'crypt': {'backed_up_volumes', 'backups', 'damaged_copies', 'dump',

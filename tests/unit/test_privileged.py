@@ -51,7 +51,7 @@ ENTRY_POINTS = {
     'sealed': {'forget', 'open_device', 'resize', 'seal', 'volumes'},
     'sysfs': set(),
     'refill': {'forget_read', 'local', 'refill'},
-    'thin_pool': {'block', 'holes', 'release', 'unmapped'},
+    'thin_pool': {'block', 'check', 'holes', 'release', 'unmapped'},
 }
 
 

@@ -1062,6 +1062,25 @@ class RefillingTest(Begun):
         self.converge()
         self.settled()
 
+    @ddt.data(('stack', TIMEOUT), ('peers', sparse_errors.PoolFails(
+        pool='p', mode='ro', host=A)))
+    @ddt.unpack
+    def test_pool_that_fails_and_something_else(self, room, error):
+        clock = self.waiting()
+        with self.not_seen(room, error):
+            clock.return_value = 5
+            self.converge()
+            self.assertIs(Phase.MIGRATING, self.phase())
+            with mock.patch.object(worlds.SimStack, 'check_pool',
+                                   side_effect=sparse_errors.PoolFails(
+                                       pool='q', mode='ro', host=B)):
+                clock.return_value = 65
+                said = self.assertRaises(
+                    sparse_errors.PoolFails, self.converge)
+            self.assertIn('pool q', str(said))
+            self.converge()
+            self.assertIs(Phase.MIGRATING, self.phase())
+
     def test_pool_that_fails_ends_another_wait(self):
         clock = self.waiting()
         with self.not_seen('peers', self.NOT_SEEN[-1][1]):
@@ -1339,10 +1358,70 @@ class ResumedTest(Begun):
         for clock.return_value in (5, 70, 1e6):
             self.look()
             self.assertFalse(self.hydrates())
+        self.assertIn('reboot the node', self.log.output)
+        self.healed()
+
+    def healed(self):
+        """An operator has extended the pool's metadata LV."""
         self.b.pool_fails = False
         self.look()
         self.assertEqual(self.expected, self.read())
         self.assertTrue(self.hydrates())
+        self.assertNotIn(names.LACKING, self.b.disk.tags.get(
+            self.volume.name, ()))
+
+    @ddt.data(('recorded_as_local', ValueError('odd')),
+              ('recorded_as_local', TIMEOUT), ('set_hydration', TIMEOUT),
+              ('unmapped', exceptions.CommandFailed(
+                  command='dmsetup', code=1, stderr='')),
+              ('mark', TIMEOUT), ('refill', TIMEOUT))
+    @ddt.unpack
+    def test_pool_that_fails_and_something_else(self, name, error):
+        """Whatever is the first thing to fail: that is no wait."""
+        clock = self.clock()
+        inner = worlds.SimStack.unmapped
+
+        def mapped(stack, *args):
+            found = inner(stack, *args)
+            self.b.pool_fails = True  # from now on
+            return found
+        self.b.pool_fails = name not in ('mark', 'refill')
+        for clock.return_value in (5, 70, 1e6):
+            with self.failing('stack', name, error), (
+                    contextlib.nullcontext() if self.b.pool_fails else
+                    mock.patch.object(worlds.SimStack, 'unmapped', mapped)):
+                self.look()
+            self.assertFalse(self.hydrates())
+            if name in ('mark', 'refill'):
+                self.b.pool_fails = False
+        self.healed()
+
+    def test_pool_that_fails_when_its_source_is_back(self):
+        """A wait for something else that is over does not count."""
+        clock = self.clock()
+        with self.failing('peers', 'holes', AWAY):
+            self.look()  # at 5
+        clock.return_value = 70
+
+        def fails(stack, *args):
+            self.b.pool_fails = True
+            raise sparse_errors.PoolFails(pool='p', mode='ro', host=B)
+            yield
+        with mock.patch.object(worlds.SimStack, 'refill', fails):
+            self.look()
+        self.assertFalse(self.hydrates())
+        self.healed()
+
+    @ddt.data(TIMEOUT, exceptions.WrongDevice(path='p', found='8:0'),
+              OSError(5, 'error'))
+    def test_pool_that_does_not_say_whether_it_fails(self, error):
+        """That is a wait as any other."""
+        clock = self.clock()
+        with self.failing('stack', 'check_pool', error), \
+                self.failing('peers', 'holes', AWAY):
+            for clock.return_value, goes_on in ((5, False), (70, True)):
+                self.look()
+                self.assertEqual(goes_on, self.hydrates())
 
     def test_pool_of_its_source_that_fails_for_long(self):
         """That is as if it were away."""
@@ -1866,6 +1945,11 @@ class HandlesTest(testtools.TestCase):
             self.assertIs(called.return_value, self.stack.unmapped(move, 4))
         called.assert_called_once_with(
             'g', move.destination_lv, move.size_bytes, 1 << 14, 30)
+
+    def test_whether_its_pool_fails(self):
+        with mock.patch.object(thin_pool, 'check') as called:
+            self.stack.check_pool(self.MOVE)
+        called.assert_called_once_with('g', self.MOVE.destination_lv, 30)
 
     def test_what_is_on_record(self):
         metadata = test_clone_metadata.Writer(

@@ -290,6 +290,28 @@ class HolesTest(Base):
         self.assertEqual([], thin_pool.unmapped(
             'g-v', 'volume-1', GIB, 1 << 16, 30))
 
+    @ddt.data('rw', 'ro', 'out_of_data_space', 'Fail')
+    def test_whether_it_fails(self, mode):
+        """One that has no room for data notes what it maps."""
+        self.commands.answer(
+            LOOK, '0 1 thin-pool Fail\n' if mode == 'Fail' else (
+                STATUS % '-').replace(' rw ', ' %s ' % mode))
+        if mode in ('rw', 'out_of_data_space'):
+            thin_pool.check('g-v', 'volume-1', 30)
+        else:
+            error = self.assertRaises(
+                sparse_errors.PoolFails, thin_pool.check, 'g-v', 'volume-1',
+                30)
+            self.assertIn('pool %s of ' % POOL, str(error))
+            self.assertIn('in mode "%s"' % mode, str(error))
+        self.ran(THIN, LOOK)
+
+    def test_one_that_is_not_thin_does_not_fail(self):
+        self.commands._answers.clear()
+        self.commands.answer(THIN, '0 2097152 linear 8:0 0\n')
+        thin_pool.check('g-v', 'volume-1', 30)
+        self.ran(THIN)
+
     def test_paths_that_lead_elsewhere(self):
         """The holes of another LV, or of one in another pool, are others."""
         for path, number in (('/dev/g-v/volume-1', '253:4'),

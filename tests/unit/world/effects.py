@@ -20,7 +20,7 @@ UNNOTED = frozenset((
     'note_offered', 'was_offered', 'lv_name', 'passed', 'passed_to',
     'recorded_passes', 'wanted_encryption', 'number_of',
     'copies', 'is_away', 'reads_zeros', 'written', 'is_unmapped',
-    'forget_read',
+    'forget_read', 'check_pool',
     'can_guard', 'header_sectors', 'links', 'remove_served',
     'uuid', 'size', 'damaged_copies', 'backup_names', 'backed_up',
     'test_backup',

@@ -276,10 +276,13 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         return [[region, 1] for region in sorted(
             self.node.disk.committed(names.metadata_lv(move.shadow_id)))]
 
-    def unmapped(self, move, factor):
+    def check_pool(self, move):
         if self.pool and self.node.pool_fails:
             raise sparse_errors.PoolFails(
                 pool=self.pool, mode='ro', host=self.node.host)
+
+    def unmapped(self, move, factor):
+        self.check_pool(move)
         # The pool commits before a snapshot of its metadata is taken.
         self.node.disk.flush(move.destination_lv)
         return self.holes(move.destination_lv, move.size_bytes, None)
