@@ -130,6 +130,9 @@ class Crypt(typing.Protocol):
                            options: Iterable[str], key: bytes) -> None:
         """Write into a header that its volume is to be encrypted anew."""
 
+    def end_reencryption(self, volume_id: str, key: bytes) -> None:
+        """Write into a header that its re-encryption, complete, is over."""
+
     def open(self, volume_id: str, key: bytes, keep_header: bool = False,
              discards: bool = False, readonly: bool = False) -> None:
         """Have a volume decrypted."""

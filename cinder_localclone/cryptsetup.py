@@ -152,6 +152,15 @@ class Cryptsetup(header_files.HeaderFiles):
             names.handle_path(volume_id), names.crypt(volume_id), slot,
             list(options), key, self.timeout)
 
+    def end_reencryption(self, volume_id: str, key: bytes) -> None:
+        """Write into a header that its re-encryption, complete, is over.
+
+        :raises WrongKey: if the key would not open it then
+        :raises HeaderDamaged: if more than that is missing
+        """
+        secrets.end_reencryption(names.handle_path(volume_id), key,
+                                 self.timeout)
+
     # -- what decrypts a volume
 
     def open(self, volume_id: str, key: bytes, keep_header: bool = False,

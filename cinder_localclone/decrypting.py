@@ -37,13 +37,21 @@ def key_of(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
     :raises WrongKey: if what it gives opens nothing
     :raises HeaderDamaged: if the header names no secret
     """
+    return _opening(crypt, keys, volume_id, header, recorded, luks,
+                    lambda key: crypt.test(volume_id, key))
+
+
+def _opening(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
+             volume_id: str, header: headers.Header, recorded: str, luks: str,
+             use: Callable[[bytes], None]) -> bytes:
+    """:param use: raises WrongKey if it is given another one"""
     error: Exception = encryption_errors.HeaderDamaged(
         path=names.handle_path(volume_id), reason='it names no secret whose '
         'key would open it')
     for token in _of_volume(crypt, volume_id, header, recorded, luks):
         try:
             key = keys.get(token.key, token.key_format)
-            crypt.test(volume_id, key)
+            use(key)
             return key
         except (encryption_errors.KeyRefused,
                 encryption_errors.WrongKey) as exc:
@@ -77,6 +85,20 @@ def _of_volume(crypt: crypt_ports.Crypt, volume_id: str,
         (token for token in header.opened_by(tokens.Role.VOLUME)
          if token.key in related or token.replaces == recorded),
         key=lambda token: token.key != recorded)
+
+
+def end_reencryption(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
+                     volume_id: str, recorded: str, luks: str = '') -> None:
+    """Write that a re-encryption is over of which only that is missing.
+
+    The volume is at rest, and at home; nothing re-encrypts it. It may be open.
+
+    :raises LocalCloneError: as :func:`key_of`
+    """
+    _opening(crypt, keys, volume_id, crypt.header(volume_id), recorded, luks,
+             lambda key: crypt.end_reencryption(volume_id, key))
+    LOG.info('The re-encryption of volume %s was cut short in its very end. '
+             'It is over now.', volume_id)
 
 
 def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
@@ -119,6 +141,9 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     if header.integrity:
         crypt.drop_half(volume_id)
     try:
+        if header.reencryption and header.reencryption.complete:
+            end_reencryption(crypt, keys, volume_id, recorded, luks)
+            header = crypt.header(volume_id)
         key = key_of(crypt, keys, volume_id, header, recorded, luks)
     except encryption_errors.KeyUnavailable:
         # What it names was compared before anybody was asked.

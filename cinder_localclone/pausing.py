@@ -79,12 +79,20 @@ def is_interrupted(node: nodes.Node, volume_id: str, header: headers.Header
 def recover(node: nodes.Node, volume: ports.Volume) -> None:
     """Open a volume anew, which puts together what was left of it.
 
+    If only the end of its header is missing that is written, open or not.
+
     :raises Interrupted: if it is open, and in use: nobody can put together
         what is beneath a guest
     """
     volume_id, recorded = rows.handle_id(volume), rows.recorded(volume)
     present = surveys.Survey({}, node.stack.devices(
         surveys.names_of(volume_id)))
+    header = node.crypt.header(volume_id)
+    if header.reencryption and header.reencryption.complete:
+        decrypting.end_reencryption(
+            node.crypt, node.keys, volume_id, recorded.key if recorded else '')
+        if not is_interrupted(node, volume_id, node.crypt.header(volume_id)):
+            return  # nothing but its header had to be mended
     if present.crypt(volume_id):
         if present.users(volume_id):
             raise reencryption_errors.Interrupted(

@@ -275,6 +275,8 @@ def _go_on(node: nodes.Node, volume: ports.Volume) -> None:
         return
     if pausing.is_interrupted(node, volume.id, node.crypt.header(volume.id)):
         pausing.recover(node, volume)
+        if not node.crypt.header(volume.id).reencryption:
+            return  # it was complete; what is left is the next look's
     _ensure_open(node, volume)
     lv = node.stack.lvs().get(volume.name)
     if lv:

@@ -15,7 +15,7 @@ READ_BYTES = 1 << 20
 _BEGIN = struct.Struct('>6sHQQ')
 _ALGORITHM, _UUID = slice(72, 104), slice(168, 208)
 _CHECKSUM = slice(448, 512)
-_FIRST, _SECOND = b'LUKS\xba\xbe', b'SKUL\xba\xbe'
+FIRST, SECOND = b'LUKS\xba\xbe', b'SKUL\xba\xbe'
 #: Where the second may begin: there are no other sizes.
 _SIZES = tuple(1 << bits for bits in range(14, 20))
 
@@ -32,21 +32,41 @@ class Copy:
     uuid: str
 
 
+def newest(data: bytes) -> tuple[int, int, int] | None:
+    """The newest whole copy of a header, which is the one that counts.
+
+    :param data: as of :func:`problems`
+    :returns: where it begins, its size, and its sequence number; None if
+        there is none
+    """
+    first, second = _both(data)
+    found = [(copy.sequence, -begin, copy.size) for begin, copy in (
+        (0, first), (second.size if second else 0, second)) if copy]
+    if not found:
+        return None
+    sequence, before, size = max(found)
+    return -before, size, sequence
+
+
 def problems(data: bytes) -> list[str]:
     """What is wrong with the copies of a header; nothing, if it is whole.
 
     :param data: what a device begins with, :data:`READ_BYTES` of it
     """
-    first = _copy(data, 0, _FIRST)
-    second = next(filter(None, (
-        _copy(data, size, _SECOND)
-        for size in ((first.size,) if first else _SIZES))), None)
+    first, second = _both(data)
     found = ['the %s copy of its header is damaged' % which
              for which, copy in (('first', first), ('second', second))
              if copy is None]
     if first and second and first != second:
         found.append('the copies of its header are of different times')
     return found
+
+
+def _both(data: bytes) -> tuple[Copy | None, Copy | None]:
+    first = _copy(data, 0, FIRST)
+    return first, next(filter(None, (
+        _copy(data, size, SECOND)
+        for size in ((first.size,) if first else _SIZES))), None)
 
 
 def _copy(data: bytes, begin: int, magic: bytes) -> Copy | None:
@@ -58,13 +78,18 @@ def _copy(data: bytes, begin: int, magic: bytes) -> Copy | None:
             begin + size > len(data)):
         return None
     copy = bytearray(data[begin:begin + size])
-    expected, algorithm = bytes(copy[_CHECKSUM]), _text(copy[_ALGORITHM])
+    expected, how = bytes(copy[_CHECKSUM]), algorithm(copy)
     copy[_CHECKSUM] = bytes(_CHECKSUM.stop - _CHECKSUM.start)
-    if algorithm not in hashlib.algorithms_available:
+    if how not in hashlib.algorithms_available:
         return None
-    digest = hashlib.new(algorithm, copy).digest()
+    digest = hashlib.new(how, copy).digest()
     return Copy(size, sequence, _text(copy[_UUID])) if (
         expected.startswith(digest)) else None
+
+
+def algorithm(copy: bytes | bytearray) -> str:
+    """What a copy's checksum is made with."""
+    return _text(copy[_ALGORITHM])
 
 
 def _text(data: bytes | bytearray) -> str:

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import typing
 
+from cinder_localclone.luks import ending
 from cinder_localclone.luks import tokens as values
 
 #: A part of the header, as JSON has it.
@@ -27,12 +28,13 @@ class Reencryption:
     :param done: bytes that are encrypted anew
     :param resilience: how it outlives a power cut: "checksum", "journal";
         "none" does not
-    :param interrupted: whether a part of the volume is between both: it is
-        running, or was killed and has to be recovered by opening the volume,
-        which writes to it, with or without locks. Most of the time one that
-        runs is not: the header does not tell whether it does
+    :param interrupted: whether a part of the volume is between both, or it
+        is complete: it is running, or was killed and has to be recovered by
+        opening the volume, which writes to it, with or without locks. Most of
+        the time one that runs is not: the header does not tell whether it does
     :param cipher: the new one
     :param key_bits: of the new key
+    :param complete: whether all is encrypted anew: only its end is missing
     """
 
     done: int
@@ -40,6 +42,7 @@ class Reencryption:
     interrupted: bool
     cipher: str
     key_bits: int
+    complete: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,13 +166,14 @@ def _reencryption(metadata: Part, slots: Mapping[str, Part],
         raise ValueError('the LUKS2 header does not say how it is '
                          're-encrypted')
     running = [each for each in data.values() if _RUNNING in _flags(each)]
+    complete = ending.is_complete(metadata)
     return Reencryption(
         done=sum(int(each['size']) for number, each in data.items()
                  if number in final['segments'] and each not in running
                  and each['size'] != 'dynamic'),
-        resilience=area['type'], interrupted=bool(running),
+        resilience=area['type'], interrupted=bool(running) or complete,
         cipher=metadata['segments'][new]['encryption'],
-        key_bits=_key_bits(slots, final['keyslots']))
+        key_bits=_key_bits(slots, final['keyslots']), complete=complete)
 
 
 def _key_bits(slots: Mapping[str, Part], of: Iterable[str]) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import contextlib
 import logging
 import os
+import pathlib
 import typing
 
 from oslo_config import cfg
@@ -23,6 +24,8 @@ from oslo_privsep import capabilities
 from oslo_privsep import priv_context
 
 from cinder_localclone import encryption_errors
+from cinder_localclone.luks import copies
+from cinder_localclone.luks import ending
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import options as words
 from cinder_localclone.luks import tokens
@@ -30,6 +33,7 @@ from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import crypt
 from cinder_localclone.privileged import process
+from cinder_localclone.privileged import runner
 
 _Parameters = typing.ParamSpec('_Parameters')
 _LOGGER = 'localclone_hide_output'
@@ -206,6 +210,53 @@ def begin_reencryption(path: str, name: str, slot: str, options: list[str],
         name == names.crypt(crypt.require_handle(path)), name)
     _run(path, 'reencrypt', *_KEY_ON_STDIN, '--init-only', '--key-slot', slot,
          '--active-name', name, *options, path, key=key, timeout=timeout)
+
+
+@entrypoint
+def end_reencryption(path: str, key: bytes, timeout: float) -> None:
+    """Write into a header what cryptsetup was killed just before.
+
+    Nothing is written before a copy of the header is opened by the key, ended
+    the same way. The copy that it is made from is written last.
+
+    :param key: of the volume
+    :raises WrongKey: if the key would not open it then, either
+    :raises HeaderDamaged: if more than its end is missing
+    """
+    volume_id = crypt.require_handle(path)
+    with _copied(path, pathlib.Path(
+            runner.DIRECTORY, 'ending-' + volume_id), timeout) as file:
+        with open(file, 'r+b') as opened:
+            try:
+                found = ending.end(opened.read(copies.READ_BYTES), [
+                    os.urandom(ending.SALT) for _copy in range(2)])
+            except ValueError as exc:
+                raise encryption_errors.HeaderDamaged(path=path, reason=exc)
+            for begin, copy in found:
+                opened.seek(begin)
+                opened.write(copy)
+        _test(str(file), key, timeout, None)
+    for begin, copy in found:
+        process.run('dd', 'of=' + path, 'bs=%d' % len(copy), 'count=1',
+                    'seek=%d' % (begin // len(copy)), 'iflag=fullblock',
+                    'oflag=direct', 'conv=notrunc,fsync', 'status=none',
+                    stdin=copy, timeout=timeout, grace=crypt.GRACE)
+
+
+@contextlib.contextmanager
+def _copied(path: str, file: pathlib.Path, timeout: float
+            ) -> Iterator[pathlib.Path]:
+    """A copy of the header of a volume, in a file that goes afterwards."""
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        crypt.shred(file)  # whoever made it was killed
+    try:
+        crypt.run(path, 'luksHeaderBackup', '--disable-locks', path,
+                  '--header-backup-file', str(file), timeout=timeout)
+        yield file
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            crypt.shred(file)
 
 
 # -- key slots

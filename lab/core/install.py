@@ -27,6 +27,7 @@ PACKAGES = {  # Debian package: something it brings
     'python3-dev': '/usr/include/python3.11/Python.h',
     'gcc': '/usr/bin/gcc', 'libffi-dev': '/usr/include/x86_64-linux-gnu/'
     'ffi.h', 'util-linux': '/usr/bin/setsid', 'git': '/usr/bin/git',
+    'strace': '/usr/bin/strace',
 }
 #: Only for a lab with Nova.
 NOVA_PACKAGES = {

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What cryptsetup 2.6.1 has printed of LUKS2 headers, whitespace squeezed."""
 
+import json
+
+from cinder_localclone.luks import copies
+from cinder_localclone.luks import ending
+
 #: Of a new volume.
 PLAIN = ''.join('''\
 {"keyslots":{"0":{"type":"luks2","key_size":64,"af":{"type":"luks1","stripes":
@@ -134,3 +139,32 @@ QEHIYI4="},"2":{"type":"pbkdf2","keyslots":["2"],"segments":[],"hash":"sha256"
 st":"tl+6a7zlhyHygOhNzFmyS8Rv0W9AkZJ0L4zGr8UnSds="}},"config":{"json_size":"12
 288","keyslots_size":"16744448","requirements":{"mandatory":["online-reencrypt
 -v2"]}}}'''.split('\n'))
+
+
+def complete():
+    """What a header says whose re-encryption lacks nothing but its end."""
+    found = json.loads(STARTED)
+    segments = found['segments']
+    final, = (number for number, each in segments.items()
+              if each.get('flags') == ['backup-final'])
+    data, = (number for number, each in segments.items()
+             if 'flags' not in each)
+    segments[data] = {key: value for key, value in segments[final].items()
+                      if key != 'flags'}
+    for each in found['digests'].values():
+        each['segments'] = [one for one in each['segments'] if one != data] + (
+            [data] if final in each['segments'] else [])
+    return found
+
+
+def head(metadata, sequence=7):
+    """The bytes of both copies of a header."""
+    made = b''
+    for magic in (copies.FIRST, copies.SECOND):
+        binary = bytearray(ending.BINARY)
+        copies._BEGIN.pack_into(binary, 0, magic, 2, 16 << 10, sequence)
+        binary[72:78] = b'sha256'
+        made += ending._copy(
+            bytes(binary), magic, len(made), sequence, bytes(ending.SALT),
+            json.dumps(metadata).encode().ljust(12 << 10, b'\0'))
+    return made

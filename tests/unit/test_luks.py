@@ -235,8 +235,9 @@ class ReencryptionTest(testtools.TestCase):
             del metadata['segments']['1']
             metadata['segments']['0']['size'] = 'dynamic'
         header = headers.parse(changed(luks_headers.PAUSED, complete))
-        self.assertEqual((0, False), (
-            header.reencryption.done, header.reencryption.interrupted))
+        self.assertEqual((0, True, True), (
+            header.reencryption.done, header.reencryption.interrupted,
+            header.reencryption.complete))
         self.assertTrue(header.grows)
 
     def test_without_what_says_how(self):
@@ -265,7 +266,7 @@ class CopiesTest(testtools.TestCase):
         made[448:480] = hashlib.sha256(made).digest()
         return bytes(made)
 
-    def pair(self, first=copies._FIRST, second=copies._SECOND, **more):
+    def pair(self, first=copies.FIRST, second=copies.SECOND, **more):
         return self.copy(first, **more) + self.copy(second, **more)
 
     def assertDamaged(self, data):
@@ -278,13 +279,13 @@ class CopiesTest(testtools.TestCase):
             self.assertEqual([], copies.problems(self.pair(size=size)))
 
     def test_one_in_the_place_of_the_other(self):
-        self.assertDamaged(self.pair(copies._SECOND, copies._FIRST))
+        self.assertDamaged(self.pair(copies.SECOND, copies.FIRST))
 
     def test_another_version(self):
         self.assertDamaged(self.pair(version=1))
 
     def test_what_is_no_size(self):
-        self.assertDamaged(self.copy(copies._FIRST, size=20000))
+        self.assertDamaged(self.copy(copies.FIRST, size=20000))
         self.assertDamaged(self.pair(size=8 << 10))
 
     def test_what_is_not_all_there(self):

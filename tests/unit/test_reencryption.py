@@ -558,6 +558,20 @@ class FencesTest(Case):
         self.attach('in-use', 'b')
         self.go_on_at(self.b)
 
+    def test_live_move_of_what_was_killed_in_its_very_end(self):
+        """Its guest does not notice; all is right at its new home."""
+        sim.cut_short(self.a, self.volume.id)
+        self.go_live()
+        self.assertIsNone(self.header.under_way)
+        self.assertEqual('b@l#p', self.volume.host)
+        self.a.opened.discard(self.crypt)
+        self.b.opened.add(self.crypt)
+        self.unserve(self.a, test_connections.ON_A)
+        self.attach('in-use', 'b')
+        self.world.settle()
+        self.assertEqual(1, len(self.header.slots))
+        self.assertEqual([], self.world.wrongs)
+
     def test_closed(self):
         """By whatever needs to know that nothing uses it."""
         self.a.opened.discard(self.crypt)
@@ -670,6 +684,72 @@ class BootTest(Case):
         self.assertFalse(self.header.under_way.interrupted)
         self.look()
         self.assertIn(self.volume.id, self.a.reencrypting)
+
+    def test_power_cut_in_the_very_end(self):
+        """cryptsetup has no way to open that any more."""
+        self.use()
+        self.start()
+        self.a.stop(power=True)
+        sim.cut_short(self.a, self.volume.id)
+        self.a.dead = False
+        with self.node.lock(self.volume.id):
+            self.node.stack.ensure_handle_on_lv(
+                self.volume.id, self.volume.name,
+                rows.body_bytes(self.volume))
+            outcome, = unlocking.unlock(
+                self.node.stack, {}, self.node.crypt._inner, self.node.keys,
+                9)
+        self.assertEqual(unlocking.OPENED, outcome.state)
+        self.look()
+        self.assertWhole()
+
+    def test_power_cut_in_the_very_end_and_no_key_manager(self):
+        """The key that the node keeps does not open it, either."""
+        self.start()
+        self.a.stop(power=True)
+        sim.cut_short(self.a, self.volume.id)
+        self.world.secrets.state = crypt.AWAY
+        self.world.reconcile()
+        self.assertTrue(self.header.under_way)
+        self.world.secrets.state = ''
+        self.world.reconcile()
+        self.look()
+        self.assertWhole()
+
+    def test_killed_in_the_very_end_under_a_guest(self):
+        """It stays open: nothing but its header has to be mended."""
+        self.use()
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        self.assertIs(Status.INTERRUPTED, self.state().status)
+        with mock.patch.object(crypt.SimCrypt, 'close') as closed:
+            self.look()
+            self.look()
+        closed.assert_not_called()
+        self.assertWhole()
+        self.assertIn(self.crypt, self.a.devices)
+
+    def test_killed_in_the_very_end_and_its_devices_are_left(self):
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        self.a.devices[self.crypt]['left'] = True
+        self.look()
+        self.look()
+        self.assertWhole()
+        self.assertNotIn('left', self.a.devices.get(self.crypt, {}))
+
+    def test_killed_in_the_very_end_by_whoever_has_another_key(self):
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        key, = self.world.secrets.kept
+        kept = self.world.secrets.kept[key]
+        self.world.secrets.kept[key] = kept[0], b'another'
+        self.look()
+        self.assertTrue(self.header.under_way)
+        self.world.secrets.kept[key] = kept
+        self.look()
+        self.look()
+        self.assertWhole()
 
     def test_nothing_that_is_passed_through_is_recovered(self):
         self.use()

@@ -251,8 +251,11 @@ class SimCrypt:
 
     def test(self, volume_id, key, slot=None):
         self._insist(key, 'no key')
-        found = self._header(volume_id).slots
-        if key not in ([found.get(slot)] if slot else found.values()):
+        header = self._header(volume_id)
+        found = header.slots
+        if (header.under_way and header.under_way.complete
+                or key not in ([found.get(slot)] if slot
+                               else found.values())):
             raise encryption_errors.WrongKey(path='p')
 
     def erase(self, volume_id):
@@ -317,6 +320,15 @@ class SimCrypt:
         self._insist(names.crypt(volume_id) in self.node.devices, 'closed')
         self.test(volume_id, key, slot)
         reencryption.begin(self._header(volume_id), slot, options)
+
+    def end_reencryption(self, volume_id, key):
+        self._insist_alone(volume_id, 'an end')
+        self._insist(volume_id not in self.node.reencrypting, 'it runs')
+        found = self._header(volume_id)
+        self._insist(found.under_way.complete, 'the end of what is not')
+        if key not in found.slots.values():
+            raise encryption_errors.WrongKey(path='p')
+        reencryption.end(self.node, volume_id)
 
     def open(self, volume_id, key, keep_header=False, discards=False,
              readonly=False):

@@ -49,7 +49,8 @@ LOCKED = frozenset((
     'format', 'format_luks1', 'write_token', 'erase', 'open', 'close',
     'resize', 'zero', 'note', 'mark', 'unmark', 'add_key', 'kill_slot',
     'remove_token', 'renew_backup', 'record', 'set_uuid', 'save',
-    'restore', 'begin_reencryption', 'start', 'stop', 'note_passed',
+    'restore', 'begin_reencryption', 'end_reencryption',
+    'start', 'stop', 'note_passed',
     'forget_passed', 'seal', 'open_sealed', 'resize_sealed', 'drop_half',
     'forget_sealed'))
 #: Of a move that is over and gone nobody knows the volume.

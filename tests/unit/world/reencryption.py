@@ -60,6 +60,15 @@ def kill(node, volume_id):
     node.reencrypting.discard(volume_id)
 
 
+def cut_short(node, volume_id):
+    """It is killed in its very end: no key opens the volume now."""
+    header = node.world.headers[volume_id]
+    under_way = header.under_way
+    end(node, volume_id)
+    header.under_way = dataclasses.replace(
+        under_way, interrupted=True, complete=True)
+
+
 def lose_power(node):
     for volume_id in list(node.reencrypting):
         kill(node, volume_id)

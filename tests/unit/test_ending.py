@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A re-encryption that is killed in its very end, by the real cryptsetup."""
+
+import json
+import pathlib
+import subprocess
+from unittest import mock
+
+import ddt
+import testtools
+
+from cinder_localclone import encryption_errors
+from cinder_localclone import exceptions
+from cinder_localclone.luks import copies
+from cinder_localclone.luks import ending
+from cinder_localclone.luks import headers
+from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import process
+from cinder_localclone.privileged import runner
+from cinder_localclone.privileged import secrets
+from tests.unit import luks_headers
+from tests.unit import test_privileged_crypt
+from tests.unit.test_privileged_crypt import KEY
+from tests.unit.test_privileged_crypt import NEW_KEY
+
+#: Writes of cryptsetup from when it removes the old key's slot.
+LAST = 16
+
+
+class FilesTest(test_privileged_crypt.CaseOfFiles):
+    """It is killed at each of its last writes; then it is ended."""
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(test_privileged_crypt.fixtures.MockPatchObject(
+            runner, 'DIRECTORY', str(self.directory / 'run')))
+        self.format(self.path)
+        self.add_token('0', '0')
+        self.cryptsetup('--init-only', '--key-slot', '0', '--cipher',
+                        'aes-xts-plain64', '--key-size', '256', '--pbkdf',
+                        'pbkdf2', '--pbkdf-force-iterations', '1000')
+        self.begun = self.bytes()
+        log = self.directory / 'log'
+        self.go_on('-o', str(log))
+        self.writes = log.read_text().count('write(')
+        self.done = self.metadata()
+
+    def cryptsetup(self, *words, before=()):
+        return subprocess.run(
+            [*before, 'cryptsetup', 'reencrypt', '--batch-mode',
+             '--key-file', '-', *words, '--resilience', 'checksum',
+             '--force-offline-reencrypt', self.path], input=KEY,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            timeout=60).returncode
+
+    def go_on(self, *words):
+        return self.cryptsetup('--resume-only', before=(
+            'strace', '-f', '-e', 'trace=write', *words))
+
+    def kill(self, write):
+        """At a write, which is not done."""
+        pathlib.Path(self.path).write_bytes(self.begun)
+        self.assertNotEqual(0, self.go_on(
+            '-o', '/dev/null', '-e',
+            'inject=write:signal=KILL:when=%d' % write))
+
+    def bytes(self):
+        return pathlib.Path(self.path).read_bytes()
+
+    def metadata(self):
+        return json.loads(crypt.dump(self.path, 60))
+
+    def end(self, key=KEY):
+        with self.through_the_cache():
+            secrets.end_reencryption(self.path, key, 60)
+
+    def opens(self, key=KEY):
+        try:
+            secrets.test(self.path, key, 60)
+        except encryption_errors.WrongKey:
+            return False
+        return True
+
+    def assertOver(self):
+        self.assertTrue(self.opens())
+        self.assertFalse(self.opens(NEW_KEY))
+        self.assertEqual(self.done, self.metadata())  # as cryptsetup's own
+        self.assertEqual([], copies.problems(self.bytes()))
+        self.assertEqual([], list((self.directory / 'run').iterdir()))
+
+    def test_killed_at_each_write(self):
+        seen = {}
+        for write in range(self.writes - LAST + 1, self.writes + 1):
+            self.kill(write)
+            before = self.bytes()
+            found = self.header().reencryption
+            if not (found and found.complete):
+                self.assertTrue(self.opens(), write)
+                self.assertRaises(encryption_errors.HeaderDamaged, self.end)
+                self.assertEqual(before, self.bytes())
+                continue
+            self.assertTrue(found.interrupted)
+            seen.setdefault(self.opens(), []).append(write)
+            self.assertRaises(encryption_errors.WrongKey, self.end, NEW_KEY)
+            self.assertEqual(before, self.bytes())
+            self.end()
+            self.assertOver()
+            # Its data is as it was: another run would have come to the same.
+            self.assertEqual(before[16 << 20:], self.bytes()[16 << 20:])
+        # It can tell: without that most of them are not opened any more.
+        self.assertGreater(len(seen[False]), 5, seen)
+
+    def test_killed_again(self):
+        """One copy of the header is whole at every moment."""
+        self.kill(self.writes - 6)
+        whole, run = self.bytes(), process.run
+        for count in (1, 2):
+            for torn in (False, True):
+                pathlib.Path(self.path).write_bytes(whole)
+                self.end_cut_short(run, count, torn)
+                self.assertEqual(count == 2 or torn, bool(
+                    copies.problems(self.bytes())))
+                self.assertTrue(self.header())
+                if self.header().reencryption:
+                    self.end()
+                else:
+                    crypt.dump(self.path, 60, True)  # who may write mends it
+                self.assertOver()
+
+    def end_cut_short(self, run, count, torn):
+        written = []
+
+        def some(*words, **kwargs):
+            if words[0] != 'dd':
+                return run(*words, **kwargs)
+            written.append(words)
+            if len(written) < count:
+                return run(*words, **kwargs)
+            if torn:
+                run(*words, **dict(kwargs, stdin=(
+                    kwargs['stdin'][:4096] + bytes(12288))))
+            raise exceptions.CommandTimeout(command='dd', seconds=60)
+        with mock.patch.object(process, 'run', some):
+            self.assertRaises(exceptions.CommandTimeout, self.end)
+        self.assertEqual(count, len(written))
+
+    def test_one_copy_was_torn_as_well(self):
+        """The other one counts, and is written last."""
+        self.kill(self.writes - 6)
+        whole = self.bytes()
+        for begin in (0, 16 << 10):
+            torn = bytearray(whole)
+            torn[begin + 5000] ^= 255
+            pathlib.Path(self.path).write_bytes(torn)
+            order, run = [], process.run
+
+            def noting(*words, order=order, run=run, **kwargs):
+                order.extend(int(word[5:]) for word in words
+                             if word.startswith('seek='))
+                return run(*words, **kwargs)
+            with mock.patch.object(process, 'run', noting):
+                self.end()
+            self.assertEqual([0, 1] if begin == 0 else [1, 0], order)
+            self.assertOver()
+
+    def test_what_a_killed_service_has_left(self):
+        left = self.directory / 'run' / (
+            'ending-' + test_privileged_crypt.VOLUME)
+        left.parent.mkdir()
+        left.write_bytes(b'slots')
+        self.kill(self.writes - 6)
+        self.end()
+        self.assertOver()
+
+
+@ddt.ddt
+class EndingTest(testtools.TestCase):
+
+    SALTS = [b'1' * ending.SALT, b'2' * ending.SALT]
+
+    def setUp(self):
+        super().setUp()
+        self.metadata = luks_headers.complete()
+        segments = self.metadata['segments']
+        data, = (number for number, each in segments.items()
+                 if 'flags' not in each)
+        self.parts = dict(segments=segments, data=data)
+
+    def end(self):
+        return ending.end(luks_headers.head(self.metadata), self.SALTS)
+
+    def refused(self):
+        self.assertRaises(ValueError, self.end)
+
+    def test_it_is_over(self):
+        self.assertTrue(ending.is_complete(self.metadata))
+        self.assertTrue(headers.parse(
+            json.dumps(self.metadata)).reencryption.complete)
+        (second, its), (first, copy) = self.end()
+        self.assertEqual((0, 16 << 10), (first, second))
+        self.assertEqual([], copies.problems(copy + its))
+        self.assertEqual((0, 16 << 10, 8), copies.newest(copy + its))
+        self.assertEqual(self.SALTS, [copy[104:168], its[104:168]])
+        self.assertEqual([0, 16 << 10], [
+            int.from_bytes(each[256:264], 'big') for each in (copy, its)])
+
+    def test_one_that_has_only_begun(self):
+        self.metadata = json.loads(luks_headers.STARTED)
+        self.refused()
+
+    @ddt.data(luks_headers.KILLED, luks_headers.PAUSED, luks_headers.PLAIN)
+    def test_what_is_not_complete(self, text):
+        self.metadata = json.loads(text)
+        self.assertFalse(ending.is_complete(self.metadata))
+        self.refused()
+
+    @ddt.data({'encryption': 'null'}, {'offset': '8388608'},
+              {'size': '1048576'}, {'iv_tweak': '8'}, {'sector_size': 4096},
+              {'flags': ['in-reencryption']}, {'integrity': {}})
+    def test_data_that_is_something_else(self, change):
+        self.parts['segments'][self.parts['data']].update(change)
+        self.refused()
+
+    def test_a_part_that_is_something_else(self):
+        self.parts['segments']['9'] = dict(
+            self.parts['segments'][self.parts['data']], flags=['backup-moved'])
+        self.refused()
+
+    def test_data_of_the_old_key(self):
+        for each in self.metadata['digests'].values():
+            if self.parts['data'] in each['segments']:
+                each['segments'].remove(self.parts['data'])
+            elif each['segments']:
+                each['segments'].append(self.parts['data'])
+        self.refused()
+
+    @ddt.data([], ['online-reencrypt-v2', 'x'], ['offline-reencrypt'])
+    def test_what_it_asks_for(self, mandatory):
+        self.metadata['config']['requirements']['mandatory'] = mandatory
+        self.refused()
+
+    @ddt.data('encrypt', 'decrypt')
+    def test_another_mode(self, mode):
+        slot, = (each for each in self.metadata['keyslots'].values()
+                 if each['type'] == 'reencrypt')
+        slot['mode'] = mode
+        self.refused()
+
+    def test_a_slot_of_nothing_stays(self):
+        """cryptsetup leaves what opens neither alone."""
+        slot = next(each for each in self.metadata['keyslots'].values()
+                    if each['type'] == 'luks2')
+        self.metadata['keyslots']['7'] = slot
+        self.metadata['digests']['7'] = {
+            'type': 'pbkdf2', 'keyslots': ['7'], 'segments': []}
+        _second, (_begin, copy) = self.end()
+        found = json.loads(copy[4096:].split(b'\0')[0])
+        final, = (each['keyslots'] for each in found['digests'].values()
+                  if each['segments'])
+        self.assertEqual({*final, '7'}, set(found['keyslots']))
+        self.assertEqual(1, len(final))
+        self.assertIn('7', found['digests'])
+
+    def test_no_room(self):
+        self.metadata['tokens']['9'] = {
+            'type': 'x', 'keyslots': [], 'text': ''}
+        free = 12288 - len(json.dumps(self.metadata))
+        self.metadata['tokens']['9']['text'] = 'x' * (free - 1)
+        self.end()
+        with mock.patch.object(ending, '_end', lambda metadata: (
+                metadata.update(more='x' * 12288))):
+            self.refused()
+
+    def test_no_copy(self):
+        self.assertRaises(ValueError, ending.end, bytes(32 << 10), self.SALTS)
+        self.assertRaises(ValueError, ending.end, b'', self.SALTS)
