@@ -12,6 +12,39 @@ from tests.functional import base
 from tests.functional import driver_encrypted as encrypted
 
 SERPENT = 'serpent-xts-plain64'
+#: Kills what re-encrypts a volume as soon as its old key's slot has gone.
+KILL = '''
+import json, mmap, os, signal, sys, time
+
+volume, deadline = sys.argv[1], time.monotonic() + 390
+head = os.open('/dev/mapper/localclone-' + volume, os.O_RDONLY | os.O_DIRECT)
+data, pid = mmap.mmap(-1, 16384), None
+while time.monotonic() < deadline:
+    for each in [] if pid else os.listdir('/proc'):
+        try:
+            words = open('/proc/%s/cmdline' % each).read().split('\\0')
+        except OSError:
+            continue
+        if words[0] == 'cryptsetup' and 'localclone-crypt-' + volume in words:
+            pid = int(each)
+    os.preadv(head, [data], 0)
+    try:
+        found = json.loads(data[4096:].split(b'\\0')[0])
+    except ValueError:  # it is being written
+        continue
+    if 'requirements' not in found['config']:
+        break
+    if pid and len(found['keyslots']) == 2:
+        os.kill(pid, signal.SIGKILL)
+        break
+while pid and time.monotonic() < deadline:
+    try:
+        if not open('/proc/%d/cmdline' % pid).read():
+            break
+    except OSError:
+        break
+    time.sleep(0.1)
+'''
 
 
 class Base(encrypted.DriverTest):
@@ -173,6 +206,56 @@ class AtHomeTest(Base):
         self.wait_end(self.n1)
         self.assert_data(self.attached)
         self.attached.detach()
+
+    def test_killed_in_its_very_end(self):
+        """cryptsetup would not open such a volume any more."""
+        self.kill_in_the_end()
+        volume = '/dev/mapper/localclone-' + self.volume_id
+        key = volumes.ByDriver(self.lab, self.demo).key(self.volume_id)
+        self.assertFalse(volumes.opens(self.n1, volume, key))
+        self.n1.power_cut()
+        self.n1.power_on()
+        self.assertEqual(0, self.n1.operator('restore').returncode)
+        done = self.n1.operator('unlock')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertTrue(volumes.opens(self.n1, volume, key))
+        self.assert_data(self.attached)
+        self.restart(self.n1, 'start')
+        self.wait_end(self.n1)
+        self.attached.detach()
+        attached = self.instance.attach(self.volume_id, self.n1)
+        self.assert_data(attached)
+        attached.detach()
+
+    def test_killed_in_its_very_end_under_a_guest(self):
+        """The service ends it; the guest does not notice."""
+        writer = self.attached.start_writing()
+        self.kill_in_the_end()
+        self.restart(self.n1, 'start')
+        self.wait_end(self.n1)
+        self.assertTrue(writer.running)
+        self.attached.stop_writing(writer)
+        self.assert_data(self.attached, writer)
+        self.attached.detach()
+        attached = self.instance.attach(self.volume_id, self.n1)
+        self.assert_data(attached, writer)
+        attached.detach()
+
+    def kill_in_the_end(self):
+        """When the old key's slot has gone, and it is not over."""
+        for _time in range(5):
+            self.encryption('reencrypt')
+            self.n1.service('kill')
+            self.n1.run(['python3', '-c', KILL, self.volume_id], timeout=400)
+            if self.under_way():
+                break
+            self.restart(self.n1, 'start')  # that was too late
+            self.wait_end(self.n1)
+        self.assertFalse(self.runs(self.n1))
+        metadata = self.metadata()
+        self.assertIn('requirements', metadata['config'])
+        self.assertEqual(['luks2', 'reencrypt'], sorted(
+            each['type'] for each in metadata['keyslots'].values()))
 
     def test_made_of_it_meanwhile_at_length(self):
         """What is made of it is as long as it says, or is not made."""

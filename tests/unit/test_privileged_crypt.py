@@ -315,6 +315,28 @@ class LinesTest(commands.Case):
             '--batch-mode --key-file -', crypt=CRYPT, handle=HANDLE, fd=7),
             self.commands.ran[-1])
 
+    def test_end_of_a_re_encryption(self):
+        """Proven first; then one copy after the other, each for good."""
+        copied(self)
+        secrets.end_reencryption(HANDLE, KEY, 30)
+        line = ('dd of=%s bs=16384 count=1 seek=%d iflag=fullblock '
+                'oflag=direct conv=notrunc,fsync status=none')
+        proof, *lines = self.commands.ran
+        self.assertIn('open --batch-mode --key-file - --test-passphrase',
+                      proof)
+        self.assertNotIn(HANDLE, proof)
+        self.assertEqual([line % (HANDLE, 1), line % (HANDLE, 0)], lines)
+        self.assertEqual([KEY, b'SKUL', b'LUKS'], [
+            self.commands.inputs[0], *(
+                each[:4] for each in self.commands.inputs[1:])])
+
+    def test_end_that_the_key_would_not_open(self):
+        copied(self)
+        self.commands.answer('cryptsetup open', code=2)
+        self.assertRaises(encryption_errors.WrongKey,
+                          secrets.end_reencryption, HANDLE, KEY, 30)
+        self.assertEqual(1, len(self.commands.ran))
+
     def test_discards_of_what_is_open(self):
         secrets.refresh(CRYPT, KEY, 30, True)
         self.assertRan('cryptsetup refresh --batch-mode --key-file - '
