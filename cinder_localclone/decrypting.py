@@ -88,15 +88,21 @@ def _of_volume(crypt: crypt_ports.Crypt, volume_id: str,
 
 
 def end_reencryption(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
-                     volume_id: str, recorded: str, luks: str = '') -> None:
+                     volume_id: str, recorded: str, luks: str = '',
+                     proven: Callable[[], None] = lambda: None) -> None:
     """Write that a re-encryption is over of which only that is missing.
 
     The volume is at rest, and at home; nothing re-encrypts it. It may be open.
 
+    :param proven: as of :func:`open_volume`, called before it is written
     :raises LocalCloneError: as :func:`key_of`
     """
+    def end(key: bytes) -> None:
+        proven()
+        crypt.end_reencryption(volume_id, key)
+
     _opening(crypt, keys, volume_id, crypt.header(volume_id), recorded, luks,
-             lambda key: crypt.end_reencryption(volume_id, key))
+             end)
     LOG.info('The re-encryption of volume %s was cut short in its very end. '
              'It is over now.', volume_id)
 
@@ -127,24 +133,28 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
             'version does not know: ' + ', '.join(
                 header.foreign_requirements))
     keeps = readonly or keep_header
+    complete = bool(header.reencryption and header.reencryption.complete)
+    ends = complete and (not keeps or recovers and not readonly)
     if header.reencryption and not header.reencryption.interrupted:
         # cryptsetup's lock is one for all volumes made of one another, of
         # which another may be at work.
         keeps = True
     elif header.reencryption and keeps:
         if readonly or not recovers:
-            raise encryption_errors.HeaderDamaged(
-                path=names.handle_path(volume_id), reason='its re-encryption '
-                'was interrupted. Its home recovers it')
+            raise _interrupted(volume_id)
         keeps = False
     how = keeps, discards, readonly
     if header.integrity:
         crypt.drop_half(volume_id)
     try:
-        if header.reencryption and header.reencryption.complete:
-            end_reencryption(crypt, keys, volume_id, recorded, luks)
+        if ends:
+            end_reencryption(crypt, keys, volume_id, recorded, luks, proven)
             header = crypt.header(volume_id)
         key = key_of(crypt, keys, volume_id, header, recorded, luks)
+    except encryption_errors.WrongKey as exc:
+        if complete and not ends:
+            raise _interrupted(volume_id) from exc
+        raise
     except encryption_errors.KeyUnavailable:
         # What it names was compared before anybody was asked.
         if not _is_done_sealed(volume_id, 'opened', lambda: crypt.open_sealed(
@@ -156,6 +166,12 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     crypt.open(volume_id, key, *how)
     if not readonly:
         crypt.seal(volume_id, recorded, key)
+
+
+def _interrupted(volume_id: str) -> encryption_errors.HeaderDamaged:
+    return encryption_errors.HeaderDamaged(
+        path=names.handle_path(volume_id), reason='its re-encryption was '
+        'interrupted. Its home recovers it')
 
 
 def _is_done_sealed(volume_id: str, what: str, act: Callable[[], None]

@@ -72,7 +72,8 @@ def is_interrupted(node: nodes.Node, volume_id: str, header: headers.Header
     present = surveys.Survey({}, node.stack.devices(
         surveys.names_of(volume_id)))
     crypt = present.crypt(volume_id)
-    return bool(header.reencryption and header.reencryption.interrupted
+    found = header.reencryption
+    return bool(found and (found.interrupted or found.complete)
                 or crypt and crypt.target != 'crypt')
 
 
@@ -117,6 +118,7 @@ def check_none(node: nodes.Node, volume: ports.Volume, what: str) -> None:
     if rows.recorded(volume) and handle in node.stack.devices([handle]):
         # One that can't be read keeps nobody from having more room.
         with contextlib.suppress(encryption_errors.HeaderDamaged):
-            if node.crypt.header(volume_id).reencryption:
+            header = node.crypt.header(volume_id)
+            if header.reencryption or is_interrupted(node, volume_id, header):
                 raise reencryption_errors.Reencrypting(
                     volume=volume.id, what=what)

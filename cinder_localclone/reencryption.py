@@ -111,7 +111,8 @@ def state(node: nodes.Node, volume: ports.Volume) -> State:
     if found is None:
         return State(status, 0, total, header.cipher, header.key_bits)
     said = node.runner.progress(volume_id) if running else None
-    return State(status, found.done, total, found.cipher, found.key_bits,
+    return State(status, total if found.complete else found.done, total,
+                 found.cipher, found.key_bits,
                  said.rate if said else 0)
 
 
@@ -337,6 +338,8 @@ class Look:
             return
         if header.reencryption is None:
             if names.REENCRYPTED in lv.tags:
+                if pausing.is_interrupted(node, volume_id, header):
+                    pausing.recover(node, volume)  # its devices are left
                 _end(node, volume, header)
             self._clean.add((volume.id, volume.name))
         elif names.PAUSED not in lv.tags:

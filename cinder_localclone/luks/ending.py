@@ -75,7 +75,8 @@ def end(head: bytes, salts: Iterable[bytes]) -> list[tuple[int, bytes]]:
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError('it can\'t be understood: %s %s' % (
             type(exc).__name__, exc))
-    body = json.dumps(metadata, separators=(',', ':')).encode()
+    body = json.dumps(metadata, separators=(',', ':'),
+                      ensure_ascii=False).encode()
     room = size - BINARY
     if len(body) >= room:
         raise ValueError('%d bytes in room for %d' % (len(body), room))

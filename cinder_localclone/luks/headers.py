@@ -28,13 +28,14 @@ class Reencryption:
     :param done: bytes that are encrypted anew
     :param resilience: how it outlives a power cut: "checksum", "journal";
         "none" does not
-    :param interrupted: whether a part of the volume is between both, or it
-        is complete: it is running, or was killed and has to be recovered by
-        opening the volume, which writes to it, with or without locks. Most of
-        the time one that runs is not: the header does not tell whether it does
+    :param interrupted: whether a part of the volume is between both: it is
+        running, or was killed and has to be recovered by opening the volume,
+        which writes to it, with or without locks. Most of the time one that
+        runs is not: the header does not tell whether it does
     :param cipher: the new one
     :param key_bits: of the new key
-    :param complete: whether all is encrypted anew: only its end is missing
+    :param complete: whether all is encrypted anew: only its end is missing.
+        It is about to write that, or was killed; then no key may open it
     """
 
     done: int
@@ -171,7 +172,7 @@ def _reencryption(metadata: Part, slots: Mapping[str, Part],
         done=sum(int(each['size']) for number, each in data.items()
                  if number in final['segments'] and each not in running
                  and each['size'] != 'dynamic'),
-        resilience=area['type'], interrupted=bool(running) or complete,
+        resilience=area['type'], interrupted=bool(running),
         cipher=metadata['segments'][new]['encryption'],
         key_bits=_key_bits(slots, final['keyslots']), complete=complete)
 

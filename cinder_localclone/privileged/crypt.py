@@ -283,7 +283,7 @@ def _written(target: pathlib.Path) -> Iterator[pathlib.Path]:
     partial = target.with_name(target.name + '.partial')
     target.parent.mkdir(mode=0o700, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
-        shred(partial)  # that of a power cut has keys, too
+        _shred(partial)  # that of a power cut has keys, too
     yield partial
     with open(partial, 'rb') as written:
         os.fchmod(written.fileno(), 0o600)
@@ -321,7 +321,7 @@ def renew_backup(path: str, directory: str, timeout: float) -> str:
     _back_up(path, _require_backup(str(of_volume / name), volume_id), timeout)
     for file in sorted(of_volume.glob('*')):
         if names.is_header_backup(file.name) and file.name != name:
-            shred(file)
+            _shred(file)
     return name
 
 
@@ -350,7 +350,7 @@ def drop_backups(directory: str, volume_id: str) -> None:
     privileged.require(names.is_id(volume_id), volume_id)
     of_volume = pathlib.Path(directory, volume_id)
     for file in sorted(of_volume.glob('*')):
-        shred(_require_backup(str(file), volume_id))
+        _shred(_require_backup(str(file), volume_id))
     with contextlib.suppress(FileNotFoundError):
         with _opened(of_volume) as descriptor:
             os.fsync(descriptor)
@@ -369,11 +369,8 @@ def backed_up_volumes(directory: str) -> list[str]:
     return []
 
 
-def shred(file: pathlib.Path) -> None:
-    """Overwrite a file, and remove it.
-
-    Best effort: where a file system writes anew, the old is still there.
-    """
+def _shred(file: pathlib.Path) -> None:
+    """Best effort: where a file system writes anew, the old is still there."""
     with open(file, 'r+b') as opened:
         opened.write(bytes(file.stat().st_size))
         opened.flush()

@@ -66,7 +66,8 @@ def _argv(pid: str) -> list[str]:
     return text.decode(errors='replace').split('\0')[:-1]
 
 
-def _processes(volume_id: str) -> list[str]:
+def processes(volume_id: str) -> list[str]:
+    """The ids of those that re-encrypt a volume, or are about to."""
     privileged.require(names.is_id(volume_id), volume_id)
     return [pid for pid in os.listdir('/proc')
             if pid.isdecimal() and is_run(_argv(pid), volume_id)]
@@ -86,7 +87,7 @@ def start(volume_id: str, config_files: list[str], backend: str,
     :param config_files: of the service, for the process's own use
     :param backend: the section of the backend
     """
-    if _processes(volume_id):
+    if processes(volume_id):
         return
     os.makedirs(DIRECTORY, mode=0o700, exist_ok=True)
     _forget(volume_id)
@@ -98,7 +99,7 @@ def start(volume_id: str, config_files: list[str], backend: str,
     # The kernel tells that a program was begun before its command line is to
     # be seen: who looks for the process in between would find none.
     deadline = time.monotonic() + SEEN
-    while not _processes(volume_id) and time.monotonic() < deadline:
+    while not processes(volume_id) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
@@ -174,7 +175,7 @@ def stop(volume_id: str, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     told: set[str] = set()
     while True:
-        found = _processes(volume_id)
+        found = processes(volume_id)
         if not found:
             _forget(volume_id)
             return True
@@ -200,7 +201,7 @@ def _terminate(pid: str, volume_id: str) -> None:
 @privileged.entrypoint
 def is_running(volume_id: str) -> bool:
     """Whether a volume is being re-encrypted, or is about to be."""
-    return bool(_processes(volume_id))
+    return bool(processes(volume_id))
 
 
 @privileged.entrypoint

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import contextlib
 import logging
 import os
-import pathlib
+import socket
 import typing
 
 from oslo_config import cfg
@@ -24,6 +24,7 @@ from oslo_privsep import capabilities
 from oslo_privsep import priv_context
 
 from cinder_localclone import encryption_errors
+from cinder_localclone import exceptions
 from cinder_localclone.luks import copies
 from cinder_localclone.luks import ending
 from cinder_localclone.luks import headers
@@ -32,6 +33,7 @@ from cinder_localclone.luks import tokens
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import header_lock
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import runner
 
@@ -56,6 +58,7 @@ cfg.CONF.set_default('thread_pool_size', 8, group='localclone_secrets')
 logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
 
 _KEY_ON_STDIN = ('--batch-mode', '--key-file', '-')
+_PROOF = '--test-passphrase', '--type', 'luks', '--disable-locks'
 #: How much of a device has to be blank before it is formatted: more than the
 #: small headers of any version have.
 _BLANK = 1 << 20
@@ -166,8 +169,8 @@ def test(path: str, key: bytes, timeout: float, slot: str | None = None
 def _test(path: str, key: bytes, timeout: float, slot: str | None) -> None:
     at = [] if slot is None else ['--key-slot', slot]
     crypt.beside_writer(lambda: _run(
-        path, 'open', *_KEY_ON_STDIN, '--test-passphrase', '--type', 'luks',
-        '--disable-locks', *at, path, key=key, timeout=timeout))
+        path, 'open', *_KEY_ON_STDIN, *_PROOF, *at, path, key=key,
+        timeout=timeout))
 
 
 @entrypoint
@@ -216,47 +219,63 @@ def begin_reencryption(path: str, name: str, slot: str, options: list[str],
 def end_reencryption(path: str, key: bytes, timeout: float) -> None:
     """Write into a header what cryptsetup was killed just before.
 
-    Nothing is written before a copy of the header is opened by the key, ended
-    the same way. The copy that it is made from is written last.
+    Nothing is written before the same header, so ended, is opened by the key.
+    The copy that it is made from is written last. What is left in the areas
+    of slots that go opens nothing.
 
     :param key: of the volume
+    :raises Busy: if others write to it, or it is being re-encrypted
     :raises WrongKey: if the key would not open it then, either
     :raises HeaderDamaged: if more than its end is missing
     """
     volume_id = crypt.require_handle(path)
-    with _copied(path, pathlib.Path(
-            runner.DIRECTORY, 'ending-' + volume_id), timeout) as file:
-        with open(file, 'r+b') as opened:
-            try:
-                found = ending.end(opened.read(copies.READ_BYTES), [
-                    os.urandom(ending.SALT) for _copy in range(2)])
-            except ValueError as exc:
-                raise encryption_errors.HeaderDamaged(path=path, reason=exc)
-            for begin, copy in found:
-                opened.seek(begin)
-                opened.write(copy)
-        _test(str(file), key, timeout, None)
-    for begin, copy in found:
-        process.run('dd', 'of=' + path, 'bs=%d' % len(copy), 'count=1',
-                    'seek=%d' % (begin // len(copy)), 'iflag=fullblock',
-                    'oflag=direct', 'conv=notrunc,fsync', 'status=none',
-                    stdin=copy, timeout=timeout, grace=crypt.GRACE)
+    with header_lock.held(path, timeout):
+        header = _header(path, timeout)
+        if header.reencryption is None:
+            return  # somebody else has
+        if runner.processes(volume_id):
+            raise exceptions.Busy(what='Volume ' + volume_id,
+                                  host=socket.gethostname(), seconds=0)
+        head = _head(path, header.data_offset, timeout)
+        try:
+            found = ending.end(bytes(head[:copies.READ_BYTES]), [
+                os.urandom(ending.SALT) for _copy in range(2)])
+        except ValueError as exc:
+            raise encryption_errors.HeaderDamaged(path=path, reason=exc)
+        for begin, copy in found:
+            head[begin:begin + len(copy)] = copy
+        _prove(path, head, key, timeout)
+        for begin, copy in found:
+            process.run('dd', 'of=' + path, 'bs=%d' % len(copy), 'count=1',
+                        'seek=%d' % (begin // len(copy)), 'iflag=fullblock',
+                        'oflag=direct', 'conv=notrunc,fsync', 'status=none',
+                        stdin=copy, timeout=timeout, grace=crypt.GRACE)
 
 
-@contextlib.contextmanager
-def _copied(path: str, file: pathlib.Path, timeout: float
-            ) -> Iterator[pathlib.Path]:
-    """A copy of the header of a volume, in a file that goes afterwards."""
-    file.parent.mkdir(mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        crypt.shred(file)  # whoever made it was killed
-    try:
-        crypt.run(path, 'luksHeaderBackup', '--disable-locks', path,
-                  '--header-backup-file', str(file), timeout=timeout)
-        yield file
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            crypt.shred(file)
+def _head(path: str, size: int, timeout: float) -> bytearray:
+    """What is before the data, with all key slots."""
+    data = bytearray()
+    process.stream(
+        data.extend, 'dd', 'if=' + path, 'bs=1M', 'count=%d' % size,
+        'iflag=direct', 'iflag=count_bytes', 'status=none', timeout=timeout)
+    return data
+
+
+def _prove(path: str, head: bytearray, key: bytes, timeout: float) -> None:
+    """That a key opens a volume with such a header: in memory alone.
+
+    :raises WrongKey: if it does not
+    """
+    with open(os.memfd_create('header'), 'w+b') as file:
+        file.write(head)
+        file.flush()
+        try:
+            _run(path, 'open', *_KEY_ON_STDIN, *_PROOF,
+                 '/dev/fd/%d' % file.fileno(), key=key, timeout=timeout,
+                 pass_fds=(file.fileno(),))
+        except encryption_errors.HeaderDamaged as exc:
+            raise encryption_errors.HeaderDamaged(
+                path=path, reason='its end would not be read: %s' % exc)
 
 
 # -- key slots

@@ -157,14 +157,15 @@ def complete():
     return found
 
 
-def head(metadata, sequence=7):
+def head(metadata, sequence=7, size=16 << 10):
     """The bytes of both copies of a header."""
     made = b''
     for magic in (copies.FIRST, copies.SECOND):
         binary = bytearray(ending.BINARY)
-        copies._BEGIN.pack_into(binary, 0, magic, 2, 16 << 10, sequence)
+        copies._BEGIN.pack_into(binary, 0, magic, 2, size, sequence)
         binary[72:78] = b'sha256'
         made += ending._copy(
             bytes(binary), magic, len(made), sequence, bytes(ending.SALT),
-            json.dumps(metadata).encode().ljust(12 << 10, b'\0'))
+            json.dumps(metadata, ensure_ascii=False).encode().ljust(
+                size - ending.BINARY, b'\0'))
     return made

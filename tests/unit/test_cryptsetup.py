@@ -99,6 +99,11 @@ class CryptsetupTest(commands.Case):
                                       self.room.header, VOLUME)
             self.assertIn(HANDLE, str(error))
 
+    def test_end_of_a_re_encryption(self):
+        with mock.patch.object(secrets, 'end_reencryption') as ended:
+            self.room.end_reencryption(VOLUME, b'key')
+        ended.assert_called_once_with(HANDLE, b'key', 30)
+
     def test_backup_that_can_not_be_written(self):
         self.room.backups = '/nonexistent/backups'
         self.commands.answer('cryptsetup luksUUID', LUKS)

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A re-encryption that is killed in its very end, by the real cryptsetup."""
 
+from concurrent import futures
+import fcntl
 import json
+import os
 import pathlib
 import subprocess
 from unittest import mock
 
 import ddt
+import fixtures
 import testtools
 
 from cinder_localclone import encryption_errors
@@ -15,6 +19,7 @@ from cinder_localclone.luks import copies
 from cinder_localclone.luks import ending
 from cinder_localclone.luks import headers
 from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import header_lock
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import runner
 from cinder_localclone.privileged import secrets
@@ -32,8 +37,6 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
 
     def setUp(self):
         super().setUp()
-        self.useFixture(test_privileged_crypt.fixtures.MockPatchObject(
-            runner, 'DIRECTORY', str(self.directory / 'run')))
         self.format(self.path)
         self.add_token('0', '0')
         self.cryptsetup('--init-only', '--key-slot', '0', '--cipher',
@@ -63,6 +66,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         self.assertNotEqual(0, self.go_on(
             '-o', '/dev/null', '-e',
             'inject=write:signal=KILL:when=%d' % write))
+        self.sequence = copies.newest(self.bytes())[2]
 
     def bytes(self):
         return pathlib.Path(self.path).read_bytes()
@@ -86,7 +90,6 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         self.assertFalse(self.opens(NEW_KEY))
         self.assertEqual(self.done, self.metadata())  # as cryptsetup's own
         self.assertEqual([], copies.problems(self.bytes()))
-        self.assertEqual([], list((self.directory / 'run').iterdir()))
 
     def test_killed_at_each_write(self):
         seen = {}
@@ -94,12 +97,14 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             self.kill(write)
             before = self.bytes()
             found = self.header().reencryption
+            if found is None:
+                self.end()  # it is over: nothing happens
+            elif not found.complete:
+                self.assertRaises(encryption_errors.HeaderDamaged, self.end)
             if not (found and found.complete):
                 self.assertTrue(self.opens(), write)
-                self.assertRaises(encryption_errors.HeaderDamaged, self.end)
                 self.assertEqual(before, self.bytes())
                 continue
-            self.assertTrue(found.interrupted)
             seen.setdefault(self.opens(), []).append(write)
             self.assertRaises(encryption_errors.WrongKey, self.end, NEW_KEY)
             self.assertEqual(before, self.bytes())
@@ -150,7 +155,7 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         whole = self.bytes()
         for begin in (0, 16 << 10):
             torn = bytearray(whole)
-            torn[begin + 5000] ^= 255
+            torn[begin + 200] ^= 255  # of its UUID
             pathlib.Path(self.path).write_bytes(torn)
             order, run = [], process.run
 
@@ -163,14 +168,97 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             self.assertEqual([0, 1] if begin == 0 else [1, 0], order)
             self.assertOver()
 
-    def test_what_a_killed_service_has_left(self):
-        left = self.directory / 'run' / (
-            'ending-' + test_privileged_crypt.VOLUME)
-        left.parent.mkdir()
-        left.write_bytes(b'slots')
+    def test_by_two_at_once(self):
+        """A boot and the volume service: it is the same to both."""
         self.kill(self.writes - 6)
-        self.end()
+        with self.through_the_cache(), futures.ThreadPoolExecutor() as pool:
+            for done in [pool.submit(secrets.end_reencryption, self.path, KEY,
+                                     60) for _one in range(3)]:
+                self.assertIsNone(done.result())
+        self.assertEqual(1 + self.sequence, copies.newest(self.bytes())[2])
         self.assertOver()
+
+    def test_while_others_write_to_it(self):
+        self.kill(self.writes - 6)
+        before = self.bytes()
+        with open(self.path) as other:
+            fcntl.flock(other, fcntl.LOCK_SH)
+            self.assertRaises(exceptions.Busy, secrets.end_reencryption,
+                              self.path, KEY, 0.2)
+        with mock.patch.object(runner, 'processes', return_value=['1']):
+            self.assertRaises(exceptions.Busy, self.end)
+        self.assertEqual(before, self.bytes())
+
+    def test_it_is_over_already(self):
+        before = self.bytes()
+        self.end()
+        self.assertEqual(before, self.bytes())
+
+    def test_nobody_writes_meanwhile(self):
+        self.kill(self.writes - 6)
+        run = process.run
+
+        def locked(*words, **kwargs):
+            if words[0] == 'dd' or '--test-passphrase' in words:
+                with open(self.path) as other:
+                    self.assertRaises(BlockingIOError, fcntl.flock, other,
+                                      fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return run(*words, **kwargs)
+        with mock.patch.object(process, 'run', locked):
+            self.end()
+        self.assertOver()
+
+
+class LockTest(testtools.TestCase):
+    """That of cryptsetup, for a device."""
+
+    def setUp(self):
+        super().setUp()
+        self.directory = pathlib.Path(self.useFixture(
+            fixtures.TempDir()).path, 'locks')
+        self.useFixture(fixtures.MockPatchObject(
+            header_lock, 'DIRECTORY', str(self.directory)))
+        self.file, stat = self.directory / 'L_253:7', os.stat
+
+        def seen(path, *args, **kwargs):
+            if path == '/dev/mapper/x':
+                return mock.Mock(st_mode=0o60600, st_rdev=os.makedev(253, 7))
+            return stat(path, *args, **kwargs)
+        self.useFixture(fixtures.MockPatchObject(header_lock.os, 'stat', seen))
+
+    def held(self, seconds=0.2):
+        return header_lock.held('/dev/mapper/x', seconds)
+
+    def try_it(self):
+        with open(self.file) as other:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def test_file(self):
+        with self.held():
+            self.assertRaises(BlockingIOError, self.try_it)
+        self.try_it()
+        self.assertEqual(0o40700, self.directory.stat().st_mode)
+
+    def test_error_inside(self):
+        def fail():
+            with self.held():
+                raise KeyError
+        self.assertRaises(KeyError, fail)
+        self.try_it()
+
+    def test_file_that_was_removed_meanwhile(self):
+        """Whoever leaves removes it: then it is no lock."""
+        flock, times = fcntl.flock, []
+
+        def late(descriptor, how):
+            times.append(how)
+            flock(descriptor, how)
+            if len(times) == 1:
+                self.file.unlink()
+        with mock.patch.object(header_lock.fcntl, 'flock', late):
+            with self.held(5):
+                self.assertEqual(2, len(times))
+                self.assertTrue(self.file.exists())
 
 
 @ddt.ddt
@@ -267,9 +355,82 @@ class EndingTest(testtools.TestCase):
         free = 12288 - len(json.dumps(self.metadata))
         self.metadata['tokens']['9']['text'] = 'x' * (free - 1)
         self.end()
-        with mock.patch.object(ending, '_end', lambda metadata: (
-                metadata.update(more='x' * 12288))):
-            self.refused()
+        room = 12288 - len('{"more":""}')
+        for more, goes in ((room - 1, True), (room, False)):
+            def end(metadata, more=more):
+                metadata.clear()
+                metadata['more'] = 'x' * more
+            with mock.patch.object(ending, '_end', end):
+                if goes:
+                    self.end()
+                else:  # there would be no end of the text
+                    self.refused()
+
+    @ddt.data({'flags': ['backup-moved-segment']},
+              {'flags': ['backup-previous', 'x']})
+    def test_what_was_before_is_something_else(self, change):
+        old, = (each for each in self.parts['segments'].values()
+                if each.get('flags') == ['backup-previous'])
+        old.update(change)
+        self.assertFalse(ending.is_complete(self.metadata))
+        self.refused()
+
+    def test_what_comes_is_something_else(self):
+        final, = (each for each in self.parts['segments'].values()
+                  if each.get('flags') == ['backup-final'])
+        final['flags'].append('x')
+        self.refused()
+
+    def test_one_key_before_and_after(self):
+        """Then its slots stay."""
+        digests = self.metadata['digests']
+        segments = sorted(self.parts['segments'])
+        for each in digests.values():
+            each['segments'] = segments if each['segments'] else []
+            segments = [] if each['segments'] else segments
+        self.refused()
+
+    def test_data_of_both_keys(self):
+        for each in self.metadata['digests'].values():
+            if each['segments'] and self.parts['data'] not in each['segments']:
+                each['segments'].append(self.parts['data'])
+        self.refused()
+
+    @ddt.data(0, 2)
+    def test_how_is_not_said_once(self, times):
+        slots = self.metadata['keyslots']
+        number, = (number for number, each in slots.items()
+                   if each['type'] == 'reencrypt')
+        how = slots.pop(number)
+        slots.update({str(9 + each): how for each in range(times)})
+        self.refused()
+
+    @ddt.data({'keyslots': []}, {'segments': None}, {'digests': []},
+              {'config': {'requirements': {'mandatory': [1]}}},
+              {'config': []}, {'tokens': None})
+    def test_what_is_no_header(self, change):
+        self.metadata.update(change)
+        self.refused()
+
+    def test_a_larger_header(self):
+        for size in (32 << 10, 256 << 10):
+            data = luks_headers.head(self.metadata, size=size)
+            (second, its), (first, copy) = ending.end(data, self.SALTS)
+            self.assertEqual((0, size), (first, second))
+            self.assertEqual([size, size], [len(copy), len(its)])
+            self.assertEqual([], copies.problems(copy + its))
+
+    def test_one_salt(self):
+        self.assertRaises(ValueError, ending.end,
+                          luks_headers.head(self.metadata), self.SALTS[:1])
+
+    def test_other_letters(self):
+        """They take no more room than before."""
+        self.metadata['tokens']['9'] = {
+            'type': 'x', 'keyslots': [], 'text': '\xe9' * 4000}
+        data = luks_headers.head(self.metadata)
+        _second, (_begin, copy) = ending.end(data, self.SALTS)
+        self.assertIn('\xe9'.encode() * 4000, copy)
 
     def test_no_copy(self):
         self.assertRaises(ValueError, ending.end, bytes(32 << 10), self.SALTS)

@@ -235,7 +235,7 @@ class ReencryptionTest(testtools.TestCase):
             del metadata['segments']['1']
             metadata['segments']['0']['size'] = 'dynamic'
         header = headers.parse(changed(luks_headers.PAUSED, complete))
-        self.assertEqual((0, True, True), (
+        self.assertEqual((0, False, True), (
             header.reencryption.done, header.reencryption.interrupted,
             header.reencryption.complete))
         self.assertTrue(header.grows)
@@ -280,6 +280,24 @@ class CopiesTest(testtools.TestCase):
 
     def test_one_in_the_place_of_the_other(self):
         self.assertDamaged(self.pair(copies.SECOND, copies.FIRST))
+
+    def test_second_of_another_size(self):
+        """It is one of before."""
+        data = self.copy(copies.FIRST) + bytes(self.SIZE) + self.copy(
+            copies.SECOND, size=2 * self.SIZE)
+        self.assertEqual(['the second copy of its header is damaged'],
+                         copies.problems(data))
+        self.assertEqual((0, self.SIZE, 7), copies.newest(data))
+
+    def test_checksum_of_another_kind(self):
+        data = bytearray(self.pair())
+        data[72:78] = b'nohash'
+        self.assertEqual(['the first copy of its header is damaged'],
+                         copies.problems(bytes(data)))
+        self.assertEqual((self.SIZE, self.SIZE, 7), copies.newest(bytes(data)))
+
+    def test_none_is_the_newest(self):
+        self.assertIsNone(copies.newest(b''))
 
     def test_another_version(self):
         self.assertDamaged(self.pair(version=1))

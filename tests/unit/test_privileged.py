@@ -43,7 +43,7 @@ ENTRY_POINTS = {
             'remove_tag', 'rename', 'resume', 'retag', 'retag_group',
             'skip_activation', 'transactions', 'volumes', 'zero',
             'zero_decrypted'},
-    'process': set(),
+    'header_lock': set(), 'process': set(),
     'runner': {'is_running', 'running', 'said', 'start', 'stop'},
     'secrets': {'add_key', 'begin_reencryption', 'end_reencryption',
                 'format_luks1',

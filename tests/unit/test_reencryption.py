@@ -10,6 +10,7 @@ from cinder import exception
 import ddt
 import testtools
 
+from cinder_localclone import decrypting
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import events
@@ -713,6 +714,94 @@ class BootTest(Case):
         self.assertTrue(self.header.under_way)
         self.world.secrets.state = ''
         self.world.reconcile()
+        self.look()
+        self.assertWhole()
+
+    def test_cut_short_and_not_to_be_written(self):
+        """That is its home's, and nobody else's."""
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        self.a.devices.pop(self.crypt)
+        key = rows.recorded(self.volume).key
+        for how in ({'readonly': True}, {'keep_header': True},
+                    {'readonly': True, 'recovers': True}):
+            error = self.assertRaises(
+                encryption_errors.HeaderDamaged, decrypting.open_volume,
+                self.node.crypt, self.node.keys, self.volume.id, key, **how)
+            self.assertIn('Its home recovers it', str(error))
+            self.assertTrue(self.header.under_way)
+
+    def test_cut_short_and_another_header_than_noted(self):
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        self.a.devices.pop(self.crypt)
+        self.assertRaises(
+            encryption_errors.ForeignHeader, decrypting.open_volume,
+            self.node.crypt, self.node.keys, self.volume.id,
+            rows.recorded(self.volume).key, luks='another')
+        self.assertTrue(self.header.under_way)
+
+    def test_cut_short_and_no_longer_to_be_open(self):
+        """Its key took its time."""
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        self.a.devices.pop(self.crypt)
+        gone = exceptions.NotPossible(volume='v', reason='gone')
+        error = self.assertRaises(
+            exceptions.NotPossible, decrypting.open_volume, self.node.crypt,
+            self.node.keys, self.volume.id, rows.recorded(self.volume).key,
+            proven=mock.Mock(side_effect=gone))
+        self.assertIs(gone, error)
+        self.assertTrue(self.header.under_way)
+
+    def test_almost_cut_short(self):
+        """Both slots are there: who may not write opens it as it is."""
+        self.start()
+        sim.almost_end(self.a, self.volume.id)
+        self.a.devices.pop(self.crypt)
+        with self.node.lock(self.volume.id):
+            decrypting.open_volume(
+                self.node.crypt, self.node.keys, self.volume.id,
+                rows.recorded(self.volume).key, keep_header=True)
+        self.assertIn(self.crypt, self.a.devices)
+        self.assertTrue(self.header.under_way)
+        self.assertEqual(self.state().total, self.state().done)
+        self.look()
+        self.look()
+        self.assertWhole()
+
+    def test_almost_cut_short_and_no_key_manager(self):
+        self.a.disk.sealed = {}
+        self.start()
+        self.a.disk.sealed[self.volume.id] = (
+            rows.recorded(self.volume).key,
+            self.world.secrets.kept[rows.recorded(self.volume).key][1])
+        sim.almost_end(self.a, self.volume.id)
+        self.a.devices.pop(self.crypt)
+        self.world.secrets.state = crypt.AWAY
+        with self.node.lock(self.volume.id):
+            decrypting.open_volume(
+                self.node.crypt, self.node.keys, self.volume.id,
+                rows.recorded(self.volume).key)
+        self.assertIn(self.crypt, self.a.devices)
+
+    def test_killed_in_the_very_end_with_devices_left_under_a_guest(self):
+        """It is said until its guest has gone, and nothing is extended."""
+        self.use()
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        self.a.devices[self.crypt]['left'] = True
+        for _look in range(3):
+            self.look()
+            self.assertIs(Status.INTERRUPTED, self.state().status)
+            self.assertIn(names.REENCRYPTED, self.tags())
+            self.assertRaises(
+                reencryption_errors.Reencrypting, pausing.check_none,
+                self.node, self.volume, 'extended')
+        self.a.opened.discard(self.crypt)
+        with self.node.lock(self.volume.id):
+            pausing.settle(self.node, self.volume)
+        self.assertNotIn('left', self.a.devices[self.crypt])
         self.look()
         self.assertWhole()
 

@@ -1078,6 +1078,19 @@ class RefillingTest(Begun):
                 said = self.assertRaises(
                     sparse_errors.PoolFails, self.converge)
             self.assertIn('pool q', str(said))
+            with self.failing('stack', 'forget_read', TIMEOUT), \
+                    mock.patch.object(worlds.SimStack, 'check_pool',
+                                      side_effect=said), \
+                    mock.patch.object(worlds.SimStack, 'unmark') as unmarked:
+                self.comparison.memory.read.add(next(iter(
+                    self.world.shadows)))
+                self.comparison.memory.known[next(iter(
+                    self.world.shadows))] = ()
+                self.assertIs(said, self.assertRaises(
+                    sparse_errors.PoolFails, self.converge))
+            unmarked.assert_not_called()
+            self.comparison.memory.read.clear()
+            self.comparison.memory.known.clear()
             self.converge()
             self.assertIs(Phase.MIGRATING, self.phase())
 

@@ -66,7 +66,14 @@ def cut_short(node, volume_id):
     under_way = header.under_way
     end(node, volume_id)
     header.under_way = dataclasses.replace(
-        under_way, interrupted=True, complete=True)
+        under_way, complete=True)
+
+
+def almost_end(node, volume_id):
+    """It is killed just before that: both slots are there."""
+    header = node.world.headers[volume_id]
+    header.under_way = dataclasses.replace(header.under_way, complete=True)
+    node.reencrypting.discard(volume_id)
 
 
 def lose_power(node):

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lock of whoever writes a LUKS2 header, as cryptsetup(8) takes it.
+
+Source: lib/utils_device_locking.c of cryptsetup, 2.6 to 2.8. It is the lock
+of a file that is named after the device; of a file, that of itself.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import fcntl
+import os
+import socket
+import stat
+import time
+
+from cinder_localclone import exceptions
+
+DIRECTORY = '/run/cryptsetup'
+
+
+def _file(path: str) -> str:
+    found = os.stat(path)
+    if not stat.S_ISBLK(found.st_mode):
+        return path
+    os.makedirs(DIRECTORY, mode=0o700, exist_ok=True)
+    return os.path.join(DIRECTORY, 'L_%d:%d' % (
+        os.major(found.st_rdev), os.minor(found.st_rdev)))
+
+
+@contextlib.contextmanager
+def held(path: str, timeout: float) -> Iterator[None]:
+    """No cryptsetup that takes locks writes the header meanwhile.
+
+    :param path: of the device
+    :param timeout: seconds
+    :raises Busy: if others take too long
+    """
+    file, deadline = _file(path), time.monotonic() + timeout
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+                             0o600)
+        try:
+            if _is_taken(descriptor, file):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+        if time.monotonic() >= deadline:
+            raise exceptions.Busy(what='The header of %s' % path,
+                                  host=socket.gethostname(), seconds=timeout)
+        time.sleep(0.05)
+
+
+def _is_taken(descriptor: int, file: str) -> bool:
+    """Whoever was the last to leave has removed the file."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(descriptor), os.stat(file))
+    except (BlockingIOError, FileNotFoundError):
+        return False
