@@ -27,6 +27,7 @@ while time.monotonic() < deadline:
             continue
         if words[0] == 'cryptsetup' and 'localclone-crypt-' + volume in words:
             pid = int(each)
+    time.sleep(0.005)
     os.preadv(head, [data], 0)
     try:
         found = json.loads(data[4096:].split(b'\\0')[0])
@@ -253,7 +254,7 @@ class AtHomeTest(Base):
         self.assertFalse(self.opens())
 
     def opens(self):
-        key = volumes.ByDriver(self.lab, self.demo).key(self.volume_id)
+        key = volumes.ByDriver(self.lab, 'demo').key(self.volume_id)
         return volumes.opens(
             self.n1, '/dev/mapper/localclone-' + self.volume_id, key)
 
