@@ -241,6 +241,13 @@ class AtHomeTest(Base):
 
     def kill_in_the_end(self):
         """When the old key's slot has gone, and it is not over."""
+        conf = self.n1.directory / 'localclone.conf'
+        before = conf.read_text()
+        self.addCleanup(conf.write_text, before)
+        for_long = 'localclone_reencryption_zone = 4\n'
+        self.assertIn(for_long, before)
+        conf.write_text(before.replace(
+            for_long, 'localclone_reencryption_zone = 64\n'))
         for _time in range(5):
             self.encryption('reencrypt')
             self.n1.service('kill')
