@@ -146,7 +146,7 @@ class StartTest(Case):
         """Before, whoever is to stop it would find none."""
         later = iter([[], [], [], ['1']])
         with mock.patch.object(subprocess, 'Popen'), mock.patch.object(
-                runner, '_processes', lambda _volume: next(later)), \
+                runner, 'processes', lambda _volume: next(later)), \
                 mock.patch.object(runner, 'SEEN', 10), \
                 mock.patch.object(runner.time, 'sleep') as slept:
             self.runner.start(VOLUME)
