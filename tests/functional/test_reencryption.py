@@ -16,7 +16,7 @@ SERPENT = 'serpent-xts-plain64'
 KILL = '''
 import json, mmap, os, signal, sys, time
 
-volume, deadline = sys.argv[1], time.monotonic() + 590
+volume, deadline = sys.argv[1], time.monotonic() + 1190
 head = os.open('/dev/mapper/localclone-' + volume, os.O_RDONLY | os.O_DIRECT)
 data, pid = mmap.mmap(-1, 16384), None
 while time.monotonic() < deadline:
@@ -244,7 +244,8 @@ class AtHomeTest(Base):
         for _time in range(3):
             self.encryption('reencrypt')
             self.n1.service('kill')
-            self.n1.run(['python3', '-c', KILL, self.volume_id], timeout=600)
+            self.n1.run(['python3', '-c', KILL, self.volume_id],
+                        timeout=1200)
             if self.under_way():
                 break
             self.restart(self.n1, 'start')  # that was too late
