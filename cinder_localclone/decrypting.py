@@ -88,12 +88,14 @@ def _of_volume(crypt: crypt_ports.Crypt, volume_id: str,
 
 
 def end_reencryption(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
-                     volume_id: str, recorded: str, luks: str = '',
-                     proven: Callable[[], None] = lambda: None) -> None:
+                     volume_id: str, header: headers.Header, recorded: str,
+                     luks: str = '', proven: Callable[[], None] = lambda: None
+                     ) -> None:
     """Write that a re-encryption is over of which only that is missing.
 
     The volume is at rest, and at home; nothing re-encrypts it. It may be open.
 
+    :param header: that says so
     :param proven: as of :func:`open_volume`, called before it is written
     :raises LocalCloneError: as :func:`key_of`
     """
@@ -101,8 +103,7 @@ def end_reencryption(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
         proven()
         crypt.end_reencryption(volume_id, key)
 
-    _opening(crypt, keys, volume_id, crypt.header(volume_id), recorded, luks,
-             end)
+    _opening(crypt, keys, volume_id, header, recorded, luks, end)
     LOG.info('The re-encryption of volume %s was cut short in its very end. '
              'It is over now.', volume_id)
 
@@ -148,7 +149,8 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
         crypt.drop_half(volume_id)
     try:
         if ends:
-            end_reencryption(crypt, keys, volume_id, recorded, luks, proven)
+            end_reencryption(crypt, keys, volume_id, header, recorded, luks,
+                             proven)
             header = crypt.header(volume_id)
         key = key_of(crypt, keys, volume_id, header, recorded, luks)
     except encryption_errors.WrongKey as exc:

@@ -91,7 +91,8 @@ def recover(node: nodes.Node, volume: ports.Volume) -> None:
     header = node.crypt.header(volume_id)
     if header.reencryption and header.reencryption.complete:
         decrypting.end_reencryption(
-            node.crypt, node.keys, volume_id, recorded.key if recorded else '')
+            node.crypt, node.keys, volume_id, header,
+            recorded.key if recorded else '')
         if not is_interrupted(node, volume_id, node.crypt.header(volume_id)):
             return  # nothing but its header had to be mended
     if present.crypt(volume_id):

@@ -14,7 +14,7 @@ READ_BYTES = 1 << 20
 #: Magic, version, size, sequence number; checksum's algorithm; UUID.
 _BEGIN = struct.Struct('>6sHQQ')
 _ALGORITHM, _UUID = slice(72, 104), slice(168, 208)
-_CHECKSUM = slice(448, 512)
+CHECKSUM = slice(448, 512)
 FIRST, SECOND = b'LUKS\xba\xbe', b'SKUL\xba\xbe'
 #: Where the second may begin: there are no other sizes.
 _SIZES = tuple(1 << bits for bits in range(14, 20))
@@ -71,15 +71,15 @@ def _both(data: bytes) -> tuple[Copy | None, Copy | None]:
 
 def _copy(data: bytes, begin: int, magic: bytes) -> Copy | None:
     """The copy that begins somewhere, if it is whole."""
-    if len(data) < begin + _CHECKSUM.stop:
+    if len(data) < begin + CHECKSUM.stop:
         return None
     found, version, size, sequence = _BEGIN.unpack_from(data, begin)
     if (found, version) != (magic, 2) or size not in _SIZES or (
             begin + size > len(data)):
         return None
     copy = bytearray(data[begin:begin + size])
-    expected, how = bytes(copy[_CHECKSUM]), algorithm(copy)
-    copy[_CHECKSUM] = bytes(_CHECKSUM.stop - _CHECKSUM.start)
+    expected, how = bytes(copy[CHECKSUM]), algorithm(copy)
+    copy[CHECKSUM] = bytes(CHECKSUM.stop - CHECKSUM.start)
     if how not in hashlib.algorithms_available:
         return None
     digest = hashlib.new(how, copy).digest()

@@ -27,9 +27,10 @@ BINARY = 4096
 #: Bytes of random data in each copy, another one each time.
 SALT = 64
 _SEQUENCE, _SALT = slice(16, 24), slice(104, 104 + SALT)
-_OFFSET, _CHECKSUM = slice(256, 264), slice(448, 512)
-_MARK = 'online-reencrypt'
-_OLD, _FINAL = 'backup-previous', 'backup-final'
+_OFFSET = slice(256, 264)
+#: What a header asks for as long as it is not over; flags of segments.
+MARK = 'online-reencrypt'
+OLD, FINAL = 'backup-previous', 'backup-final'
 
 _Json: typing.TypeAlias = dict[str, typing.Any]
 
@@ -41,11 +42,11 @@ def is_complete(metadata: Mapping[str, typing.Any]) -> bool:
     """
     segments = metadata['segments']
     data = [number for number, each in segments.items()
-            if not _flags(each)]
+            if not flags(each)]
     final = [number for number, each in segments.items()
-             if _flags(each) == [_FINAL]]
+             if flags(each) == [FINAL]]
     old = [number for number, each in segments.items()
-           if _flags(each) == [_OLD]]
+           if flags(each) == [OLD]]
     # Nothing else: no part that is in between, nothing that is moved.
     if not len(data) == len(final) == len(old) == 1 or len(segments) != 3:
         return False
@@ -96,16 +97,17 @@ def _copy(binary: bytes, magic: bytes, at: int, sequence: int, salt: bytes,
     made[_SEQUENCE] = struct.pack('>Q', sequence)
     made[_SALT] = salt
     made[_OFFSET] = struct.pack('>Q', at)
-    made[_CHECKSUM] = bytes(64)
+    made[copies.CHECKSUM] = bytes(64)
     algorithm = copies.algorithm(made)
-    made[_CHECKSUM] = hashlib.new(algorithm, made).digest().ljust(64, b'\0')
+    made[copies.CHECKSUM] = hashlib.new(
+        algorithm, made).digest().ljust(64, b'\0')
     return bytes(made)
 
 
 def _end(metadata: _Json) -> None:
     """Have a header say that it is over."""
     marks = metadata['config']['requirements']['mandatory']
-    if not (len(marks) == 1 and marks[0].startswith(_MARK)):
+    if not (len(marks) == 1 and marks[0].startswith(MARK)):
         raise ValueError('it asks for %s' % ', '.join(marks))
     if not is_complete(metadata):
         raise ValueError('not all is encrypted anew')
@@ -116,8 +118,8 @@ def _end(metadata: _Json) -> None:
         raise ValueError('it does not say how it is re-encrypted')
     gone = {*how, *metadata['digests'][_digest(metadata, next(
         number for number, each in segments.items()
-        if _OLD in _flags(each)))]['keyslots']}
-    data = _kept(segments, lambda each: not _flags(each))
+        if OLD in flags(each)))]['keyslots']}
+    data = _kept(segments, lambda each: not flags(each))
     metadata['segments'] = data
     metadata['keyslots'] = {number: each for number, each in slots.items()
                             if number not in gone}
@@ -143,7 +145,8 @@ def _digest(metadata: Mapping[str, typing.Any], segment: str) -> str:
     return str(found)
 
 
-def _flags(segment: Mapping[str, typing.Any]) -> list[str]:
+def flags(segment: Mapping[str, typing.Any]) -> list[str]:
+    """Those of a segment."""
     return list(segment.get('flags', ()))
 
 

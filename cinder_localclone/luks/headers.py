@@ -18,7 +18,7 @@ from cinder_localclone.luks import tokens as values
 Part: typing.TypeAlias = Mapping[str, typing.Any]
 
 _RUNNING = 'in-reencryption'
-_OLD, _NEW, _BACKUP = 'backup-previous', 'backup-final', 'backup-'
+_BACKUP = 'backup-'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Header:
         A re-encryption is known, if it is one of a volume in use.
         """
         return tuple(each for each in self.requirements
-                     if not each.startswith('online-reencrypt'))
+                     if not each.startswith(ending.MARK))
 
     def opened_by(self, role: values.Role) -> tuple[values.Token, ...]:
         """The tokens of keys that open it, those of older slots first."""
@@ -127,13 +127,14 @@ def _parse(metadata: Part) -> Header:
     segments: Mapping[str, Part] = metadata['segments']
     slots: Mapping[str, Part] = metadata['keyslots']
     backups = [number for number, each in segments.items()
-               if any(flag.startswith(_BACKUP) for flag in _flags(each))]
+               if any(flag.startswith(_BACKUP) for flag in ending.flags(each))]
     data = {number: each for number, each in segments.items()
             if number not in backups}
     if not data or any(each['type'] != 'crypt' for each in data.values()):
         raise ValueError('the LUKS2 header has no encrypted data')
     # Until a re-encryption is complete, what is there has both ciphers.
-    old, new = _flagged(segments, _OLD), _flagged(segments, _NEW)
+    old = _flagged(segments, ending.OLD)
+    new = _flagged(segments, ending.FINAL)
     first = old or min(data, key=lambda each: _offset(data[each]))
     main = segments[first]
     of_main = _digest(metadata, first)['keyslots']
@@ -166,7 +167,8 @@ def _reencryption(metadata: Part, slots: Mapping[str, Part],
     if area is None:
         raise ValueError('the LUKS2 header does not say how it is '
                          're-encrypted')
-    running = [each for each in data.values() if _RUNNING in _flags(each)]
+    running = [each for each in data.values()
+               if _RUNNING in ending.flags(each)]
     complete = ending.is_complete(metadata)
     return Reencryption(
         done=sum(int(each['size']) for number, each in data.items()
@@ -199,12 +201,7 @@ def _digest(metadata: Part, segment: str) -> Part:
 
 def _flagged(segments: Mapping[str, Part], flag: str) -> str | None:
     return next((number for number, each in segments.items()
-                 if flag in _flags(each)), None)
-
-
-def _flags(segment: Part) -> list[str]:
-    flags: list[str] = segment.get('flags', [])
-    return flags
+                 if flag in ending.flags(each)), None)
 
 
 def _offset(segment: Part) -> int:

@@ -142,11 +142,21 @@ def damaged_copies(path: str, timeout: float) -> list[str]:
 
 
 def _damaged_copies(path: str, timeout: float) -> list[str]:
-    data = bytearray()
+    return copies.problems(bytes(
+        beginning(path, copies.READ_BYTES, timeout)))
+
+
+def beginning(path: str, size: int, timeout: float) -> bytearray:
+    """What a device begins with, as the disk has it.
+
+    :param size: bytes, at least
+    """
+    data, block = bytearray(), copies.READ_BYTES
     process.stream(
-        data.extend, 'dd', 'if=' + path, 'bs=%d' % copies.READ_BYTES,
-        'count=1', 'iflag=direct', 'status=none', timeout=timeout)
-    return copies.problems(bytes(data))
+        data.extend, 'dd', 'if=' + path, 'bs=%d' % block,
+        'count=%d' % -(-size // block), 'iflag=direct', 'status=none',
+        timeout=timeout)
+    return data
 
 
 @privileged.entrypoint

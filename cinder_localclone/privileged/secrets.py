@@ -236,7 +236,7 @@ def end_reencryption(path: str, key: bytes, timeout: float) -> None:
         if runner.processes(volume_id):
             raise exceptions.Busy(what='Volume ' + volume_id,
                                   host=socket.gethostname(), seconds=0)
-        head = _head(path, header.data_offset, timeout)
+        head = crypt.beginning(path, header.data_offset, timeout)
         try:
             found = ending.end(bytes(head[:copies.READ_BYTES]), [
                 os.urandom(ending.SALT) for _copy in range(2)])
@@ -250,15 +250,6 @@ def end_reencryption(path: str, key: bytes, timeout: float) -> None:
                         'seek=%d' % (begin // len(copy)), 'iflag=fullblock',
                         'oflag=direct', 'conv=notrunc,fsync', 'status=none',
                         stdin=copy, timeout=timeout, grace=crypt.GRACE)
-
-
-def _head(path: str, size: int, timeout: float) -> bytearray:
-    """What is before the data, with all key slots."""
-    data = bytearray()
-    process.stream(
-        data.extend, 'dd', 'if=' + path, 'bs=1M', 'count=%d' % size,
-        'iflag=direct', 'iflag=count_bytes', 'status=none', timeout=timeout)
-    return data
 
 
 def _prove(path: str, head: bytearray, key: bytes, timeout: float) -> None:
@@ -275,7 +266,7 @@ def _prove(path: str, head: bytearray, key: bytes, timeout: float) -> None:
                  pass_fds=(file.fileno(),))
         except encryption_errors.HeaderDamaged as exc:
             raise encryption_errors.HeaderDamaged(
-                path=path, reason='its end would not be read: %s' % exc)
+                path=path, reason='ended, it would not be read: %s' % exc)
 
 
 # -- key slots

@@ -68,7 +68,7 @@ def complete(test):
             (runner, 'processes', lambda _volume_id: []),
             (secrets, '_header', lambda *_which: headers.parse(
                 json.dumps(metadata))),
-            (secrets, '_head', lambda *_which: bytearray(
+            (crypt, 'beginning', lambda *_which: bytearray(
                 luks_headers.head(metadata)))):
         test.useFixture(fixtures.MockPatchObject(module, name, value))
 

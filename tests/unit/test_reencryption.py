@@ -667,12 +667,8 @@ class FencesTest(Case):
 
 class BootTest(Case):
 
-    def test_power_cut_in_the_middle(self):
-        """The boot opens it, and so recovers it; the service goes on."""
-        self.use()
-        self.start()
-        self.a.stop(power=True)
-        self.assertTrue(self.header.under_way.interrupted)
+    def boot(self):
+        """It opens the volume."""
         self.a.dead = False
         with self.node.lock(self.volume.id):
             self.node.stack.ensure_handle_on_lv(
@@ -682,6 +678,14 @@ class BootTest(Case):
                 self.node.stack, {}, self.node.crypt._inner, self.node.keys,
                 9)
         self.assertEqual(unlocking.OPENED, outcome.state)
+
+    def test_power_cut_in_the_middle(self):
+        """The boot opens it, and so recovers it; the service goes on."""
+        self.use()
+        self.start()
+        self.a.stop(power=True)
+        self.assertTrue(self.header.under_way.interrupted)
+        self.boot()
         self.assertFalse(self.header.under_way.interrupted)
         self.look()
         self.assertIn(self.volume.id, self.a.reencrypting)
@@ -692,15 +696,7 @@ class BootTest(Case):
         self.start()
         self.a.stop(power=True)
         sim.cut_short(self.a, self.volume.id)
-        self.a.dead = False
-        with self.node.lock(self.volume.id):
-            self.node.stack.ensure_handle_on_lv(
-                self.volume.id, self.volume.name,
-                rows.body_bytes(self.volume))
-            outcome, = unlocking.unlock(
-                self.node.stack, {}, self.node.crypt._inner, self.node.keys,
-                9)
-        self.assertEqual(unlocking.OPENED, outcome.state)
+        self.boot()
         self.look()
         self.assertWhole()
 
