@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 from unittest import mock
+import uuid
 
 import ddt
 import fixtures
@@ -38,13 +39,20 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
     def setUp(self):
         super().setUp()
         self.format(self.path)
+        # cryptsetup re-encrypts one of a UUID at a time.
+        own = str(uuid.uuid4())
+        crypt.set_uuid(self.path, own, 60)
+        self.addCleanup(pathlib.Path(
+            header_lock.DIRECTORY, 'LN_LUKS2-reencryption-' + own).unlink,
+            missing_ok=True)
         self.add_token('0', '0')
-        self.cryptsetup('--init-only', '--key-slot', '0', '--cipher',
-                        'aes-xts-plain64', '--key-size', '256', '--pbkdf',
-                        'pbkdf2', '--pbkdf-force-iterations', '1000')
+        self.assertEqual(0, self.cryptsetup(
+            '--init-only', '--key-slot', '0', '--cipher', 'aes-xts-plain64',
+            '--key-size', '256', '--pbkdf', 'pbkdf2',
+            '--pbkdf-force-iterations', '1000'))
         self.begun = self.bytes()
         log = self.directory / 'log'
-        self.go_on('-o', str(log))
+        self.assertEqual(0, self.go_on('-o', str(log)))
         self.writes = log.read_text().count('write(')
         self.done = self.metadata()
 
