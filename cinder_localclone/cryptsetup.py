@@ -155,8 +155,9 @@ class Cryptsetup(header_files.HeaderFiles):
     def end_reencryption(self, volume_id: str, key: bytes) -> None:
         """Write into a header that its re-encryption, complete, is over.
 
+        :raises HeaderInUse: if others write to it
         :raises WrongKey: if the key would not open it then
-        :raises HeaderDamaged: if more than that is missing
+        :raises NotRecovered: if more than that is missing
         """
         secrets.end_reencryption(names.handle_path(volume_id), key,
                                  self.timeout)
@@ -227,6 +228,14 @@ class Cryptsetup(header_files.HeaderFiles):
             names.handle_path(volume_id), names.crypt(volume_id),
             self._kept(), recorded, self.timeout, readonly, keep_header,
             discards)
+
+    def end_reencryption_sealed(self, volume_id: str, recorded: str) -> None:
+        """As :meth:`end_reencryption`, with the key that is kept.
+
+        :raises NotSealed: as :meth:`open_sealed`
+        """
+        sealed.end_reencryption(names.handle_path(volume_id), self._kept(),
+                                recorded, self.timeout)
 
     def resize_sealed(self, volume_id: str, recorded: str) -> None:
         """As :meth:`resize`, with the key that is kept of the volume.

@@ -13,6 +13,7 @@ from oslo_log import log as logging
 
 from cinder_localclone import crypt_ports
 from cinder_localclone import encryption_errors
+from cinder_localclone import exceptions
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import tokens
 from cinder_localclone import names
@@ -35,10 +36,28 @@ def key_of(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
     :raises KeyUnavailable: if the key manager does not answer
     :raises KeyRefused: if it gives none
     :raises WrongKey: if what it gives opens nothing
+    :raises NotRecovered: if nothing would, before a re-encryption is over
     :raises HeaderDamaged: if the header names no secret
     """
-    return _opening(crypt, keys, volume_id, header, recorded, luks,
-                    lambda key: crypt.test(volume_id, key))
+    try:
+        return _opening(crypt, keys, volume_id, header, recorded, luks,
+                        lambda key: crypt.test(volume_id, key))
+    except encryption_errors.WrongKey as exc:
+        if is_complete(header):
+            raise _not_recovered(volume_id, 'only its end is missing') from (
+                exc)
+        raise
+
+
+def is_complete(header: headers.Header) -> bool:
+    """Whether only the end of a volume's re-encryption is missing."""
+    return bool(header.reencryption and header.reencryption.complete)
+
+
+def _not_recovered(volume_id: str, reason: str
+                   ) -> encryption_errors.NotRecovered:
+    return encryption_errors.NotRecovered(
+        path=names.handle_path(volume_id), reason=reason)
 
 
 def _opening(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
@@ -89,21 +108,29 @@ def _of_volume(crypt: crypt_ports.Crypt, volume_id: str,
 
 def end_reencryption(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
                      volume_id: str, header: headers.Header, recorded: str,
-                     luks: str = '', proven: Callable[[], None] = lambda: None
+                     luks: str = '', check: Callable[[], None] = lambda: None
                      ) -> None:
     """Write that a re-encryption is over of which only that is missing.
 
     The volume is at rest, and at home; nothing re-encrypts it. It may be open.
 
     :param header: that says so
-    :param proven: as of :func:`open_volume`, called before it is written
+    :param check: as of :func:`open_volume`
+    :raises HeaderInUse: if others write to its header
     :raises LocalCloneError: as :func:`key_of`
     """
     def end(key: bytes) -> None:
-        proven()
+        check()
         crypt.end_reencryption(volume_id, key)
 
-    _opening(crypt, keys, volume_id, header, recorded, luks, end)
+    def end_sealed() -> None:
+        check()
+        crypt.end_reencryption_sealed(volume_id, recorded)
+    try:
+        _opening(crypt, keys, volume_id, header, recorded, luks, end)
+    except encryption_errors.KeyUnavailable:
+        if not _is_done_sealed(volume_id, 'recovered', end_sealed):
+            raise
     LOG.info('The re-encryption of volume %s was cut short in its very end. '
              'It is over now.', volume_id)
 
@@ -112,6 +139,7 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
                 volume_id: str, recorded: str, keep_header: bool = False,
                 discards: bool = False, readonly: bool = False,
                 recovers: bool = False, luks: str = '',
+                check: Callable[[], None] = lambda: None,
                 proven: Callable[[], None] = lambda: None) -> None:
     """Have a volume decrypted whose handle is here; it is not yet.
 
@@ -121,9 +149,10 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     :param readonly: neither is its data written, as a snapshot's
     :param recovers: nevertheless, if its re-encryption was interrupted: then
         it is at rest, and at home. To open it writes to it
-    :param proven: called when the header is known to be that of the volume,
-        and before that is open
-    :raises HeaderDamaged: if its re-encryption was interrupted, and nobody is
+    :param check: called when all was waited for, before anything is written
+        or opened; it raises an error if the volume is not to be open any more
+    :param proven: called when the header is known to be that of the volume
+    :raises NotRecovered: if its re-encryption was interrupted, and nobody is
         to write to it
     :raises LocalCloneError: as :func:`key_of`
     """
@@ -134,46 +163,61 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
             'version does not know: ' + ', '.join(
                 header.foreign_requirements))
     keeps = readonly or keep_header
-    complete = bool(header.reencryption and header.reencryption.complete)
-    ends = complete and (not keeps or recovers and not readonly)
+    ends = is_complete(header) and (not keeps or recovers and not readonly)
     if header.reencryption and not header.reencryption.interrupted:
         # cryptsetup's lock is one for all volumes made of one another, of
         # which another may be at work.
         keeps = True
     elif header.reencryption and keeps:
         if readonly or not recovers:
-            raise _interrupted(volume_id)
+            raise _not_recovered(volume_id, 'to open it would write to it')
         keeps = False
     how = keeps, discards, readonly
     if header.integrity:
         crypt.drop_half(volume_id)
+    failed: Exception | None = None
     try:
         if ends:
-            end_reencryption(crypt, keys, volume_id, header, recorded, luks,
-                             proven)
+            failed = _try_to_end(crypt, keys, volume_id, header, recorded,
+                                 luks, check)
             header = crypt.header(volume_id)
         key = key_of(crypt, keys, volume_id, header, recorded, luks)
-    except encryption_errors.WrongKey as exc:
-        if complete and not ends:
-            raise _interrupted(volume_id) from exc
-        raise
+    except encryption_errors.NotRecovered as exc:
+        raise failed or exc
     except encryption_errors.KeyUnavailable:
+        def open_sealed() -> None:
+            check()
+            crypt.open_sealed(volume_id, recorded, *how)
         # What it names was compared before anybody was asked.
-        if not _is_done_sealed(volume_id, 'opened', lambda: crypt.open_sealed(
-                volume_id, recorded, *how)):
+        if not _is_done_sealed(volume_id, 'opened', open_sealed):
             raise
         proven()
         return
+    check()
     proven()
     crypt.open(volume_id, key, *how)
     if not readonly:
         crypt.seal(volume_id, recorded, key)
 
 
-def _interrupted(volume_id: str) -> encryption_errors.HeaderDamaged:
-    return encryption_errors.HeaderDamaged(
-        path=names.handle_path(volume_id), reason='its re-encryption was '
-        'interrupted. Its home recovers it')
+def _try_to_end(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
+                volume_id: str, header: headers.Header, recorded: str,
+                luks: str, check: Callable[[], None]) -> Exception | None:
+    """What kept a re-encryption from being ended: its key may open it yet.
+
+    :raises KeyUnavailable: if nothing else is to be tried
+    """
+    try:
+        end_reencryption(crypt, keys, volume_id, header, recorded, luks,
+                         check)
+    except encryption_errors.KeyUnavailable:
+        raise
+    except (exceptions.LocalCloneError, OSError) as exc:
+        LOG.warning('The re-encryption of volume %(volume)s, of which only '
+                    'the end is missing, is not over yet: %(error)s',
+                    {'volume': volume_id, 'error': exc})
+        return exc
+    return None
 
 
 def _is_done_sealed(volume_id: str, what: str, act: Callable[[], None]

@@ -98,6 +98,26 @@ class ForeignHeader(HeaderDamaged):
                 'written it before you restore a backup of the header.')
 
 
+class NotRecovered(HeaderDamaged):
+    """A re-encryption that was killed, where nobody may put it in order."""
+
+    message = _('%(path)s can\'t be opened as it is: its re-encryption was '
+                'interrupted, and %(reason)s. Nothing was written to it. The '
+                'home of its volume recovers it, by itself. Do not restore a '
+                'backup of its header: it is of before, and would make noise '
+                'of the data.')
+    user_message = 'REENCRYPTING'
+
+
+class HeaderInUse(exceptions.LocalCloneError):
+    """A header that other processes have locked, or re-encrypt."""
+
+    message = _('The encryption header of %(path)s is in use: %(reason)s. '
+                'Nothing was written to it; the driver will try again. If '
+                'that does not help, see which cryptsetup runs on this node.')
+    user_message = 'REENCRYPTING'
+
+
 class NotBlank(exceptions.LocalCloneError):
     """A device that was to be formatted, and that has data already."""
 

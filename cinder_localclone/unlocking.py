@@ -110,7 +110,8 @@ def unlock(stack: ports.Stack, passed: Known,
 
     Their headers are not written: this node can't know whether another one
     has a volume open as well. But none has one whose re-encryption was
-    interrupted: what moves, or is passed through, was paused before.
+    interrupted, or only has to be ended: what moves, or is passed through,
+    was paused before.
 
     :param passed: what is noted of volumes that are passed through here
     :param seconds: after which the others are left to the volume service
@@ -232,7 +233,7 @@ def _unlock(stack: ports.Stack, present: survey.Survey,
             decrypting.open_volume(crypt, keys, local.volume_id, key,
                                    keep_header=True, luks=luks,
                                    recovers=not local.passed,
-                                   proven=lambda: _check_noted(stack, local))
+                                   check=lambda: _check_noted(stack, local))
             return Outcome(local.volume_id, local.lv, OPENED)
         except encryption_errors.KeyUnavailable as exc:
             if time.monotonic() + PAUSE > deadline:

@@ -51,6 +51,7 @@ class Header:
     """A LUKS2 header.
 
     :param cipher: that of the data, before a re-encryption that has begun
+        and has not come to all of it
     :param key_bits: of the key of the data, before the same
     :param data_offset: bytes before the data
     :param integrity: as the kernel calls it; '' if there is none
@@ -132,14 +133,16 @@ def _parse(metadata: Part) -> Header:
             if number not in backups}
     if not data or any(each['type'] != 'crypt' for each in data.values()):
         raise ValueError('the LUKS2 header has no encrypted data')
-    # Until a re-encryption is complete, what is there has both ciphers.
+    # Until all is encrypted anew, what is there has both ciphers.
     old = _flagged(segments, ending.OLD)
     new = _flagged(segments, ending.FINAL)
-    first = old or min(data, key=lambda each: _offset(data[each]))
+    complete = bool(new) and ending.is_complete(metadata)
+    first = (None if complete else old) or min(
+        data, key=lambda each: _offset(data[each]))
     main = segments[first]
     of_main = _digest(metadata, first)['keyslots']
-    of_new = _digest(metadata, new)['keyslots'] if new else []
-    keyslots = sorted({*of_main, *of_new}, key=int)
+    keyslots = sorted({slot for each in (old, new, first) if each for slot in
+                       _digest(metadata, each)['keyslots']}, key=int)
     return Header(
         cipher=main['encryption'], key_bits=_key_bits(slots, of_main),
         sector_size=int(main['sector_size']),
@@ -151,7 +154,7 @@ def _parse(metadata: Part) -> Header:
         requirements=tuple(metadata['config'].get(
             'requirements', {}).get('mandatory', ())),
         reencryption=_reencryption(
-            metadata, slots, data, new) if new else None,
+            metadata, slots, data, new, complete) if new else None,
         all_keyslots=tuple(sorted(slots, key=int)),
         all_tokens=tuple(sorted(metadata.get('tokens', {}), key=int)),
         digests=frozenset(str(each['digest'])
@@ -160,7 +163,8 @@ def _parse(metadata: Part) -> Header:
 
 
 def _reencryption(metadata: Part, slots: Mapping[str, Part],
-                  data: Mapping[str, Part], new: str) -> Reencryption:
+                  data: Mapping[str, Part], new: str, complete: bool
+                  ) -> Reencryption:
     final = _digest(metadata, new)
     area = next((each['area'] for each in slots.values()
                  if each['type'] == 'reencrypt'), None)
@@ -169,7 +173,6 @@ def _reencryption(metadata: Part, slots: Mapping[str, Part],
                          're-encrypted')
     running = [each for each in data.values()
                if _RUNNING in ending.flags(each)]
-    complete = ending.is_complete(metadata)
     return Reencryption(
         done=sum(int(each['size']) for number, each in data.items()
                  if number in final['segments'] and each not in running

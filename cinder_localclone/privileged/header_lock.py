@@ -9,17 +9,16 @@ from collections.abc import Iterator
 import contextlib
 import fcntl
 import os
-import socket
 import stat
 import time
 
-from cinder_localclone import exceptions
+from cinder_localclone import encryption_errors
 
 DIRECTORY = '/run/cryptsetup'
 
 
-def _file(path: str) -> str:
-    found = os.stat(path)
+def _file(path: str, device: int) -> str:
+    found = os.fstat(device)
     if not stat.S_ISBLK(found.st_mode):
         return path
     os.makedirs(DIRECTORY, mode=0o700, exist_ok=True)
@@ -31,11 +30,23 @@ def _file(path: str) -> str:
 def held(path: str, timeout: float) -> Iterator[None]:
     """No cryptsetup that takes locks writes the header meanwhile.
 
+    Nor is the device removed: what the path leads to is what is locked.
+
     :param path: of the device
     :param timeout: seconds
-    :raises Busy: if others take too long
+    :raises HeaderInUse: if others take too long
     """
-    file, deadline = _file(path), time.monotonic() + timeout
+    device = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with _taken(path, _file(path, device), timeout):
+            yield
+    finally:
+        os.close(device)
+
+
+@contextlib.contextmanager
+def _taken(path: str, file: str, timeout: float) -> Iterator[None]:
+    deadline = time.monotonic() + timeout
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
                              0o600)
@@ -46,8 +57,9 @@ def held(path: str, timeout: float) -> Iterator[None]:
         finally:
             os.close(descriptor)
         if time.monotonic() >= deadline:
-            raise exceptions.Busy(what='The header of %s' % path,
-                                  host=socket.gethostname(), seconds=timeout)
+            raise encryption_errors.HeaderInUse(
+                path=path, reason='others have had it locked for %s s'
+                % timeout)
         time.sleep(0.05)
 
 

@@ -99,6 +99,19 @@ def open_device(path: str, name: str, directory: str, recorded: str,
 
 
 @secrets.entrypoint
+def end_reencryption(path: str, directory: str, recorded: str,
+                     timeout: float) -> None:
+    """As :func:`.secrets.end_reencryption`, by the key that is kept.
+
+    :param recorded: as of :func:`open_device`; and its errors
+    """
+    volume_id = crypt.require_handle(path)
+    secrets.end_with(path, _unseal(
+        _file(directory, volume_id), notes.sealed_key(volume_id, recorded),
+        timeout), timeout)
+
+
+@secrets.entrypoint
 def resize(name: str, directory: str, recorded: str, timeout: float) -> None:
     """Let what decrypts a volume grow with its handle, by what is kept.
 

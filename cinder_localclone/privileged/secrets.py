@@ -16,7 +16,6 @@ from collections.abc import Iterator
 import contextlib
 import logging
 import os
-import socket
 import typing
 
 from oslo_config import cfg
@@ -24,7 +23,6 @@ from oslo_privsep import capabilities
 from oslo_privsep import priv_context
 
 from cinder_localclone import encryption_errors
-from cinder_localclone import exceptions
 from cinder_localclone.luks import copies
 from cinder_localclone.luks import ending
 from cinder_localclone.luks import headers
@@ -224,32 +222,38 @@ def end_reencryption(path: str, key: bytes, timeout: float) -> None:
     of slots that go opens nothing.
 
     :param key: of the volume
-    :raises Busy: if others write to it, or it is being re-encrypted
+    :raises HeaderInUse: if others write to it, or it is being re-encrypted
     :raises WrongKey: if the key would not open it then, either
-    :raises HeaderDamaged: if more than its end is missing
+    :raises NotRecovered: if more than its end is missing
     """
+    end_with(path, key, timeout)
+
+
+def end_with(path: str, key: bytes, timeout: float) -> None:
+    """The same, within this daemon."""
     volume_id = crypt.require_handle(path)
     with header_lock.held(path, timeout):
         header = _header(path, timeout)
         if header.reencryption is None:
             return  # somebody else has
         if runner.processes(volume_id):
-            raise exceptions.Busy(what='Volume ' + volume_id,
-                                  host=socket.gethostname(), seconds=0)
+            raise encryption_errors.HeaderInUse(
+                path=path, reason='its volume is being re-encrypted')
         head = crypt.beginning(path, header.data_offset, timeout)
         try:
             found = ending.end(bytes(head[:copies.READ_BYTES]), [
                 os.urandom(ending.SALT) for _copy in range(2)])
         except ValueError as exc:
-            raise encryption_errors.HeaderDamaged(path=path, reason=exc)
+            raise encryption_errors.NotRecovered(path=path, reason=exc)
         for begin, copy in found:
             head[begin:begin + len(copy)] = copy
         _prove(path, head, key, timeout)
         for begin, copy in found:
             process.run('dd', 'of=' + path, 'bs=%d' % len(copy), 'count=1',
                         'seek=%d' % (begin // len(copy)), 'iflag=fullblock',
-                        'oflag=direct', 'conv=notrunc,fsync', 'status=none',
-                        stdin=copy, timeout=timeout, grace=crypt.GRACE)
+                        'oflag=direct', 'conv=nocreat,notrunc,fsync',
+                        'status=none', stdin=copy, timeout=timeout,
+                        grace=crypt.GRACE)
 
 
 def _prove(path: str, head: bytearray, key: bytes, timeout: float) -> None:
@@ -265,8 +269,9 @@ def _prove(path: str, head: bytearray, key: bytes, timeout: float) -> None:
                  '/dev/fd/%d' % file.fileno(), key=key, timeout=timeout,
                  pass_fds=(file.fileno(),))
         except encryption_errors.HeaderDamaged as exc:
-            raise encryption_errors.HeaderDamaged(
-                path=path, reason='ended, it would not be read: %s' % exc)
+            raise encryption_errors.NotRecovered(
+                path=path, reason='its header, so ended, would not be read: '
+                '%s' % exc)
 
 
 # -- key slots

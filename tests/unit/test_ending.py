@@ -2,6 +2,7 @@
 """A re-encryption that is killed in its very end, by the real cryptsetup."""
 
 from concurrent import futures
+import contextlib
 import fcntl
 import json
 import os
@@ -108,12 +109,15 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             if found is None:
                 self.end()  # it is over: nothing happens
             elif not found.complete:
-                self.assertRaises(encryption_errors.HeaderDamaged, self.end)
+                error = self.assertRaises(
+                    encryption_errors.NotRecovered, self.end)
+                self.assertIn('not all is encrypted anew', str(error))
             if not (found and found.complete):
                 self.assertTrue(self.opens(), write)
                 self.assertEqual(before, self.bytes())
                 continue
             seen.setdefault(self.opens(), []).append(write)
+            self.assertEqual(found.key_bits, self.header().key_bits)
             self.assertRaises(encryption_errors.WrongKey, self.end, NEW_KEY)
             self.assertEqual(before, self.bytes())
             self.end()
@@ -191,11 +195,19 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         before = self.bytes()
         with open(self.path) as other:
             fcntl.flock(other, fcntl.LOCK_SH)
-            self.assertRaises(exceptions.Busy, secrets.end_reencryption,
-                              self.path, KEY, 0.2)
+            self.assertRaises(encryption_errors.HeaderInUse,
+                              secrets.end_reencryption, self.path, KEY, 0.2)
         with mock.patch.object(runner, 'processes', return_value=['1']):
-            self.assertRaises(exceptions.Busy, self.end)
+            self.assertRaises(encryption_errors.HeaderInUse, self.end)
         self.assertEqual(before, self.bytes())
+
+    def test_handle_that_goes_meanwhile(self):
+        """Nothing is written in its place."""
+        self.kill(self.writes - 6)
+        with mock.patch.object(secrets, '_prove',
+                               lambda *_which: os.unlink(self.path)):
+            self.assertRaises(exceptions.CommandFailed, self.end)
+        self.assertFalse(os.path.exists(self.path))
 
     def test_it_is_over_already(self):
         before = self.bytes()
@@ -226,16 +238,29 @@ class LockTest(testtools.TestCase):
             fixtures.TempDir()).path, 'locks')
         self.useFixture(fixtures.MockPatchObject(
             header_lock, 'DIRECTORY', str(self.directory)))
-        self.file, stat = self.directory / 'L_253:7', os.stat
+        self.file, fstat = self.directory / 'L_253:7', os.fstat
+        self.path = str(self.directory.parent / 'x')
+        pathlib.Path(self.path).touch()
+        self.device = os.stat(self.path)
 
-        def seen(path, *args, **kwargs):
-            if path == '/dev/mapper/x':
+        def seen(descriptor):
+            found = fstat(descriptor)
+            if os.path.samestat(found, self.device):
                 return mock.Mock(st_mode=0o60600, st_rdev=os.makedev(253, 7))
-            return stat(path, *args, **kwargs)
-        self.useFixture(fixtures.MockPatchObject(header_lock.os, 'stat', seen))
+            return found
+        self.useFixture(fixtures.MockPatchObject(
+            header_lock.os, 'fstat', seen))
 
     def held(self, seconds=0.2):
-        return header_lock.held('/dev/mapper/x', seconds)
+        return header_lock.held(self.path, seconds)
+
+    def opened(self):
+        """How often what is locked is open here."""
+        found = []
+        for each in pathlib.Path('/proc/self/fd').iterdir():
+            with contextlib.suppress(OSError):
+                found.append(os.path.samestat(each.stat(), self.device))
+        return sum(found)
 
     def try_it(self):
         with open(self.file) as other:
@@ -244,6 +269,8 @@ class LockTest(testtools.TestCase):
     def test_file(self):
         with self.held():
             self.assertRaises(BlockingIOError, self.try_it)
+            self.assertEqual(1, self.opened())  # it can't be removed
+        self.assertEqual(0, self.opened())
         self.try_it()
         self.assertEqual(0o40700, self.directory.stat().st_mode)
 
@@ -253,6 +280,7 @@ class LockTest(testtools.TestCase):
                 raise KeyError
         self.assertRaises(KeyError, fail)
         self.try_it()
+        self.assertEqual(0, self.opened())
 
     def test_file_that_was_removed_meanwhile(self):
         """Whoever leaves removes it: then it is no lock."""
@@ -299,6 +327,23 @@ class EndingTest(testtools.TestCase):
         self.assertEqual(self.SALTS, [copy[104:168], its[104:168]])
         self.assertEqual([0, 16 << 10], [
             int.from_bytes(each[256:264], 'big') for each in (copy, its)])
+
+    def test_what_it_says_then(self):
+        """The new cipher, as of all data; also without the old slots."""
+        segments = self.metadata['segments']
+        old, = (number for number, each in segments.items()
+                if each.get('flags') == ['backup-previous'])
+        segments[old]['encryption'] = 'serpent-xts-plain64'
+        for gone in False, True:
+            found = headers.parse(json.dumps(self.metadata))
+            self.assertEqual('aes-xts-plain64', found.cipher)
+            self.assertEqual(found.reencryption.key_bits, found.key_bits)
+            self.assertEqual(2 - gone, len(found.keyslots))
+            digest, = (each for each in self.metadata['digests'].values()
+                       if old in each['segments'])
+            for slot in digest['keyslots']:
+                del self.metadata['keyslots'][slot]
+            digest['keyslots'] = []
 
     def test_one_that_has_only_begun(self):
         self.metadata = json.loads(luks_headers.STARTED)

@@ -85,7 +85,8 @@ TOLD = {
 OF_ENCRYPTION = {
     'InvalidEncryptionType': 'LC32', 'KeyUnreadable': 'LC33',
     'EncryptionChange': 'LC34', 'NotThere': 'LC35', 'KeyUnavailable': 'LC36',
-    'HeaderDamaged': 'LC37', 'ForeignHeader': 'LC37', 'MovesCold': 'LC38',
+    'HeaderDamaged': 'LC37', 'ForeignHeader': 'LC37',
+    'NotRecovered': 'LC41', 'HeaderInUse': 'LC41', 'MovesCold': 'LC38',
     'NotAtRest': 'LC39', 'KeepsSize': 'LC42',
     'InvalidPaceType': 'LC43',
     'WouldReadNoise': 'LC40', 'NotBlank': 'LC20',

@@ -331,7 +331,7 @@ class LinesTest(commands.Case):
         complete(self)
         secrets.end_reencryption(HANDLE, KEY, 30)
         line = ('dd of=%s bs=16384 count=1 seek=%d iflag=fullblock '
-                'oflag=direct conv=notrunc,fsync status=none')
+                'oflag=direct conv=nocreat,notrunc,fsync status=none')
         proof, *lines = self.commands.ran
         self.assertIn('open --batch-mode --key-file - --test-passphrase',
                       proof)

@@ -16,6 +16,7 @@ from cinder_localclone import encryption_types
 from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import extending
+from cinder_localclone import header_care
 from cinder_localclone.luks import options
 from cinder_localclone.luks import tokens
 from cinder_localclone.moves import source
@@ -665,6 +666,7 @@ class FencesTest(Case):
         self.assertTrue(self.header.under_way.interrupted)
 
 
+@ddt.ddt
 class BootTest(Case):
 
     def boot(self):
@@ -700,8 +702,43 @@ class BootTest(Case):
         self.look()
         self.assertWhole()
 
+    def test_power_cut_in_the_very_end_and_a_key_that_is_kept(self):
+        """It ends it as well, where the key manager may need this volume."""
+        self.use()
+        self.start()
+        key = rows.recorded(self.volume).key
+        self.a.disk.sealed = {self.volume.id: (
+            key, self.world.secrets.kept[key][1])}
+        self.a.stop(power=True)
+        sim.cut_short(self.a, self.volume.id)
+        self.world.secrets.state = crypt.AWAY
+        self.boot()
+        self.assertIsNone(self.header.under_way)
+        self.world.secrets.state = ''
+        self.look()
+        self.assertWhole()
+
+    def test_cut_short_and_a_key_that_is_kept_and_no_longer_to_be_open(self):
+        self.start()
+        key = rows.recorded(self.volume).key
+        self.a.disk.sealed = {self.volume.id: (
+            key, self.world.secrets.kept[key][1])}
+        self.world.secrets.state = crypt.AWAY
+        for strike in sim.cut_short, sim.almost_end:
+            strike(self.a, self.volume.id)
+            self.a.devices.pop(self.crypt, None)
+            gone = exceptions.NotPossible(volume='v', reason='gone')
+            with self.node.lock(self.volume.id):
+                error = self.assertRaises(
+                    exceptions.NotPossible, decrypting.open_volume,
+                    self.node.crypt, self.node.keys, self.volume.id, key,
+                    check=mock.Mock(side_effect=gone))
+            self.assertIs(gone, error)
+            self.assertTrue(self.header.under_way)
+            self.assertNotIn(self.crypt, self.a.devices)
+
     def test_power_cut_in_the_very_end_and_no_key_manager(self):
-        """The key that the node keeps does not open it, either."""
+        """Nor does the node keep its key."""
         self.start()
         self.a.stop(power=True)
         sim.cut_short(self.a, self.volume.id)
@@ -722,9 +759,9 @@ class BootTest(Case):
         for how in ({'readonly': True}, {'keep_header': True},
                     {'readonly': True, 'recovers': True}):
             error = self.assertRaises(
-                encryption_errors.HeaderDamaged, decrypting.open_volume,
+                encryption_errors.NotRecovered, decrypting.open_volume,
                 self.node.crypt, self.node.keys, self.volume.id, key, **how)
-            self.assertIn('Its home recovers it', str(error))
+            self.assertIn('Do not restore a backup', str(error))
             self.assertTrue(self.header.under_way)
 
     def test_cut_short_and_another_header_than_noted(self):
@@ -746,9 +783,70 @@ class BootTest(Case):
         error = self.assertRaises(
             exceptions.NotPossible, decrypting.open_volume, self.node.crypt,
             self.node.keys, self.volume.id, rows.recorded(self.volume).key,
-            proven=mock.Mock(side_effect=gone))
+            check=mock.Mock(side_effect=gone))
         self.assertIs(gone, error)
         self.assertTrue(self.header.under_way)
+
+    def test_cut_short_and_the_end_fails(self):
+        """What keeps it from being over is said; nothing is noted of it."""
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        self.a.devices.pop(self.crypt)
+        failed, proven = OSError('no memory'), mock.Mock()
+        with self.node.lock(self.volume.id), mock.patch.object(
+                crypt.SimCrypt, 'end_reencryption', side_effect=failed):
+            self.assertIs(failed, self.assertRaises(
+                OSError, decrypting.open_volume, self.node.crypt,
+                self.node.keys, self.volume.id,
+                rows.recorded(self.volume).key, proven=proven))
+        proven.assert_not_called()
+        self.assertTrue(self.header.under_way)
+
+    @ddt.data(OSError('no memory'), encryption_errors.HeaderInUse(
+        path='p', reason='locked'))
+    def test_almost_cut_short_and_the_end_fails(self, failed):
+        """Both slots are there: it is opened, and ended when it can be."""
+        self.start()
+        sim.almost_end(self.a, self.volume.id)
+        self.a.devices.pop(self.crypt)
+        proven = mock.Mock()
+        with self.node.lock(self.volume.id), mock.patch.object(
+                crypt.SimCrypt, 'end_reencryption', side_effect=failed):
+            decrypting.open_volume(
+                self.node.crypt, self.node.keys, self.volume.id,
+                rows.recorded(self.volume).key, proven=proven)
+        proven.assert_called_once_with()
+        self.assertIn(self.crypt, self.a.devices)
+        self.look()
+        self.look()
+        self.assertWhole()
+
+    def test_end_that_can_not_be_written_is_told(self):
+        """Unlike a volume that is busy, which is looked at again."""
+        self.use()
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        with mock.patch.object(
+                crypt.SimCrypt, 'end_reencryption',
+                side_effect=encryption_errors.HeaderInUse(
+                    path='p', reason='locked')), mock.patch.object(
+                        events, 'say') as say:
+            self.look()
+        self.assertIn(events.REENCRYPTION_STOPPED,
+                      [each.args[0] for each in say.mock_calls])
+
+    def test_cut_short_as_an_operator_sees_it(self):
+        """Not as a key that is wrong; and no backup is to be restored."""
+        self.use()
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        found = {each['what']: each['problem'] for each in header_care.verify(
+            self.node, self.volume.id)}
+        self.assertIn('only the end of its re-encryption', found['key'])
+        self.a.devices.pop(self.crypt)
+        outcome, = unlocking.locked(self.node.stack, {}, self.node.crypt,
+                                    self.node.keys)
+        self.assertIn('Do not restore a backup', outcome.problem)
 
     def test_almost_cut_short(self):
         """Both slots are there: who may not write opens it as it is."""

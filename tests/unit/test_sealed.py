@@ -94,6 +94,31 @@ class SealedTest(commands.Case):
             + CRYPT)
         self.assertEqual([None, KEY], self.commands.inputs)
 
+    def test_end_of_a_re_encryption(self):
+        """As by the key manager's, and only with its own key."""
+        self.seal()
+        del self.commands.ran[:], self.commands.inputs[:]
+        self.commands.answer('systemd-creds decrypt', KEY.hex())
+        test_privileged_crypt.complete(self)
+        self.assertIsNone(sealed.end_reencryption(
+            HANDLE, self.directory, 'ref', 30))
+        self.assertEqual('systemd-creds decrypt %s %s -' % (NAME, self.file),
+                         self.commands.ran[0])
+        self.assertIn('--test-passphrase', self.commands.ran[1])
+        self.assertEqual([KEY, b'SKUL', b'LUKS'], [
+            self.commands.inputs[1], *(
+                each[:4] for each in self.commands.inputs[2:])])
+
+    def test_end_of_what_there_is_no_key_of(self):
+        test_privileged_crypt.complete(self)
+        self.assertRaises(
+            encryption_errors.NotSealed, sealed.end_reencryption, HANDLE,
+            self.directory, 'ref', 30)
+        self.assertRaises(
+            exceptions.Foreign, sealed.end_reencryption, '/dev/sda',
+            self.directory, 'ref', 30)
+        self.assertEqual([], self.commands.ran)
+
     def test_resize_of_what_there_is_no_key_of(self):
         self.assertRaises(encryption_errors.NotSealed, sealed.resize, CRYPT,
                           self.directory, 'ref', 30)
@@ -160,7 +185,7 @@ class SealedTest(commands.Case):
 
     def test_the_daemon_is_one_that_logs_nothing(self):
         for entry in (sealed.seal, sealed.open_device, sealed.resize,
-                      sealed.forget):
+                      sealed.end_reencryption, sealed.forget):
             self.assertTrue(secrets.context.is_entrypoint(entry))
 
 
@@ -181,6 +206,9 @@ class CryptsetupTest(commands.Case):
         self.room.resize_sealed(VOLUME, 'ref')
         self.assertEqual(KEY, self.commands.inputs[-1])
         self.assertIn('resize', self.commands.ran[-1])
+        test_privileged_crypt.complete(self)
+        self.room.end_reencryption_sealed(VOLUME, 'ref')
+        self.assertIn('seek=0', self.commands.ran[-1])
         self.assertEqual({VOLUME}, self.room.sealed_volumes())
         self.room.forget_sealed(VOLUME)
         self.assertFalse(self.file.exists())
@@ -208,6 +236,8 @@ class CryptsetupTest(commands.Case):
                           VOLUME, 'ref')
         self.assertRaises(encryption_errors.NotSealed, room.resize_sealed,
                           VOLUME, 'ref')
+        self.assertRaises(encryption_errors.NotSealed,
+                          room.end_reencryption_sealed, VOLUME, 'ref')
         room.forget_sealed(VOLUME)
         self.assertEqual(set(), room.sealed_volumes())
         self.assertEqual([], self.commands.ran)

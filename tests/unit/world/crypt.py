@@ -385,6 +385,9 @@ class SimCrypt:
     def open_sealed(self, volume_id, recorded, *how):
         self.open(volume_id, self._kept(volume_id, recorded), *how)
 
+    def end_reencryption_sealed(self, volume_id, recorded):
+        self.end_reencryption(volume_id, self._kept(volume_id, recorded))
+
     def resize_sealed(self, volume_id, recorded):
         self.resize(volume_id, self._kept(volume_id, recorded))
 

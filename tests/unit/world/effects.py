@@ -50,6 +50,7 @@ LOCKED = frozenset((
     'resize', 'zero', 'note', 'mark', 'unmark', 'add_key', 'kill_slot',
     'remove_token', 'renew_backup', 'record', 'set_uuid', 'save',
     'restore', 'begin_reencryption', 'end_reencryption',
+    'end_reencryption_sealed',
     'start', 'stop', 'note_passed',
     'forget_passed', 'seal', 'open_sealed', 'resize_sealed', 'drop_half',
     'forget_sealed'))
