@@ -277,15 +277,16 @@ class Reconciler:
                 move.volume_id, move.source_lv, move.size_bytes)
         if move.keeps_handle and volume is not None:
             tops.converge(self.node, volume, move.source_lv)
+        if move.committed:
+            offering.offer(self.node, move)
+        if volume is not None:  # a guest may wait for that
+            with offering.trouble_is_told(move.volume_id):
+                self.settle_exports(volume, move if move.committed else None)
         if not move.committed:
             # Only this service moves its volumes, under the lock that is
             # held here: whoever began this move did not live to end it.
             source.abandon(self.node, self.context, move)
             return
-        offering.offer(self.node, move)
-        if volume is not None:  # a guest may wait for that
-            with offering.trouble_is_told(move.volume_id):
-                self.settle_exports(volume, move)
         if move.keeps_handle and volume is not None:
             lost_detach.release_if_detached(
                 self.node, self.context, move, volume)

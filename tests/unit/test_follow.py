@@ -14,6 +14,7 @@ from cinder_localclone import connections
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone.moves import follow
+from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import rows
 from cinder_localclone.state import Phase
@@ -21,6 +22,7 @@ from tests.unit import test_move
 from tests.unit import world as worlds
 from tests.unit.world import crypt
 from tests.unit.world import disks
+from tests.unit.world import records
 from tests.unit.world import stack
 
 A, B, C = 'a@l', 'b@l', 'c@l'
@@ -400,6 +402,35 @@ class FollowTest(Case):
         guest.live_on()
         self.assertIs(guest.nodes[C], guest.world.home(guest.volume))
         self.assertIn('follow_onto_clone', guest.world.effects(C))
+
+    def test_served_again_before_a_move_is_given_up(self):
+        """Its home was rebooted: the guest waits, and a peer may not answer.
+
+        At once it follows again, and is not at rest for long.
+        """
+        guest = Guest()
+        guest.detach(B)
+        guest.attach(C)
+        home = guest.nodes[B]
+
+        def fail(*_which):
+            home.stop(power=True)
+            raise worlds.Stopped(home)
+        with mock.patch.object(records.SimRecords, 'commit', fail):
+            for _look in range(12):
+                with contextlib.suppress(worlds.Stopped):
+                    home.reconciler.converge_node()
+                    home.hydrate()
+                if home.dead:
+                    break
+        self.assertTrue(home.dead)
+        home.dead, served = False, []
+        with mock.patch.object(source, 'abandon', lambda *_which: (
+                served.append(set(home.remote)))):
+            home.reconciler.converge(guest.id)
+        self.assertEqual([{(guest.id, 'iqn.c')}], served)
+        guest.live_on()
+        guest.check_at(C, self)
 
     def test_no_hydration_before_the_handle_is_on_the_clone(self):
         guest = Guest()
