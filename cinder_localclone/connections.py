@@ -123,7 +123,7 @@ class Connections:
 
         :raises Refused: if that can't be helped now
         """
-        self._reconciler.settle_exports(volume, None)
+        self._reconciler.serving.settle(volume, None)
         if checks.unnamed_exports(self._node, volume, None):
             raise exceptions.Refused(
                 volume=volume.id, host=connector.get('host'),

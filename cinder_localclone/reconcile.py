@@ -34,10 +34,9 @@ from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import passing
 from cinder_localclone import ports
-from cinder_localclone import records
 from cinder_localclone import reencryption
 from cinder_localclone import rows
-from cinder_localclone import served
+from cinder_localclone import serving
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone import survey as surveys
@@ -58,6 +57,7 @@ class Reconciler:
         self.copying = copying.Copies(
             node, functools.partial(holes.leave_out, node, context))
         self.comparison = refilling.Comparison(node, context, memory)
+        self.serving = serving.Serving(node)
         self._followers = follow.Followers(node, iscsi_target.new_credentials)
         self._reencryptions = reencryption.Look(node)
         self._passes = True
@@ -96,9 +96,11 @@ class Reconciler:
         failure = self._clean_up(left)
         # Only now: the clean-up may have taken minutes.
         volume = self.node.records.volume(volume_id)
-        if volume is not None and checks.is_home(self.node, volume):
-            self._prompt_clean_up(left)
-        self._converge_present(volume_id, volume)
+        try:
+            self._converge_present(volume_id, volume)
+        finally:  # it may take the bus a while
+            if volume is not None and checks.is_home(self.node, volume):
+                self._prompt_clean_up(left)
         if failure:
             raise failure
 
@@ -119,7 +121,9 @@ class Reconciler:
             self._at_rest(volume_id, volume)
         elif self.node.host == move.destination:
             # Committed, its home is here by the volume's own row.
-            self._as_destination(move, volume)
+            if self._as_destination(move, volume):
+                # Whoever waits for it does not wait for the next look.
+                self._at_rest(volume_id, self.node.records.volume(volume_id))
         elif self.node.host == move.source:
             self._as_source(move, volume)
 
@@ -176,35 +180,9 @@ class Reconciler:
                 present.lvs)
             tops.converge(self.node, volume, volume.name)
         newborns.accept(self.node, volume, present)
+        self.serving.try_to_settle(volume, None)
         with offering.trouble_is_told(volume_id):
             offering.withdraw_strays(self.node, present)
-            self.settle_exports(volume, None)
-
-    def settle_exports(self, volume: ports.Volume, move: state.Move | None
-                       ) -> None:
-        """Serve the hosts whose attachments say so, and no others.
-
-        A reboot ends exports; a detach that was lost leaves one behind.
-
-        :param move: the volume's move, if one is under way
-        """
-        handle_id = rows.handle_id(volume)
-        unnamed = checks.unnamed_exports(self.node, volume, move)
-        if unnamed and served.by_attachment(
-                volume, records.is_migrated_by_cinder(volume)):
-            # Of what has followed its instance nothing is offered any more.
-            left = bool(move and move.follows and move.committed
-                        and move.source == self.node.host)
-            self.node.exports.withdraw_unnamed(
-                handle_id, unnamed, at_once=left or served.is_idle(volume))
-            self.node.stack.remove_served(handle_id)
-        for each in served.wanted(volume, move, self.node.host,
-                                  self.node.exports.portal):
-            if self.node.exports.offer_again(
-                    handle_id, each.initiator, each.properties,
-                    tops.served_path(self.node, volume)):
-                events.say(events.EXPORTED_AGAIN, volume=volume.id,
-                           initiator=each.initiator)
 
     def _remove_stray_handle(self, volume_id: str) -> None:
         """A handle of a volume that does not live here (any more)."""
@@ -217,22 +195,28 @@ class Reconciler:
     # -- a move to this node
 
     def _as_destination(self, move: state.Move, volume: ports.Volume
-                        ) -> None:
+                        ) -> bool:
+        """:returns: whether the move has ended"""
         if not move.committed:
-            return  # the source decides
+            return False  # the source decides
         if volume.status in ('deleting', 'error_deleting') or (
                 volume.status == 'error'  # its node was forgotten
                 and not self.node.stack.survey().has(volume.id, volume.name)):
             self.copying.hindered(move)  # a delete removes it
-            return
+            return False
         try:
             if (move.phase in (Phase.STARTING, Phase.MIGRATING)
                     and not self._is_copied(move, volume)):
-                return
+                return False
+            if move.phase is Phase.COMPLETING:
+                # Of what was interrupted there everything is here.
+                self.node.stack.ensure_handle_on_lv(
+                    move.volume_id, move.destination_lv, move.volume_bytes)
+                self._give_out(move, volume)
             if (move.phase is Phase.MIGRATING
                     and not self.comparison.is_whole(move)):
                 self.copying.hindered(move)
-                return
+                return False
             completion.complete(self.node, move)
         except Exception:  # whatever it is, it holds no other copy up
             self.copying.hindered(move)
@@ -241,21 +225,28 @@ class Reconciler:
         self.node.tell(state.Milestone.COMPLETED, move)
         self.node.peers.converge_soon(
             self.context, move.source, move.volume_id)
+        return True
+
+    def _give_out(self, move: state.Move, volume: ports.Volume) -> None:
+        """What arrives is there for whoever uses it, here and elsewhere."""
+        tops.converge(self.node, volume, volume.name)
+        self.serving.try_to_settle(volume, move)
 
     def _is_copied(self, move: state.Move, volume: ports.Volume) -> bool:
         """Go on with a copy; whether all of it is here."""
         try:
             disk = destination.rebuild(self.node, move)
         except Exception:
-            if self.node.stack.survey().handle(move.volume_id):
+            present = self.node.stack.survey()
+            if present.handle_is_on_clone(move):
                 # An operator may have had it opened without.
+                self._give_out(move, volume)
+            elif present.handle(move.volume_id):
                 tops.converge(self.node, volume, volume.name)
             raise
+        self._give_out(move, volume)
         if not disk:
             return True
-        tops.converge(self.node, volume, volume.name)
-        with offering.trouble_is_told(move.volume_id):
-            self.settle_exports(volume, move)
         if move.phase is Phase.STARTING:
             self.node.stack.set_hydration(move.shadow_id, False)
             lost_detach.roll_back_if_dropped(
@@ -270,18 +261,9 @@ class Reconciler:
 
     def _as_source(self, move: state.Move,
                    volume: ports.Volume | None) -> None:
-        serves = volume is not None and served.wanted(
-            volume, move, self.node.host, self.node.exports.portal)
-        if move.keeps_handle or serves:
-            self.node.stack.ensure_handle_on_lv(
-                move.volume_id, move.source_lv, move.size_bytes)
+        stays = self.serving.as_source(move, volume)
         if move.keeps_handle and volume is not None:
             tops.converge(self.node, volume, move.source_lv)
-        if move.committed:
-            offering.offer(self.node, move)
-        if volume is not None:  # a guest may wait for that
-            with offering.trouble_is_told(move.volume_id):
-                self.settle_exports(volume, move if move.committed else None)
         if not move.committed:
             # Only this service moves its volumes, under the lock that is
             # held here: whoever began this move did not live to end it.
@@ -290,7 +272,7 @@ class Reconciler:
         if move.keeps_handle and volume is not None:
             lost_detach.release_if_detached(
                 self.node, self.context, move, volume)
-        elif not (move.keeps_handle or serves):
+        elif not stays:
             source.drop_handle(self.node, move)
 
     # -- the node
@@ -299,18 +281,25 @@ class Reconciler:
         """Take the next step of every move from or to this node."""
         self._converge_moves(self.node.records.moves_of(self.node.host),
                              all_of_them=False)
-        if not self._passes:  # guests wait for it
+        # Guests wait for both.
+        self.serving.try_again(self._attempt)
+        if not self._passes:
             self._passes = passing.look(self.node)
 
     def _converge_moves(self, moves: list[state.Move],
                         all_of_them: bool = True) -> None:
         """:param all_of_them: also those that seem to need nothing now"""
         with self.copying.look(moves):
-            self._attempt_all({
+            looked_at = {
                 move.volume_id for move in moves
                 if all_of_them or not self.copying.still_waits(move)
             }.difference(() if all_of_them else glance.served_on(
-                self.node, moves)))
+                self.node, moves))
+            # What is only local first: others may have to wait for a peer.
+            sources = {move.volume_id for move in moves if move.committed
+                       and move.source == self.node.host}
+            self._attempt_all(looked_at & sources)
+            self._attempt_all(looked_at - sources)
             for entry in self.copying.next():
                 if entry.destination == self.node.host:
                     self._attempt(entry.volume_id)
@@ -337,6 +326,8 @@ class Reconciler:
         # What seems to differ is looked at again, with the volume's lock.
         asking_once = dataclasses.replace(
             self.node, is_at=directory.remembered(self.node.is_at))
+        if not moves:
+            self._serve_sources(recorded)
         for volume_id, volume in home.items():
             if volume_id in moving or volume.status in (
                     *rows.BEING_CREATED, 'deleting', 'error_deleting',
@@ -345,7 +336,7 @@ class Reconciler:
                         and not survey.has(volume_id, volume.name)):
                 continue
             if (rows.visible_id(volume) or glance.lacks_handle(survey, volume)
-                    or self._exports_differ(
+                    or self.serving.differ(
                         volume, remote().get(volume_id, set()), unfinished)
                     or tops.differs(asking_once, volume, survey, links)
                     or moves and self._followers.are_due(volume)):
@@ -366,32 +357,34 @@ class Reconciler:
             self._converge_moves(recorded)
         kept_keys.look(self.node)
 
-    def _exports_differ(self, volume: ports.Volume, remote: set[str],
-                        unfinished: Callable[[], set[str]]) -> bool:
-        """Whether a volume at rest has other exports than attachments name.
-
-        :param remote: iSCSI names of those that it has
-        :param unfinished: says which of all serve nobody
-        """
-        at = self.node.host, self.node.exports.portal
-        wanted = {each.iqn for each in served.wanted(volume, None, *at)}
-        return bool(wanted - remote or wanted and wanted & unfinished()
-                    or served.unnamed(volume, None, *at, remote))
+    def _serve_sources(self, moves: Iterable[state.Move]) -> None:
+        """What guests elsewhere read from here waits for nothing else."""
+        def serve(volume_id: str) -> None:
+            move = self.node.records.move_of(volume_id)
+            if move and move.source == self.node.host:
+                self.serving.as_source(
+                    move, self.node.records.volume(volume_id))
+        for move in moves:
+            if move.source == self.node.host and not move.is_over:
+                self._try(move.volume_id, serve)
 
     def _attempt_all(self, volume_ids: Iterable[str]) -> None:
         for volume_id in sorted(volume_ids):
             self._attempt(volume_id)
 
     def _attempt(self, volume_id: str, follows: bool = True) -> None:
-        """One volume that fails never stops the others.
+        """:param follows: whether it may follow its instance then"""
+        def converge(volume_id: str) -> None:
+            self.converge_locked(volume_id)
+            if follows:
+                self._follow(volume_id)
+        self._try(volume_id, converge)
 
-        :param follows: whether it may follow its instance then
-        """
+    def _try(self, volume_id: str, act: Callable[[str], None]) -> None:
+        """One volume that fails never stops the others."""
         try:
             with self.node.try_lock(volume_id):
-                self.converge_locked(volume_id)
-                if follows:
-                    self._follow(volume_id)
+                act(volume_id)
         except exceptions.Busy:
             pass  # whoever is at work on it brings it to its end
         except Exception as exc:

@@ -10,7 +10,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import hydration
 from cinder_localclone import names
 from cinder_localclone import queue
-from cinder_localclone import reconcile
+from cinder_localclone import serving
 from tests.unit import test_queue
 from tests.unit import world as worlds
 
@@ -137,7 +137,7 @@ class DeadEndTest(test_queue.Base):
            before its copy was begun, or could be completed.
         """
         self.useFixture(fixtures.MockPatchObject(
-            reconcile.Reconciler, 'settle_exports',
+            serving.Serving, 'settle',
             side_effect=OSError(errno.EINVAL, 'configfs')))
         volume, = self.moving(1)
         self.looks()

@@ -602,7 +602,7 @@ class FencesTest(Case):
             self.assertTrue(self.a.reencrypting)
             pausing.settle(self.node, self.volume)
             self.a.remote.add((self.volume.id, 'initiator of b'))
-        with mock.patch.object(self.a.reconciler, 'settle_exports'):
+        with mock.patch.object(self.a.reconciler.serving, 'settle'):
             self.look()
         self.assertEqual(set(), self.a.reencrypting)
 

@@ -25,7 +25,7 @@ ORDER = (
     'reencryption', 'reencryption_plan',
     'opening', 'recovery_keys', 'header_care', 'births', 'own_key',
     'key_change', 'headers_at_rest',
-    'encryption', 'snapshots', 'adoption', 'newborns',
+    'encryption', 'snapshots', 'adoption', 'newborns', 'serving',
     'moves.follow', 'moves.holes', 'moves.source', 'moves.destination',
     'moves.completion', 'moves.refilling', 'passing', 'moves.remains',
     'moves.removal',
