@@ -119,7 +119,8 @@ class OrderTest(Base):
                           'ensure_clone', 'ensure_handle_on_clone', 'unmapped',
                           'flush_handle', 'advance', 'ensure_handle_on_lv',
                           'flush_lv volume', 'remove_clone', 'detach',
-                          'remove_lv metadata', 'advance', 'converge_soon']):
+                          'remove_lv metadata', 'advance', 'converge_soon',
+                          'ensure_handle_on_lv']):
             self.b.reconciler.converge(self.volume.id)
         self.assertIs(Phase.RELEASING, self.recorded().phase)
 
@@ -128,9 +129,9 @@ class OrderTest(Base):
         self.b.reconciler.converge(self.volume.id)
         self.b.hydrate(flushed=True)
         self.b.node.records.advance(self.recorded(), Event.HYDRATED)
-        with self.does(b=['ensure_handle_on_lv', 'flush_lv volume',
+        with self.does(b=[*['ensure_handle_on_lv'] * 2, 'flush_lv volume',
                           'remove_clone', 'detach', 'remove_lv metadata',
-                          'advance', 'converge_soon']):
+                          'advance', 'converge_soon', 'ensure_handle_on_lv']):
             self.b.reconciler.converge(self.volume.id)
 
     def test_prepare_where_an_earlier_move_has_failed(self):
