@@ -120,7 +120,7 @@ class OrderTest(Base):
                           'flush_handle', 'advance', 'ensure_handle_on_lv',
                           'flush_lv volume', 'remove_clone', 'detach',
                           'remove_lv metadata', 'advance', 'converge_soon',
-                          'ensure_handle_on_lv']):
+                          'ensure_handle_on_lv', 'withdraw_strays']):
             self.b.reconciler.converge(self.volume.id)
         self.assertIs(Phase.RELEASING, self.recorded().phase)
 
@@ -131,7 +131,8 @@ class OrderTest(Base):
         self.b.node.records.advance(self.recorded(), Event.HYDRATED)
         with self.does(b=[*['ensure_handle_on_lv'] * 2, 'flush_lv volume',
                           'remove_clone', 'detach', 'remove_lv metadata',
-                          'advance', 'converge_soon', 'ensure_handle_on_lv']):
+                          'advance', 'converge_soon', 'ensure_handle_on_lv',
+                          'withdraw_strays']):
             self.b.reconciler.converge(self.volume.id)
 
     def test_prepare_where_an_earlier_move_has_failed(self):
