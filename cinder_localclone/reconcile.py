@@ -209,10 +209,11 @@ class Reconciler:
                     and not self._is_copied(move, volume)):
                 return False
             if move.phase is Phase.COMPLETING:
-                # Of what was interrupted there everything is here.
+                # All of it is here, whatever keeps it from its end. No key
+                # is needed for that: its top comes after.
                 self.node.stack.ensure_handle_on_lv(
                     move.volume_id, move.destination_lv, move.volume_bytes)
-                self._give_out(move, volume)
+                self.serving.try_to_settle(volume, move)
             if (move.phase is Phase.MIGRATING
                     and not self.comparison.is_whole(move)):
                 self.copying.hindered(move)

@@ -253,6 +253,24 @@ class Case(test_move.Base):
         self.assertIs(here, guest.world.home(guest.volume))
         guest.node, here.dead = None, False
 
+    def cut_at(self, node, room, name):
+        """A node's power fails when its looks come to a call; it is back.
+
+        :param room: of the simulated world
+        """
+        def fail(*_which):
+            node.stop(power=True)
+            raise worlds.Stopped(node)
+        with mock.patch.object(room, name, fail):
+            for _look in range(12):
+                with contextlib.suppress(worlds.Stopped):
+                    node.reconciler.converge_node()
+                    node.hydrate()
+                if node.dead:
+                    break
+        self.assertTrue(node.dead)
+        node.dead = False
+
     def third(self, guest, host=C):
         """Detached and attached elsewhere, while it is being copied."""
         guest.detach(B)
@@ -412,19 +430,8 @@ class FollowTest(Case):
         guest.detach(B)
         guest.attach(C)
         home = guest.nodes[B]
-
-        def fail(*_which):
-            home.stop(power=True)
-            raise worlds.Stopped(home)
-        with mock.patch.object(records.SimRecords, 'commit', fail):
-            for _look in range(12):
-                with contextlib.suppress(worlds.Stopped):
-                    home.reconciler.converge_node()
-                    home.hydrate()
-                if home.dead:
-                    break
-        self.assertTrue(home.dead)
-        home.dead, served = False, []
+        self.cut_at(home, records.SimRecords, 'commit')
+        served = []
         with mock.patch.object(source, 'abandon', lambda *_which: (
                 served.append(set(home.remote)))):
             home.reconciler.converge(guest.id)

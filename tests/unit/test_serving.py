@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What guests elsewhere have through a node waits for nothing else there."""
 
-import contextlib
 from unittest import mock
 
 from cinder_localclone import events
@@ -71,19 +70,7 @@ class ArrivedTest(test_follow.Case):
         guest.detach(B)
         guest.attach(C)
         home = guest.nodes[B]
-
-        def fail(*_which):
-            home.stop(power=True)
-            raise worlds.Stopped(home)
-        with mock.patch.object(stack.SimStack, name, fail):
-            for _look in range(12):
-                with contextlib.suppress(worlds.Stopped):
-                    home.reconciler.converge_node()
-                    home.hydrate()
-                if home.dead:
-                    break
-        self.assertTrue(home.dead)
-        home.dead = False
+        self.cut_at(home, stack.SimStack, name)
         self.assertEqual(set(), home.remote)
         return guest, home
 
