@@ -3,6 +3,7 @@
 
 from unittest import mock
 
+from cinder_localclone import encryption_errors
 from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.moves import destination
@@ -10,6 +11,7 @@ from cinder_localclone.moves import follow
 from cinder_localclone.moves import offering
 from cinder_localclone import served
 from cinder_localclone import serving
+from cinder_localclone import tops
 from tests.unit import test_follow
 from tests.unit import test_reconcile
 from tests.unit import world as worlds
@@ -95,6 +97,16 @@ class ArrivedTest(test_follow.Case):
                     command='dmsetup', code=1, stderr='busy')):
             self.assertRaises(exceptions.CommandFailed,
                               home.reconciler.converge, guest.id)
+        self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
+
+    def test_ended_without_its_key(self):
+        """That opens it, and copies nothing."""
+        guest, home = self.stop_at('remove_clone')
+        with mock.patch.object(tops, 'converge', side_effect=(
+                encryption_errors.KeyUnavailable(reason='away'))):
+            self.assertRaises(encryption_errors.KeyUnavailable,
+                              home.reconciler.converge, guest.id)
+        self.assertIsNone(home.node.records.move_of(guest.id))
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
 
     def test_served_and_its_source_is_away(self):
