@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import hashlib
 import json
 import socket
+import time
 from typing import Any
 
 from oslo_log import log as logging
@@ -51,6 +52,9 @@ class Sessions:
         self.host = host
         #: Digests of what was logged in with, by iSCSI name.
         self._secrets: dict[str, str] = {}
+        #: Portals that were waited for in vain: what was the matter, and
+        #: until when (monotonic seconds) nobody waits for them again.
+        self._silent: dict[str, tuple[OSError, float]] = {}
 
     def initiator(self) -> str:
         """This node's iSCSI initiator name; '' if it has none.
@@ -115,7 +119,7 @@ class Sessions:
         if path and not in_use and (
                 iscsi.is_down(iqn)
                 or self._secrets.get(iqn, _digest(auth)) != _digest(auth)):
-            _check_portal(properties['target_portal'])
+            self._check_portal(properties['target_portal'])
             iscsi.end_session(iqn, self.command_timeout)
             path = None
         if path is None:
@@ -188,6 +192,27 @@ class Sessions:
 
     # -- logging in
 
+    def _check_portal(self, portal: str) -> None:
+        """A peer that is down costs many volumes one wait, not one each.
+
+        After a wait in vain nobody waits again for as long as it took.
+
+        :raises SourceUnreachable: if it does not accept a connection
+        """
+        host, _colon, port = portal.rpartition(':')
+        reason, until = self._silent.get(portal, (None, 0.0))
+        began = time.monotonic()
+        if began >= until:
+            try:
+                socket.create_connection(
+                    (host.strip('[]'), int(port)), PORTAL_TIMEOUT).close()
+                self._silent.pop(portal, None)
+                return
+            except OSError as exc:
+                now, reason = time.monotonic(), exc
+                self._silent[portal] = exc, now + (now - began)
+        raise exceptions.SourceUnreachable(portal=portal, reason=reason)
+
     def _log_in_to_source(self, move: state.Move) -> str:
         properties = iscsi_target.connection_properties(
             move.location, move.auth)
@@ -212,7 +237,7 @@ class Sessions:
 
         :returns: path of its disk
         """
-        _check_portal(portal)
+        self._check_portal(portal)
         iscsi.record_target(iqn, portal, auth, self.command_timeout)
         return self._disk_once_logged_in(iqn, portal)
 
@@ -256,7 +281,7 @@ class Sessions:
             raise exceptions.NotPossible(
                 volume=volume_id, reason='this node\'s iSCSI records do not '
                 'know %s; the volume service logs in to it.' % iqn)
-        _check_portal(portal)
+        self._check_portal(portal)
         return self._disk_once_logged_in(iqn, portal)
 
     def end_if_down(self, move: state.Move) -> bool:
@@ -292,16 +317,6 @@ def _await_disk(iqn: str) -> str | None:
         wait=tenacity.wait_fixed(0.05),
         retry_error_callback=lambda state: None)(_disk_of, iqn)
     return path
-
-
-def _check_portal(portal: str) -> None:
-    """:raises SourceUnreachable: if it does not accept a connection"""
-    host, _colon, port = portal.rpartition(':')
-    try:
-        socket.create_connection(
-            (host.strip('[]'), int(port)), PORTAL_TIMEOUT).close()
-    except OSError as exc:
-        raise exceptions.SourceUnreachable(portal=portal, reason=exc)
 
 
 def _verify(move: state.Move, path: str) -> None:

@@ -356,7 +356,8 @@ class Machines(fixtures.Fixture):
                 ((sysfs, 'name_of'), lambda number: self.machine.name_of(
                     number) or 'g-pool-tmeta'),
                 ((sysfs, 'check_mapped'), lambda path: None),
-                ((sessions, '_check_portal'), lambda portal: None)):
+                ((sessions.Sessions, '_check_portal'),
+                 lambda _self, portal: None)):
             self.useFixture(fixtures.MockPatchObject(*what, fake))
         self.useFixture(fixtures.MonkeyPatch(
             'cinder_localclone.privileged.thin_pool._alone',

@@ -69,6 +69,15 @@ class Case(testtools.TestCase):
     UNKNOWN = ((GIB, ''), (0, V1), (0, ''))
 
 
+class Clock:
+
+    now = 100.0
+
+    def stand_still(self, seconds):
+        self.now += seconds
+        raise TimeoutError('timed out')
+
+
 @ddt.ddt
 class AttachTest(Case):
 
@@ -114,6 +123,33 @@ class AttachTest(Case):
         self.assertIn('timed out', str(error))
         self.assertIn(PORTAL, str(error))
         self.assertEqual(['connect'], self.names())
+
+    def test_silent_portal_is_not_waited_for_again_at_once(self):
+        clock = self.clock()
+        self.called.connect.side_effect = lambda *_to: clock.stand_still(4)
+        for passed, waited in ((0, 1), (3.9, 1), (0.1, 2), (4, 3)):
+            clock.now += passed
+            error = self.assertRaises(
+                exceptions.SourceUnreachable, self.attach)
+            self.assertIn('timed out', str(error))
+            self.assertEqual(waited, self.called.connect.call_count, passed)
+        # Another one is asked.
+        self.called.connect.side_effect = None
+        self.sessions.attach(dataclasses.replace(
+            MOVE, location='192.0.2.12:3260,1 %s 0' % IQN))
+
+    def test_portal_that_refuses_at_once_is_asked_each_time(self):
+        self.clock()
+        self.called.connect.side_effect = ConnectionRefusedError('refused')
+        self.assertRaises(exceptions.SourceUnreachable, self.attach)
+        self.called.connect.side_effect = None
+        self.attach()
+
+    def clock(self):
+        clock = Clock()
+        self.useFixture(fixtures.MockPatchObject(
+            sessions.time, 'monotonic', lambda: clock.now))
+        return clock
 
     def test_login_that_fails(self):
         self.called.iscsi.login.side_effect = exceptions.CommandFailed(
