@@ -5,7 +5,7 @@ The same code runs at start-up, periodically, after each call of a peer and
 for an operator's repair. Nothing here depends on how far an earlier run got.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 import dataclasses
 import functools
 
@@ -167,20 +167,15 @@ class Reconciler:
                              *manageable.UNSETTLED):
             return  # delete_volume removes it
         present = self.node.stack.survey()
-        if present.metadata(volume.name_id):
-            # Its regions may still be at a source that nothing names.
-            raise exceptions.MissingData(
-                what='The move record', volume=volume_id,
-                host=self.node.host)
         if rows.visible_id(volume):
+            checks.check_arrived(self.node, volume, present)
             copies.converge(self.node, volume)
+            self.serving.try_to_settle(volume, None)
         else:
-            self.node.stack.ensure_handle_on_lv(
-                volume_id, volume.name, rows.body_bytes(volume),
-                present.lvs)
+            serving.ensure_handle_at_rest(self.node, volume, present)
+            self.serving.try_to_settle(volume, None)
             tops.converge(self.node, volume, volume.name)
         newborns.accept(self.node, volume, present)
-        self.serving.try_to_settle(volume, None)
         with offering.trouble_is_told(volume_id):
             offering.withdraw_strays(self.node, present)
 
@@ -209,10 +204,7 @@ class Reconciler:
                     and not self._is_copied(move, volume)):
                 return False
             if move.phase is Phase.COMPLETING:
-                # All of it is here, whatever keeps it from its end. No key
-                # is needed for that: its top comes after.
-                self.node.stack.ensure_handle_on_lv(
-                    move.volume_id, move.destination_lv, move.volume_bytes)
+                serving.ensure_handle_on_all(self.node, move)
                 self.serving.try_to_settle(volume, move)
             if (move.phase is Phase.MIGRATING
                     and not self.comparison.is_whole(move)):
@@ -221,6 +213,8 @@ class Reconciler:
             completion.complete(self.node, move)
         except Exception:  # whatever it is, it holds no other copy up
             self.copying.hindered(move)
+            if move.phase is Phase.COMPLETING:  # all of it is here
+                tops.converge(self.node, volume, volume.name)
             raise
         self.copying.ended(move.shadow_id)
         self.node.tell(state.Milestone.COMPLETED, move)
@@ -228,24 +222,15 @@ class Reconciler:
             self.context, move.source, move.volume_id)
         return True
 
-    def _give_out(self, move: state.Move, volume: ports.Volume) -> None:
-        """What arrives is there for whoever uses it, here and elsewhere."""
-        tops.converge(self.node, volume, volume.name)
-        self.serving.try_to_settle(volume, move)
-
     def _is_copied(self, move: state.Move, volume: ports.Volume) -> bool:
         """Go on with a copy; whether all of it is here."""
         try:
             disk = destination.rebuild(self.node, move)
         except Exception:
-            present = self.node.stack.survey()
-            if present.handle_is_on_clone(move):
-                # An operator may have had it opened without.
-                self._give_out(move, volume)
-            elif present.handle(move.volume_id):
-                tops.converge(self.node, volume, volume.name)
+            self._give_out_alone(move)
             raise
-        self._give_out(move, volume)
+        self.serving.try_to_settle(volume, move)
+        tops.converge(self.node, volume, volume.name)
         if not disk:
             return True
         if move.phase is Phase.STARTING:
@@ -258,11 +243,27 @@ class Reconciler:
             return False
         return self.copying.drive(move, disk)
 
+    def _give_out_alone(self, move: state.Move) -> None:
+        """What there is of a volume while its source is away.
+
+        An operator may have had it opened without. No export is withdrawn:
+        the target would wait for what an initiator reads there.
+        """
+        # Anew: the source was waited for.
+        volume = self.node.records.volume(move.volume_id)
+        present = self.node.stack.survey()
+        if volume is not None and present.handle(move.volume_id):
+            if present.handle_is_on_clone(move):
+                self.serving.try_to_offer(volume, move)
+            tops.converge(self.node, volume, volume.name)
+
     # -- a move from this node
 
     def _as_source(self, move: state.Move,
                    volume: ports.Volume | None) -> None:
         stays = self.serving.as_source(move, volume)
+        if volume is not None:
+            self.serving.try_to_withdraw(volume, move)
         if move.keeps_handle and volume is not None:
             tops.converge(self.node, volume, move.source_lv)
         if not move.committed:
@@ -280,10 +281,9 @@ class Reconciler:
 
     def converge_moves(self) -> None:
         """Take the next step of every move from or to this node."""
+        self.serving.try_again()  # guests wait for it
         self._converge_moves(self.node.records.moves_of(self.node.host),
                              all_of_them=False)
-        # Guests wait for both.
-        self.serving.try_again(self._attempt)
         if not self._passes:
             self._passes = passing.look(self.node)
 
@@ -321,27 +321,26 @@ class Reconciler:
         home = {volume.id: volume for volume in
                 self.node.records.volumes_of(self.node.host)}
         survey = self.seen = self.node.stack.survey()
+        resting = [volume for volume in home.values() if not (
+            volume.id in moving or volume.status in (
+                *rows.BEING_CREATED, 'deleting', 'error_deleting',
+                *manageable.UNSETTLED) or (
+                    volume.status == 'error'  # its node was forgotten
+                    and not survey.has(volume.id, volume.name)))]
+        self._serve(moving, resting)
         remote = functools.cache(self.node.exports.remote)  # asked once
         unfinished = functools.cache(self.node.exports.unfinished)
         links = self.node.stack.links()
         # What seems to differ is looked at again, with the volume's lock.
         asking_once = dataclasses.replace(
             self.node, is_at=directory.remembered(self.node.is_at))
-        if not moves:
-            self._serve_sources(recorded)
-        for volume_id, volume in home.items():
-            if volume_id in moving or volume.status in (
-                    *rows.BEING_CREATED, 'deleting', 'error_deleting',
-                    *manageable.UNSETTLED) or (
-                        volume.status == 'error'  # its node was forgotten
-                        and not survey.has(volume_id, volume.name)):
-                continue
+        for volume in resting:
             if (rows.visible_id(volume) or glance.lacks_handle(survey, volume)
                     or self.serving.differ(
-                        volume, remote().get(volume_id, set()), unfinished)
+                        volume, remote().get(volume.id, set()), unfinished)
                     or tops.differs(asking_once, volume, survey, links)
                     or moves and self._followers.are_due(volume)):
-                self._attempt(volume_id, moves)
+                self._attempt(volume.id, moves)
         self.comparison.expect(recorded)
         # It may hang; and what is offered keeps a stray LV in use.
         offering.withdraw_strays(self.node, survey, {
@@ -358,34 +357,29 @@ class Reconciler:
             self._converge_moves(recorded)
         kept_keys.look(self.node)
 
-    def _serve_sources(self, moves: Iterable[state.Move]) -> None:
-        """What guests elsewhere read from here waits for nothing else."""
-        def serve(volume_id: str) -> None:
-            move = self.node.records.move_of(volume_id)
-            if move and move.source == self.node.host:
-                self.serving.as_source(
-                    move, self.node.records.volume(volume_id))
-        for move in moves:
-            if move.source == self.node.host and not move.is_over:
-                self._try(move.volume_id, serve)
+    def _serve(self, moving: Iterable[str],
+               resting: Iterable[ports.Volume]) -> None:
+        """What guests elsewhere have from here waits for nothing else."""
+        remote = functools.cache(self.node.exports.remote)
+        unfinished = functools.cache(self.node.exports.unfinished)
+        self.serving.look([*sorted(moving), *[
+            volume.id for volume in resting if self.serving.lacks(
+                volume, remote().get(volume.id, set()), unfinished)]])
 
     def _attempt_all(self, volume_ids: Iterable[str]) -> None:
         for volume_id in sorted(volume_ids):
             self._attempt(volume_id)
 
     def _attempt(self, volume_id: str, follows: bool = True) -> None:
-        """:param follows: whether it may follow its instance then"""
-        def converge(volume_id: str) -> None:
-            self.converge_locked(volume_id)
-            if follows:
-                self._follow(volume_id)
-        self._try(volume_id, converge)
+        """One volume that fails never stops the others.
 
-    def _try(self, volume_id: str, act: Callable[[str], None]) -> None:
-        """One volume that fails never stops the others."""
+        :param follows: whether it may follow its instance then
+        """
         try:
             with self.node.try_lock(volume_id):
-                act(volume_id)
+                self.converge_locked(volume_id)
+                if follows:
+                    self._follow(volume_id)
         except exceptions.Busy:
             pass  # whoever is at work on it brings it to its end
         except Exception as exc:

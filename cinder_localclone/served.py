@@ -86,10 +86,18 @@ def serves(volume: ports.Volume, move: state.Move | None, host: str) -> bool:
     guest is still where that serves it. So it does if the volume follows its
     instance, for as long as the handle there is not on the clone.
     """
-    if move and move.committed and (
-            move.phase is Phase.STARTING
-            or move.follows and move.phase is Phase.MIGRATING):
+    if move and _both_serve(move):
         return host in (move.source, move.destination)
+    return _is_home(volume, host)
+
+
+def _both_serve(move: state.Move) -> bool:
+    return move.committed and (
+        move.phase is Phase.STARTING
+        or move.follows and move.phase is Phase.MIGRATING)
+
+
+def _is_home(volume: ports.Volume, host: str) -> bool:
     home: str = volume.host.partition('#')[0]
     return home == host
 
@@ -111,13 +119,13 @@ def unnamed(volume: ports.Volume, move: state.Move | None, host: str,
             portal: str, served: set[str]) -> set[str]:
     """What a node serves though no attachment names it.
 
-    At rest a portal does not count: a node's address may have been changed
-    since, which need not end what is connected.
+    Where its home alone serves it a portal does not count: the node's address
+    may have been changed since, which need not end what is connected.
 
     :param served: iSCSI names of the volume's remote exports on the node
     """
-    named = (connections(volume) if move is None and serves(
-        volume, move, host) else wanted(volume, move, host, portal))
+    named = (connections(volume) if _is_home(volume, host) and not (
+        move and _both_serve(move)) else wanted(volume, move, host, portal))
     return served - {each.iqn for each in named}
 
 

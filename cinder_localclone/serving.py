@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What other nodes, and hosts, have of this node's volumes: their exports.
 
-Guests wait for them. So what is done here is local: it waits for no peer,
-and trouble with one export keeps no other from being made.
+Guests wait for them. So what is offered here is local: it waits for no peer,
+no key manager and no other volume, and trouble with one export keeps no
+other from being made.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
+import functools
+from typing import Any
 
 from cinder_localclone import events
+from cinder_localclone import exceptions
+from cinder_localclone import manageable
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import offering
 from cinder_localclone import node as nodes
@@ -16,6 +22,7 @@ from cinder_localclone import records
 from cinder_localclone import rows
 from cinder_localclone import served
 from cinder_localclone import state
+from cinder_localclone import survey as surveys
 from cinder_localclone import tops
 
 
@@ -24,29 +31,150 @@ class Serving:
 
     def __init__(self, node: nodes.Node) -> None:
         self._node = node
-        #: Ids of volumes whose exports are not as they should be, the one
-        #: that was tried last at the end.
+        #: Ids of volumes of which not all could be offered, the one that was
+        #: tried last at the end.
         self._unsettled: dict[str, None] = {}
 
-    def settle(self, volume: ports.Volume, move: state.Move | None) -> None:
-        """Serve the hosts whose attachments say so, and no others.
+    # -- what is local
 
-        A reboot ends exports; a detach that was lost leaves one behind.
+    def look(self, volume_ids: Iterable[str]) -> None:
+        """What others have of these volumes is offered, as far as it is here.
+
+        What fails is told, and tried again by :meth:`try_again`.
+        """
+        for volume_id in volume_ids:
+            self._try(volume_id)
+
+    def try_again(self) -> None:
+        """The same for those that failed, until one fails again.
+
+        The others may have the same trouble, such as a target that hangs.
+        """
+        for volume_id in list(self._unsettled):
+            if not self._try(volume_id):
+                return
+
+    def _try(self, volume_id: str) -> bool:
+        """:returns: False if something failed"""
+        self._unsettled.pop(volume_id, None)
+        try:
+            with self._node.try_lock(volume_id):
+                self._serve(volume_id)
+        except exceptions.Busy:  # with something else, perhaps
+            self._unsettled[volume_id] = None
+            return True
+        except Exception as exc:
+            self._unsettled[volume_id] = None
+            offering.tell_of_trouble(volume_id, exc)
+        return volume_id not in self._unsettled
+
+    def _serve(self, volume_id: str) -> None:
+        volume = self._node.records.volume(volume_id)
+        move = self._node.records.move_of(volume_id)
+        if move and move.source == self._node.host:
+            self.as_source(move, volume)
+        elif volume is not None and checks.is_home(self._node, volume) and (
+                self._wanted(volume, move)):
+            if self._has_handle(volume, move):
+                self.offer(volume, move)
+
+    def _wanted(self, volume: ports.Volume, move: state.Move | None
+                ) -> list[served.Connection]:
+        return served.wanted(volume, move, self._node.host,
+                             self._node.exports.portal)
+
+    def _has_handle(self, volume: ports.Volume, move: state.Move | None
+                    ) -> bool:
+        """Whether a volume's handle, if need be made now, is on what is here.
+
+        Not if that needs more than this node has.
+        """
+        stack = self._node.stack
+        if move and move.phase is state.Phase.COMPLETING:
+            ensure_handle_on_all(self._node, move)
+            return True
+        if move:
+            return surveys.Survey({}, stack.devices(surveys.names_of(
+                volume.id, move.shadow_id))).handle_is_on_clone(move)
+        if rows.visible_id(volume) or volume.status in (
+                *rows.BEING_CREATED, 'deleting', 'error', 'error_deleting',
+                *manageable.UNSETTLED):
+            return False
+        ensure_handle_at_rest(self._node, volume, stack.survey())
+        return True
+
+    def as_source(self, move: state.Move, volume: ports.Volume | None
+                  ) -> bool:
+        """What others have through the source of a move.
+
+        :returns: whether the handle stays, for an instance here or elsewhere
+        :raises LocalCloneError: the first of its devices that can't be made;
+            trouble with exports is told
+        """
+        node = self._node
+        # A guest that has come back has it from where it has gone.
+        serves = bool(volume is not None and self._wanted(volume, move)
+                      and not node.stack.survey().is_handle_foreign(
+                          move.volume_id))
+        stays, parts = move.keeps_handle or serves, list[Callable[[], Any]]()
+        if stays:
+            parts.append(functools.partial(
+                node.stack.ensure_handle_on_lv, move.volume_id,
+                move.source_lv, move.size_bytes))
+        if move.committed:
+            parts.append(functools.partial(offering.offer, node, move))
+        if serves:
+            parts.append(functools.partial(self.try_to_offer, volume, move))
+        _do_all(parts)
+        return stays
+
+    # -- one volume, whose lock is held
+
+    def offer(self, volume: ports.Volume, move: state.Move | None) -> None:
+        """Serve the hosts whose attachments say so; the handle is here.
+
+        A reboot ends exports.
 
         :param move: the volume's move, if one is under way
         :raises Exception: the first that one of them has failed with; of
             rtslib and of configfs, too
         """
-        node, failures = self._node, list[Exception]()
-        for each in served.wanted(volume, move, node.host,
-                                  node.exports.portal):
-            try:
-                self._offer_again(volume, each)
-            except Exception as exc:
-                failures.append(exc)
-        self._withdraw_unnamed(volume, move)
-        if failures:
-            raise failures[0]
+        self._unsettled.pop(volume.id, None)
+        try:
+            _do_all(functools.partial(self._offer_again, volume, each)
+                    for each in self._wanted(volume, move))
+        except Exception:
+            self._unsettled[volume.id] = None
+            raise
+
+    def try_to_offer(self, volume: ports.Volume, move: state.Move | None
+                     ) -> None:
+        """The same; what fails is told, and tried again."""
+        with offering.trouble_is_told(volume.id):
+            self.offer(volume, move)
+
+    def settle(self, volume: ports.Volume, move: state.Move | None) -> None:
+        """Serve the hosts whose attachments say so, and no others.
+
+        A detach that was lost leaves an export behind.
+
+        :raises Exception: as :meth:`offer`
+        """
+        try:
+            self.offer(volume, move)
+        finally:
+            self._withdraw_unnamed(volume, move)
+
+    def try_to_settle(self, volume: ports.Volume, move: state.Move | None
+                      ) -> None:
+        """The same; what fails is told, and tried again."""
+        with offering.trouble_is_told(volume.id):
+            self.settle(volume, move)
+
+    def try_to_withdraw(self, volume: ports.Volume, move: state.Move) -> None:
+        """No others; what fails is told."""
+        with offering.trouble_is_told(volume.id):
+            self._withdraw_unnamed(volume, move)
 
     def _offer_again(self, volume: ports.Volume, to: served.Connection
                      ) -> None:
@@ -69,55 +197,53 @@ class Serving:
                 handle_id, unnamed, at_once=left or served.is_idle(volume))
             node.stack.remove_served(handle_id)
 
-    def try_to_settle(self, volume: ports.Volume, move: state.Move | None
-                      ) -> None:
-        """The same; what fails is told, and tried again."""
-        self._unsettled.pop(volume.id, None)
-        with offering.trouble_is_told(volume.id):
-            try:
-                self.settle(volume, move)
-            except Exception:
-                self._unsettled[volume.id] = None
-                raise
+    # -- at a glance
 
-    def try_again(self, converge: Callable[[str], None]) -> None:
-        """What could not be settled, until one fails again.
+    def lacks(self, volume: ports.Volume, remote: set[str],
+              unfinished: Callable[[], set[str]]) -> bool:
+        """Whether a volume at rest is not offered to all that have it.
 
-        The others may have the same trouble, such as a target that hangs.
+        :param remote: iSCSI names of the exports that it has
+        :param unfinished: says which of all serve nobody
         """
-        for volume_id in list(self._unsettled):
-            self._unsettled.pop(volume_id, None)
-            converge(volume_id)
-            if volume_id in self._unsettled:
-                return
-
-    def as_source(self, move: state.Move, volume: ports.Volume | None
-                  ) -> bool:
-        """What others have through the source of a move.
-
-        :returns: whether the handle stays, for an instance here or elsewhere
-        :raises LocalCloneError: if there is no device to be offered
-        """
-        node = self._node
-        stays = bool(move.keeps_handle or volume is not None and served.wanted(
-            volume, move, node.host, node.exports.portal))
-        if stays:
-            node.stack.ensure_handle_on_lv(
-                move.volume_id, move.source_lv, move.size_bytes)
-        if move.committed:
-            offering.offer(node, move)
-        if volume is not None:
-            self.try_to_settle(volume, move if move.committed else None)
-        return stays
+        wanted = {each.iqn for each in self._wanted(volume, None)}
+        return bool(wanted - remote or wanted and wanted & unfinished())
 
     def differ(self, volume: ports.Volume, remote: set[str],
                unfinished: Callable[[], set[str]]) -> bool:
-        """Whether a volume at rest has other exports than attachments name.
+        """Whether it has other exports than its attachments name."""
+        return self.lacks(volume, remote, unfinished) or bool(served.unnamed(
+            volume, None, self._node.host, self._node.exports.portal, remote))
 
-        :param remote: iSCSI names of those that it has
-        :param unfinished: says which of all serve nobody
-        """
-        at = self._node.host, self._node.exports.portal
-        wanted = {each.iqn for each in served.wanted(volume, None, *at)}
-        return bool(wanted - remote or wanted and wanted & unfinished()
-                    or served.unnamed(volume, None, *at, remote))
+
+def ensure_handle_at_rest(node: nodes.Node, volume: ports.Volume,
+                          present: surveys.Survey) -> None:
+    """The handle of a volume that does not move is on all of its LV.
+
+    :param present: what there is on this node
+    :raises MissingData: if its LV is gone, or was still being copied to
+    """
+    checks.check_arrived(node, volume, present)
+    node.stack.ensure_handle_on_lv(
+        volume.id, volume.name, rows.body_bytes(volume), present.lvs)
+
+
+def ensure_handle_on_all(node: nodes.Node, move: state.Move) -> None:
+    """The handle of a volume whose copy is complete is on its LV."""
+    node.stack.ensure_handle_on_lv(
+        move.volume_id, move.destination_lv, move.volume_bytes)
+
+
+def _do_all(parts: Iterable[Callable[[], Any]]) -> None:
+    """One that fails keeps no other from being done.
+
+    :raises Exception: the first
+    """
+    failures = []
+    for part in parts:
+        try:
+            part()
+        except Exception as exc:
+            failures.append(exc)
+    if failures:
+        raise failures[0]

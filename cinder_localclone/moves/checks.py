@@ -14,6 +14,7 @@ from cinder_localclone import records
 from cinder_localclone import rows
 from cinder_localclone import served
 from cinder_localclone import state
+from cinder_localclone import survey
 
 
 def is_home(node: nodes.Node, volume: ports.Volume) -> bool:
@@ -21,6 +22,20 @@ def is_home(node: nodes.Node, volume: ports.Volume) -> bool:
     # One that is being scheduled has none.
     return bool(volume.host and (
         volume_utils.extract_host(volume.host) == node.host))
+
+
+def check_arrived(node: nodes.Node, volume: ports.Volume,
+                  present: survey.Survey) -> None:
+    """Nothing is left of a move to here whose record is gone.
+
+    Of such a volume regions may still be at a source that nothing names.
+
+    :param present: what there is on this node
+    :raises MissingData: if there is
+    """
+    if present.metadata(volume.name_id):
+        raise exceptions.MissingData(
+            what='The move record', volume=volume.id, host=node.host)
 
 
 def volume_at_home(node: nodes.Node, volume_id: str) -> ports.Volume:

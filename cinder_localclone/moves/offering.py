@@ -27,8 +27,13 @@ def trouble_is_told(volume_id: str) -> Iterator[None]:
     try:
         yield
     except Exception as exc:  # of rtslib, and of configfs, too
-        events.say(events.EXPORTS_DIFFER, volume=volume_id, error=exc,
-                   exc_info=not isinstance(exc, exceptions.LocalCloneError))
+        tell_of_trouble(volume_id, exc)
+
+
+def tell_of_trouble(volume_id: str, exc: Exception) -> None:
+    """A volume is not offered as it should be."""
+    events.say(events.EXPORTS_DIFFER, volume=volume_id, error=exc,
+               exc_info=not isinstance(exc, exceptions.LocalCloneError))
 
 
 def offer(node: nodes.Node, move: state.Move) -> None:

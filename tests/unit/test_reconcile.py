@@ -35,18 +35,19 @@ class Base(testtools.TestCase):
     def move(self):
         return self.a.node.records.move_of(self.volume_id)
 
-
-class AtRestTest(Base):
-
     def served(self, status, initiator='iqn.x', **more):
         """Cinder has a volume attached to a host over iSCSI."""
         self.volume.status = status
         self.volume.volume_attachment = [types.SimpleNamespace(
+            instance_uuid=None,
             connector={'host': 'x', 'initiator': initiator},
             connection_info=dict({
                 'driver_volume_type': 'iscsi', 'target_iqn': initiator,
                 'target_portal': 'portal of ' + A},
                 **more))]
+
+
+class AtRestTest(Base):
 
     def test_a_handle_that_is_lost(self):
         self.a.devices.clear()

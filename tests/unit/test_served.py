@@ -194,7 +194,9 @@ class LiveMoveOfServedTest(testtools.TestCase):
         node.records.volume.return_value = self.row
         node.records.move_of.return_value = self.move
         node.records.remains_of.return_value = []
-        node.stack.survey.return_value.metadata.return_value = None
+        present = node.stack.survey.return_value
+        present.metadata.return_value = None
+        present.is_handle_foreign.return_value = False
         node.stack.devices.return_value = {names.handle(V): tables.Device(
             names.handle(V), 'u', '253:1', 1, False, '')}
         node.stack.clone_status.return_value = tables.CloneStatus(

@@ -1,134 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What guests elsewhere have through a node waits for nothing else there."""
+"""What guests elsewhere have through a node at rest waits for nothing else."""
 
 from unittest import mock
 
-from cinder_localclone import encryption_errors
 from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.moves import destination
-from cinder_localclone.moves import follow
 from cinder_localclone.moves import offering
 from cinder_localclone import served
 from cinder_localclone import serving
 from cinder_localclone import tops
-from tests.unit import test_follow
 from tests.unit import test_reconcile
-from tests.unit import world as worlds
+from tests.unit.world import crypt
 from tests.unit.world import iscsi
 from tests.unit.world import peers
 from tests.unit.world import stack
 
-A, B, C = test_follow.A, test_follow.B, test_follow.C
+A, B = test_reconcile.A, test_reconcile.B
 
 
-class OrderTest(test_reconcile.Base):
-    """A node that is the source of a move, and the destination of another."""
+class Base(test_reconcile.Base):
 
-    def setUp(self):
-        super().setUp()
-        self.a.move(self.volume, B)
-        self.arriving = self.world.create_volume(B)
-        while self.arriving.id > self.volume_id:  # it is the first in order
-            self.arriving = self.world.create_volume(B)
-        self.b.move(self.arriving, A)
+    def fail_once(self):
+        self.served('in-use')
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            self.converge()
+        self.assertEqual(set(), self.a.remote)
+
+    def cut(self):
         self.a.stop(power=True)
         self.a.dead = False
-        self.assertEqual({}, self.a.exports)
-        self.shadow_id = self.a.node.records.move_of(
-            self.volume_id).shadow_id
-
-    def test_before_a_source_that_does_not_answer(self):
-        seen = []
-
-        def rebuild(*_which):
-            seen.append(set(self.a.exports))
-            raise exceptions.SourceUnreachable(portal='p', reason='r')
-        with mock.patch.object(destination, 'rebuild', rebuild):
-            self.a.reconciler.converge_moves()
-        self.assertIn(self.shadow_id, seen[0])
-
-    def test_when_the_service_starts(self):
-        """Not only by the first look, after all that is at rest."""
-        self.a.reconciler.converge_node(moves=False)
-        self.assertIn(self.shadow_id, self.a.exports)
-
-    def test_one_that_fails_stops_no_other(self):
-        with mock.patch.object(stack.SimStack, 'ensure_source',
-                               side_effect=exceptions.MissingData(
-                                   what='LV', volume='v', host='h')):
-            self.a.reconciler.converge_node(moves=False)
-        self.assertEqual({}, self.a.exports)
-        self.a.reconciler.converge_node(moves=False)
-        self.assertIn(self.shadow_id, self.a.exports)
 
 
-class ArrivedTest(test_follow.Case):
-    """A copy has come to its end, and the power of its home fails."""
-
-    def stop_at(self, name):
-        """The guest is on C, and has its volume through B."""
-        guest = test_follow.Guest()
-        guest.detach(B)
-        guest.attach(C)
-        home = guest.nodes[B]
-        self.cut_at(home, stack.SimStack, name)
-        self.assertEqual(set(), home.remote)
-        return guest, home
-
-    def test_served_before_it_follows(self):
-        for name in 'remove_clone', 'flush_lv':
-            guest, home = self.stop_at(name)
-            seen = []
-            with mock.patch.object(
-                    follow.Followers, 'follow',
-                    lambda *_which, home=home, seen=seen: seen.append(
-                        set(home.remote))):
-                home.reconciler.converge(guest.id)
-            self.assertEqual([{(guest.id, 'iqn.c')}], seen)
-            guest.live_on()
-            guest.check_at(C, self)
-
-    def test_served_whatever_keeps_it_from_its_end(self):
-        guest, home = self.stop_at('remove_clone')
-        with mock.patch.object(
-                stack.SimStack, 'remove_clone',
-                side_effect=exceptions.CommandFailed(
-                    command='dmsetup', code=1, stderr='busy')):
-            self.assertRaises(exceptions.CommandFailed,
-                              home.reconciler.converge, guest.id)
-        self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
-
-    def test_ended_without_its_key(self):
-        """That opens it, and copies nothing."""
-        guest, home = self.stop_at('remove_clone')
-        with mock.patch.object(tops, 'converge', side_effect=(
-                encryption_errors.KeyUnavailable(reason='away'))):
-            self.assertRaises(encryption_errors.KeyUnavailable,
-                              home.reconciler.converge, guest.id)
-        self.assertIsNone(home.node.records.move_of(guest.id))
-        self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
-
-    def test_served_and_its_source_is_away(self):
-        """All is local, and waits to be compared."""
-        with mock.patch.object(worlds.SimNode, 'COMPARE_WAIT', 3600):
-            guest = test_follow.Guest(holes=(0, 2, 3))
-        guest.detach(B)
-        guest.attach(C)
-        home = guest.nodes[B]
-        home.reconciler.converge(guest.id)
-        home.hydrate(flushed=True)
-        guest.nodes[A].stop(power=True)
-        guest.nodes[A].gone = True
-        guest.node = None
-        home.stop(power=True)
-        home.dead = False
-        home.reconciler.converge(guest.id)
-        self.assertIsNotNone(home.node.records.move_of(guest.id))
-        self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
-
-
-class SettleTest(test_reconcile.AtRestTest):
+class SettleTest(Base):
 
     def setUp(self):
         super().setUp()
@@ -169,17 +74,16 @@ class SettleTest(test_reconcile.AtRestTest):
 
     def test_tried_again_by_the_next_look_at_moves(self):
         """A guest waits for it: not only every localclone_node_interval."""
-        self.served('in-use')
+        self.fail_once()
         with mock.patch.object(iscsi.SimExports, 'offer_again',
                                side_effect=OSError('no such address')):
-            self.converge()
             self.a.reconciler.converge_moves()
         self.assertEqual(set(), self.a.remote)
         self.a.reconciler.converge_moves()
         self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
-        with mock.patch.object(serving.Serving, 'settle') as settle:
+        with mock.patch.object(serving.Serving, '_serve') as serve:
             self.a.reconciler.converge_moves()
-        settle.assert_not_called()
+        serve.assert_not_called()
 
     def test_trouble_of_all_is_met_once_in_a_look(self):
         """And another one is tried each time."""
@@ -204,10 +108,7 @@ class SettleTest(test_reconcile.AtRestTest):
                          self.a.remote)
 
     def test_one_that_is_gone_is_tried_no_more(self):
-        self.served('in-use')
-        with mock.patch.object(iscsi.SimExports, 'offer_again',
-                               side_effect=OSError):
-            self.converge()
+        self.fail_once()
         del self.world.volumes[self.volume_id]
         for _look in range(2):
             with mock.patch.object(events, 'say') as say:
@@ -234,3 +135,124 @@ class SettleTest(test_reconcile.AtRestTest):
                         seen.append(set(self.a.remote)))):
             self.a.reconciler.converge(self.volume_id)
         self.assertEqual([{(self.volume_id, 'iqn.x')}], seen)
+
+
+class FailedTest(Base):
+    """What could not be offered is tried again, by each look at moves."""
+
+    def check_tried_again(self):
+        self.a.reconciler.converge_moves()
+        self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
+
+    def test_though_another_had_its_lock(self):
+        """Who makes a snapshot of it, say, offers nothing."""
+        self.fail_once()
+        with self.a.try_lock(self.volume_id):
+            self.a.reconciler.converge_moves()
+        self.check_tried_again()
+
+    def test_though_something_before_it_failed(self):
+        self.fail_once()
+        with self.no_device():
+            self.a.reconciler.converge_moves()
+        self.check_tried_again()
+
+    def test_that_never_came_to_its_export(self):
+        self.served('in-use')
+        self.cut()
+        with self.no_device():
+            self.a.reconciler.converge_node(moves=False)
+        self.check_tried_again()
+
+    def test_first(self):
+        """Before what waits for a source that is away."""
+        self.fail_once()
+        arriving = self.world.create_volume(B)
+        self.b.move(arriving, A)
+        seen = []
+
+        def rebuild(*_which):
+            seen.append(set(self.a.remote))
+            raise exceptions.SourceUnreachable(portal='p', reason='r')
+        with mock.patch.object(destination, 'rebuild', rebuild):
+            self.a.reconciler.converge_moves()
+        self.assertEqual([{(self.volume_id, 'iqn.x')}], seen)
+
+    def test_others_though_one_is_at_work(self):
+        self.fail_once()
+        other = self.world.create_volume(A)
+        other.status = 'in-use'
+        other.volume_attachment = self.volume.volume_attachment
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            self.converge()
+        for busy, free in (self.volume_id, other.id), (
+                other.id, self.volume_id):
+            self.a.remote.clear()
+            self.a.reconciler.serving._unsettled.update(
+                {self.volume_id: None, other.id: None})
+            with self.a.try_lock(busy):
+                self.a.reconciler.converge_moves()
+            self.assertEqual({(free, 'iqn.x')}, self.a.remote)
+
+    @staticmethod
+    def no_device():
+        return mock.patch.object(
+            stack.SimStack, 'ensure_handle_on_lv', side_effect=(
+                exceptions.CommandTimeout(command='dmsetup', seconds=30)))
+
+
+class StartTest(Base):
+    """The service starts: what others have is there before anything else."""
+
+    def start(self, room, name):
+        """What is offered when that is called for another volume."""
+        seen = []
+        with mock.patch.object(room, name, lambda *_which: (
+                seen.append(set(self.a.remote)))):
+            self.a.reconciler.converge_node(moves=False)
+        self.assertEqual({(self.volume_id, 'iqn.x')}, seen[0])
+
+    def another(self, **more):
+        """One that is looked at first."""
+        found = self.world.create_volume(A, **more)
+        self.world.volumes = dict(reversed(list(self.world.volumes.items())))
+        self.served('in-use')
+        self.cut()
+        return found
+
+    def test_the_key_of_another_is_not_waited_for(self):
+        self.another(provider_id=crypt.recorded('k'))
+        self.start(tops, 'converge')
+
+    def test_the_bus_is_not_waited_for_by_another(self):
+        other = self.another()
+        left = mock.Mock(cleanup_node=B, volume_id=other.id)
+        with mock.patch.object(
+                self.a.node.records._inner, 'remains_of',
+                lambda volume_id: [left] * (volume_id == other.id)):
+            self.start(peers.SimPeers, 'converge_soon')
+
+    def test_its_own_key_is_not_waited_for(self):
+        self.served('in-use')
+        seen = []
+        with mock.patch.object(tops, 'converge', lambda *_which: (
+                seen.append(set(self.a.remote)))):
+            self.a.reconciler.converge(self.volume_id)
+        self.assertEqual([{(self.volume_id, 'iqn.x')}], seen)
+
+    def test_what_is_left_alone(self):
+        """Whoever creates, deletes or takes it over has it in hand."""
+        for status in 'creating', 'deleting', 'managing', 'error':
+            self.served(status)
+            self.cut()
+            self.a.reconciler.serving.look([self.volume_id])
+            self.assertEqual(({}, set()), (self.a.devices, self.a.remote))
+
+    def test_a_record_is_missing(self):
+        """Some of it may be at a source: nobody is given the rest."""
+        self.served('in-use')
+        self.cut()
+        self.a.lvs['localclone-meta-' + self.volume.name_id] = []
+        self.a.reconciler.converge_node(moves=False)
+        self.assertEqual(({}, set()), (self.a.devices, self.a.remote))

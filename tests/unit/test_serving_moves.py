@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What guests elsewhere have of volumes that move waits for nothing else."""
+
+import contextlib
+import copy
+from unittest import mock
+
+from cinder_localclone import exceptions
+from cinder_localclone.moves import destination
+from cinder_localclone.moves import follow
+from cinder_localclone import tops
+from tests.unit import test_follow
+from tests.unit import test_reconcile
+from tests.unit import world as worlds
+from tests.unit.world import crypt
+from tests.unit.world import iscsi
+from tests.unit.world import records
+from tests.unit.world import stack
+
+A, B, C = test_follow.A, test_follow.B, test_follow.C
+
+
+class OrderTest(test_reconcile.Base):
+    """A node that is the source of a move, and the destination of another."""
+
+    def setUp(self):
+        super().setUp()
+        self.a.move(self.volume, B)
+        self.arriving = self.world.create_volume(B)
+        while self.arriving.id > self.volume_id:  # it is the first in order
+            self.arriving = self.world.create_volume(B)
+        self.b.move(self.arriving, A)
+        self.a.stop(power=True)
+        self.a.dead = False
+        self.assertEqual({}, self.a.exports)
+        self.shadow_id = self.a.node.records.move_of(
+            self.volume_id).shadow_id
+
+    def test_before_a_source_that_does_not_answer(self):
+        seen = []
+
+        def rebuild(*_which):
+            seen.append(set(self.a.exports))
+            raise exceptions.SourceUnreachable(portal='p', reason='r')
+        with mock.patch.object(destination, 'rebuild', rebuild):
+            self.a.reconciler.converge_moves()
+        self.assertIn(self.shadow_id, seen[0])
+
+    def test_when_the_service_starts(self):
+        """Not only by the first look, after all that is at rest."""
+        self.a.reconciler.converge_node(moves=False)
+        self.assertIn(self.shadow_id, self.a.exports)
+
+    def test_one_that_fails_stops_no_other(self):
+        with mock.patch.object(stack.SimStack, 'ensure_source',
+                               side_effect=exceptions.MissingData(
+                                   what='LV', volume='v', host='h')):
+            self.a.reconciler.converge_node(moves=False)
+        self.assertEqual({}, self.a.exports)
+        self.a.reconciler.converge_node(moves=False)
+        self.assertIn(self.shadow_id, self.a.exports)
+
+
+class ArrivedTest(test_follow.Case):
+    """A copy has come to its end, and the power of its home fails."""
+
+    def stop_at(self, name):
+        """The guest is on C, and has its volume through B."""
+        guest = test_follow.Guest()
+        guest.detach(B)
+        guest.attach(C)
+        home = guest.nodes[B]
+        self.cut_at(home, stack.SimStack, name)
+        self.assertEqual(set(), home.remote)
+        return guest, home
+
+    def test_served_before_it_follows(self):
+        for name in 'remove_clone', 'flush_lv':
+            guest, home = self.stop_at(name)
+            seen = []
+            with mock.patch.object(
+                    follow.Followers, 'follow',
+                    lambda *_which, home=home, seen=seen: seen.append(
+                        set(home.remote))):
+                home.reconciler.converge(guest.id)
+            self.assertEqual([{(guest.id, 'iqn.c')}], seen)
+            guest.live_on()
+            guest.check_at(C, self)
+
+    def test_served_whatever_keeps_it_from_its_end(self):
+        guest, home = self.stop_at('remove_clone')
+        with mock.patch.object(
+                stack.SimStack, 'remove_clone',
+                side_effect=exceptions.CommandFailed(
+                    command='dmsetup', code=1, stderr='busy')):
+            self.assertRaises(exceptions.CommandFailed,
+                              home.reconciler.converge, guest.id)
+        self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
+
+    def test_when_the_service_starts(self):
+        guest, home = self.stop_at('remove_clone')
+        home.reconciler.converge_node(moves=False)
+        self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
+        self.assertIsNotNone(home.node.records.move_of(guest.id))
+
+    def test_ended_before_its_key_is_asked_for(self):
+        """That opens it, and copies nothing."""
+        guest, home = self.stop_at('remove_clone')
+        seen = []
+        with mock.patch.object(tops, 'converge', lambda *_which: (
+                seen.append(home.node.records.move_of(guest.id)))):
+            home.reconciler.converge(guest.id)
+        self.assertEqual([None], seen)
+
+    def test_opened_whatever_keeps_it_from_its_end(self):
+        for more in {'provider_id': crypt.recorded('k')}, {
+                'encryption_key_id': 'key'}:
+            guest = test_follow.Guest(**more)
+            home = guest.nodes[B]
+            self.cut_at(home, stack.SimStack, 'remove_clone')
+            guest.node = None
+            with mock.patch.object(
+                    stack.SimStack, 'remove_clone',
+                    side_effect=exceptions.CommandFailed(
+                        command='dmsetup', code=1, stderr='busy')):
+                home.reconciler.converge_node()
+            self.assertIsNotNone(home.node.records.move_of(guest.id))
+            self.assertIn(guest.top, home.devices)
+            self.assertEqual(guest.encrypted, guest.id in home.links)
+
+    def test_its_address_was_changed(self):
+        """What is connected stays so: also if all is not at rest yet."""
+        guest = test_follow.Guest()
+        guest.detach(B)
+        guest.attach(C)
+        home = guest.nodes[B]
+
+        def fail(*_which):
+            home.stop(power=False)
+            raise worlds.Stopped(home)
+        with mock.patch.object(stack.SimStack, 'remove_clone', fail):
+            for _look in range(12):
+                with contextlib.suppress(worlds.Stopped):
+                    home.reconciler.converge_node()
+                    home.hydrate()
+                if home.dead:
+                    break
+        home.dead = False
+        self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
+        home.node.exports._inner.portal = 'another portal'
+        home.reconciler.converge(guest.id)
+        self.assertIsNone(home.node.records.move_of(guest.id))
+        self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
+
+    def test_served_and_its_source_is_away(self):
+        """All is local, and waits to be compared."""
+        with mock.patch.object(worlds.SimNode, 'COMPARE_WAIT', 3600):
+            guest = test_follow.Guest(holes=(0, 2, 3))
+        guest.detach(B)
+        guest.attach(C)
+        home = guest.nodes[B]
+        home.reconciler.converge(guest.id)
+        home.hydrate(flushed=True)
+        guest.nodes[A].stop(power=True)
+        guest.nodes[A].gone = True
+        guest.node = None
+        home.stop(power=True)
+        home.dead = False
+        home.reconciler.converge(guest.id)
+        self.assertIsNotNone(home.node.records.move_of(guest.id))
+        self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
+
+
+class AwayTest(test_follow.Case):
+    """The source is away of a volume that has arrived at B, and is on C."""
+
+    def arrive(self, **more):
+        guest = test_follow.Guest(**more)
+        guest.detach(B)
+        guest.attach(C)
+        home = guest.nodes[B]
+        home.reconciler.converge(guest.id)
+        self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
+        return guest, home
+
+    @staticmethod
+    def unreachable(act=lambda: None):
+        def rebuild(*_which):
+            act()
+            raise exceptions.SourceUnreachable(portal='p', reason='r')
+        return mock.patch.object(destination, 'rebuild', rebuild)
+
+    def test_what_the_boot_has_restored_is_offered_first(self):
+        guest, home = self.arrive()
+        home.remote.clear()
+        home.backing.clear()
+        home.reconciler.converge_node(moves=False)
+        self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
+
+    def test_what_the_boot_could_not_restore_is_not_offered(self):
+        """What is not here yet is at the source."""
+        guest, home = self.arrive()
+        home.stop(power=True)
+        home.dead = False
+        home.reconciler.converge_node(moves=False)
+        self.assertEqual(set(), home.remote)
+
+    def test_one_that_fails_is_converged_once_in_a_look(self):
+        _guest, home = self.arrive()
+        home.remote.clear()
+        count = []
+        with self.unreachable(act=lambda: count.append(1)):
+            with mock.patch.object(iscsi.SimExports, 'offer_again',
+                                   side_effect=OSError('no such address')):
+                home.reconciler.converge_moves()
+        self.assertEqual([1], count)
+
+    def test_nothing_is_withdrawn_under_who_waits_for_it(self):
+        """The kernel's target would wait as well, and hold all others up."""
+        guest, home = self.arrive(signal=False)
+        guest.nodes[A].stop(power=True)
+        guest.nodes[A].gone = True
+        guest.node = None  # its detach is lost
+        guest.volume.volume_attachment.clear()
+        guest.volume.status = 'available'
+        with mock.patch.object(iscsi.SimExports, 'withdraw_unnamed') as (
+                withdraw):
+            home.reconciler.converge_moves()
+        withdraw.assert_not_called()
+        self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
+
+    def test_detached_while_it_was_waited_for(self):
+        guest, home = self.arrive()
+        home.remote.clear()
+        read, reads = home.node.records._inner.volume, []
+        stale = copy.copy(guest.volume)
+        stale.volume_attachment = list(stale.volume_attachment)
+
+        def volume(volume_id):
+            reads.append(volume_id)
+            return stale if len(reads) == 1 else read(volume_id)
+
+        def detach():
+            # Cinder gave up waiting for the lock; its API deletes the row.
+            guest.volume.volume_attachment = []
+            guest.volume.status = 'available'
+        with mock.patch.object(home.node.records._inner, 'volume', volume):
+            with self.unreachable(act=detach):
+                self.assertRaises(exceptions.SourceUnreachable,
+                                  home.reconciler.converge, guest.id)
+        self.assertEqual(set(), home.remote)
+
+
+class SourceTest(test_follow.Case):
+    """A source has its handle for one guest, its source device for another.
+    """
+
+    def follow(self, **more):
+        """From B to C: committed, and its handle is still on B's disk."""
+        guest = test_follow.Guest(**more)
+        guest.detach(B)
+        guest.attach(C)
+        guest.write()
+        home = guest.nodes[B]
+        for _look in range(12):
+            home.reconciler.converge_node()
+            home.hydrate()
+            move = home.node.records.move_of(guest.id)
+            if move and move.source == B and move.committed:
+                return guest, home, move
+        raise AssertionError('it does not follow')
+
+    @staticmethod
+    def cut(home):
+        home.stop(power=True)
+        home.dead = False
+
+    @staticmethod
+    def failing(name):
+        return mock.patch.object(
+            stack.SimStack, name, side_effect=exceptions.CommandFailed(
+                command='dmsetup', code=1, stderr='busy'))
+
+    def test_no_source_device(self):
+        guest, home, _move = self.follow()
+        self.cut(home)
+        with self.failing('ensure_source'):
+            home.reconciler.converge_node(moves=False)
+        self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
+
+    def test_no_handle(self):
+        _guest, home, move = self.follow()
+        self.cut(home)
+        with self.failing('ensure_handle_on_lv'):
+            home.reconciler.converge_node(moves=False)
+        self.assertIn(move.shadow_id, home.exports)
+
+    def test_not_committed_and_another_had_its_lock(self):
+        """By the next look, before what waits for another source."""
+        guest = test_follow.Guest()
+        guest.detach(B)
+        guest.attach(C)
+        home = guest.nodes[B]
+        self.cut_at(home, records.SimRecords, 'commit')
+        other = guest.world.create_volume(A)
+        while other.id > guest.id:  # it is the first in order
+            other = guest.world.create_volume(A)
+        guest.nodes[A].move(other, B)
+        with home.try_lock(guest.id):
+            home.reconciler.converge_node(moves=False)
+        seen = []
+        with AwayTest.unreachable(act=lambda: seen.append(set(home.remote))):
+            home.reconciler.converge_moves()
+        self.assertEqual({(guest.id, 'iqn.c')}, seen[0])
+
+    def test_a_guest_that_has_come_back(self):
+        """It has the volume from C, and never again from this node's LV.
+
+        C can't note what a boot needs: so its attachment names the export of
+        B, which was rebooted and can't make it.
+        """
+        guest, home, _move = self.follow(provider_id=crypt.recorded('k'))
+        there = guest.nodes[C]
+        with mock.patch.object(crypt.SimCrypt, 'note', side_effect=(
+                exceptions.CommandFailed(
+                    command='lvchange', code=5, stderr='no room'))):
+            there.reconciler.converge_node()
+            self.assertIn('clone', there.devices[guest.handle]['below'])
+            guest.write()
+            self.cut(home)
+            with mock.patch.object(iscsi.SimExports, 'offer_again',
+                                   side_effect=OSError('no such address')):
+                home.reconciler.converge_node(moves=False)
+            self.assertEqual(set(), home.remote)
+            guest.attach(B)  # live migration
+            guest.write()
+            for look in (home.reconciler.converge_moves,
+                         home.reconciler.converge_node):
+                look()
+                self.assertEqual('disk of ' + guest.id,
+                                 home.devices[guest.handle]['below'])
+                self.assertEqual(set(), home.remote)
+                guest.read()
