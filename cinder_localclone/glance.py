@@ -15,6 +15,7 @@ from oslo_log import log as logging
 
 from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
+from cinder_localclone import manageable
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import ports
@@ -23,6 +24,19 @@ from cinder_localclone import state
 from cinder_localclone import survey as surveys
 
 LOG = logging.getLogger(__name__)
+
+
+def is_left_alone(volume: ports.Volume, present: surveys.Survey) -> bool:
+    """Whether others have a volume that is at home here in hand.
+
+    Who creates, deletes or takes it over; or nobody has anything of it any
+    more, as its node was forgotten.
+    """
+    return (volume.status in (
+        *rows.BEING_CREATED, 'deleting', 'error_deleting',
+        *manageable.UNSETTLED)
+        or volume.status == 'error' and not present.has(
+            volume.id, volume.name))
 
 
 def lacks_handle(present: surveys.Survey, volume: ports.Volume) -> bool:

@@ -6,6 +6,7 @@ for an operator's repair. Nothing here depends on how far an earlier run got.
 """
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 import dataclasses
 import functools
 
@@ -194,9 +195,7 @@ class Reconciler:
         """:returns: whether the move has ended"""
         if not move.committed:
             return False  # the source decides
-        if volume.status in ('deleting', 'error_deleting') or (
-                volume.status == 'error'  # its node was forgotten
-                and not self.node.stack.survey().has(volume.id, volume.name)):
+        if glance.is_left_alone(volume, self.node.stack.survey()):
             self.copying.hindered(move)  # a delete removes it
             return False
         try:
@@ -229,14 +228,18 @@ class Reconciler:
         except Exception:
             self._give_out_alone(move)
             raise
-        self.serving.try_to_settle(volume, move)
-        tops.converge(self.node, volume, volume.name)
+        # Anew: that may have taken a while.
+        found = self.node.records.volume(move.volume_id)
+        if found is None:
+            return False
+        self.serving.try_to_settle(found, move)
+        tops.converge(self.node, found, found.name)
         if not disk:
             return True
         if move.phase is Phase.STARTING:
             self.node.stack.set_hydration(move.shadow_id, False)
             lost_detach.roll_back_if_dropped(
-                self.node, self.context, move, volume)
+                self.node, self.context, move, found)
             return False
         if not self.comparison.resume(move):
             self.copying.hindered(move)
@@ -320,27 +323,23 @@ class Reconciler:
         waiting = {move.volume_id for move in recorded}
         home = {volume.id: volume for volume in
                 self.node.records.volumes_of(self.node.host)}
+        unserved = self._serve(moving, home)
         survey = self.seen = self.node.stack.survey()
-        resting = [volume for volume in home.values() if not (
-            volume.id in moving or volume.status in (
-                *rows.BEING_CREATED, 'deleting', 'error_deleting',
-                *manageable.UNSETTLED) or (
-                    volume.status == 'error'  # its node was forgotten
-                    and not survey.has(volume.id, volume.name)))]
-        self._serve(moving, resting)
         remote = functools.cache(self.node.exports.remote)  # asked once
         unfinished = functools.cache(self.node.exports.unfinished)
         links = self.node.stack.links()
         # What seems to differ is looked at again, with the volume's lock.
         asking_once = dataclasses.replace(
             self.node, is_at=directory.remembered(self.node.is_at))
-        for volume in resting:
+        for volume_id, volume in home.items():
+            if volume_id in moving or glance.is_left_alone(volume, survey):
+                continue
             if (rows.visible_id(volume) or glance.lacks_handle(survey, volume)
-                    or self.serving.differ(
-                        volume, remote().get(volume.id, set()), unfinished)
+                    or volume_id not in unserved and self.serving.differ(
+                        volume, remote().get(volume_id, set()), unfinished)
                     or tops.differs(asking_once, volume, survey, links)
                     or moves and self._followers.are_due(volume)):
-                self._attempt(volume.id, moves)
+                self._attempt(volume_id, moves)
         self.comparison.expect(recorded)
         # It may hang; and what is offered keeps a stray LV in use.
         offering.withdraw_strays(self.node, survey, {
@@ -358,13 +357,18 @@ class Reconciler:
         kept_keys.look(self.node)
 
     def _serve(self, moving: Iterable[str],
-               resting: Iterable[ports.Volume]) -> None:
-        """What guests elsewhere have from here waits for nothing else."""
+               home: Mapping[str, ports.Volume]) -> set[str]:
+        """What guests elsewhere have from here waits for nothing else.
+
+        :returns: the volumes with which something is the matter
+        """
+        failed = self.serving.look(sorted(moving))
         remote = functools.cache(self.node.exports.remote)
         unfinished = functools.cache(self.node.exports.unfinished)
-        self.serving.look([*sorted(moving), *[
-            volume.id for volume in resting if self.serving.lacks(
-                volume, remote().get(volume.id, set()), unfinished)]])
+        return failed | self.serving.look([
+            volume_id for volume_id, volume in home.items()
+            if volume_id not in moving and self.serving.lacks(
+                volume, remote().get(volume_id, set()), unfinished)])
 
     def _attempt_all(self, volume_ids: Iterable[str]) -> None:
         for volume_id in sorted(volume_ids):

@@ -8,15 +8,21 @@ other from being made.
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
+import contextlib
 import functools
 from typing import Any
 
+from oslo_log import log as logging
+
 from cinder_localclone import events
 from cinder_localclone import exceptions
-from cinder_localclone import manageable
+from cinder_localclone import glance
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import offering
+from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import passing
 from cinder_localclone import ports
 from cinder_localclone import records
 from cinder_localclone import rows
@@ -25,58 +31,75 @@ from cinder_localclone import state
 from cinder_localclone import survey as surveys
 from cinder_localclone import tops
 
+LOG = logging.getLogger(__name__)
+
+#: What may be the matter with all volumes, and is waited for each time.
+_SHARED = (exceptions.TargetTimeout, exceptions.TargetHangs,
+           exceptions.CommandTimeout)
+#: What does not pass by itself: only the looks at the whole node try again.
+_LASTING = exceptions.MissingData, exceptions.NotPossible
+
 
 class Serving:
     """Makes, and ends, the exports that attachments and moves name."""
 
     def __init__(self, node: nodes.Node) -> None:
         self._node = node
-        #: Ids of volumes of which not all could be offered, the one that was
-        #: tried last at the end.
-        self._unsettled: dict[str, None] = {}
+        #: What was the matter with volumes of which not all is offered, by
+        #: id, the one that was tried last at the end; None if another had
+        #: its lock.
+        self._unsettled: dict[str, Exception | None] = {}
 
     # -- what is local
 
-    def look(self, volume_ids: Iterable[str]) -> None:
+    def look(self, volume_ids: Iterable[str]) -> set[str]:
         """What others have of these volumes is offered, as far as it is here.
 
         What fails is told, and tried again by :meth:`try_again`.
+
+        :returns: those with which something was the matter
         """
-        for volume_id in volume_ids:
-            self._try(volume_id)
+        return {volume_id for volume_id in volume_ids
+                if self._try(volume_id)}
 
     def try_again(self) -> None:
-        """The same for those that failed, until one fails again.
+        """The same for those that failed, until one fails that all may have.
 
-        The others may have the same trouble, such as a target that hangs.
+        Such as a target that hangs.
         """
         for volume_id in list(self._unsettled):
-            if not self._try(volume_id):
+            if isinstance(self._try(volume_id), _SHARED):
                 return
 
-    def _try(self, volume_id: str) -> bool:
-        """:returns: False if something failed"""
+    def _try(self, volume_id: str) -> Exception | None:
+        """:returns: what is the matter, if something is"""
         self._unsettled.pop(volume_id, None)
         try:
-            with self._node.try_lock(volume_id):
+            with self._node.try_lock(volume_id), self._noting(volume_id):
                 self._serve(volume_id)
         except exceptions.Busy:  # with something else, perhaps
             self._unsettled[volume_id] = None
-            return True
-        except Exception as exc:
-            self._unsettled[volume_id] = None
+        return self._unsettled.get(volume_id)
+
+    @contextlib.contextmanager
+    def _noting(self, volume_id: str) -> Iterator[None]:
+        """What fails is told, and tried again."""
+        try:
+            yield
+        except Exception as exc:  # of rtslib, and of configfs, too
+            if not isinstance(exc, _LASTING):
+                self._unsettled[volume_id] = exc
             offering.tell_of_trouble(volume_id, exc)
-        return volume_id not in self._unsettled
 
     def _serve(self, volume_id: str) -> None:
         volume = self._node.records.volume(volume_id)
         move = self._node.records.move_of(volume_id)
         if move and move.source == self._node.host:
             self.as_source(move, volume)
-        elif volume is not None and checks.is_home(self._node, volume) and (
-                self._wanted(volume, move)):
-            if self._has_handle(volume, move):
-                self.offer(volume, move)
+        elif (volume is not None and checks.is_home(self._node, volume)
+              and self._wanted(volume, move)
+              and self._has_handle(volume, move)):
+            self.offer(volume, move)
 
     def _wanted(self, volume: ports.Volume, move: state.Move | None
                 ) -> list[served.Connection]:
@@ -89,18 +112,18 @@ class Serving:
 
         Not if that needs more than this node has.
         """
-        stack = self._node.stack
-        if move and move.phase is state.Phase.COMPLETING:
-            ensure_handle_on_all(self._node, move)
-            return True
-        if move:
-            return surveys.Survey({}, stack.devices(surveys.names_of(
-                volume.id, move.shadow_id))).handle_is_on_clone(move)
-        if rows.visible_id(volume) or volume.status in (
-                *rows.BEING_CREATED, 'deleting', 'error', 'error_deleting',
-                *manageable.UNSETTLED):
+        present = self._node.stack.survey()
+        if glance.is_left_alone(volume, present):
             return False
-        ensure_handle_at_rest(self._node, volume, stack.survey())
+        if move and move.phase is not state.Phase.COMPLETING:
+            return present.handle_is_on_clone(move)
+        if move:
+            ensure_handle_on_all(self._node, move)
+        elif rows.visible_id(volume):
+            return present.handle_is_on_lv(
+                rows.handle_id(volume), volume.name)
+        else:
+            ensure_handle_at_rest(self._node, volume, present)
         return True
 
     def as_source(self, move: state.Move, volume: ports.Volume | None
@@ -109,24 +132,45 @@ class Serving:
 
         :returns: whether the handle stays, for an instance here or elsewhere
         :raises LocalCloneError: the first of its devices that can't be made;
-            trouble with exports is told
+            trouble with exports is told, and tried again
         """
-        node = self._node
-        # A guest that has come back has it from where it has gone.
+        # A guest that has come back has it from where the volume has gone.
         serves = bool(volume is not None and self._wanted(volume, move)
-                      and not node.stack.survey().is_handle_foreign(
-                          move.volume_id))
+                      and not passing.connection_to(
+                          self._node, volume, self._node.host))
         stays, parts = move.keeps_handle or serves, list[Callable[[], Any]]()
+        self._unsettled.pop(move.volume_id, None)
+        if move.committed:
+            parts.append(functools.partial(self._offer_source, move))
         if stays:
             parts.append(functools.partial(
-                node.stack.ensure_handle_on_lv, move.volume_id,
-                move.source_lv, move.size_bytes))
-        if move.committed:
-            parts.append(functools.partial(offering.offer, node, move))
-        if serves:
-            parts.append(functools.partial(self.try_to_offer, volume, move))
+                self._offer_handle, move, volume if serves else None))
         _do_all(parts)
         return stays
+
+    def _offer_source(self, move: state.Move) -> None:
+        self._node.stack.ensure_source(move)
+        with self._noting(move.volume_id):
+            self._node.exports.offer_source(move)
+
+    def _offer_handle(self, move: state.Move, volume: ports.Volume | None
+                      ) -> None:
+        """:param volume: its row, if others have it through its handle"""
+        if not move.keeps_handle and self._has_foreign_handle(move):
+            return  # attached here, but not recorded yet
+        self._node.stack.ensure_handle_on_lv(
+            move.volume_id, move.source_lv, move.size_bytes)
+        if volume is not None:
+            with self._noting(move.volume_id):
+                self.offer(volume, move)
+
+    def _has_foreign_handle(self, move: state.Move) -> bool:
+        """LVM is only asked if the handle is not where it should be."""
+        stack, name = self._node.stack, names.handle(move.volume_id)
+        handle = stack.devices([name]).get(name)
+        return bool(handle and not surveys.is_on(
+            handle, stack.number_of(move.source_lv))) and (
+                stack.survey().is_handle_foreign(move.volume_id))
 
     # -- one volume, whose lock is held
 
@@ -139,19 +183,8 @@ class Serving:
         :raises Exception: the first that one of them has failed with; of
             rtslib and of configfs, too
         """
-        self._unsettled.pop(volume.id, None)
-        try:
-            _do_all(functools.partial(self._offer_again, volume, each)
-                    for each in self._wanted(volume, move))
-        except Exception:
-            self._unsettled[volume.id] = None
-            raise
-
-    def try_to_offer(self, volume: ports.Volume, move: state.Move | None
-                     ) -> None:
-        """The same; what fails is told, and tried again."""
-        with offering.trouble_is_told(volume.id):
-            self.offer(volume, move)
+        _do_all(functools.partial(self._offer_again, volume, each)
+                for each in self._wanted(volume, move))
 
     def settle(self, volume: ports.Volume, move: state.Move | None) -> None:
         """Serve the hosts whose attachments say so, and no others.
@@ -168,11 +201,19 @@ class Serving:
     def try_to_settle(self, volume: ports.Volume, move: state.Move | None
                       ) -> None:
         """The same; what fails is told, and tried again."""
-        with offering.trouble_is_told(volume.id):
-            self.settle(volume, move)
+        self.try_to_offer(volume, move)
+        self.try_to_withdraw(volume, move)
 
-    def try_to_withdraw(self, volume: ports.Volume, move: state.Move) -> None:
-        """No others; what fails is told."""
+    def try_to_offer(self, volume: ports.Volume, move: state.Move | None
+                     ) -> None:
+        """As :meth:`offer`; what fails is told, and tried again."""
+        self._unsettled.pop(volume.id, None)
+        with self._noting(volume.id):
+            self.offer(volume, move)
+
+    def try_to_withdraw(self, volume: ports.Volume, move: state.Move | None
+                        ) -> None:
+        """Serve no others; what fails is told."""
         with offering.trouble_is_told(volume.id):
             self._withdraw_unnamed(volume, move)
 
@@ -239,11 +280,14 @@ def _do_all(parts: Iterable[Callable[[], Any]]) -> None:
 
     :raises Exception: the first
     """
-    failures = []
+    failure: Exception | None = None
     for part in parts:
         try:
             part()
         except Exception as exc:
-            failures.append(exc)
-    if failures:
-        raise failures[0]
+            if failure:
+                LOG.error('Another export is not as it should be, either: '
+                          '%s', exc)
+            failure = failure or exc
+    if failure:
+        raise failure

@@ -3,6 +3,8 @@
 
 from unittest import mock
 
+import fixtures
+
 from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.moves import destination
@@ -178,6 +180,51 @@ class FailedTest(Base):
             self.a.reconciler.converge_moves()
         self.assertEqual([{(self.volume_id, 'iqn.x')}], seen)
 
+    def test_though_its_status_was_reset(self):
+        self.served('error')
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            self.converge()
+        self.check_tried_again()
+
+    def test_once_in_a_look_at_the_node(self):
+        self.served('in-use')
+        with mock.patch.object(iscsi.SimExports, 'offer_again', side_effect=(
+                exceptions.TargetTimeout(seconds=20))) as offer:
+            self.a.reconciler.converge_node(moves=False)
+        offer.assert_called_once()
+
+    def test_what_does_not_pass_holds_nothing_up(self):
+        """LVs that are gone for good: the looks at the whole node tell."""
+        lost = [self.world.create_volume(A) for _count in range(3)]
+        self.served('in-use')
+        for each in lost:
+            each.status = 'in-use'
+            each.volume_attachment = self.volume.volume_attachment
+        self.cut()
+        for each in lost:
+            del self.a.lvs[each.name]
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            self.a.reconciler.converge_node(moves=False)
+        with mock.patch.object(events, 'say') as say:
+            self.check_tried_again()
+        say.assert_not_called()
+
+    def test_each_failure_is_told(self):
+        self.served('in-use')
+        first, = self.volume.volume_attachment
+        self.served('in-use', initiator='iqn.y')
+        self.volume.volume_attachment.insert(0, first)
+
+        def fail(_this, _volume_id, initiator, *_more):
+            raise OSError('trouble of ' + initiator)
+        logged = self.useFixture(fixtures.FakeLogger())
+        with mock.patch.object(iscsi.SimExports, 'offer_again', fail):
+            self.a.reconciler.serving.look([self.volume_id])
+        for initiator in 'iqn.x', 'iqn.y':
+            self.assertIn('trouble of ' + initiator, logged.output)
+
     def test_others_though_one_is_at_work(self):
         self.fail_once()
         other = self.world.create_volume(A)
@@ -243,11 +290,17 @@ class StartTest(Base):
 
     def test_what_is_left_alone(self):
         """Whoever creates, deletes or takes it over has it in hand."""
+        lvs = dict(self.a.lvs)
         for status in 'creating', 'deleting', 'managing', 'error':
             self.served(status)
             self.cut()
+            if status == 'error':
+                self.a.lvs.clear()  # its node was forgotten
             self.a.reconciler.serving.look([self.volume_id])
             self.assertEqual(({}, set()), (self.a.devices, self.a.remote))
+        self.a.lvs.update(lvs)
+        self.a.reconciler.serving.look([self.volume_id])
+        self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
 
     def test_a_record_is_missing(self):
         """Some of it may be at a source: nobody is given the rest."""

@@ -8,6 +8,7 @@ from unittest import mock
 from cinder_localclone import exceptions
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import follow
+from cinder_localclone import names
 from cinder_localclone import tops
 from tests.unit import test_follow
 from tests.unit import test_reconcile
@@ -58,6 +59,24 @@ class OrderTest(test_reconcile.Base):
             self.a.reconciler.converge_node(moves=False)
         self.assertEqual({}, self.a.exports)
         self.a.reconciler.converge_node(moves=False)
+        self.assertIn(self.shadow_id, self.a.exports)
+
+    def test_export_that_failed_is_tried_first(self):
+        """Before what the sources of other volumes wait for."""
+        with mock.patch.object(iscsi.SimExports, 'offer_source',
+                               side_effect=OSError('no such address')):
+            self.a.reconciler.converge_node(moves=False)
+        self.assertEqual({}, self.a.exports)
+        with mock.patch.object(self.a.reconciler, '_converge_moves'):
+            self.a.reconciler.converge_moves()
+        self.assertIn(self.shadow_id, self.a.exports)
+
+    def test_exports_can_not_be_listed(self):
+        self.world.create_volume(A)
+        with mock.patch.object(iscsi.SimExports, 'remote',
+                               side_effect=OSError('configfs')):
+            self.assertRaises(OSError, self.a.reconciler.converge_node,
+                              moves=False)
         self.assertIn(self.shadow_id, self.a.exports)
 
 
@@ -127,6 +146,14 @@ class ArrivedTest(test_follow.Case):
             self.assertIsNotNone(home.node.records.move_of(guest.id))
             self.assertIn(guest.top, home.devices)
             self.assertEqual(guest.encrypted, guest.id in home.links)
+
+    def test_deleted_halfway(self):
+        """What that has taken down is not handed out again."""
+        guest, home = self.stop_at('remove_clone')
+        guest.node = None
+        guest.volume.status = 'error_deleting'
+        home.reconciler.converge_node(moves=False)
+        self.assertEqual(({}, set()), (home.devices, home.remote))
 
     def test_its_address_was_changed(self):
         """What is connected stays so: also if all is not at rest yet."""
@@ -230,25 +257,30 @@ class AwayTest(test_follow.Case):
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
 
     def test_detached_while_it_was_waited_for(self):
-        guest, home = self.arrive()
-        home.remote.clear()
-        read, reads = home.node.records._inner.volume, []
-        stale = copy.copy(guest.volume)
-        stale.volume_attachment = list(stale.volume_attachment)
+        # Cinder gave up waiting for the lock; its API deletes the row.
+        for answers in False, True:
+            guest, home = self.arrive()
+            home.remote.clear()
+            read, reads = home.node.records._inner.volume, []
+            stale = copy.copy(guest.volume)
+            stale.volume_attachment = list(stale.volume_attachment)
 
-        def volume(volume_id):
-            reads.append(volume_id)
-            return stale if len(reads) == 1 else read(volume_id)
+            def volume(volume_id, read=read, reads=reads, stale=stale):
+                reads.append(volume_id)
+                return stale if len(reads) == 1 else read(volume_id)
 
-        def detach():
-            # Cinder gave up waiting for the lock; its API deletes the row.
-            guest.volume.volume_attachment = []
-            guest.volume.status = 'available'
-        with mock.patch.object(home.node.records._inner, 'volume', volume):
-            with self.unreachable(act=detach):
-                self.assertRaises(exceptions.SourceUnreachable,
-                                  home.reconciler.converge, guest.id)
-        self.assertEqual(set(), home.remote)
+            def rebuild(*which, guest=guest, answers=answers,
+                        rebuild=destination.rebuild):
+                guest.volume.volume_attachment = []
+                guest.volume.status = 'available'
+                if answers:
+                    return rebuild(*which)
+                raise exceptions.SourceUnreachable(portal='p', reason='r')
+            with mock.patch.object(home.node.records._inner, 'volume', volume):
+                with mock.patch.object(destination, 'rebuild', rebuild):
+                    with contextlib.suppress(exceptions.SourceUnreachable):
+                        home.reconciler.converge(guest.id)
+            self.assertEqual(set(), home.remote)
 
 
 class SourceTest(test_follow.Case):
@@ -313,31 +345,80 @@ class SourceTest(test_follow.Case):
             home.reconciler.converge_moves()
         self.assertEqual({(guest.id, 'iqn.c')}, seen[0])
 
-    def test_a_guest_that_has_come_back(self):
-        """It has the volume from C, and never again from this node's LV.
+    def test_lvm_hangs(self):
+        """Nothing of this is LVM's."""
+        guest, home, move = self.follow()
+        home.exports.clear()  # the target was restarted
+        home.remote.clear()
+        home.backing.clear()
+        with self.failing('survey'):
+            home.reconciler.converge_moves()
+        self.assertEqual(({move.shadow_id}, {(guest.id, 'iqn.c')}),
+                         (set(home.exports), home.remote))
+
+    def test_handle_on_something_else_is_not_offered(self):
+        """If it can't be put where it belongs."""
+        guest, home, _move = self.follow()
+        self.cut(home)
+        home.devices[guest.handle] = {
+            'below': guest.world.create_volume(B).name}
+        with self.failing('ensure_handle_on_lv'):
+            home.reconciler.converge_node(moves=False)
+        self.assertEqual(set(), home.remote)
+
+    def come_back(self):
+        """The guest is at B again, and has the volume from C.
 
         C can't note what a boot needs: so its attachment names the export of
         B, which was rebooted and can't make it.
         """
-        guest, home, _move = self.follow(provider_id=crypt.recorded('k'))
+        guest, home, move = self.follow(provider_id=crypt.recorded('k'))
         there = guest.nodes[C]
-        with mock.patch.object(crypt.SimCrypt, 'note', side_effect=(
-                exceptions.CommandFailed(
-                    command='lvchange', code=5, stderr='no room'))):
-            there.reconciler.converge_node()
-            self.assertIn('clone', there.devices[guest.handle]['below'])
-            guest.write()
-            self.cut(home)
-            with mock.patch.object(iscsi.SimExports, 'offer_again',
-                                   side_effect=OSError('no such address')):
-                home.reconciler.converge_node(moves=False)
+        note = mock.patch.object(crypt.SimCrypt, 'note', side_effect=(
+            exceptions.CommandFailed(
+                command='lvchange', code=5, stderr='no room')))
+        note.start()
+        self.addCleanup(note.stop)
+        there.reconciler.converge_node()
+        self.assertIn('clone', there.devices[guest.handle]['below'])
+        guest.write()
+        self.cut(home)
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            home.reconciler.converge_node(moves=False)
+        self.assertEqual(set(), home.remote)
+        guest.attach(B)  # live migration
+        guest.write()
+        return guest, home, move
+
+    def test_a_guest_that_has_come_back(self):
+        """It never gets this node's LV again."""
+        guest, home, _move = self.come_back()
+        for look in (home.reconciler.converge_moves,
+                     home.reconciler.converge_node):
+            look()
+            self.assertEqual('disk of ' + guest.id,
+                             home.devices[guest.handle]['below'])
             self.assertEqual(set(), home.remote)
-            guest.attach(B)  # live migration
-            guest.write()
-            for look in (home.reconciler.converge_moves,
-                         home.reconciler.converge_node):
-                look()
-                self.assertEqual('disk of ' + guest.id,
-                                 home.devices[guest.handle]['below'])
-                self.assertEqual(set(), home.remote)
-                guest.read()
+            guest.read()
+
+    def test_nor_before_that_is_recorded(self):
+        """Cinder writes down how it is connected only afterwards."""
+        guest, home, _move = self.come_back()
+        told = guest.volume.volume_attachment[-1]
+        self.assertEqual('b', told.connector['host'])
+        told.connection_info = None
+        home.reconciler.converge_moves()
+        self.assertEqual('disk of ' + guest.id,
+                         home.devices[guest.handle]['below'])
+        self.assertEqual(set(), home.remote)
+
+    def test_nor_after_a_power_cut(self):
+        """A boot that does not reach C leaves it without a handle."""
+        guest, home, move = self.come_back()
+        guest.node = None
+        self.cut(home)
+        self.assertIn(names.AWAY, home.disk.tags[move.source_lv])
+        home.reconciler.converge_node(moves=False)
+        self.assertEqual('disk of ' + guest.id,
+                         home.devices[guest.handle]['below'])
