@@ -133,6 +133,9 @@ class Crypt(typing.Protocol):
     def end_reencryption(self, volume_id: str, key: bytes) -> None:
         """Write into a header that its re-encryption, complete, is over."""
 
+    def test_ended(self, volume_id: str, key: bytes) -> None:
+        """Prove that a key would open a volume then."""
+
     def end_reencryption_sealed(self, volume_id: str, recorded: str) -> None:
         """The same, with the key that is kept of the volume."""
 

@@ -29,8 +29,6 @@ LOG = logging.getLogger(__name__)
 
 #: Bytes that one command zeroes: each has the time limit.
 ZEROED_AT_ONCE = 1 << 28
-#: What cryptsetup says, with exit code 5, of a name that a device has.
-_EXISTS = 'already exists'
 
 
 class Cryptsetup(header_files.HeaderFiles):
@@ -157,10 +155,18 @@ class Cryptsetup(header_files.HeaderFiles):
 
         :raises HeaderInUse: if others write to it
         :raises WrongKey: if the key would not open it then
-        :raises NotRecovered: if more than that is missing
+        :raises NotEnded: if more than that is missing
         """
         secrets.end_reencryption(names.handle_path(volume_id), key,
                                  self.timeout)
+
+    def test_ended(self, volume_id: str, key: bytes) -> None:
+        """Prove that a key would open a volume then.
+
+        :raises WrongKey: if it would not
+        :raises NotEnded: as :meth:`end_reencryption`
+        """
+        secrets.test_ended(names.handle_path(volume_id), key, self.timeout)
 
     # -- what decrypts a volume
 
@@ -173,15 +179,9 @@ class Cryptsetup(header_files.HeaderFiles):
         :raises WrongKey: if the key does not open it
         :raises HeaderDamaged: if its header can't be read
         """
-        try:
-            secrets.open_device(
-                names.handle_path(volume_id), names.crypt(volume_id), key,
-                self.timeout, readonly, keep_header, discards)
-        except exceptions.CommandFailed as exc:
-            # A boot and the volume service open it at the same time.
-            if not (exc.kwargs.get('code') == 5 and '%s %s' % (
-                    names.crypt(volume_id), _EXISTS) in str(exc)):
-                raise
+        secrets.open_device(
+            names.handle_path(volume_id), names.crypt(volume_id), key,
+            self.timeout, readonly, keep_header, discards)
 
     def drop_half(self, volume_id: str) -> None:
         """Remove what is left of an authenticated volume that is not open."""

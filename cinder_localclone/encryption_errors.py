@@ -99,14 +99,26 @@ class ForeignHeader(HeaderDamaged):
 
 
 class NotRecovered(HeaderDamaged):
-    """A re-encryption that was killed, where nobody may put it in order."""
+    """A re-encryption that was killed, where nobody may put it in order.
 
-    message = _('%(path)s can\'t be opened as it is: its re-encryption was '
-                'interrupted, and %(reason)s. Nothing was written to it. The '
-                'home of its volume recovers it, by itself. Do not restore a '
-                'backup of its header: it is of before, and would make noise '
-                'of the data.')
+    What must not be done comes first: not everything shows all of a text.
+    """
+
+    message = _('Do not restore a backup of the header of %(path)s: it is of '
+                'before, and would make noise of the data. Its re-encryption '
+                'was interrupted, and %(reason)s. Nothing was written to it. '
+                'The home of its volume recovers it, by itself.')
     user_message = 'REENCRYPTING'
+
+
+class NotEnded(HeaderDamaged):
+    """A re-encryption that was killed in its very end, which can't be made."""
+
+    message = _('Do not restore any old backup over the header of %(path)s, '
+                'which would make noise of the data. All of that is '
+                're-encrypted, and the end of it can\'t be written: '
+                '%(reason)s. Nothing was written. Keep the volume as it is, '
+                'until its header is mended by hand.')
 
 
 class HeaderInUse(exceptions.LocalCloneError):

@@ -56,23 +56,42 @@ def is_complete(metadata: Mapping[str, typing.Any]) -> bool:
         != _digest(metadata, old[0]))
 
 
+def text(head: bytes) -> str:
+    """What the newest whole copy of a header says.
+
+    :raises ValueError: if there is none
+    """
+    begin, size, _sequence = _newest(head)
+    return head[begin + BINARY:begin + size].split(b'\0')[0].decode()
+
+
+def _newest(head: bytes) -> tuple[int, int, int]:
+    found = copies.newest(head)
+    if found is None:
+        raise ValueError('it has no whole copy')
+    return found
+
+
 def end(head: bytes, salts: Iterable[bytes]) -> list[tuple[int, bytes]]:
     """What both copies of a header are to become.
+
+    Whoever was to write that may have come to one of them only: then the
+    other, which says that it is not over, is still to be written.
 
     :param head: what a device begins with, at least both copies
     :param salts: a new one for each, of :data:`SALT` bytes
     :returns: where, in bytes, and what; the first of them first, as the
-        other is the one that all this was read from
+        other is the one that all this was read from; nothing if it is over,
+        and both say so
     :raises ValueError: if it is not only the end that is missing
     """
-    kept = copies.newest(head)
-    if kept is None:
-        raise ValueError('it has no whole copy')
-    begin, size, sequence = kept
-    text = head[begin + BINARY:begin + size].split(b'\0')[0]
+    begin, size, sequence = _newest(head)
     try:
-        metadata = json.loads(text)
-        _end(metadata)
+        metadata = json.loads(text(head))
+        if not _is_over(metadata):
+            _end(metadata)
+        elif not copies.problems(head):
+            return []
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError('it can\'t be understood: %s %s' % (
             type(exc).__name__, exc))
@@ -102,6 +121,13 @@ def _copy(binary: bytes, magic: bytes, at: int, sequence: int, salt: bytes,
     made[copies.CHECKSUM] = hashlib.new(
         algorithm, made).digest().ljust(64, b'\0')
     return bytes(made)
+
+
+def _is_over(metadata: _Json) -> bool:
+    """Whether it asks for nothing, and has nothing of before."""
+    return not (
+        metadata['config'].get('requirements', {}).get('mandatory')
+        or any(flags(each) for each in metadata['segments'].values()))
 
 
 def _end(metadata: _Json) -> None:

@@ -146,16 +146,18 @@ def _damaged_copies(path: str, timeout: float) -> list[str]:
         beginning(path, copies.READ_BYTES, timeout)))
 
 
-def beginning(path: str, size: int, timeout: float) -> bytearray:
+def beginning(path: str, size: int, timeout: float,
+              pass_fds: tuple[int, ...] = ()) -> bytearray:
     """What a device begins with, as the disk has it.
 
     :param size: bytes, at least
+    :param pass_fds: by which the path is to be read
     """
     data, block = bytearray(), copies.READ_BYTES
     process.stream(
         data.extend, 'dd', 'if=' + path, 'bs=%d' % block,
         'count=%d' % -(-size // block), 'iflag=direct', 'status=none',
-        timeout=timeout)
+        timeout=timeout, pass_fds=pass_fds)
     return data
 
 

@@ -13,6 +13,7 @@ import stat
 import time
 
 from cinder_localclone import encryption_errors
+from cinder_localclone.privileged import process
 
 DIRECTORY = '/run/cryptsetup'
 
@@ -27,21 +28,28 @@ def _file(path: str, device: int) -> str:
 
 
 @contextlib.contextmanager
-def held(path: str, timeout: float) -> Iterator[None]:
+def held(path: str, timeout: float) -> Iterator[int]:
     """No cryptsetup that takes locks writes the header meanwhile.
 
-    Nor is the device removed: what the path leads to is what is locked.
+    Nor is the device removed. Others may turn the path elsewhere: what is
+    locked is what was opened.
 
     :param path: of the device
-    :param timeout: seconds
+    :param timeout: seconds, of each wait: for the device, for the lock
+    :returns: a descriptor of the device, to get at it by
     :raises HeaderInUse: if others take too long
+    :raises CommandTimeout: if the device does
     """
-    device = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    device = process.within(
+        timeout, 'open ' + path,
+        lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC), undo=os.close)
     try:
         with _taken(path, _file(path, device), timeout):
-            yield
+            yield device
     finally:
-        os.close(device)
+        # All is done by now, whether this hangs or not.
+        process.has_ended(process.in_thread(lambda: os.close(device)),
+                          timeout)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from concurrent import futures
 import contextlib
+import functools
 import os
 import selectors
 import signal
@@ -79,11 +80,13 @@ def _shown(text: str, secret: str) -> str:
     return text.replace(secret, '***') if secret else text
 
 
-def stream(take: Callable[[bytes], None], *argv: str, timeout: float) -> None:
+def stream(take: Callable[[bytes], None], *argv: str, timeout: float,
+           pass_fds: tuple[int, ...] = ()) -> None:
     """Run a command that only reads, and that may print very much.
 
     :param take: gets what it prints, piece by piece, within the time limit
     :param timeout: limit in seconds
+    :param pass_fds: as :func:`run`
     :raises CommandFailed: on an exit code other than 0
     :raises CommandTimeout: when the limit is reached
     """
@@ -91,7 +94,8 @@ def stream(take: Callable[[bytes], None], *argv: str, timeout: float) -> None:
     with contextlib.ExitStack() as opened:
         errors = opened.enter_context(tempfile.TemporaryFile())
         selector = opened.enter_context(selectors.DefaultSelector())
-        process = _start(*argv, stdin=subprocess.DEVNULL, stderr=errors)
+        process = _start(*argv, stdin=subprocess.DEVNULL, stderr=errors,
+                         pass_fds=pass_fds)
         output = typing.cast(typing.IO[bytes], process.stdout)
         try:
             selector.register(output, selectors.EVENT_READ)
@@ -138,19 +142,29 @@ def has_ended(work: futures.Future, timeout: float) -> bool:
     return work in futures.wait([work], timeout).done
 
 
-def within(timeout: float, what: str, act: Callable[[], _Result]) -> _Result:
+def within(timeout: float, what: str, act: Callable[[], _Result],
+           undo: Callable[[_Result], typing.Any] | None = None) -> _Result:
     """Do what takes no process, and may hang as well.
 
     It is left behind then, too.
 
     :param timeout: limit in seconds
     :param what: it is
+    :param undo: gets what comes after that, which nobody waits for any more
     :raises CommandTimeout: when the limit is reached
     """
     work = in_thread(act)
     if not has_ended(work, timeout):
+        if undo:
+            work.add_done_callback(functools.partial(_undo, undo))
         raise exceptions.CommandTimeout(command=what, seconds=timeout)
     return work.result()
+
+
+def _undo(undo: Callable[[_Result], typing.Any],
+          late: 'futures.Future[_Result]') -> None:
+    if not late.exception():
+        undo(late.result())
 
 
 def run_unless(done: str, *argv: str, timeout: float, grace: float = 0

@@ -23,6 +23,7 @@ from oslo_privsep import capabilities
 from oslo_privsep import priv_context
 
 from cinder_localclone import encryption_errors
+from cinder_localclone import exceptions
 from cinder_localclone.luks import copies
 from cinder_localclone.luks import ending
 from cinder_localclone.luks import headers
@@ -34,6 +35,7 @@ from cinder_localclone.privileged import crypt
 from cinder_localclone.privileged import header_lock
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import runner
+from cinder_localclone.privileged import sysfs
 
 _Parameters = typing.ParamSpec('_Parameters')
 _LOGGER = 'localclone_hide_output'
@@ -57,6 +59,8 @@ logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
 
 _KEY_ON_STDIN = ('--batch-mode', '--key-file', '-')
 _PROOF = '--test-passphrase', '--type', 'luks', '--disable-locks'
+#: What cryptsetup says, with exit code 5, of a name that a device has.
+_EXISTS = 'already exists'
 #: How much of a device has to be blank before it is formatted: more than the
 #: small headers of any version have.
 _BLANK = 1 << 20
@@ -147,10 +151,17 @@ def open_device(path: str, name: str, key: bytes, timeout: float,
 
 def open_with(path: str, name: str, key: bytes, timeout: float,
               readonly: bool, keep_header: bool, discards: bool) -> None:
-    """The same, within this daemon."""
-    _run(path, 'open', *_KEY_ON_STDIN,
-         *words.opening(readonly, keep_header, discards), path, name,
-         key=key, timeout=timeout)
+    """The same, within this daemon; it may be open already."""
+    try:
+        _run(path, 'open', *_KEY_ON_STDIN,
+             *words.opening(readonly, keep_header, discards), path, name,
+             key=key, timeout=timeout)
+    except exceptions.CommandFailed as exc:
+        # A boot and the volume service open it at the same time. Out of this
+        # daemon comes the text alone, without the exit code.
+        if not (exc.kwargs.get('code') == 5
+                and '%s %s' % (name, _EXISTS) in str(exc)):
+            raise
 
 
 @entrypoint
@@ -224,7 +235,7 @@ def end_reencryption(path: str, key: bytes, timeout: float) -> None:
     :param key: of the volume
     :raises HeaderInUse: if others write to it, or it is being re-encrypted
     :raises WrongKey: if the key would not open it then, either
-    :raises NotRecovered: if more than its end is missing
+    :raises NotEnded: if more than its end is missing
     """
     end_with(path, key, timeout)
 
@@ -232,28 +243,59 @@ def end_reencryption(path: str, key: bytes, timeout: float) -> None:
 def end_with(path: str, key: bytes, timeout: float) -> None:
     """The same, within this daemon."""
     volume_id = crypt.require_handle(path)
-    with header_lock.held(path, timeout):
-        header = _header(path, timeout)
-        if header.reencryption is None:
-            return  # somebody else has
+    with header_lock.held(path, timeout) as device:
+        sysfs.check_opened(device, path)
         if runner.processes(volume_id):
             raise encryption_errors.HeaderInUse(
                 path=path, reason='its volume is being re-encrypted')
-        head = crypt.beginning(path, header.data_offset, timeout)
-        try:
-            found = ending.end(bytes(head[:copies.READ_BYTES]), [
-                os.urandom(ending.SALT) for _copy in range(2)])
-        except ValueError as exc:
-            raise encryption_errors.NotRecovered(path=path, reason=exc)
-        for begin, copy in found:
-            head[begin:begin + len(copy)] = copy
+        opened = '/dev/fd/%d' % device
+        head, found = _ended(path, opened, timeout, (device,))
+        if not found:
+            return  # somebody else has
         _prove(path, head, key, timeout)
         for begin, copy in found:
-            process.run('dd', 'of=' + path, 'bs=%d' % len(copy), 'count=1',
+            process.run('dd', 'of=' + opened, 'bs=%d' % len(copy), 'count=1',
                         'seek=%d' % (begin // len(copy)), 'iflag=fullblock',
                         'oflag=direct', 'conv=nocreat,notrunc,fsync',
                         'status=none', stdin=copy, timeout=timeout,
-                        grace=crypt.GRACE)
+                        grace=crypt.GRACE, pass_fds=(device,))
+
+
+@entrypoint
+def test_ended(path: str, key: bytes, timeout: float) -> None:
+    """Prove that a key opens a volume once its re-encryption is over.
+
+    Only the end of that is missing. Nothing is written.
+
+    :raises WrongKey: if it would not
+    :raises NotEnded: if more than that is missing
+    """
+    crypt.require_handle(path)
+    crypt.beside_writer(lambda: _prove(
+        path, _ended(path, path, timeout)[0], key, timeout))
+
+
+def _ended(path: str, opened: str, timeout: float,
+           pass_fds: tuple[int, ...] = ()
+           ) -> tuple[bytearray, list[tuple[int, bytes]]]:
+    """What a device begins with as soon as its re-encryption is over.
+
+    :param opened: a path to read it by
+    :returns: that; and what of it has to be written: where, in bytes, what
+    :raises NotEnded: if more than its end is missing
+    """
+    head = bytes(crypt.beginning(opened, copies.READ_BYTES, timeout,
+                                 pass_fds))
+    try:
+        header = headers.parse(ending.text(head))
+        found = ending.end(head, [
+            os.urandom(ending.SALT) for _copy in range(2)])
+    except ValueError as exc:
+        raise encryption_errors.NotEnded(path=path, reason=exc)
+    ended = crypt.beginning(opened, header.data_offset, timeout, pass_fds)
+    for begin, copy in found:
+        ended[begin:begin + len(copy)] = copy
+    return ended, found
 
 
 def _prove(path: str, head: bytearray, key: bytes, timeout: float) -> None:
@@ -269,9 +311,9 @@ def _prove(path: str, head: bytearray, key: bytes, timeout: float) -> None:
                  '/dev/fd/%d' % file.fileno(), key=key, timeout=timeout,
                  pass_fds=(file.fileno(),))
         except encryption_errors.HeaderDamaged as exc:
-            raise encryption_errors.NotRecovered(
-                path=path, reason='its header, so ended, would not be read: '
-                '%s' % exc)
+            raise encryption_errors.NotEnded(
+                path=path, reason='its header, so ended, would not be read '
+                'by cryptsetup') from exc
 
 
 # -- key slots

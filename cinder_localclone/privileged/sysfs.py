@@ -50,6 +50,18 @@ def check_mapped(path: str) -> None:
         raise exceptions.WrongDevice(path=path, found=found or 'nothing')
 
 
+def check_opened(descriptor: int, path: str) -> None:
+    """What was opened by a path in /dev/mapper is the device of that name.
+
+    :raises WrongDevice: if it is not
+    """
+    found = os.fstat(descriptor)
+    name = name_of('%d:%d' % (
+        os.major(found.st_rdev), os.minor(found.st_rdev)))
+    if not stat.S_ISBLK(found.st_mode) or name != os.path.basename(path):
+        raise exceptions.WrongDevice(path=path, found=name or 'nothing')
+
+
 def name_of(number: str) -> str:
     """The name of the device-mapper device ``major:minor``, or ''."""
     return _text('dev', 'block', number, 'dm', 'name')

@@ -103,6 +103,9 @@ class CryptsetupTest(commands.Case):
         with mock.patch.object(secrets, 'end_reencryption') as ended:
             self.room.end_reencryption(VOLUME, b'key')
         ended.assert_called_once_with(HANDLE, b'key', 30)
+        with mock.patch.object(secrets, 'test_ended') as tested:
+            self.room.test_ended(VOLUME, b'key')
+        tested.assert_called_once_with(HANDLE, b'key', 30)
 
     def test_backup_that_can_not_be_written(self):
         self.room.backups = '/nonexistent/backups'

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import subprocess
+import threading
 from unittest import mock
 import uuid
 
@@ -25,11 +26,13 @@ from cinder_localclone.privileged import header_lock
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import runner
 from cinder_localclone.privileged import secrets
+from cinder_localclone.privileged import sysfs
 from tests.unit import luks_headers
 from tests.unit import test_privileged_crypt
 from tests.unit.test_privileged_crypt import KEY
 from tests.unit.test_privileged_crypt import NEW_KEY
 
+CHECK_OPENED = sysfs.check_opened
 #: Writes of cryptsetup from when it removes the old key's slot.
 LAST = 16
 
@@ -87,6 +90,10 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
         with self.through_the_cache():
             secrets.end_reencryption(self.path, key, 60)
 
+    def would_end(self, key=KEY):
+        with self.through_the_cache():
+            secrets.test_ended(self.path, key, 60)
+
     def opens(self, key=KEY):
         try:
             secrets.test(self.path, key, 60)
@@ -107,18 +114,22 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             before = self.bytes()
             found = self.header().reencryption
             if found is None:
-                self.end()  # it is over: nothing happens
-            elif not found.complete:
-                error = self.assertRaises(
-                    encryption_errors.NotRecovered, self.end)
-                self.assertIn('not all is encrypted anew', str(error))
-            if not (found and found.complete):
+                self.end()  # it is over; the other copy says so then
+                self.assertOver()
+                continue
+            if not found.complete:
+                for end in self.end, self.would_end:
+                    error = self.assertRaises(
+                        encryption_errors.NotEnded, end)
+                    self.assertIn('not all is encrypted anew', str(error))
                 self.assertTrue(self.opens(), write)
                 self.assertEqual(before, self.bytes())
                 continue
             seen.setdefault(self.opens(), []).append(write)
             self.assertEqual(found.key_bits, self.header().key_bits)
-            self.assertRaises(encryption_errors.WrongKey, self.end, NEW_KEY)
+            for end in self.end, self.would_end:
+                self.assertRaises(encryption_errors.WrongKey, end, NEW_KEY)
+            self.would_end()
             self.assertEqual(before, self.bytes())
             self.end()
             self.assertOver()
@@ -143,6 +154,15 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
                 else:
                     crypt.dump(self.path, 60, True)  # who may write mends it
                 self.assertOver()
+
+    def test_second_copy_could_not_be_written(self):
+        """Who was to end it as well writes that."""
+        self.kill(self.writes - 6)
+        self.end_cut_short(process.run, 2, False)
+        self.assertTrue(copies.problems(self.bytes()))
+        self.assertRaises(encryption_errors.WrongKey, self.end, NEW_KEY)
+        self.end()
+        self.assertOver()
 
     def end_cut_short(self, run, count, torn):
         written = []
@@ -201,13 +221,46 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             self.assertRaises(encryption_errors.HeaderInUse, self.end)
         self.assertEqual(before, self.bytes())
 
-    def test_handle_that_goes_meanwhile(self):
-        """Nothing is written in its place."""
+    def test_path_that_is_turned_elsewhere_meanwhile(self):
+        """What is read and written is what was locked."""
+        real, other = self.path + '.real', self.path + '.other'
+        pathlib.Path(other).write_bytes(self.begun)
+        for module, name in (runner, 'processes'), (secrets, '_prove'):
+            self.kill(self.writes - 6)
+            act = getattr(module, name)
+
+            def turn(*which, act=act):
+                os.rename(self.path, real)
+                os.symlink(other, self.path)
+                return act(*which)
+            with mock.patch.object(module, name, turn):
+                self.end()
+            self.assertTrue(self.begun == pathlib.Path(other).read_bytes())
+            os.replace(real, self.path)
+            self.assertOver()
+
+    def test_path_that_leads_elsewhere(self):
         self.kill(self.writes - 6)
-        with mock.patch.object(secrets, '_prove',
-                               lambda *_which: os.unlink(self.path)):
-            self.assertRaises(exceptions.CommandFailed, self.end)
-        self.assertFalse(os.path.exists(self.path))
+        before = self.bytes()
+        with mock.patch.object(sysfs, 'check_opened', CHECK_OPENED):
+            self.assertRaises(exceptions.WrongDevice, self.end)
+        self.assertEqual(before, self.bytes())
+
+    def test_header_that_cryptsetup_does_not_read_just_then(self):
+        """Nobody is told to restore a backup of before."""
+        self.kill(self.writes - 6)
+        failed = exceptions.CommandFailed(
+            command='cryptsetup', code=1,
+            stderr='Device x is not a valid LUKS device.')
+        run = process.run
+
+        def fails(*words, **kwargs):
+            if words[0] == 'cryptsetup':
+                raise failed
+            return run(*words, **kwargs)
+        with mock.patch.object(process, 'run', fails):
+            error = self.assertRaises(encryption_errors.NotEnded, self.end)
+        self.assertTrue(str(error).startswith('Do not restore'))
 
     def test_it_is_over_already(self):
         before = self.bytes()
@@ -282,6 +335,33 @@ class LockTest(testtools.TestCase):
         self.try_it()
         self.assertEqual(0, self.opened())
 
+    def test_device_that_hangs(self):
+        """It is closed when it answers: nobody uses it any more."""
+        os.unlink(self.path)
+        os.mkfifo(self.path)  # who opens it waits
+        closed = threading.Event()
+        with mock.patch.object(header_lock.os, 'close', lambda _device: (
+                closed.set())):
+            self.assertRaises(exceptions.CommandTimeout,
+                              self.held(0.1).__enter__)
+        with open(self.path, 'r+b', buffering=0):
+            self.assertTrue(closed.wait(9))
+
+    def test_device_by_its_name(self):
+        root = self.useFixture(fixtures.TempDir()).path
+        self.useFixture(fixtures.MockPatchObject(sysfs, 'ROOT', root))
+        name = pathlib.Path(root, 'dev', 'block', '253:7', 'dm', 'name')
+        name.parent.mkdir(parents=True)
+        name.write_text('x\n')
+        with self.held() as device:
+            sysfs.check_opened(device, self.path)
+            for path in '/dev/mapper/y', '/dev/mapper/xx':
+                self.assertRaises(exceptions.WrongDevice,
+                                  sysfs.check_opened, device, path)
+            name.unlink()
+            self.assertRaises(exceptions.WrongDevice, sysfs.check_opened,
+                              device, self.path)
+
     def test_file_that_was_removed_meanwhile(self):
         """Whoever leaves removes it: then it is no lock."""
         flock, times = fcntl.flock, []
@@ -349,7 +429,22 @@ class EndingTest(testtools.TestCase):
         self.metadata = json.loads(luks_headers.STARTED)
         self.refused()
 
-    @ddt.data(luks_headers.KILLED, luks_headers.PAUSED, luks_headers.PLAIN)
+    def test_one_that_is_over(self):
+        """It is only written if a copy says something else."""
+        head = luks_headers.head(self.metadata)
+        (begin, copy), _other = ending.end(head, self.SALTS)
+        late = head[:begin] + copy + head[begin + len(copy):]
+        self.assertEqual(1, len(copies.problems(late)))
+        found = ending.end(late, self.SALTS)
+        self.assertEqual([0, 16 << 10], [at for at, _what in found])
+        _first, (_begin, second) = sorted(found)
+        self.assertEqual(json.loads(ending.text(late)),
+                         json.loads(ending.text(found[0][1] + second)))
+        self.assertEqual([], ending.end(found[0][1] + second, self.SALTS))
+        self.metadata = json.loads(luks_headers.PLAIN)
+        self.assertEqual([], self.end())
+
+    @ddt.data(luks_headers.KILLED, luks_headers.PAUSED)
     def test_what_is_not_complete(self, text):
         self.metadata = json.loads(text)
         self.assertFalse(ending.is_complete(self.metadata))

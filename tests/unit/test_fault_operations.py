@@ -49,7 +49,7 @@ READERS = {
     'lvm': {'volumes', 'transactions', 'free', 'group_tags',
             'free_of_disks', 'physical_volumes'}, 'lio': {'is_exported'},
     'thin_pool': {'block', 'check'}, 'refill': {'forget_read', 'local'},
-    'links': {'targets'}, 'secrets': {'test'},
+    'links': {'targets'}, 'secrets': {'test', 'test_ended'},
     'runner': {'is_running', 'running', 'said'}, 'sealed': {'volumes'},
     'crypt': {'backed_up_volumes', 'backups', 'damaged_copies', 'dump',
               'is_luks', 'luks_uuid', 'payload_sectors'}}

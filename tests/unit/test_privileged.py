@@ -48,7 +48,7 @@ ENTRY_POINTS = {
     'secrets': {'add_key', 'begin_reencryption', 'end_reencryption',
                 'format_luks1',
                 'format_luks2', 'kill_slot', 'open_device', 'refresh',
-                'resize', 'test'},
+                'resize', 'test', 'test_ended'},
     'sealed': {'end_reencryption', 'forget', 'open_device', 'resize', 'seal',
                'volumes'},
     'sysfs': set(),

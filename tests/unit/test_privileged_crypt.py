@@ -2,7 +2,6 @@
 """What cryptsetup is told, and what it does to headers in files."""
 
 import contextlib
-import json
 import os
 import pathlib
 import subprocess
@@ -26,6 +25,7 @@ from cinder_localclone.privileged import header_lock
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import runner
 from cinder_localclone.privileged import secrets
+from cinder_localclone.privileged import sysfs
 from tests.unit import commands
 from tests.unit import luks_headers
 
@@ -47,6 +47,7 @@ WITH_KEY = {
     'refresh': (CRYPT, KEY, 30),
     'resize': (CRYPT, KEY, 30),
     'test': (HANDLE, KEY, 30),
+    'test_ended': (HANDLE, KEY, 30),
 }
 #: The same of those without a key that change something.
 CHANGES = {
@@ -64,10 +65,9 @@ def complete(test):
     """A header of which only the end of its re-encryption is missing."""
     metadata = luks_headers.complete()
     for module, name, value in (
-            (header_lock, 'held', lambda *_which: contextlib.nullcontext()),
+            (header_lock, 'held', lambda *_which: contextlib.nullcontext(7)),
+            (sysfs, 'check_opened', lambda *_which: None),
             (runner, 'processes', lambda _volume_id: []),
-            (secrets, '_header', lambda *_which: headers.parse(
-                json.dumps(metadata))),
             (crypt, 'beginning', lambda *_which: bytearray(
                 luks_headers.head(metadata)))):
         test.useFixture(fixtures.MockPatchObject(module, name, value))
@@ -92,12 +92,12 @@ class KeysStayHiddenTest(commands.Case):
 
     @ddt.data(*WITH_KEY)
     def test_no_key_but_on_standard_input(self, name):
-        if name == 'end_reencryption':
+        if name.endswith(('end_reencryption', '_ended')):
             complete(self)
         read = {}
 
         def follow(*argv, pass_fds=(), **_more):
-            for descriptor in pass_fds:
+            for descriptor in pass_fds if argv[0] != 'dd' else ():
                 read[descriptor] = os.read(descriptor, 9999)
             return ran(*argv, pass_fds=pass_fds, **_more)
         ran = process.run
@@ -117,7 +117,7 @@ class KeysStayHiddenTest(commands.Case):
 
     @ddt.data(*WITH_KEY)
     def test_no_key_in_an_error(self, name):
-        if name == 'end_reencryption':
+        if name.endswith(('end_reencryption', '_ended')):
             complete(self)
         self.useFixture(fixtures.MockPatchObject(crypt, 'BETWEEN', 0))
         for code, text in ((1, 'is not a valid LUKS device'), (2, ''),
@@ -135,7 +135,7 @@ class KeysStayHiddenTest(commands.Case):
 
     @ddt.data(*WITH_KEY)
     def test_what_is_empty_is_no_key(self, name):
-        if name == 'end_reencryption':
+        if name.endswith(('end_reencryption', '_ended')):
             complete(self)
         self.assertRaises(ValueError, getattr(secrets, name), *[
             b'' if each in (KEY, NEW_KEY) else each
@@ -336,7 +336,8 @@ class LinesTest(commands.Case):
         self.assertIn('open --batch-mode --key-file - --test-passphrase',
                       proof)
         self.assertNotIn(HANDLE, proof)
-        self.assertEqual([line % (HANDLE, 1), line % (HANDLE, 0)], lines)
+        self.assertEqual([line % ('/dev/fd/7', number)
+                          for number in (1, 0)], lines)
         key, second, first = self.commands.inputs
         self.assertEqual((KEY, b'SKUL', b'LUKS'), (
             key, second[:4], first[:4]))
@@ -349,6 +350,17 @@ class LinesTest(commands.Case):
         self.assertRaises(encryption_errors.WrongKey,
                           secrets.end_reencryption, HANDLE, KEY, 30)
         self.assertEqual(1, len(self.commands.ran))
+
+    def test_opened_by_two_at_once(self):
+        """A boot and the volume service: the second finds it open."""
+        self.commands.answer('cryptsetup open', code=5, times=1, err=(
+            'Device %s already exists.' % CRYPT))
+        secrets.open_device(HANDLE, CRYPT, KEY, 30)
+        for answer in (dict(code=5, err='Device x already exists.'),
+                       dict(code=4, err='Device %s already exists.' % CRYPT)):
+            self.commands.answer('cryptsetup open', times=1, **answer)
+            self.assertRaises(exceptions.CommandFailed, secrets.open_device,
+                              HANDLE, CRYPT, KEY, 30)
 
     def test_discards_of_what_is_open(self):
         secrets.refresh(CRYPT, KEY, 30, True)
@@ -459,6 +471,7 @@ class CaseOfFiles(testtools.TestCase):
                 (secrets.context, 'client_mode', False),
                 (process, 'subprocess', patcher.original('subprocess')),
                 (crypt, 'BETWEEN', 0),
+                (sysfs, 'check_opened', lambda *_which: None),
                 (crypt, 'require_handle', lambda path: VOLUME)):
             self.useFixture(fixtures.MockPatchObject(module, name, value))
         self.directory = pathlib.Path(

@@ -2,6 +2,7 @@
 """Commands, run for real."""
 
 import os
+import queue
 import threading
 import time
 import traceback
@@ -245,6 +246,20 @@ class WithinTest(testtools.TestCase):
             exceptions.CommandTimeout, process.within, 0.1, 'a look',
             lambda: hangs.wait(60))
         self.assertIn('a look', str(error))
+
+    def test_what_comes_too_late(self):
+        """Nobody else has it to close it, say."""
+        go_on, undone = threading.Event(), queue.SimpleQueue()
+
+        def late():
+            go_on.wait(60)
+            return 7
+        self.assertRaises(exceptions.CommandTimeout, process.within, 0.1, 'x',
+                          late, undone.put)
+        go_on.set()
+        self.assertEqual(7, undone.get(timeout=9))
+        self.assertEqual(8, process.within(9, 'x', lambda: 8, undone.put))
+        self.assertTrue(undone.empty())
 
     def test_what_says_that_something_timed_out_has_answered(self):
         """ETIMEDOUT is a TimeoutError, too."""

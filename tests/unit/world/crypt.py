@@ -331,6 +331,12 @@ class SimCrypt:
             raise encryption_errors.WrongKey(path='p')
         reencryption.end(self.node, volume_id)
 
+    def test_ended(self, volume_id, key):
+        self._insist(self._header(volume_id).under_way.complete,
+                     'the end of what is not')
+        if key not in self._header(volume_id).slots.values():
+            raise encryption_errors.WrongKey(path='p')
+
     def open(self, volume_id, key, keep_header=False, discards=False,
              readonly=False):
         under_way = self._header(volume_id).under_way

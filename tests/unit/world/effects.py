@@ -25,8 +25,8 @@ UNNOTED = frozenset((
     'uuid', 'size', 'damaged_copies', 'backup_names', 'backed_up',
     'test_backup',
     'keeps_backups', 'backed_up_volumes', 'place_of_backups',
-    'header', 'test', 'get', 'find', 'secrets_in_use', 'is_running',
-    'progress', 'unfinished', 'sealed_volumes'))
+    'header', 'test', 'test_ended', 'get', 'find', 'secrets_in_use',
+    'is_running', 'progress', 'unfinished', 'sealed_volumes'))
 #: Only with the lock of the volume that the first argument is of. Begin,
 #: advance and offer_volume are not here: with these tests set a scene.
 LOCKED = frozenset((
