@@ -132,7 +132,8 @@ def _unseal(file: pathlib.Path, name: str, timeout: float) -> bytes:
         return bytes.fromhex(process.run(
             _COMMAND, 'decrypt', '--name=' + name, str(file), '-',
             timeout=timeout).strip())
-    except (exceptions.CommandFailed, FileNotFoundError) as exc:
+    except (exceptions.CommandFailed, exceptions.CommandTimeout,
+            FileNotFoundError) as exc:  # a TPM may hang
         raise encryption_errors.NotSealed(path=file, reason=exc)
     except ValueError:  # whose text would quote it
         raise encryption_errors.NotSealed(

@@ -82,6 +82,19 @@ class SealedTest(commands.Case):
                          'locks %s %s$' % (HANDLE, CRYPT))
         self.assertEqual([None, KEY], self.commands.inputs)
 
+    def test_open_by_two_at_once(self):
+        self.seal()
+        self.commands.answer('systemd-creds decrypt', KEY.hex())
+        self.commands.answer('cryptsetup open', code=5, err=(
+            'Device %s already exists.' % CRYPT))
+        self.assertIsNone(self.open())
+
+    def test_tpm_that_hangs(self):
+        """Then it can't be unsealed here."""
+        self.seal()
+        self.commands.hang('systemd-creds decrypt')
+        self.assertRaises(encryption_errors.NotSealed, self.open)
+
     def test_resize(self):
         self.seal()
         del (self.commands.ran[:], self.commands.inputs[:],
