@@ -36,17 +36,21 @@ def key_of(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
     :raises KeyUnavailable: if the key manager does not answer
     :raises KeyRefused: if it gives none
     :raises WrongKey: if what it gives opens nothing
-    :raises NotRecovered: if nothing would, before a re-encryption is over
+    :raises NotRecovered: if it would, once a re-encryption is over of which
+        only the end is missing
+    :raises NotEnded: if that can't be made
     :raises HeaderDamaged: if the header names no secret
     """
-    try:
-        return _opening(crypt, keys, volume_id, header, recorded, luks,
-                        lambda key: crypt.test(volume_id, key))
-    except encryption_errors.WrongKey as exc:
-        if is_complete(header):
-            raise _not_recovered(volume_id, 'only its end is missing') from (
-                exc)
-        raise
+    def test(key: bytes) -> None:
+        try:
+            crypt.test(volume_id, key)
+        except encryption_errors.WrongKey:
+            if not is_complete(header):
+                raise
+            crypt.test_ended(volume_id, key)
+            raise _not_recovered(volume_id, 'only its end is missing')
+
+    return _opening(crypt, keys, volume_id, header, recorded, luks, test)
 
 
 def is_complete(header: headers.Header) -> bool:
@@ -64,7 +68,9 @@ def _opening(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
              volume_id: str, header: headers.Header, recorded: str, luks: str,
              use: Callable[[bytes], None]) -> bytes:
     """:param use: raises WrongKey if it is given another one"""
-    error: Exception = encryption_errors.HeaderDamaged(
+    damaged = (encryption_errors.NotEnded if is_complete(header)
+               else encryption_errors.HeaderDamaged)
+    error: Exception = damaged(
         path=names.handle_path(volume_id), reason='it names no secret whose '
         'key would open it')
     for token in _of_volume(crypt, volume_id, header, recorded, luks):
@@ -117,6 +123,7 @@ def end_reencryption(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     :param header: that says so
     :param check: as of :func:`open_volume`
     :raises HeaderInUse: if others write to its header
+    :raises NotEnded: if more is missing than was seen
     :raises LocalCloneError: as :func:`key_of`
     """
     def end(key: bytes) -> None:
@@ -176,21 +183,22 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     if header.integrity:
         crypt.drop_half(volume_id)
     failed: Exception | None = None
-    try:
-        if ends:
-            failed = _try_to_end(crypt, keys, volume_id, header, recorded,
-                                 luks, check)
+    if ends:
+        failed = _try_to_end(crypt, keys, volume_id, header, recorded, luks,
+                             check)
+        if not failed:
             header = crypt.header(volume_id)
+    try:
         key = key_of(crypt, keys, volume_id, header, recorded, luks)
     except encryption_errors.NotRecovered as exc:
         raise failed or exc
-    except encryption_errors.KeyUnavailable:
+    except encryption_errors.KeyUnavailable as exc:
         def open_sealed() -> None:
             check()
             crypt.open_sealed(volume_id, recorded, *how)
         # What it names was compared before anybody was asked.
         if not _is_done_sealed(volume_id, 'opened', open_sealed):
-            raise
+            raise failed or exc
         proven()
         return
     check()
@@ -205,7 +213,8 @@ def _try_to_end(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
                 luks: str, check: Callable[[], None]) -> Exception | None:
     """What kept a re-encryption from being ended: its key may open it yet.
 
-    :raises KeyUnavailable: if nothing else is to be tried
+    :raises KeyUnavailable: if no key is to be had, of those that are kept
+        neither: it is not tried twice, which may take its time
     """
     try:
         end_reencryption(crypt, keys, volume_id, header, recorded, luks,
@@ -216,6 +225,10 @@ def _try_to_end(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
         LOG.warning('The re-encryption of volume %(volume)s, of which only '
                     'the end is missing, is not over yet: %(error)s',
                     {'volume': volume_id, 'error': exc})
+        if type(exc) is encryption_errors.HeaderDamaged:
+            # It was readable before; this error would have it restored.
+            return _not_recovered(
+                volume_id, 'its header could not be read just then')
         return exc
     return None
 

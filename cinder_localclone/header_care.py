@@ -135,11 +135,12 @@ def _wrong_with_key(node: nodes.Node, volume: ports.Volume,
         yield ('its header has no key of the secret that its row names, %s'
                % key)
         return
+    opening = node.keys.get(key, token.key_format)
     if decrypting.is_complete(header):
+        node.crypt.test_ended(volume.id, opening)
         yield ('only the end of its re-encryption is missing: if nothing '
                'writes that now, the next check of this node does')
         return
-    opening = node.keys.get(key, token.key_format)
     for slot in token.keyslots:
         node.crypt.test(volume.id, opening, slot)
 

@@ -31,7 +31,8 @@ LOG = logging.getLogger(__name__)
 
 #: How many volumes are opened at one time.
 AT_ONCE = 4
-#: Seconds until a key manager that did not answer is asked again.
+#: Seconds until a volume is tried again whose key manager did not answer, or
+#: whose header others had locked.
 PAUSE = 3
 #: Of how many volumes that are locked the reason is looked for.
 LOOKED_INTO = 10
@@ -235,7 +236,8 @@ def _unlock(stack: ports.Stack, present: survey.Survey,
                                    recovers=not local.passed,
                                    check=lambda: _check_noted(stack, local))
             return Outcome(local.volume_id, local.lv, OPENED)
-        except encryption_errors.KeyUnavailable as exc:
+        except (encryption_errors.KeyUnavailable,
+                encryption_errors.HeaderInUse) as exc:
             if time.monotonic() + PAUSE > deadline:
                 return _locked(local, str(exc))
             time.sleep(PAUSE)

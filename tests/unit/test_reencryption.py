@@ -8,6 +8,7 @@ from unittest import mock
 
 from cinder import exception
 import ddt
+import fixtures
 import testtools
 
 from cinder_localclone import decrypting
@@ -706,9 +707,7 @@ class BootTest(Case):
         """It ends it as well, where the key manager may need this volume."""
         self.use()
         self.start()
-        key = rows.recorded(self.volume).key
-        self.a.disk.sealed = {self.volume.id: (
-            key, self.world.secrets.kept[key][1])}
+        self.seal()
         self.a.stop(power=True)
         sim.cut_short(self.a, self.volume.id)
         self.world.secrets.state = crypt.AWAY
@@ -718,22 +717,132 @@ class BootTest(Case):
         self.look()
         self.assertWhole()
 
-    def test_cut_short_and_a_key_that_is_kept_and_no_longer_to_be_open(self):
-        self.start()
+    def seal(self):
+        """The node keeps the key; its reference."""
         key = rows.recorded(self.volume).key
         self.a.disk.sealed = {self.volume.id: (
             key, self.world.secrets.kept[key][1])}
+        return key
+
+    def open(self, **how):
+        with self.node.lock(self.volume.id):
+            decrypting.open_volume(
+                self.node.crypt, self.node.keys, self.volume.id,
+                rows.recorded(self.volume).key, **how)
+
+    def test_power_cut_in_the_very_end_and_a_kept_key_that_is_of_no_use(self):
+        """Its TPM hangs, say: the key manager is asked again, nothing else."""
+        self.use()
+        self.start()
+        self.seal()
+        self.a.stop(power=True)
+        sim.cut_short(self.a, self.volume.id)
+        self.world.secrets.state = crypt.AWAY
+
+        def hangs(*_which):
+            self.world.secrets.state = ''  # it is back
+            raise encryption_errors.NotSealed(path='p', reason='it hangs')
+        self.useFixture(fixtures.MockPatchObject(unlocking, 'PAUSE', 0.1))
+        with mock.patch.object(
+                crypt.SimCrypt, 'end_reencryption_sealed', hangs), \
+                mock.patch.object(crypt.SimCrypt, 'open_sealed') as again:
+            self.boot()
+        again.assert_not_called()
+
+    def test_power_cut_in_the_very_end_and_a_header_that_is_locked(self):
+        """It is tried again while there is time."""
+        self.use()
+        self.start()
+        self.a.stop(power=True)
+        sim.cut_short(self.a, self.volume.id)
+        locked = [encryption_errors.HeaderInUse(path='p', reason='locked')]
+        end = crypt.SimCrypt.end_reencryption
+
+        def first_locked(*which):
+            if locked:
+                raise locked.pop()
+            end(*which)
+        self.useFixture(fixtures.MockPatchObject(unlocking, 'PAUSE', 0.1))
+        with mock.patch.object(
+                crypt.SimCrypt, 'end_reencryption', first_locked):
+            self.boot()
+        self.assertIsNone(self.header.under_way)
+
+    def test_cut_short_and_the_end_by_a_key_that_is_kept_fails(self):
+        """That is said, and not that the key manager is away."""
+        self.start()
+        self.seal()
+        sim.cut_short(self.a, self.volume.id)
+        self.a.devices.pop(self.crypt)
+        self.world.secrets.state = crypt.AWAY
+        for failed in (OSError('no memory'), encryption_errors.HeaderInUse(
+                path='p', reason='locked')):
+            with mock.patch.object(
+                    crypt.SimCrypt, 'end_reencryption_sealed',
+                    side_effect=failed):
+                self.assertIs(failed, self.assertRaises(
+                    type(failed), self.open))
+
+    def test_cut_short_and_a_header_that_is_not_read_just_then(self):
+        """Nobody is told to restore a backup of it."""
+        self.start()
+        self.seal()
+        sim.cut_short(self.a, self.volume.id)
+        self.a.devices.pop(self.crypt)
+        damaged = encryption_errors.HeaderDamaged(path='p', reason='none')
+        for state, name in (('', 'end_reencryption'),
+                            (crypt.AWAY, 'end_reencryption_sealed')):
+            self.world.secrets.state = state
+            with mock.patch.object(crypt.SimCrypt, name, side_effect=damaged):
+                self.assertRaises(encryption_errors.NotRecovered, self.open)
+
+    def test_cut_short_and_a_key_that_is_wrong(self):
+        """That does not mend itself, and nobody says so."""
+        self.use()
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        key = rows.recorded(self.volume).key
+        name, _right = self.world.secrets.kept[key]
+        self.world.secrets.kept[key] = name, b'another'
+        self.look()
+        self.assertTrue(self.header.under_way)
+        self.a.devices.pop(self.crypt)
+        self.assertRaises(encryption_errors.WrongKey, self.open)
+        found = {each['what']: each['problem'] for each in header_care.verify(
+            self.node, self.volume.id)}
+        self.assertIn('does not open', found['key'])
+        outcome, = unlocking.locked(self.node.stack, {}, self.node.crypt,
+                                    self.node.keys)
+        self.assertIn('does not open', outcome.problem)
+
+    def test_cut_short_and_no_secret_that_would_open_it(self):
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        self.a.devices.pop(self.crypt)
+        self.header.tokens = {
+            number: dataclasses.replace(token, keyslots=())
+            for number, token in self.header.tokens.items()}
+        self.assertRaises(encryption_errors.NotEnded, self.open)
+
+    def noting(of, volume_id, mend=False):
+            mended.append(mend)
+            return header(of, volume_id, mend)
+        with mock.patch.object(crypt.SimCrypt, 'header', noting):
+            self.look()
+        self.assertIn(True, mended)
+        self.assertWhole()
+
+    def test_cut_short_and_a_key_that_is_kept_and_no_longer_to_be_open(self):
+        self.start()
+        self.seal()
         self.world.secrets.state = crypt.AWAY
         for strike in sim.cut_short, sim.almost_end:
             strike(self.a, self.volume.id)
             self.a.devices.pop(self.crypt, None)
             gone = exceptions.NotPossible(volume='v', reason='gone')
-            with self.node.lock(self.volume.id):
-                error = self.assertRaises(
-                    exceptions.NotPossible, decrypting.open_volume,
-                    self.node.crypt, self.node.keys, self.volume.id, key,
-                    check=mock.Mock(side_effect=gone))
-            self.assertIs(gone, error)
+            self.assertIs(gone, self.assertRaises(
+                exceptions.NotPossible, self.open,
+                check=mock.Mock(side_effect=gone)))
             self.assertTrue(self.header.under_way)
             self.assertNotIn(self.crypt, self.a.devices)
 
