@@ -20,6 +20,7 @@ from cinder_localclone.luks import tokens
 from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import pausing
 from cinder_localclone import ports
 from cinder_localclone import rows
 from cinder_localclone import tops
@@ -207,11 +208,14 @@ def back_up(node: nodes.Node, volume_id: str) -> str:
 
     :returns: the name of the file
     :raises NotAtRest: if somebody else may change it
+    :raises Reencrypting: if it is of before the end of a re-encryption: it
+        could not be restored, and takes the place of one that could be
     :raises KeyNotChanged: if there is no place for it
     """
     with node.lock(volume_id):
         volume = headers_at_rest.volume(node, volume_id)
         node.crypt.header(volume_id)
+        pausing.check_none(node, volume, 'given a backup of its header')
         key_change.renew_backup(node, volume)
         backups = node.crypt.backup_names(volume_id)
         if not backups:

@@ -340,15 +340,18 @@ class Look:
             if names.REENCRYPTED in lv.tags:
                 if pausing.is_interrupted(node, volume_id, header):
                     pausing.recover(node, volume)  # its devices are left
-                _end(node, volume, header)
+                _end(node, volume)
             self._clean.add((volume.id, volume.name))
+        elif decrypting.is_complete(header):
+            pausing.recover(node, volume)  # nothing is left to be paused
         elif names.PAUSED not in lv.tags:
             _go_on(node, volume)
 
 
-def _end(node: nodes.Node, volume: ports.Volume, header: headers.Header
-         ) -> None:
+def _end(node: nodes.Node, volume: ports.Volume) -> None:
     """What comes after a re-encryption that is complete."""
+    # Whoever wrote its end may have been killed between both copies of it.
+    header = node.crypt.header(volume.id, mend=True)
     if not header.opened_by(tokens.Role.VOLUME):
         raise encryption_errors.HeaderDamaged(
             path=names.handle_path(volume.id), reason='it names no secret '

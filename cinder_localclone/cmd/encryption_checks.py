@@ -32,6 +32,8 @@ AUTHENTICATED = {'dm_integrity': 'CONFIG_DM_INTEGRITY',
 NEEDED = (2, 4)
 #: How many volumes or secrets are named.
 SHOWN = 5
+#: Of the reason why a volume is locked so many characters are.
+REASON = 300
 ONLY = 'only encrypted volumes need it: '
 
 
@@ -117,7 +119,7 @@ def locked(outcomes: Sequence[unlocking.Outcome]) -> list[Finding]:
     if not outcomes:
         return []
     said = ['%s: %s' % (each.volume_id, ' '.join((
-        each.problem or 'nothing is in the way').split())[:200])
+        each.problem or 'nothing is in the way').split())[:REASON])
         for each in outcomes[:SHOWN]]
     return [Finding(
         'locked volumes', FAIL, _some(said, len(outcomes)),

@@ -186,6 +186,18 @@ class DoctorTest(testtools.TestCase):
         self.assertIn('and 2 more', row[2])
         self.assertNotIn('v5', row[2])
 
+    def test_locked_volume_that_lacks_the_end_of_a_re_encryption(self):
+        """What must not be done comes first; the reason is there, too."""
+        volume = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
+        for kind, end in ((encryption_errors.NotRecovered, 'by itself.'),
+                          (encryption_errors.NotEnded, 'is missing. No')):
+            found, = encryption_checks.locked([unlocking.Outcome(
+                volume, 'lv', unlocking.LOCKED, str(kind(
+                    path=names.handle_path(volume),
+                    reason='only its end is missing')))])
+            self.assertIn(volume + ': Do not restore', found.details)
+            self.assertIn(end, found.details)
+
     @ddt.data(({'k'}, False), (set(), True))
     @ddt.unpack
     def test_secrets_without_volume(self, used, offered):

@@ -824,13 +824,39 @@ class BootTest(Case):
             for number, token in self.header.tokens.items()}
         self.assertRaises(encryption_errors.NotEnded, self.open)
 
-    def noting(of, volume_id, mend=False):
+    def test_cut_short_and_paused_by_an_operator(self):
+        """Nothing is left to be paused."""
+        self.use()
+        self.start()
+        reencryption.pause(self.node, self.volume.id)
+        sim.cut_short(self.a, self.volume.id)
+        self.look()
+        self.look()
+        self.assertWhole()
+
+    def test_one_copy_of_its_header_was_not_written(self):
+        """What comes after its end has both say the same."""
+        self.start()
+        self.end()
+        header, mended = crypt.SimCrypt.header, []
+
+        def noting(of, volume_id, mend=False):
             mended.append(mend)
             return header(of, volume_id, mend)
         with mock.patch.object(crypt.SimCrypt, 'header', noting):
             self.look()
         self.assertIn(True, mended)
         self.assertWhole()
+
+    def test_no_backup_of_a_header_of_before_its_end(self):
+        """It could not be restored, and those that could be would go."""
+        for strike in lambda *_which: None, sim.cut_short:
+            self.start()
+            strike(self.a, self.volume.id)
+            before = dict(self.world.copies)
+            self.assertRaises(reencryption_errors.Reencrypting,
+                              header_care.back_up, self.node, self.volume.id)
+            self.assertEqual(before, self.world.copies)
 
     def test_cut_short_and_a_key_that_is_kept_and_no_longer_to_be_open(self):
         self.start()
