@@ -11,6 +11,9 @@ from lab.faults import snapshot as snapshots
 
 #: Seconds for a move to end; a batch of them shares two small nodes.
 MOVING = 420
+#: Seconds until a request is answered; until a node that was struck has
+#: started again and rolled back what failed, beside twenty others.
+ANSWERED, ROLLED_BACK = 150, 300
 #: Seconds without a step after which what has reached its goal has ended.
 ENDING = 3
 #: Both ends are struck; what one node does alone is struck there, and beside
@@ -103,7 +106,8 @@ class Operation:
             lambda: not any(
                 volume == self.disk.volume and token.startswith(
                     'lc1:rolling-back:')
-                for volume, token in look.shadows(self.environment.lab)), 150)
+                for volume, token in look.shadows(self.environment.lab)),
+            ROLLED_BACK)
         self.error = None
 
     def _run(self):
@@ -112,7 +116,7 @@ class Operation:
         except Exception as exc:
             self.error = exc
 
-    def join(self, seconds=150):
+    def join(self, seconds=ANSWERED):
         """Wait until the requests are answered, if they were sent."""
         if self._thread is None:
             return
@@ -156,7 +160,7 @@ class Operation:
             time.sleep(ENDING)
         self.steps = len(self.environment.taken(self.disk))
 
-    def _ask_in_turn(self, what, call, seconds=150):
+    def _ask_in_turn(self, what, call, seconds=ANSWERED):
         """Repeat a request until it is answered; few at a time."""
         def ask():
             with self.environment.asking:
@@ -217,7 +221,7 @@ class Operation:
                     'status'] != 'deleting':
                 self._ask_to_delete()
             return False
-        process.wait_for('volume %s to go' % self.disk.volume, gone, 150,
+        process.wait_for('volume %s to go' % self.disk.volume, gone, ANSWERED,
                          every=2)
 
 
