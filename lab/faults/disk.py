@@ -21,7 +21,7 @@ RATE = 3
 _seeds = itertools.count(1)
 
 
-def until(what, call, seconds=150, every=2):
+def until(what, call, seconds=300, every=2):
     """Repeat a request until it is answered; its result.
 
     As a user, or Nova, would: what was refused or lost is asked again.

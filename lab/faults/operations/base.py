@@ -11,9 +11,9 @@ from lab.faults import snapshot as snapshots
 
 #: Seconds for a move to end; a batch of them shares two small nodes.
 MOVING = 420
-#: Seconds until a request is answered; until a node that was struck has
-#: started again and rolled back what failed, beside twenty others.
-ANSWERED, ROLLED_BACK = 150, 300
+#: Seconds until a request is answered, or was repeated until it was; until a
+#: node that was struck has rolled back what failed, beside twenty others.
+ANSWERED = ROLLED_BACK = 300
 #: Seconds without a step after which what has reached its goal has ended.
 ENDING = 3
 #: Both ends are struck; what one node does alone is struck there, and beside
