@@ -17,11 +17,15 @@ FIRST_AREA = 32
 AREAS = 24
 #: Blocks a second: enough to fall into each step, few enough for many.
 RATE = 3
+#: Seconds until a request is answered, or was repeated until it was; until
+#: what follows by itself is done. Twenty volumes at a time share two small
+#: nodes, which may have to boot before.
+ANSWERED = 300
 
 _seeds = itertools.count(1)
 
 
-def until(what, call, seconds=300, every=2):
+def until(what, call, seconds=ANSWERED, every=2):
     """Repeat a request until it is answered; its result.
 
     As a user, or Nova, would: what was refused or lost is asked again.
@@ -158,7 +162,7 @@ class Disk:
         """How much its guests have reported up to now."""
         return sum(len(each.stdout) for each in self._sessions)
 
-    def check_running(self, seconds=40):
+    def check_running(self, seconds=ANSWERED):
         """The guest's writes go on: it is neither suspended nor failed.
 
         :raises LabError: if not

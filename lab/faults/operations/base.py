@@ -11,9 +11,8 @@ from lab.faults import snapshot as snapshots
 
 #: Seconds for a move to end; a batch of them shares two small nodes.
 MOVING = 420
-#: Seconds until a request is answered, or was repeated until it was; until a
-#: node that was struck has rolled back what failed, beside twenty others.
-ANSWERED = ROLLED_BACK = 300
+#: Seconds until a node that was struck has rolled back what failed.
+ANSWERED = ROLLED_BACK = disks.ANSWERED
 #: Seconds without a step after which what has reached its goal has ended.
 ENDING = 3
 #: Both ends are struck; what one node does alone is struck there, and beside
@@ -177,7 +176,7 @@ class Operation:
         before = self.disk.written()
         process.wait_for(
             'writes to %s' % self.disk.volume,
-            lambda: self.disk.written() > before, 60)
+            lambda: self.disk.written() > before, ANSWERED)
 
     def _wait_moved(self):
         look.wait_moved(self.environment.lab, self.disk.volume, MOVING)
@@ -185,7 +184,7 @@ class Operation:
             raise process.LabError('the home is %s, not %s' % (
                 self.disk.home(), self.destination.name))
 
-    def _wait_path(self, node, seconds=120):
+    def _wait_path(self, node, seconds=ANSWERED):
         process.wait_for('the handle of %s on %s' % (
             self.disk.volume, node.name),
             lambda: self.disk.has_path(node), seconds, every=1)

@@ -46,7 +46,7 @@ class CreateEncrypted(base.Newborn):
                 self.newborns.append(
                     encrypted_disk.EncryptedDisk(disk.lab, made))
                 process.wait_for('a node for it', lambda: _is_placed(
-                    volumes.row(disk.lab, made)), 60)
+                    volumes.row(disk.lab, made)), disks.ANSWERED)
             finally:
                 look.take_volumes(disk.lab)
         snapshots.wait_available(disk.cinder, 'volume', made)

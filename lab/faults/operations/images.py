@@ -110,7 +110,8 @@ class Clone(base.Newborn, OfVolumeInUse):
             every=1)
         self._at_goal()
         process.wait_for('the handle of %s' % newborn.volume,
-                         lambda: newborn.has_path(self.source), 60, every=1)
+                         lambda: newborn.has_path(self.source),
+                         disks.ANSWERED, every=1)
         newborn.verify(self.source)
         return newborn
 

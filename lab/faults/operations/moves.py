@@ -98,7 +98,7 @@ class LiveMove(Operation):
             '%s to be at its source again' % disk.volume,
             lambda: not any(volume == disk.volume for volume, _token
                             in look.shadows(self.environment.lab)),
-            120, every=1)
+            disks.ANSWERED, every=1)
         if disk.home() != self.source.name:
             raise process.LabError('the home is %s, not %s' % (
                 disk.home(), self.source.name))
@@ -156,4 +156,4 @@ class DeleteWhileMoving(Operation):
             'the move of the deleted volume to end',
             lambda: not any(volume == self.disk.volume for volume, _token
                             in look.shadows(self.environment.lab)),
-            120, every=1)
+            disks.ANSWERED, every=1)
