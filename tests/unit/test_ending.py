@@ -337,14 +337,23 @@ class LockTest(testtools.TestCase):
 
     def test_device_that_hangs(self):
         """It is closed when it answers: nobody uses it any more."""
-        os.unlink(self.path)
-        os.mkfifo(self.path)  # who opens it waits
-        closed = threading.Event()
-        with mock.patch.object(header_lock.os, 'close', lambda _device: (
-                closed.set())):
-            self.assertRaises(exceptions.CommandTimeout,
-                              self.held(0.1).__enter__)
-        with open(self.path, 'r+b', buffering=0):
+        opening, closing = os.open, os.close
+        answers, closed = threading.Event(), threading.Event()
+
+        def hang(path, *more):
+            if path == self.path:
+                answers.wait(60)
+            return opening(path, *more)
+
+        def close(device):
+            closing(device)
+            closed.set()
+        with mock.patch.object(header_lock.os, 'open', hang):
+            with mock.patch.object(header_lock.os, 'close', close):
+                self.assertRaises(exceptions.CommandTimeout,
+                                  self.held(0.1).__enter__)
+            self.assertFalse(closed.is_set())
+            answers.set()
             self.assertTrue(closed.wait(9))
 
     def test_device_by_its_name(self):
