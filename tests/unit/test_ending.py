@@ -9,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import threading
+import time
 from unittest import mock
 import uuid
 
@@ -327,6 +328,12 @@ class LockTest(testtools.TestCase):
         self.try_it()
         self.assertEqual(0o40700, self.directory.stat().st_mode)
 
+    def test_opened_for_reading(self):
+        """Whoever closes what he could write to has udev look at it anew."""
+        with self.held() as device:
+            self.assertEqual(os.O_RDONLY, os.O_ACCMODE & fcntl.fcntl(
+                device, fcntl.F_GETFL))
+
     def test_error_inside(self):
         def fail():
             with self.held():
@@ -356,6 +363,21 @@ class LockTest(testtools.TestCase):
             answers.set()
             self.assertTrue(closed.wait(9))
 
+    def test_device_that_hangs_when_it_is_closed(self):
+        """All is done by then: neither lock nor caller waits for that."""
+        hangs, close, held = threading.Event(), os.close, self.held(0.2)
+        device, begun = held.__enter__(), time.monotonic()
+
+        def late(descriptor):
+            if descriptor == device:
+                hangs.wait(20)
+            close(descriptor)
+        self.addCleanup(hangs.set)
+        with mock.patch.object(header_lock.os, 'close', late):
+            held.__exit__(None, None, None)
+            self.assertLess(time.monotonic() - begun, 10)
+            self.try_it()
+
     def test_device_by_its_name(self):
         root = self.useFixture(fixtures.TempDir()).path
         self.useFixture(fixtures.MockPatchObject(sysfs, 'ROOT', root))
@@ -367,6 +389,10 @@ class LockTest(testtools.TestCase):
             for path in '/dev/mapper/y', '/dev/mapper/xx':
                 self.assertRaises(exceptions.WrongDevice,
                                   sysfs.check_opened, device, path)
+            with mock.patch.object(sysfs.os, 'fstat', lambda _device: (
+                    mock.Mock(st_mode=0o20600, st_rdev=os.makedev(253, 7)))):
+                self.assertRaises(exceptions.WrongDevice, sysfs.check_opened,
+                                  device, self.path)  # of another kind
             name.unlink()
             self.assertRaises(exceptions.WrongDevice, sysfs.check_opened,
                               device, self.path)
@@ -452,6 +478,25 @@ class EndingTest(testtools.TestCase):
         self.assertEqual([], ending.end(found[0][1] + second, self.SALTS))
         self.metadata = json.loads(luks_headers.PLAIN)
         self.assertEqual([], self.end())
+
+    def test_one_that_is_over_but_asks_for_something(self):
+        """Whether its copies say the same or not, nobody knows for what."""
+        self.metadata = json.loads(luks_headers.PLAIN)
+        self.metadata['config']['requirements'] = {
+            'mandatory': ['online-reencrypt-v2']}
+        self.refused()
+        head = bytearray(luks_headers.head(self.metadata))
+        head[200] ^= 255
+        self.assertRaises(ValueError, ending.end, bytes(head), self.SALTS)
+
+    def test_one_copy_is_torn(self):
+        """All is made of the other: a header has its UUID in each."""
+        whole = luks_headers.head(self.metadata)
+        for begin in (0, 16 << 10):
+            torn = bytearray(whole)
+            torn[begin + 168] ^= 255
+            for at, copy in ending.end(bytes(torn), self.SALTS):
+                self.assertEqual(whole[168:208], copy[168:208], (begin, at))
 
     @ddt.data(luks_headers.KILLED, luks_headers.PAUSED)
     def test_what_is_not_complete(self, text):

@@ -344,6 +344,34 @@ class LinesTest(commands.Case):
         salts = {each[104:168] for each in (first, second)}
         self.assertEqual(2, len(salts - {bytes(64)}))
 
+    def test_processes_are_looked_for_when_the_header_is_locked(self):
+        """One that begins after that finds it ended."""
+        complete(self)
+        order = []
+
+        @contextlib.contextmanager
+        def held(*which):
+            order.append(which)
+            yield 7
+            order.append('free')
+        with mock.patch.object(header_lock, 'held', held), \
+                mock.patch.object(runner, 'processes', lambda volume_id: (
+                    order.append(volume_id))):
+            secrets.end_reencryption(HANDLE, KEY, 30)
+        self.assertEqual([(HANDLE, 30), VOLUME, 'free'], order)
+
+    def test_key_that_is_tried_while_somebody_writes(self):
+        """It is seen again before anybody is told that it can't be ended."""
+        complete(self)
+        self.useFixture(fixtures.MockPatchObject(crypt, 'BETWEEN', 0))
+        broken = dict(code=1, err='Device x is not a valid LUKS device.')
+        self.commands.answer('cryptsetup open', times=1, **broken)
+        secrets.test_ended(HANDLE, KEY, 30)
+        self.commands.answer('cryptsetup open', **broken)
+        self.assertRaises(encryption_errors.NotEnded, secrets.test_ended,
+                          HANDLE, KEY, 30)
+        self.assertEqual(2 + crypt.LOOKS, len(self.commands.ran))
+
     def test_end_that_the_key_would_not_open(self):
         complete(self)
         self.commands.answer('cryptsetup open', code=2)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands, run for real."""
 
+from concurrent import futures
+import logging
 import os
 import queue
 import threading
@@ -260,6 +262,27 @@ class WithinTest(testtools.TestCase):
         self.assertEqual(7, undone.get(timeout=9))
         self.assertEqual(8, process.within(9, 'x', lambda: 8, undone.put))
         self.assertTrue(undone.empty())
+
+    def test_what_fails_too_late(self):
+        """There is nothing to undo."""
+        go_on, ended = threading.Event(), threading.Event()
+
+        def late():
+            go_on.wait(60)
+            raise OSError
+        add = futures.Future.add_done_callback
+
+        def noting(work, act):
+            add(work, act)
+            add(work, lambda _work: ended.set())
+        with mock.patch.object(futures.Future, 'add_done_callback', noting), \
+                mock.patch.object(logging.getLogger('concurrent.futures'),
+                                  'exception') as said:
+            self.assertRaises(exceptions.CommandTimeout, process.within, 0.1,
+                              'x', late, self.fail)
+            go_on.set()
+            self.assertTrue(ended.wait(9))
+        said.assert_not_called()
 
     def test_what_says_that_something_timed_out_has_answered(self):
         """ETIMEDOUT is a TimeoutError, too."""

@@ -603,7 +603,7 @@ class FencesTest(Case):
             self.assertTrue(self.a.reencrypting)
             pausing.settle(self.node, self.volume)
             self.a.remote.add((self.volume.id, 'initiator of b'))
-        with mock.patch.object(self.a.reconciler.serving, 'settle'):
+        with mock.patch.object(self.a.reconciler.serving, 'try_to_settle'):
             self.look()
         self.assertEqual(set(), self.a.reencrypting)
 
@@ -823,6 +823,34 @@ class BootTest(Case):
             number: dataclasses.replace(token, keyslots=())
             for number, token in self.header.tokens.items()}
         self.assertRaises(encryption_errors.NotEnded, self.open)
+
+    def test_no_secret_that_would_open_what_is_not_re_encrypted(self):
+        """A backup of its header is what mends that."""
+        self.header.tokens = {
+            number: dataclasses.replace(token, keyslots=())
+            for number, token in self.header.tokens.items()}
+        error = self.assertRaises(encryption_errors.HeaderDamaged, self.open)
+        self.assertIs(encryption_errors.HeaderDamaged, type(error))
+        self.assertIn('names no secret', str(error))
+
+    def test_cut_short_and_a_header_that_is_read_no_more(self):
+        """Why the end failed is said: who reads it again learns less."""
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        self.a.devices.pop(self.crypt)
+        locked = encryption_errors.HeaderInUse(path='p', reason='locked')
+        header, seen = crypt.SimCrypt.header, []
+
+        def once(of, *which):
+            if seen:
+                raise encryption_errors.HeaderDamaged(path='p', reason='none')
+            seen.append(which)
+            return header(of, *which)
+        with mock.patch.object(crypt.SimCrypt, 'header', once), \
+                mock.patch.object(crypt.SimCrypt, 'end_reencryption',
+                                  side_effect=locked):
+            self.assertIs(locked, self.assertRaises(
+                encryption_errors.HeaderInUse, self.open))
 
     def test_cut_short_and_paused_by_an_operator(self):
         """Nothing is left to be paused."""

@@ -312,6 +312,17 @@ class SealedTest(Case):
         self.assertIn('another', found.problem)
         self.assertNotIn(names.crypt(self.opened.id), self.a.devices)
 
+    def test_what_leaves_while_the_key_manager_is_asked(self):
+        """Nor is that opened with a key that is kept."""
+        def late(*_what):
+            self.a.disk.tags[self.opened.name] -= {names.OPENED}
+            raise encryption_errors.KeyUnavailable(reason='away')
+        with mock.patch.object(self.keys, 'get', late):
+            found = self.unlock()[self.opened.id]
+        self.assertEqual('locked', found.state)
+        self.assertIn('not noted', found.problem)
+        self.assertNotIn(names.crypt(self.opened.id), self.a.devices)
+
     def test_kept_whenever_it_was_opened(self):
         self.world.secrets.state = ''
         kept, = self.a.disk.sealed.items()
