@@ -8,6 +8,8 @@ key is being changed; and for nothing if the header is not that of the volume.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
 
 from oslo_log import log as logging
 
@@ -50,7 +52,25 @@ def key_of(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
             crypt.test_ended(volume_id, key)
             raise _not_recovered(volume_id, 'only its end is missing')
 
-    return _opening(crypt, keys, volume_id, header, recorded, luks, test)
+    with _no_backup_wanted(volume_id, header):
+        return _opening(crypt, keys, volume_id, header, recorded, luks, test)
+
+
+@contextlib.contextmanager
+def _no_backup_wanted(volume_id: str, header: headers.Header
+                      ) -> Iterator[None]:
+    """Nobody is told to restore the header of what is re-encrypted.
+
+    :param header: as it was when it could be read
+    """
+    try:
+        yield
+    except encryption_errors.HeaderDamaged as exc:
+        if is_complete(header) and (
+                type(exc) is encryption_errors.HeaderDamaged):
+            raise _not_recovered(
+                volume_id, 'its header could not be read just then') from exc
+        raise
 
 
 def is_complete(header: headers.Header) -> bool:
@@ -133,11 +153,12 @@ def end_reencryption(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     def end_sealed() -> None:
         check()
         crypt.end_reencryption_sealed(volume_id, recorded)
-    try:
-        _opening(crypt, keys, volume_id, header, recorded, luks, end)
-    except encryption_errors.KeyUnavailable:
-        if not _is_done_sealed(volume_id, 'recovered', end_sealed):
-            raise
+    with _no_backup_wanted(volume_id, header):
+        try:
+            _opening(crypt, keys, volume_id, header, recorded, luks, end)
+        except encryption_errors.KeyUnavailable:
+            if not _is_done_sealed(volume_id, 'recovered', end_sealed):
+                raise
     LOG.info('The re-encryption of volume %s was cut short in its very end. '
              'It is over now.', volume_id)
 
@@ -187,7 +208,8 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
         failed = _try_to_end(crypt, keys, volume_id, header, recorded, luks,
                              check)
         if not failed:
-            header = crypt.header(volume_id)
+            with _no_backup_wanted(volume_id, header):
+                header = crypt.header(volume_id)
     try:
         key = key_of(crypt, keys, volume_id, header, recorded, luks)
     except encryption_errors.NotRecovered as exc:
@@ -198,7 +220,7 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
             crypt.open_sealed(volume_id, recorded, *how)
         # What it names was compared before anybody was asked.
         if not _is_done_sealed(volume_id, 'opened', open_sealed):
-            raise failed or exc
+            raise (failed or exc) from exc  # who may be there later
         proven()
         return
     check()
@@ -225,10 +247,6 @@ def _try_to_end(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
         LOG.warning('The re-encryption of volume %(volume)s, of which only '
                     'the end is missing, is not over yet: %(error)s',
                     {'volume': volume_id, 'error': exc})
-        if type(exc) is encryption_errors.HeaderDamaged:
-            # It was readable before; this error would have it restored.
-            return _not_recovered(
-                volume_id, 'its header could not be read just then')
         return exc
     return None
 

@@ -47,12 +47,14 @@ class Outcome:
 
     :param state: open (it was before), opened, or locked
     :param problem: why it is locked
+    :param passing: whether that may pass in a moment
     """
 
     volume_id: str
     lv: str
     state: str
     problem: str = ''
+    passing: bool = False
 
 
 #: UUIDs of headers and references of secrets, by volume id.
@@ -125,7 +127,7 @@ def unlock(stack: ports.Stack, passed: Known,
 
     def act(local: restore.Local) -> Outcome:
         return _unlock(stack, present, crypt, keys, local,
-                       noted.get(local.volume_id, ('', '')), deadline)
+                       noted.get(local.volume_id, ('', '')))
     return _side_by_side(act, wanted, deadline)
 
 
@@ -174,18 +176,25 @@ def _side_by_side(act: Callable[[restore.Local], Outcome],
                   ) -> list[Outcome]:
     """A few at a time; who is not done in time is left behind.
 
-    Whoever comes back from there begins with no other.
+    Whoever comes back from there begins with no other. What is to be tried
+    again comes after the others.
     """
     done: dict[int, Outcome] = {}
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[tuple[float, int]] = queue.SimpleQueue()
     for number in range(len(wanted)):
-        waiting.put(number)
+        waiting.put((0, number))
 
     def work(over: threading.Event) -> None:
         try:
             while time.monotonic() < deadline:
-                number = waiting.get_nowait()
+                due, number = waiting.get_nowait()
+                early = due - time.monotonic()
+                if early > 0:
+                    time.sleep(early)
                 done[number] = act(wanted[number])
+                again = time.monotonic() + PAUSE
+                if done[number].passing and again <= deadline:
+                    waiting.put((again, number))
         except queue.Empty:
             pass
         finally:
@@ -200,8 +209,9 @@ def _side_by_side(act: Callable[[restore.Local], Outcome],
             for number, local in enumerate(wanted)]
 
 
-def _locked(local: restore.Local, problem: str) -> Outcome:
-    return Outcome(local.volume_id, local.lv, LOCKED, problem)
+def _locked(local: restore.Local, problem: str, passing: bool = False
+            ) -> Outcome:
+    return Outcome(local.volume_id, local.lv, LOCKED, problem, passing)
 
 
 def _check_noted(stack: ports.Stack, local: restore.Local) -> None:
@@ -221,28 +231,33 @@ def _check_noted(stack: ports.Stack, local: restore.Local) -> None:
 
 def _unlock(stack: ports.Stack, present: survey.Survey,
             crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
-            local: restore.Local, noted: tuple[str, str], deadline: float
-            ) -> Outcome:
+            local: restore.Local, noted: tuple[str, str]) -> Outcome:
     luks, key = noted
     if present.crypt(local.volume_id):
         return Outcome(local.volume_id, local.lv, OPEN)
     problem = _obstacle(present, local, noted)
     if problem:
         return _locked(local, problem)
-    while True:
-        try:
-            decrypting.open_volume(crypt, keys, local.volume_id, key,
-                                   keep_header=True, luks=luks,
-                                   recovers=not local.passed,
-                                   check=lambda: _check_noted(stack, local))
-            return Outcome(local.volume_id, local.lv, OPENED)
-        except (encryption_errors.KeyUnavailable,
-                encryption_errors.HeaderInUse) as exc:
-            if time.monotonic() + PAUSE > deadline:
-                return _locked(local, str(exc))
-            time.sleep(PAUSE)
-        except exceptions.LocalCloneError as exc:
-            return _locked(local, str(exc))
-        except Exception as exc:
-            LOG.exception('Volume %s was not opened.', local.volume_id)
-            return _locked(local, '%s: %s' % (type(exc).__name__, exc))
+    try:
+        decrypting.open_volume(crypt, keys, local.volume_id, key,
+                               keep_header=True, luks=luks,
+                               recovers=not local.passed,
+                               check=lambda: _check_noted(stack, local))
+        return Outcome(local.volume_id, local.lv, OPENED)
+    except exceptions.LocalCloneError as exc:
+        return _locked(local, str(exc), _is_passing(exc))
+    except Exception as exc:
+        LOG.exception('Volume %s was not opened.', local.volume_id)
+        return _locked(local, '%s: %s' % (type(exc).__name__, exc),
+                       _is_passing(exc))
+
+
+def _is_passing(exc: Exception) -> bool:
+    """Whether the same may succeed in a moment.
+
+    The key manager did not answer, whatever else failed then; or others had
+    the header locked.
+    """
+    return isinstance(exc, encryption_errors.HeaderInUse) or any(
+        isinstance(each, encryption_errors.KeyUnavailable)
+        for each in (exc, exc.__cause__))

@@ -703,6 +703,57 @@ class BootTest(Case):
         self.look()
         self.assertWhole()
 
+    def test_power_cut_in_the_very_end_and_the_end_fails_once(self):
+        """The key manager is away, too: all is tried again in a moment."""
+        end = crypt.SimCrypt.end_reencryption_sealed
+        self.useFixture(fixtures.MockPatchObject(unlocking, 'PAUSE', 0.1))
+        for failed in (exceptions.CommandTimeout(command='dd', seconds=30),
+                       encryption_errors.HeaderDamaged(path='p', reason='no'),
+                       OSError('no memory')):
+            self.world.secrets.state, todo = '', [failed]
+            self.use()
+            self.start()
+            self.seal()
+            self.a.stop(power=True)
+            sim.cut_short(self.a, self.volume.id)
+            self.world.secrets.state = crypt.AWAY
+
+            def once(*which, todo=todo):
+                if todo:
+                    raise todo.pop()
+                end(*which)
+            with mock.patch.object(crypt.SimCrypt, 'end_reencryption_sealed',
+                                   once):
+                self.boot()
+            self.assertIsNone(self.header.under_way)
+
+    def test_nobody_is_told_to_restore_what_is_cut_short(self):
+        """Whatever could not be read of it just then."""
+        damaged = encryption_errors.HeaderDamaged(path='p', reason='none')
+        header, end = crypt.SimCrypt.header, crypt.SimCrypt.end_reencryption
+        ended = []
+
+        def ends(*which):
+            end(*which)
+            ended.append(True)
+
+        def reads(*which, **how):
+            if ended:
+                raise damaged
+            return header(*which, **how)
+        fails = {'side_effect': damaged}
+        for patches in ({'end_reencryption': mock.Mock(**fails),
+                         'test': mock.Mock(**fails)},
+                        {'uuid': mock.Mock(**fails)},
+                        {'end_reencryption': ends, 'header': reads}):
+            self.use()
+            self.start()
+            sim.cut_short(self.a, self.volume.id)
+            self.a.devices.pop(self.crypt)
+            with mock.patch.multiple(crypt.SimCrypt, **patches):
+                self.assertRaises(encryption_errors.NotRecovered, self.open,
+                                  luks=self.volume.id)
+
     def test_power_cut_in_the_very_end_and_a_key_that_is_kept(self):
         """It ends it as well, where the key manager may need this volume."""
         self.use()

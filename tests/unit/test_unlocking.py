@@ -3,6 +3,7 @@
 
 import dataclasses
 import threading
+import time
 import types
 from unittest import mock
 
@@ -176,7 +177,27 @@ class UnlockTest(Case):
         with mock.patch.object(self.keys, '_ask', late), mock.patch.object(
                 unlocking.time, 'sleep') as slept:
             self.assertEqual({volume.id: 'opened'}, self.states())
-        self.assertEqual([mock.call(unlocking.PAUSE)] * 2, slept.mock_calls)
+        self.assertEqual(2, len(slept.mock_calls))
+        for call in slept.mock_calls:
+            self.assertAlmostEqual(unlocking.PAUSE, call.args[0], 1)
+
+    def test_headers_that_stay_locked_hold_up_no_other(self):
+        """Each waits for its lock; those that did not come after all."""
+        volumes = [self.volume() for _ in range(unlocking.AT_ONCE + 1)]
+        *_others, last = [each.volume_id for each in unlocking.plan(
+            self.a.sim_stack.survey())]
+        act = self.crypt.open
+
+        def locked(volume_id, *how):
+            if volume_id != last:
+                time.sleep(0.3)
+                raise encryption_errors.HeaderInUse(path='p', reason='locked')
+            act(volume_id, *how)
+        with mock.patch.object(self.crypt, 'open', locked):
+            found = self.unlock(seconds=2)
+        self.assertEqual({each.id: 'opened' if each.id == last else 'locked'
+                          for each in volumes},
+                         {key: each.state for key, each in found.items()})
 
     def test_key_manager_that_is_not_waited_for(self):
         """There is no time for that; the reason is told."""
