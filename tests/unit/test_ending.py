@@ -324,6 +324,7 @@ class LockTest(testtools.TestCase):
         with self.held():
             self.assertRaises(BlockingIOError, self.try_it)
             self.assertEqual(1, self.opened())  # it can't be removed
+            self.assertEqual(0o600, self.file.stat().st_mode & 0o777)
         self.assertEqual(0, self.opened())
         self.try_it()
         self.assertEqual(0o40700, self.directory.stat().st_mode)

@@ -461,11 +461,17 @@ class ServedAgainTest(testtools.TestCase):
             [properties['target_iqn'], 'iqn.x:another'])
         for unfinished, made in (('iqn.x:another', 0),
                                  (properties['target_iqn'], 1)):
-            self.configfs.unfinished.return_value = json.dumps([unfinished])
             for moves in (False, True):
+                self.configfs.unfinished.return_value = json.dumps(
+                    [unfinished])
                 self.lio.export.reset_mock()
+                self.lio.export.side_effect = self.finish
                 reconciler.converge_node(moves)
                 self.assertEqual(made, self.lio.export.call_count)
+
+    def finish(self, *_export, **_more):
+        self.configfs.unfinished.return_value = '[]'
+        return True
 
     def test_local_connections_need_none(self):
         reconciler = self.reconciler()

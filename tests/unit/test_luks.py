@@ -215,6 +215,17 @@ class ReencryptionTest(testtools.TestCase):
         self.assertEqual(512, header.key_bits)
         self.assertEqual(16 * MIB, header.data_offset)
 
+    def test_cipher_while_there_are_two(self):
+        """That of before, though what is first has the other by now."""
+        def fix(metadata):
+            for each in metadata['segments'].values():
+                if each.get('flags') == ['backup-previous']:
+                    each['encryption'] = 'serpent-xts-plain64'
+        for text in (luks_headers.KILLED, luks_headers.PAUSED):
+            header = headers.parse(changed(text, fix))
+            self.assertEqual('serpent-xts-plain64', header.cipher)
+            self.assertEqual('aes-xts-plain64', header.reencryption.cipher)
+
     def test_it_keeps_its_size_until_it_is_complete(self):
         """From the first byte that is encrypted anew."""
         self.assertTrue(headers.parse(luks_headers.STARTED).grows)

@@ -16,6 +16,7 @@ import testtools
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
+from cinder_localclone.luks import ending
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import options
 from cinder_localclone.luks import tokens
@@ -344,22 +345,6 @@ class LinesTest(commands.Case):
         salts = {each[104:168] for each in (first, second)}
         self.assertEqual(2, len(salts - {bytes(64)}))
 
-    def test_processes_are_looked_for_when_the_header_is_locked(self):
-        """One that begins after that finds it ended."""
-        complete(self)
-        order = []
-
-        @contextlib.contextmanager
-        def held(*which):
-            order.append(which)
-            yield 7
-            order.append('free')
-        with mock.patch.object(header_lock, 'held', held), \
-                mock.patch.object(runner, 'processes', lambda volume_id: (
-                    order.append(volume_id))):
-            secrets.end_reencryption(HANDLE, KEY, 30)
-        self.assertEqual([(HANDLE, 30), VOLUME, 'free'], order)
-
     def test_key_that_is_tried_while_somebody_writes(self):
         """It is seen again before anybody is told that it can't be ended."""
         complete(self)
@@ -371,6 +356,47 @@ class LinesTest(commands.Case):
         self.assertRaises(encryption_errors.NotEnded, secrets.test_ended,
                           HANDLE, KEY, 30)
         self.assertEqual(2 + crypt.LOOKS, len(self.commands.ran))
+
+    def test_end_is_looked_at_and_written_under_one_lock(self):
+        """Of what others write in between, nothing is written over."""
+        complete(self)
+        self.commands.answer('dd', '')
+        done = []
+
+        @contextlib.contextmanager
+        def held(*which):
+            self.assertEqual((HANDLE, 30), which)
+            done.append('locked')
+            yield 7
+            done.append('left')
+        self.useFixture(fixtures.MockPatchObject(header_lock, 'held', held))
+        for module, name in ((sysfs, 'check_opened'), (runner, 'processes'),
+                             (crypt, 'beginning'), (secrets, '_prove'),
+                             (process, 'run')):
+            def noting(*words, act=getattr(module, name), name=name, **more):
+                done.append(name)
+                return act(*words, **more)
+            self.useFixture(fixtures.MockPatchObject(module, name, noting))
+        secrets.end_reencryption(HANDLE, KEY, 30)
+        self.assertEqual(
+            ['locked', 'check_opened', 'processes', 'beginning', 'beginning',
+             '_prove', 'run', 'run', 'run', 'left'], done)
+        self.assertEqual([30] * 3, self.commands.limits)
+
+    def test_end_that_is_not_all_that_is_missing(self):
+        """No backup is to be restored, in no case."""
+        complete(self)
+        self.commands.answer('cryptsetup open', code=1, err='is not a valid '
+                             'LUKS device')
+        error = self.assertRaises(encryption_errors.NotEnded,
+                                  secrets.end_reencryption, HANDLE, KEY, 30)
+        self.assertIn('so ended, would not be read', str(error))
+        with mock.patch.object(ending, 'end', side_effect=ValueError('odd')):
+            error = self.assertRaises(
+                encryption_errors.NotEnded, secrets.end_reencryption,
+                HANDLE, KEY, 30)
+        self.assertIn('odd', str(error))
+        self.assertEqual(1, len(self.commands.ran))
 
     def test_end_that_the_key_would_not_open(self):
         complete(self)

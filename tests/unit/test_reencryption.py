@@ -657,13 +657,15 @@ class FencesTest(Case):
         sim.kill(self.a, self.volume.id)
         del self.a.devices[self.crypt]
         self.node.crypt._inner.close(self.volume.id)
-        for how in ({'keep_header': True}, {'readonly': True}):
+        for how in ({'keep_header': True}, {'readonly': True},
+                    {'readonly': True, 'recovers': True}):
             with self.node.lock(self.volume.id):
-                self.assertRaises(
-                    encryption_errors.HeaderDamaged,
+                error = self.assertRaises(
+                    encryption_errors.NotRecovered,
                     unlocking.decrypting.open_volume, self.node.crypt,
                     self.node.keys, self.volume.id,
                     rows.recorded(self.volume).key, **how)
+            self.assertIn('Do not restore a backup', str(error))
         self.assertTrue(self.header.under_way.interrupted)
 
 
@@ -1017,7 +1019,8 @@ class BootTest(Case):
         self.assertTrue(self.header.under_way)
 
     @ddt.data(OSError('no memory'), encryption_errors.HeaderInUse(
-        path='p', reason='locked'))
+        path='p', reason='locked'), exceptions.CommandTimeout(
+            command='dd', seconds=30))
     def test_almost_cut_short_and_the_end_fails(self, failed):
         """Both slots are there: it is opened, and ended when it can be."""
         self.start()
@@ -1034,6 +1037,93 @@ class BootTest(Case):
         self.look()
         self.look()
         self.assertWhole()
+
+    def end_it(self):
+        with self.node.lock(self.volume.id):
+            decrypting.end_reencryption(
+                self.node.crypt, self.node.keys, self.volume.id,
+                self.node.crypt.header(self.volume.id),
+                rows.recorded(self.volume).key)
+
+    def test_end_without_a_key(self):
+        """It is not over, and nobody is told that it is."""
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        key = rows.recorded(self.volume).key
+        self.world.secrets.state = crypt.AWAY
+        self.a.disk.sealed = {}
+        self.assertRaises(encryption_errors.KeyUnavailable, self.end_it)
+        self.assertTrue(self.header.under_way)
+        self.a.disk.sealed[self.volume.id] = (
+            key, self.world.secrets.kept[key][1])
+        self.world.secrets.state = crypt.REFUSES  # it means that
+        self.assertRaises(encryption_errors.KeyRefused, self.end_it)
+        self.assertTrue(self.header.under_way)
+        self.world.secrets.state = crypt.AWAY
+        self.end_it()
+        self.assertIsNone(self.header.under_way)
+
+    def test_cut_short_and_the_key_manager_is_asked_once(self):
+        """Each time takes its time limit."""
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        self.a.devices.pop(self.crypt)
+        with mock.patch.object(
+                self.node.keys, 'get',
+                side_effect=encryption_errors.KeyUnavailable(
+                    reason='away')) as get, self.node.lock(self.volume.id):
+            self.assertRaises(
+                encryption_errors.KeyUnavailable, decrypting.open_volume,
+                self.node.crypt, self.node.keys, self.volume.id,
+                rows.recorded(self.volume).key)
+        get.assert_called_once()
+
+    def test_what_is_noted_of_what_is_opened(self):
+        """When its key is proven, and not before it is to be open."""
+        key, done = rows.recorded(self.volume).key, mock.Mock()
+        self.a.disk.sealed = {}
+        gone = exceptions.NotPossible(volume='v', reason='gone')
+
+        def open_it():
+            done.reset_mock()
+            self.a.devices.pop(self.crypt, None)
+            with self.node.lock(self.volume.id):
+                decrypting.open_volume(
+                    self.node.crypt, self.node.keys, self.volume.id, key,
+                    check=done.check, proven=done.proven)
+        done.check.side_effect = gone
+        self.assertRaises(exceptions.NotPossible, open_it)
+        done.proven.assert_not_called()
+        done.check.side_effect = None
+        with mock.patch.object(crypt.SimCrypt, 'open', done.open):
+            open_it()
+        self.assertEqual(['check', 'proven', 'open'], [
+            each[0] for each in done.mock_calls])
+        self.world.secrets.state = crypt.AWAY
+        self.a.disk.sealed.clear()
+        self.assertRaises(encryption_errors.KeyUnavailable, open_it)
+        done.proven.assert_not_called()
+        self.a.disk.sealed[self.volume.id] = (
+            key, self.world.secrets.kept[key][1])
+        open_it()
+        done.proven.assert_called_once_with()
+
+    def test_wrong_key_of_what_is_not_cut_short(self):
+        """It is no re-encryption that anybody recovers."""
+        key, = self.world.secrets.kept
+        self.world.secrets.kept[key] = (
+            self.world.secrets.kept[key][0], b'another')
+        with self.node.lock(self.volume.id):
+            self.assertRaises(
+                encryption_errors.WrongKey, decrypting.open_volume,
+                self.node.crypt, self.node.keys, self.volume.id, key)
+
+    def test_as_an_operator_sees_one_that_goes_on(self):
+        self.use()
+        self.start()
+        found = {each['what']: each['problem'] for each in header_care.verify(
+            self.node, self.volume.id)}
+        self.assertEqual('', found['key'])
 
     def test_end_that_can_not_be_written_is_told(self):
         """Unlike a volume that is busy, which is looked at again."""

@@ -132,6 +132,16 @@ class SealedTest(commands.Case):
             self.directory, 'ref', 30)
         self.assertEqual([], self.commands.ran)
 
+    def test_end_of_what_is_no_handle(self):
+        """Nothing is unsealed for that."""
+        self.seal()
+        del self.commands.ran[:]
+        for path in ('/tmp/localclone-' + VOLUME, VOLUME):
+            self.assertRaises(
+                exceptions.Foreign, sealed.end_reencryption, path,
+                self.directory, 'ref', 30)
+        self.assertEqual([], self.commands.ran)
+
     def test_resize_of_what_there_is_no_key_of(self):
         self.assertRaises(encryption_errors.NotSealed, sealed.resize, CRYPT,
                           self.directory, 'ref', 30)
@@ -222,6 +232,9 @@ class CryptsetupTest(commands.Case):
         test_privileged_crypt.complete(self)
         self.room.end_reencryption_sealed(VOLUME, 'ref')
         self.assertIn('seek=0', self.commands.ran[-1])
+        self.assertEqual(3, len([each for each in self.commands.ran if (
+            each.startswith('systemd-creds decrypt ' + NAME))]))
+        self.assertEqual({30}, set(self.commands.limits))
         self.assertEqual({VOLUME}, self.room.sealed_volumes())
         self.room.forget_sealed(VOLUME)
         self.assertFalse(self.file.exists())

@@ -327,6 +327,16 @@ class SealedTest(Case):
         found = self.unlock()[self.opened.id]
         self.assertIn('key manager', found.problem)
 
+    def test_what_leaves_meanwhile(self):
+        """Neither is it opened by the key that is kept."""
+        def late(*_what):
+            self.a.disk.tags[self.opened.name] -= {names.OPENED}
+            raise encryption_errors.KeyUnavailable(reason='away')
+        with mock.patch.object(self.keys, 'get', late):
+            found = self.unlock()[self.opened.id]
+        self.assertIn('not noted', found.problem)
+        self.assertNotIn(names.crypt(self.opened.id), self.a.devices)
+
     def test_header_of_another_volume(self):
         self.world.headers[self.opened.id].uuid = 'another'
         found = self.unlock()[self.opened.id]
