@@ -166,6 +166,23 @@ class FailedTest(Base):
             self.a.reconciler.converge_node(moves=False)
         self.check_tried_again()
 
+    def test_another_has_its_lock(self):
+        """That is no trouble, and may be over later in the same look."""
+        self.served('in-use')
+        with self.a.try_lock(self.volume_id), mock.patch.object(
+                events, 'say') as say:
+            self.assertEqual(
+                set(), self.a.reconciler.serving.look([self.volume_id]))
+        say.assert_not_called()
+        self.check_tried_again()
+
+    def test_nothing_is_asked_of_what_nobody_else_has(self):
+        """LVM may hang."""
+        with mock.patch.object(stack.SimStack, 'survey',
+                               side_effect=OSError('lvs')):
+            self.assertEqual(
+                set(), self.a.reconciler.serving.look([self.volume_id]))
+
     def test_first(self):
         """Before what waits for a source that is away."""
         self.fail_once()
@@ -210,6 +227,15 @@ class FailedTest(Base):
         with mock.patch.object(events, 'say') as say:
             self.check_tried_again()
         say.assert_not_called()
+
+    def test_what_an_operator_has_to_mend_is_tried_no_more(self):
+        self.served('in-use')
+        with mock.patch.object(
+                stack.SimStack, 'ensure_handle_on_lv', side_effect=(
+                    exceptions.NotPossible(volume='v', reason='odd size'))):
+            self.a.reconciler.serving.look([self.volume_id])
+        self.a.reconciler.converge_moves()
+        self.assertEqual(set(), self.a.remote)
 
     def test_each_failure_is_told(self):
         self.served('in-use')

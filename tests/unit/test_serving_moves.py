@@ -5,10 +5,12 @@ import contextlib
 import copy
 from unittest import mock
 
+from cinder_localclone import copying
 from cinder_localclone import exceptions
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import follow
 from cinder_localclone import names
+from cinder_localclone import state
 from cinder_localclone import tops
 from tests.unit import test_follow
 from tests.unit import test_reconcile
@@ -51,6 +53,7 @@ class OrderTest(test_reconcile.Base):
         """Not only by the first look, after all that is at rest."""
         self.a.reconciler.converge_node(moves=False)
         self.assertIn(self.shadow_id, self.a.exports)
+        self.assertNotIn(self.handle, self.a.devices)  # it is elsewhere
 
     def test_one_that_fails_stops_no_other(self):
         with mock.patch.object(stack.SimStack, 'ensure_source',
@@ -70,6 +73,27 @@ class OrderTest(test_reconcile.Base):
         with mock.patch.object(self.a.reconciler, '_converge_moves'):
             self.a.reconciler.converge_moves()
         self.assertIn(self.shadow_id, self.a.exports)
+
+    def test_source_that_needs_nothing_now(self):
+        with mock.patch.object(copying.Copies, 'still_waits',
+                               return_value=True), mock.patch.object(
+                self.a.reconciler, 'converge_locked') as converge:
+            self.a.reconciler.converge_moves()
+        converge.assert_not_called()
+
+    def test_each_once_and_what_waits_for_peers_last(self):
+        """To give a move up waits for its destination."""
+        begun = self.world.create_volume(A)
+        while begun.id > self.volume_id:
+            begun = self.world.create_volume(A)
+        self.a.node.records.begin(
+            begun, B + '#p', state.Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i')
+        with mock.patch.object(self.a.reconciler, 'converge_locked') as each:
+            self.a.reconciler.converge_moves()
+        first, *others = [call.args[0] for call in each.call_args_list]
+        self.assertEqual(self.volume_id, first)
+        self.assertEqual(sorted([self.arriving.id, begun.id]), others)
 
     def test_exports_can_not_be_listed(self):
         self.world.create_volume(A)
@@ -283,9 +307,8 @@ class AwayTest(test_follow.Case):
             self.assertEqual(set(), home.remote)
 
 
-class SourceTest(test_follow.Case):
-    """A source has its handle for one guest, its source device for another.
-    """
+class Following(test_follow.Case):
+    """A volume follows its instance."""
 
     def follow(self, **more):
         """From B to C: committed, and its handle is still on B's disk."""
@@ -312,6 +335,11 @@ class SourceTest(test_follow.Case):
         return mock.patch.object(
             stack.SimStack, name, side_effect=exceptions.CommandFailed(
                 command='dmsetup', code=1, stderr='busy'))
+
+
+class SourceTest(Following):
+    """A source has its handle for one guest, its source device for another.
+    """
 
     def test_no_source_device(self):
         guest, home, _move = self.follow()
