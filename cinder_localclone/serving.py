@@ -57,7 +57,7 @@ class Serving:
 
         What fails is told, and tried again by :meth:`try_again`.
 
-        :returns: those with which something was the matter
+        :returns: those that are to be tried again
         """
         return {volume_id for volume_id in volume_ids
                 if self._try(volume_id)}
@@ -113,15 +113,12 @@ class Serving:
         Not if that needs more than this node has.
         """
         present = self._node.stack.survey()
-        if glance.is_left_alone(volume, present):
-            return False
+        if glance.is_left_alone(volume, present) or rows.visible_id(volume):
+            return False  # what Cinder copies into needs another lock, too
         if move and move.phase is not state.Phase.COMPLETING:
             return present.handle_is_on_clone(move)
         if move:
             ensure_handle_on_all(self._node, move)
-        elif rows.visible_id(volume):
-            return present.handle_is_on_lv(
-                rows.handle_id(volume), volume.name)
         else:
             ensure_handle_at_rest(self._node, volume, present)
         return True

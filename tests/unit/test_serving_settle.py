@@ -233,21 +233,14 @@ class CopyTest(test_serving.Base):
         self.served('in-use')
         self.cut()
 
-    def look(self, below):
+    def test_not_by_what_has_its_own_lock_alone(self):
+        """Its handle, and so its export, are the other one's."""
         self.a.disk.inactive.clear()
-        self.a.devices[names.handle(self.other.id)] = {'below': below}
+        self.a.devices[names.handle(self.other.id)] = {
+            'below': self.volume.name}
         before = dict(self.a.devices)
-        with self.a.try_lock(self.other.id):
-            self.a.reconciler.serving.look([self.volume_id])
-        self.assertEqual(before, self.a.devices)
-
-    def test_by_the_handle_that_it_is_to_have(self):
-        self.look(self.volume.name)
-        self.assertEqual({(self.other.id, 'iqn.x')}, self.a.remote)
-
-    def test_handle_of_another_backend_is_not_offered(self):
-        self.look('an LV of another group')
-        self.assertEqual(set(), self.a.remote)
+        self.a.reconciler.serving.look([self.volume_id])
+        self.assertEqual((before, set()), (self.a.devices, self.a.remote))
 
     def converged(self):
         self.a.disk.inactive.clear()
