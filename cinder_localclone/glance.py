@@ -9,6 +9,7 @@ by whoever is to act.
 """
 
 import collections
+from collections.abc import Callable
 from collections.abc import Collection
 
 from oslo_log import log as logging
@@ -26,16 +27,19 @@ from cinder_localclone import survey as surveys
 LOG = logging.getLogger(__name__)
 
 
-def is_left_alone(volume: ports.Volume, present: surveys.Survey) -> bool:
+def is_left_alone(volume: ports.Volume,
+                  survey: Callable[[], surveys.Survey]) -> bool:
     """Whether others have a volume that is at home here in hand.
 
     Who creates, deletes or takes it over; or nobody has anything of it any
     more, as its node was forgotten.
+
+    :param survey: what there is on this node; it is seldom asked for
     """
     return (volume.status in (
         *rows.BEING_CREATED, 'deleting', 'error_deleting',
         *manageable.UNSETTLED)
-        or volume.status == 'error' and not present.has(
+        or volume.status == 'error' and not survey().has(
             volume.id, volume.name))
 
 

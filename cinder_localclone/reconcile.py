@@ -195,7 +195,7 @@ class Reconciler:
         """:returns: whether the move has ended"""
         if not move.committed:
             return False  # the source decides
-        if glance.is_left_alone(volume, self.node.stack.survey()):
+        if glance.is_left_alone(volume, self.node.stack.survey):
             self.copying.hindered(move)  # a delete removes it
             return False
         try:
@@ -332,7 +332,8 @@ class Reconciler:
         asking_once = dataclasses.replace(
             self.node, is_at=directory.remembered(self.node.is_at))
         for volume_id, volume in home.items():
-            if volume_id in moving or glance.is_left_alone(volume, survey):
+            if volume_id in moving or glance.is_left_alone(
+                    volume, lambda: survey):
                 continue
             if (rows.visible_id(volume) or glance.lacks_handle(survey, volume)
                     or volume_id not in unserved and self.serving.differ(

@@ -112,9 +112,10 @@ class Serving:
 
         Not if that needs more than this node has.
         """
-        present = self._node.stack.survey()
-        if glance.is_left_alone(volume, present) or rows.visible_id(volume):
+        if rows.visible_id(volume) or glance.is_left_alone(
+                volume, self._node.stack.survey):
             return False  # what Cinder copies into needs another lock, too
+        present = self._node.stack.survey()
         if move and move.phase is not state.Phase.COMPLETING:
             return present.handle_is_on_clone(move)
         if move:
