@@ -27,20 +27,24 @@ from cinder_localclone import survey as surveys
 LOG = logging.getLogger(__name__)
 
 
-def is_left_alone(volume: ports.Volume,
-                  survey: Callable[[], surveys.Survey]) -> bool:
-    """Whether others have a volume that is at home here in hand.
+def is_being_deleted(volume: ports.Volume,
+                     survey: Callable[[], surveys.Survey]) -> bool:
+    """Whether a volume that is at home here goes, or has gone.
 
-    Who creates, deletes or takes it over; or nobody has anything of it any
-    more, as its node was forgotten.
+    Of one in error nobody may have anything any more: its node was forgotten.
 
     :param survey: what there is on this node; it is seldom asked for
     """
-    return (volume.status in (
-        *rows.BEING_CREATED, 'deleting', 'error_deleting',
-        *manageable.UNSETTLED)
-        or volume.status == 'error' and not survey().has(
-            volume.id, volume.name))
+    return (volume.status in ('deleting', 'error_deleting')
+            or volume.status == 'error' and not survey().has(
+                volume.id, volume.name))
+
+
+def is_left_alone(volume: ports.Volume,
+                  survey: Callable[[], surveys.Survey]) -> bool:
+    """The same of one at rest; or whether it is created, or taken over."""
+    return (volume.status in (*rows.BEING_CREATED, *manageable.UNSETTLED)
+            or is_being_deleted(volume, survey))
 
 
 def lacks_handle(present: surveys.Survey, volume: ports.Volume) -> bool:

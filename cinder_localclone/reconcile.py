@@ -195,7 +195,7 @@ class Reconciler:
         """:returns: whether the move has ended"""
         if not move.committed:
             return False  # the source decides
-        if glance.is_left_alone(volume, self.node.stack.survey):
+        if glance.is_being_deleted(volume, self.node.stack.survey):
             self.copying.hindered(move)  # a delete removes it
             return False
         try:

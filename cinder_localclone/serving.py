@@ -112,7 +112,8 @@ class Serving:
 
         Not if that needs more than this node has.
         """
-        if rows.visible_id(volume) or glance.is_left_alone(
+        left_alone = glance.is_being_deleted if move else glance.is_left_alone
+        if rows.visible_id(volume) or left_alone(
                 volume, self._node.stack.survey):
             return False  # what Cinder copies into needs another lock, too
         present = self._node.stack.survey()
