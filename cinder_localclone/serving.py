@@ -33,9 +33,9 @@ from cinder_localclone import tops
 
 LOG = logging.getLogger(__name__)
 
-#: What may be the matter with all volumes, and is waited for each time.
-_SHARED = (exceptions.TargetTimeout, exceptions.TargetHangs,
-           exceptions.CommandTimeout)
+#: What may be the matter with all volumes, and is waited for each time: of
+#: the target, too.
+_SHARED = exceptions.CommandTimeout
 #: What does not pass by itself: only the looks at the whole node try again.
 _LASTING = exceptions.MissingData, exceptions.NotPossible
 
