@@ -672,6 +672,15 @@ class FencesTest(Case):
 @ddt.ddt
 class BootTest(Case):
 
+    def cut_in_the_very_end(self, seals=False):
+        """:param seals: whether the node keeps the key"""
+        self.use()
+        self.start()
+        if seals:
+            self.seal()
+        self.a.stop(power=True)
+        sim.cut_short(self.a, self.volume.id)
+
     def boot(self):
         """It opens the volume."""
         self.a.dead = False
@@ -697,10 +706,7 @@ class BootTest(Case):
 
     def test_power_cut_in_the_very_end(self):
         """cryptsetup has no way to open that any more."""
-        self.use()
-        self.start()
-        self.a.stop(power=True)
-        sim.cut_short(self.a, self.volume.id)
+        self.cut_in_the_very_end()
         self.boot()
         self.look()
         self.assertWhole()
@@ -713,11 +719,7 @@ class BootTest(Case):
                        encryption_errors.HeaderDamaged(path='p', reason='no'),
                        OSError('no memory')):
             self.world.secrets.state, todo = '', [failed]
-            self.use()
-            self.start()
-            self.seal()
-            self.a.stop(power=True)
-            sim.cut_short(self.a, self.volume.id)
+            self.cut_in_the_very_end(seals=True)
             self.world.secrets.state = crypt.AWAY
 
             def once(*which, todo=todo):
@@ -758,11 +760,7 @@ class BootTest(Case):
 
     def test_power_cut_in_the_very_end_and_a_key_that_is_kept(self):
         """It ends it as well, where the key manager may need this volume."""
-        self.use()
-        self.start()
-        self.seal()
-        self.a.stop(power=True)
-        sim.cut_short(self.a, self.volume.id)
+        self.cut_in_the_very_end(seals=True)
         self.world.secrets.state = crypt.AWAY
         self.boot()
         self.assertIsNone(self.header.under_way)
@@ -785,11 +783,7 @@ class BootTest(Case):
 
     def test_power_cut_in_the_very_end_and_a_kept_key_that_is_of_no_use(self):
         """Its TPM hangs, say: the key manager is asked again, nothing else."""
-        self.use()
-        self.start()
-        self.seal()
-        self.a.stop(power=True)
-        sim.cut_short(self.a, self.volume.id)
+        self.cut_in_the_very_end(seals=True)
         self.world.secrets.state = crypt.AWAY
 
         def hangs(*_which):
@@ -804,10 +798,7 @@ class BootTest(Case):
 
     def test_power_cut_in_the_very_end_and_a_header_that_is_locked(self):
         """It is tried again while there is time."""
-        self.use()
-        self.start()
-        self.a.stop(power=True)
-        sim.cut_short(self.a, self.volume.id)
+        self.cut_in_the_very_end()
         locked = [encryption_errors.HeaderInUse(path='p', reason='locked')]
         end = crypt.SimCrypt.end_reencryption
 
