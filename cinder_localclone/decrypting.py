@@ -220,7 +220,9 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
             crypt.open_sealed(volume_id, recorded, *how)
         # What it names was compared before anybody was asked.
         if not _is_done_sealed(volume_id, 'opened', open_sealed):
-            raise (failed or exc) from exc  # who may be there later
+            if failed:
+                raise failed from exc  # who may be there later
+            raise
         proven()
         return
     check()

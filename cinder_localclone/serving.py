@@ -116,13 +116,14 @@ class Serving:
         if rows.visible_id(volume) or left_alone(
                 volume, self._node.stack.survey):
             return False  # what Cinder copies into needs another lock, too
-        present = self._node.stack.survey()
+        stack = self._node.stack
         if move and move.phase is not state.Phase.COMPLETING:
-            return present.handle_is_on_clone(move)
+            return surveys.Survey({}, stack.devices(surveys.names_of(
+                volume.id, move.shadow_id))).handle_is_on_clone(move)
         if move:
             ensure_handle_on_all(self._node, move)
         else:
-            ensure_handle_at_rest(self._node, volume, present)
+            ensure_handle_at_rest(self._node, volume, stack.survey())
         return True
 
     def as_source(self, move: state.Move, volume: ports.Volume | None
@@ -250,10 +251,15 @@ class Serving:
         return bool(wanted - remote or wanted and wanted & unfinished())
 
     def differ(self, volume: ports.Volume, remote: set[str],
-               unfinished: Callable[[], set[str]]) -> bool:
-        """Whether it has other exports than its attachments name."""
-        return self.lacks(volume, remote, unfinished) or bool(served.unnamed(
-            volume, None, self._node.host, self._node.exports.portal, remote))
+               unfinished: Callable[[], set[str]], tried: bool = False
+               ) -> bool:
+        """Whether it has other exports than its attachments name.
+
+        :param tried: whether what it lacks was just tried, in vain
+        """
+        at = self._node.host, self._node.exports.portal
+        return bool(served.unnamed(volume, None, *at, remote)) or (
+            not tried and self.lacks(volume, remote, unfinished))
 
 
 def ensure_handle_at_rest(node: nodes.Node, volume: ports.Volume,

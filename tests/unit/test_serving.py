@@ -211,6 +211,16 @@ class FailedTest(Base):
             self.a.reconciler.converge_node(moves=False)
         offer.assert_called_once()
 
+    def test_what_serves_nobody_goes_nevertheless(self):
+        self.a.node.exports.offer_volume(self.volume_id, 'iqn.z', 'auth')
+        self.a.offered.clear()  # long ago
+        self.served('in-use')
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            for _look in range(2):
+                self.a.reconciler.converge_node(moves=False)
+        self.assertEqual(set(), self.a.remote)
+
     def test_what_does_not_pass_holds_nothing_up(self):
         """LVs that are gone for good: the looks at the whole node tell."""
         lost = [self.world.create_volume(A) for _count in range(3)]
