@@ -106,13 +106,14 @@ class StopTest(Base):
     @ddt.unpack
     def test_stop_at_every_moment(self, faults, kind, asked, size):
         self.stop_everywhere(lambda stops: self.scenario(
-            stops, faults, kind, asked, size))
+            stops, faults, kind, asked, size), turn=ONE.index(faults))
 
     @ddt.data(*itertools.product(ONE, ('clone', 'snapshot')))
     @ddt.unpack
     def test_stop_on_the_way_to_another_zone(self, faults, kind):
         self.stop_everywhere(lambda stops: self.scenario(
-            stops, faults, kind, B, 1, {A: 'here', B: 'there'}))
+            stops, faults, kind, B, 1, {A: 'here', B: 'there'}),
+            turn=ONE.index(faults))
 
     @ddt.data(*itertools.product(TWO, ('clone', 'snapshot'), (A, B), (2,)))
     @ddt.unpack
@@ -160,7 +161,8 @@ class StopTest(Base):
 
     @ddt.data(*ONE)
     def test_cached_image_with_a_stop_at_every_moment(self, faults):
-        self.stop_everywhere(lambda stops: self.download(stops, faults))
+        self.stop_everywhere(lambda stops: self.download(stops, faults),
+                             turn=ONE.index(faults))
 
     @ddt.data(*TWO)
     def test_cached_image_with_a_stop_at_every_two(self, faults):

@@ -90,7 +90,8 @@ class GuestsTest(test_follow.Case):
     @ddt.unpack
     def test_decrypted_with_a_stop_at_every_moment(self, way, faults):
         self.stop_everywhere(
-            lambda stops: self.run_decrypted(way, stops, faults))
+            lambda stops: self.run_decrypted(way, stops, faults),
+            turn=test_move.ONE.index(faults))
 
 
 class Case(test_connections.Base):

@@ -374,20 +374,23 @@ class FollowTest(Case):
 
     @ddt.data(*test_move.ONE)
     def test_encrypted_is_deleted_with_a_stop_at_every_moment(self, faults):
-        self.stop_everywhere(lambda stops: self.deletion(stops, faults))
+        self.stop_everywhere(lambda stops: self.deletion(stops, faults),
+                             turn=test_move.ONE.index(faults))
 
     @ddt.data(*itertools.product(WAYS, test_move.ONE))
     @ddt.unpack
     def test_encrypted_with_a_stop_at_every_moment(self, way, faults):
         self.stop_everywhere(
-            lambda stops: self.run_encrypted(way, stops, faults))
+            lambda stops: self.run_encrypted(way, stops, faults),
+            turn=test_move.ONE.index(faults))
 
     @ddt.data(*itertools.product(
         WAYS, test_move.ONE, (True, False)))
     @ddt.unpack
     def test_stop_at_every_moment(self, way, faults, signal):
         self.stop_everywhere(
-            lambda stops: self.run_with(way, stops, faults, signal))
+            lambda stops: self.run_with(way, stops, faults, signal),
+            turn=test_move.ONE.index(faults) + signal)
 
     @ddt.data(*itertools.product(('third', 'returned'), test_move.TWO))
     @ddt.unpack
@@ -400,7 +403,8 @@ class FollowTest(Case):
     def test_of_a_thin_volume(self, way, faults):
         """The guest fills some of its holes before, and some meanwhile."""
         self.stop_everywhere(lambda stops: self.run_with(
-            way, stops, faults, holes=(0, 2, 3)))
+            way, stops, faults, holes=(0, 2, 3)),
+            turn=test_move.ONE.index(faults))
 
     def test_holes_are_left_out(self):
         guest = Guest(holes=(0, 2, 3))

@@ -9,6 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
+import types
 from unittest import mock
 
 import ddt
@@ -178,6 +181,87 @@ class WorkersTest(testtools.TestCase):
 
     def test_memory_is_read(self):
         self.assertGreater(testrun.free_memory(), 100)
+
+
+HANGS = '''
+import time
+import testtools
+class Case(testtools.TestCase):
+    def test_a(self):
+        pass
+    def test_b(self):
+        open("reached", "w").close()
+        time.sleep(300)
+'''
+
+
+class BudgetTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.repo = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        (self.repo / 'tests').mkdir()
+        (self.repo / 'tests/__init__.py').touch()
+        (self.repo / 'tests/test_it.py').write_text(HANGS)
+        (self.repo / '.stestr.conf').write_text(
+            '[DEFAULT]\ntest_path=${OS_TEST_PATH}\ntop_dir=./\n')
+        self.said = self.useFixture(fixtures.MockPatch(
+            'sys.stdout', new_callable=io.StringIO)).mock
+
+    def run_suite(self, until):
+        return testrun.suite(
+            types.SimpleNamespace(repo=self.repo, python=sys.executable,
+                                  venv=pathlib.Path(sys.prefix)),
+            'unit', './tests', until, '--serial')
+
+    def test_is_over_while_a_test_runs(self):
+        """It says which; what ended before counts."""
+        reached = self.repo / 'reached'
+
+        class Over(threading.Event):
+            def wait(self, seconds=None):
+                process.wait_for('the test', reached.exists, 60)
+                return False
+
+        class Watch(testrun.Watch):
+            def __init__(self, until):
+                super().__init__(until)
+                self._over = Over()
+        with mock.patch.object(testrun, 'Watch', Watch):
+            row, failed, _slowest = self.run_suite(time.monotonic() + 3600)
+        self.assertEqual(('unit', 1, 1, 0), (row[0], *row[2:]))
+        self.assertEqual([
+            ('unit tests', [testrun.LATE]),
+            ('tests.test_it.Case.test_b',
+             ['it was running when all was ended'])], failed)
+        self.assertIn(testrun.LATE, self.said.getvalue())
+
+    def test_is_over_before(self):
+        row, failed, slowest = self.run_suite(time.monotonic() - 1)
+        self.assertEqual(('unit', 0, 0, 1, 0), row)
+        self.assertEqual([('unit tests', [testrun.LATE])], failed)
+        self.assertEqual([], slowest)
+        self.assertFalse((self.repo / '.stestr').exists())
+
+    def test_counts_from_the_begin_of_all(self):
+        self.useFixture(fixtures.EnvironmentVariable(
+            testrun.BEGAN, '1000'))
+        with mock.patch.object(testrun.time, 'time', return_value=1600), \
+                mock.patch.object(testrun.time, 'monotonic',
+                                  return_value=50):
+            self.assertEqual(50 + 85 * 60 - 600, testrun.deadline())
+            self.assertEqual(50 + 36000 - 600, testrun.deadline(True))
+            os.environ[testrun.BEGAN] = ''
+            self.assertEqual(50 + 85 * 60, testrun.deadline())
+
+    def test_limit_of_one_test(self):
+        self.useFixture(fixtures.EnvironmentVariable(
+            testrun.TEST_LIMIT, None))
+        self.assertEqual(['300', '900', '3600'], [
+            testrun.limit('unit', False), testrun.limit('functional', False),
+            testrun.limit('unit', True)])
+        os.environ[testrun.TEST_LIMIT] = '7'
+        self.assertEqual('7', testrun.limit('unit', True))
 
 
 class LabOfAnotherProcessTest(testtools.TestCase):

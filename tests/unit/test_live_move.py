@@ -163,7 +163,8 @@ class LiveMoveTest(test_move.Base):
     def test_stop_at_every_moment(self, way, faults, signal):
         self.stop_everywhere(lambda stops: getattr(self, way)(
             stops, faults, signal).world,
-            engine=faults == ('cut',) and signal)
+            engine=faults == ('cut',) and signal,
+            turn=test_move.ONE.index(faults) + signal)
 
     @ddt.data(
         *itertools.product(('forward', 'back'), test_move.TWO, (True,)),

@@ -125,7 +125,8 @@ class StopTest(Base):
 
     @ddt.data(*ONE)
     def test_stop_at_every_moment(self, faults):
-        self.stop_everywhere(lambda stops: self.scenario(stops, faults))
+        self.stop_everywhere(lambda stops: self.scenario(stops, faults),
+                             turn=ONE.index(faults))
 
     @ddt.data(*TWO)
     def test_stop_at_every_two_moments(self, faults):
@@ -148,7 +149,8 @@ class StopTest(Base):
 
     @ddt.data(*ONE)
     def test_stop_at_every_moment_after_a_move(self, faults):
-        self.stop_everywhere(lambda stops: self.moved(stops, faults))
+        self.stop_everywhere(lambda stops: self.moved(stops, faults),
+                             turn=ONE.index(faults))
 
 
 class RefusedTest(Base):

@@ -112,7 +112,8 @@ class StopTest(Base):
     @ddt.unpack
     def test_stop_at_every_moment(self, faults, left_behind):
         self.stop_everywhere(
-            lambda stops: self.scenario(stops, faults, left_behind))
+            lambda stops: self.scenario(stops, faults, left_behind),
+            turn=test_move.ONE.index(faults))
 
 
 @ddt.ddt

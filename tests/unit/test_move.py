@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import itertools
 import logging
-import os
 
 import ddt
 import fixtures
@@ -21,14 +20,13 @@ from cinder_localclone import names
 from cinder_localclone import operations
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
+from tests import sampling
 from tests.unit import world as worlds
 
 A, B = 'a@l', 'b@l'
 ONE = (('kill',), ('cut',), ('cut both',))
 ALIKE = (('kill', 'kill'), ('cut', 'cut'))
 TWO = (*ALIKE, ('kill', 'cut'), ('cut', 'kill'))
-#: Which of all pairs of moments are tried out: each so many-th.
-SAMPLE = int(os.environ.get('LOCALCLONE_TEST_SAMPLE', 1))
 
 
 class Base(testtools.TestCase):
@@ -55,18 +53,38 @@ class Base(testtools.TestCase):
                 {names.handle(volume.id): {'below': volume.name}}
                 if mine else {}, node.devices)
 
-    def stop_everywhere(self, scenario, times=1, engine=False, nth=1):
-        """Run a scenario with a stop at each moment, or each two moments.
+    def stop_everywhere(self, scenario, times=1, engine=False, turn=None,
+                        nth=1):
+        """Run a scenario with a stop at each moment, or two moments.
 
         Two are taken within what the first leaves to do: a stop makes the
-        way longer, so the second may come anywhere in the longer one.
+        way longer, so the second may come anywhere in the longer one. Of all
+        pairs :data:`tests.sampling.PAIRS` are run, chosen by the seed.
 
         :param scenario: takes the moments to stop at, returns its world
         :param engine: run the flows in TaskFlow's engine, which takes long
-        :param nth: of two moments only every nth pair, the same ones always;
-            of these again only each :data:`SAMPLE`-th
+        :param turn: number of this variant among those of the same way;
+            these share its moments: each runs every third. None: all moments
+        :param nth: which of all pairs are run when all are asked for: every
+            nth
         """
-        nth *= SAMPLE
+        run = self.prepared(scenario, engine)
+        if times == 1:
+            for moment in sampling.turn(run(()), turn):
+                run((moment,))
+        elif sampling.everything():
+            for first in range(1, run(()) + 1):
+                for second in range(first + 1, run((first,)) + 1):
+                    if (5 * first + second) % nth == 0:
+                        run((first, second))
+        else:
+            sampling.pairs(self.id(), run)
+
+    def prepared(self, scenario, engine=False):
+        """Return a function that runs a scenario and returns its length.
+
+        It takes the moments to stop at, and tells them if the scenario fails.
+        """
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)
         if not engine:
@@ -76,17 +94,14 @@ class Base(testtools.TestCase):
                 self.useFixture(fixtures.MonkeyPatch(
                     'taskflow.atom.reflection.' + look,
                     worlds.remembered(getattr(atom.reflection, look))))
-        todo = [()]
-        while todo:
-            stops = todo.pop()
+
+        def run(stops):
             try:
-                world = scenario(stops)
+                return scenario(stops).moment
             except BaseException as exc:
-                raise AssertionError('stopped at %s' % (stops,)) from exc
-            if len(stops) < times:
-                todo += [(*stops, moment) for moment in range(
-                    max(stops, default=0) + 1, world.moment + 1)
-                    if not stops or (5 * stops[0] + moment) % nth == 0]
+                raise AssertionError('stopped at %s (%s=%s)' % (
+                    stops, sampling.SEED, sampling.seed())) from exc
+        return run
 
     def run_move(self, world, volume, expected, target=B):
         """Attach on the other node, write there, let it come to its end.
@@ -136,7 +151,8 @@ class MoveTest(Base):
     def test_stop_at_every_moment(self, faults, back):
         self.stop_everywhere(
             lambda stops: self.scenario(stops, faults, back),
-            engine=faults == ('cut',) and not back)
+            engine=faults == ('cut',) and not back,
+            turn=ONE.index(faults))
 
     @ddt.data(*itertools.product(TWO, (False,)),
               *itertools.product(ALIKE, (True,)))
@@ -177,7 +193,8 @@ class MoveTest(Base):
     @ddt.unpack
     def test_deleted_with_a_stop_at_every_moment(self, faults, looks):
         self.stop_everywhere(
-            lambda stops: self.deletion(stops, faults, looks))
+            lambda stops: self.deletion(stops, faults, looks),
+            turn=ONE.index(faults))
 
     @ddt.data(*itertools.product(TWO, (0, 1, 2)))
     @ddt.unpack

@@ -92,7 +92,7 @@ class StopTest(Base):
     @ddt.unpack
     def test_stop_at_every_moment(self, faults, where):
         self.stop_everywhere(lambda stops: self.scenario(
-            stops, faults, *where))
+            stops, faults, *where), turn=ONE.index(faults))
 
     def dies(self, stops, faults):
         """Nobody resets the status but the service that starts again."""
@@ -115,7 +115,8 @@ class StopTest(Base):
 
     @ddt.data(*ONE)
     def test_its_status_when_its_service_has_died(self, faults):
-        self.stop_everywhere(lambda stops: self.dies(stops, faults))
+        self.stop_everywhere(lambda stops: self.dies(stops, faults),
+                             turn=ONE.index(faults))
 
     @ddt.data(*itertools.product(TWO, ((A, A), (B, B))))
     @ddt.unpack

@@ -122,7 +122,8 @@ class StopTest(Base):
     @ddt.unpack
     def test_stop_at_every_moment(self, faults, stale):
         self.stop_everywhere(
-            lambda stops: self.scenario(stops, faults, stale))
+            lambda stops: self.scenario(stops, faults, stale),
+            turn=ONE.index(faults))
 
     def short(self, stop_at, faults, stale):
         """The same without the moves."""

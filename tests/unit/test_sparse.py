@@ -50,7 +50,8 @@ class StopTest(test_move.Base):
     @ddt.unpack
     def test_stop_at_every_moment(self, faults, back):
         self.stop_everywhere(
-            lambda stops: self.scenario(stops, faults, back))
+            lambda stops: self.scenario(stops, faults, back),
+            turn=test_move.ONE.index(faults))
 
     @ddt.data(*test_move.ALIKE)
     def test_stop_at_every_two_moments(self, faults):
@@ -89,7 +90,8 @@ class StopTest(test_move.Base):
 
     @ddt.data(*test_move.ONE)
     def test_written_meanwhile_with_a_stop_at_every_moment(self, faults):
-        self.stop_everywhere(lambda stops: self.writing(stops, faults))
+        self.stop_everywhere(lambda stops: self.writing(stops, faults),
+                             turn=test_move.ONE.index(faults))
 
 
 @ddt.ddt

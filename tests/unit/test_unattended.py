@@ -10,6 +10,7 @@ import fixtures
 from cinder_localclone import exceptions
 from cinder_localclone import migration
 from cinder_localclone.state import Asked
+from tests import sampling
 from tests.unit import test_move
 from tests.unit import world as worlds
 from tests.unit.world import unattended
@@ -90,7 +91,8 @@ class StoppedTest(Base):
     @ddt.unpack
     def test_stop_at_every_moment(self, faults, how):
         self.stop_everywhere(
-            lambda stops: getattr(self, how)(stops, faults))
+            lambda stops: getattr(self, how)(stops, faults),
+            turn=ONE.index(faults))
 
     @ddt.data(*itertools.product(TWO, ('drain', 'migrate')))
     @ddt.unpack
@@ -165,6 +167,14 @@ class RaceTest(Base):
     @ddt.unpack
     def test_at_every_two_moments_one_is_a_stop(self, case, faults):
         request, how = case
-        for moment in self.moments(how)[::test_move.SAMPLE]:
-            self.stop_everywhere(lambda stops: self.race(
-                request, how, moment, stops, faults))
+        moments = self.moments(how)
+        if sampling.everything():
+            for moment in moments:
+                self.stop_everywhere(lambda stops: self.race(
+                    request, how, moment, stops, faults))
+            return
+        run = self.prepared(lambda pair: self.race(
+            request, how, pair[0], pair[1:], faults))
+        chosen = sampling.choice(self.id())
+        for _pair in range(sampling.PAIRS):
+            run((chosen.choice(moments), chosen.choice(moments)))
