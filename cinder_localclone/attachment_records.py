@@ -44,6 +44,7 @@ class AttachmentRecords:
                 found.append(volume)
         return found
 
+    @records.retried
     def end_passing(self, volume_id: str, host: str) -> bool:
         """A node does not pass a volume through any more.
 

@@ -8,10 +8,12 @@ from cinder.objects import fields
 from cinder.volume import volume_utils
 
 from cinder_localclone import ports
+from cinder_localclone import records
 
 _BACKING_UP = 'backing-up'
 
 
+@records.retried
 def end(backup: ports.Backup, error: Exception) -> None:
     """Record that a backup could not begin, and what it was to be made of
     is free again.

@@ -29,13 +29,29 @@ class MigrationRecords(records.Records):
         :param host: service host; it serves nobody yet, or never again
         :returns: how each of these has ended, by volume id
         """
+        volume = records.models.Volume
+        with records.main_context_manager.reader.using(
+                cinder_context.get_admin_context()) as session:
+            found = [row.id for row in session.query(volume.id).filter_by(
+                deleted=False, migration_status='migrating')]
+        # One at a time, by its id: the status has no index, and InnoDB would
+        # lock each live volume of the cloud.
+        ended = {volume_id: self._end_one(volume_id, host)
+                 for volume_id in sorted(found)}
+        return {volume_id: status for volume_id, status in ended.items()
+                if status}
+
+    @records.retried
+    def _end_one(self, volume_id: str, host: str) -> str | None:
+        """How the migration of a volume has ended; None if it has not."""
         with records.main_context_manager.writer.using(
                 cinder_context.get_admin_context()) as session:
-            found = session.query(records.models.Volume).filter_by(
-                deleted=False, migration_status='migrating'
-            ).with_for_update().all()
-            return {row.id: row.migration_status for row in found
-                    if self._end(session, row, host)}
+            row = self._row(session, volume_id, lock=True)
+            if (row is None or row.migration_status != 'migrating'
+                    or not self._end(session, row, host)):
+                return None
+            status: str = row.migration_status
+            return status
 
     def _end(self, session: records.Session, row: records.Row, host: str
              ) -> bool:

@@ -78,6 +78,7 @@ class OperatorRecords(migration_records.MigrationRecords,
                     deleted=False,
                     provider_location=images.location(host))}
 
+    @records.retried
     def give_up_snapshot(self, snapshot_id: str, host: str) -> None:
         """A snapshot that is lost with its node is in error from then on.
 
@@ -92,6 +93,7 @@ class OperatorRecords(migration_records.MigrationRecords,
                     snapshot.status != 'deleting').update(
                         {'status': 'error'}, synchronize_session=False)
 
+    @records.retried
     def give_up(self, volume: ports.Volume, heir: str) -> None:
         """A volume whose data is lost with its node gets another home.
 
@@ -121,6 +123,7 @@ class OperatorRecords(migration_records.MigrationRecords,
                  for shadow in self._shadows(session, row.id)]
         return any(not (move.is_over or move.committed) for move in moves)
 
+    @records.retried
     def forget_service(self, host: str) -> bool:
         """A volume service is not expected any more, until it starts again.
 

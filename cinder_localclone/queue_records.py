@@ -92,6 +92,7 @@ class QueueRecords(snapshot_records.SnapshotRecords):
                 deleted=False, key=encryption_types.PREFIX + 'pace').filter(
                     model.volume_type_id.in_(types))}
 
+    @records.retried
     def note_stalled(self, move: state.Move, stalled: bool) -> None:
         """Record that a copy makes no progress, and when; or that it does.
 
@@ -99,7 +100,8 @@ class QueueRecords(snapshot_records.SnapshotRecords):
         """
         with records.main_context_manager.writer.using(
                 records._admin()) as session:
-            _volume, shadow = self._locked(session, move)
+            shadow = self._as_told(
+                move, self._row(session, move.shadow_id, lock=True))
             asked_by = state.Asked.parse(shadow.replication_extended_status)
             shadow.replication_extended_status = asked_by.value + (
                 '%s%d' % (_STALLED, timeutils.utcnow_ts()) if stalled

@@ -14,6 +14,7 @@ ever changed by compare-and-swap.
 """
 
 from collections.abc import Callable, Iterable
+import functools
 import secrets
 import typing
 import uuid
@@ -25,6 +26,7 @@ from cinder import objects
 from cinder.volume import volume_types
 from cinder.volume import volume_utils
 from oslo_config import cfg
+from oslo_db import api as oslo_db_api
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
@@ -53,6 +55,28 @@ PROJECT = 'cinder-localclone'
 #: What commit swaps. The LV's name follows from ``_name_id``.
 SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
            'provider_geometry')
+#: How often a transaction that has met a deadlock is tried again, after how
+#: many seconds at first and at most: some five seconds altogether, which the
+#: callers' own time limits allow for.
+_TRIES, _FIRST, _LONGEST = 5, 0.2, 2
+
+_P = typing.ParamSpec('_P')
+_T = typing.TypeVar('_T')
+
+
+def retried(write: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Decorate a writer: try its transaction again after a deadlock.
+
+    The database has rolled such a transaction back. InnoDB does so with one
+    of two that wait for each other; Galera, at the commit, with one whose
+    rows another server has changed first. Each writer reads and compares
+    within its transaction, so that a second run decides by what is there
+    then.
+    """
+    again: Callable[_P, _T] = oslo_db_api.wrap_db_retry(
+        retry_interval=_FIRST, max_retries=_TRIES, inc_retry_interval=True,
+        max_retry_interval=_LONGEST, retry_on_deadlock=True)(write)
+    return functools.wraps(write)(again)
 
 
 def _admin() -> ports.Context:
@@ -188,6 +212,7 @@ class Records:
 
     # -- changing
 
+    @retried
     def begin(self, volume: ports.Volume, host: str, event: state.Event,
               geometry: state.Geometry, locate: Callable[[str], str],
               auth: str, initiator: str,
@@ -235,6 +260,7 @@ class Records:
             rows.hold(row, shadow, asked_by)
             return _to_move(shadow, row)
 
+    @retried
     def advance(self, move: state.Move, event: state.Event) -> state.Move:
         """Enter the phase that follows an event, by compare-and-swap.
 
@@ -248,6 +274,7 @@ class Records:
             rows.give_back(volume, shadow)
             return _to_move(shadow, volume)
 
+    @retried
     def commit(self, move: state.Move) -> state.Move:
         """Swap the identities of volume and shadow in one transaction.
 
@@ -264,6 +291,7 @@ class Records:
             rows.give_back(volume, shadow)
             return _to_move(shadow, volume)
 
+    @retried
     def roll_back(self, move: state.Move) -> state.Move:
         """Swap the identities back and enter ``rolling-back``, in one.
 
@@ -305,13 +333,22 @@ class Records:
         """
         rows = {key: self._row(session, key, lock=True) for key in sorted(
             (move.volume_id, move.shadow_id))}
-        shadow = rows[move.shadow_id]
+        return rows[move.volume_id], self._as_told(
+            move, rows[move.shadow_id])
+
+    @staticmethod
+    def _as_told(move: state.Move, shadow: Row | None) -> Row:
+        """The row of a shadow, if it is as the move says.
+
+        :raises StaleMove: if it is not
+        """
         if (shadow is None
                 or shadow.replication_driver_data != str(move.token)
                 or (shadow.name_id != shadow.id) != move.committed):
             raise exceptions.StaleMove(volume=move.volume_id)
-        return rows[move.volume_id], shadow
+        return shadow
 
+    @retried
     def drop_live_attachment(self, volume_id: str, host: str | None) -> None:
         """Remove the attachment of a live migration that was refused.
 
@@ -335,6 +372,7 @@ class Records:
         if pending:
             max(pending, key=lambda each: each.created_at).destroy()
 
+    @retried
     def finish(self, move: state.Move, event: state.Event) -> None:
         """Forget a move: its shadow goes.
 

@@ -23,6 +23,7 @@ _AT_ONCE = 200
 class SecretRecords(records.Records):
     """The records, with the encryption of volumes and snapshots."""
 
+    @records.retried
     def record(self, volume_id: str, recorded: encryption_types.Recorded,
                before: encryption_types.Recorded | None = None) -> None:
         """Write down by which secret a volume is encrypted from now on.
@@ -40,6 +41,7 @@ class SecretRecords(records.Records):
         if not changed:
             raise exceptions.TooLate(what='Volume ' + volume_id)
 
+    @records.retried
     def record_snapshot(self, snapshot_id: str,
                         recorded: encryption_types.Recorded) -> None:
         """The same of a snapshot.

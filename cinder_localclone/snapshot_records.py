@@ -45,6 +45,7 @@ class SnapshotRecords(records.Records):
                 volume_id=volume_id, deleted=False).all()
             return [_to_snapshot(row) for row in rows]
 
+    @records.retried
     def locate(self, snapshot_id: str, host: str,
                encryption: encryption_types.Recorded | None = None) -> None:
         """Record which node is about to make a snapshot, and of what.
@@ -77,6 +78,7 @@ class SnapshotRecords(records.Records):
 
     # -- newborn volumes
 
+    @records.retried
     def place(self, volume_id: str, old: str, new: str) -> None:
         """Give a volume that is being created another home, if it has none.
 
@@ -111,6 +113,7 @@ class SnapshotRecords(records.Records):
             volume_types.get_volume_type_extra_specs(volume.volume_type_id),
             new)
 
+    @records.retried
     def set_encryption(self, volume: ports.Volume,
                        encryption: encryption_types.Recorded | None
                        ) -> ports.Volume:
@@ -137,6 +140,7 @@ class SnapshotRecords(records.Records):
         name: str = records.CONF.volume_name_template % name_id
         return name
 
+    @records.retried
     def replace_body(self, volume: ports.Volume, new: str, host: str,
                      encryption: encryption_types.Recorded | None = None
                      ) -> ports.Volume:
@@ -171,6 +175,7 @@ class SnapshotRecords(records.Records):
                     row.availability_zone = service.availability_zone
         return self.volume(volume.id)
 
+    @records.retried
     def keep(self, volume_id: str, name_id: str) -> None:
         """A volume that was not reverted is available again.
 
@@ -203,6 +208,7 @@ class SnapshotRecords(records.Records):
             service = self._service_row(session, host)
             return service and service.availability_zone
 
+    @records.retried
     def correct_services(self, host: str) -> None:
         """The volumes of a service host say that they are that service's.
 
@@ -227,10 +233,11 @@ class SnapshotRecords(records.Records):
         with records.main_context_manager.writer.using(
                 records._admin()) as session:
             # One that has moved since is another service's.
-            session.query(volume).filter(
-                volume.id.in_(wrong),
-                volume.host.startswith(host + '#', autoescape=True)).update(
-                    {'service_uuid': uuid}, synchronize_session=False)
+            for volume_id in sorted(wrong):
+                session.query(volume).filter(
+                    volume.id == volume_id,
+                    volume.host.startswith(host + '#', autoescape=True)
+                ).update({'service_uuid': uuid}, synchronize_session=False)
 
 
 def _text(encryption: encryption_types.Recorded | None) -> str | None:

@@ -62,6 +62,7 @@ class StatusRecords(records.Records):
             return [row.id for row in self._at(session, host).filter(
                 volume.status.in_(statuses), volume.updated_at < moment)]
 
+    @records.retried
     def end_dead(self, volume_id: str, host: str, sizes: Mapping[str, int]
                  ) -> str | None:
         """End what a service was at work on when it died.
@@ -82,9 +83,13 @@ class StatusRecords(records.Records):
             if after:
                 row.status = after
             if after and before == 'reverting':
-                session.query(records.models.Snapshot).filter_by(
-                    volume_id=volume_id, deleted=False, status='restoring'
-                ).update({'status': 'available'})
+                snapshot = records.models.Snapshot
+                for found, in session.query(snapshot.id).filter_by(
+                        volume_id=volume_id, deleted=False,
+                        status='restoring').all():
+                    session.query(snapshot).filter_by(
+                        id=found, status='restoring').update(
+                            {'status': 'available'})
             return after
 
     def unended(self, backend: str, seconds: float) -> list[Unended]:

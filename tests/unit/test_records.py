@@ -76,6 +76,24 @@ class RecordsTest(Base):
         self.begin()
         self.assertRaises(exceptions.StaleMove, self.begin)
 
+    @ddt.data('available', 'deleting')
+    def test_what_an_administrator_has_taken_does_not_move(self, status):
+        """He has reset the status of a volume that a move holds."""
+        self.volume.update({'status': 'available',
+                            'attach_status': 'detached'})
+        self.volume.save()
+        moving = self.records.begin(
+            self.reload(), B + '#p', Event.MOVE_BEGUN, GEOMETRY,
+            lambda shadow: 'p,1 i:%s 0' % shadow, 'CHAP u s', 'i',
+            state.Asked.DRAIN)
+        self.volume.update({'status': status})
+        self.volume.save()
+        self.assertRaises(
+            exceptions.StaleMove, self.records.commit, moving)
+        after = self.reload()
+        self.assertEqual((A + '#p', status), (after.host, after.status))
+        self.assertFalse(self.records.move_of(self.volume.id).committed)
+
     def test_begin_beside_remains(self):
         failed = self.records.advance(self.begin(), Event.FAILED)
         self.assertIsNone(self.records.move_of(self.volume.id))

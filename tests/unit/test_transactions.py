@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every writer of the records: deadlocks and locks, on Cinder's own schema."""
+
+import contextlib
+import importlib
+import inspect
+import json
+import pkgutil
+import re
+from unittest import mock
+
+from cinder import objects
+from cinder.tests.unit import utils
+import ddt
+from oslo_db import exception as db_exc
+import sqlalchemy
+from sqlalchemy.dialects import mysql
+from sqlalchemy import event as sqlalchemy_event
+from sqlalchemy import orm
+
+import cinder_localclone
+from cinder_localclone import attachment_records
+from cinder_localclone import backup_records
+from cinder_localclone import exceptions
+from cinder_localclone import images
+from cinder_localclone import records
+from cinder_localclone.state import Event
+from tests.unit import test_passing
+from tests.unit import test_snapshot_records
+
+A, B = 'a@l', 'b@l'
+ENCRYPTION = test_snapshot_records.ENCRYPTION
+NEW = '%08d-0000-4000-8000-000000000000' % 8
+#: What changes a row: a transaction of our own, or an object of Cinder's.
+WRITES = re.compile(r'writer\.using\(|\.save\(\)|\.destroy\(\)')
+#: A row is found, and locked, by its id. (Cinder deletes what belongs to an
+#: attachment by the attachment's.)
+BY_ID = re.compile(r'WHERE .*\b\w+\.(attachment_)?id (= |IN \()')
+
+
+def writers():
+    """All functions and methods of the records that change a row."""
+    found = {}
+    for info in pkgutil.iter_modules(cinder_localclone.__path__):
+        if not re.search('(^|_)records$', info.name):
+            continue
+        module = importlib.import_module('cinder_localclone.' + info.name)
+        for owner in [module, *(
+                each for _name, each in inspect.getmembers(
+                    module, inspect.isclass)
+                if each.__module__ == module.__name__)]:
+            for name, each in vars(owner).items():
+                each = inspect.unwrap(getattr(each, '__func__', each))
+                if (inspect.isfunction(each)
+                        and each.__code__.co_filename == module.__file__
+                        and WRITES.search(inspect.getsource(each))):
+                    found['%s.%s' % (info.name, name)] = each
+    return found
+
+
+class Calls(test_snapshot_records.Case):
+    """A call of each writer, on rows that it changes.
+
+    ``call_MODULE__WRITER`` prepares the rows and returns the call.
+    """
+
+    def put(self, **values):
+        self.volume.refresh()
+        self.volume.update(values)
+        self.volume.save()
+        return self.reload()
+
+    def snapshot(self, **values):
+        return utils.create_snapshot(
+            self.context, self.volume.id, **dict(
+                {'status': 'available',
+                 'provider_location': images.location(A)}, **values))
+
+    def call_records__begin(self):
+        return self.begin
+
+    def call_records__advance(self):
+        moving = self.begin()
+        return lambda: self.records.advance(moving, Event.FAILED)
+
+    def call_records__commit(self):
+        moving = self.begin()
+        return lambda: self.records.commit(moving)
+
+    def call_records__roll_back(self):
+        moving = self.records.commit(self.begin())
+        return lambda: self.records.roll_back(moving)
+
+    def call_records__finish(self):
+        moving = self.drain(self.records.commit(self.begin()))
+        return lambda: self.records.finish(moving, Event.SOURCE_REMOVED)
+
+    def call_records__drop_live_attachment(self):
+        for connector, status in (
+                ({'host': 'a'}, 'attached'), (None, 'reserved')):
+            found = objects.VolumeAttachment(
+                self.context, volume_id=self.volume.id, instance_uuid=NEW,
+                attach_status=status)
+            found.create()
+            if connector:
+                found.connector = connector
+                found.save()
+        return lambda: self.records.drop_live_attachment(
+            self.volume.id, 'b')
+
+    def call_snapshot_records__locate(self):
+        snapshot = self.snapshot(status='creating', provider_location=None)
+        return lambda: self.records.locate(snapshot.id, A)
+
+    def call_snapshot_records__place(self):
+        self.put(status='creating')
+        return lambda: self.records.place(
+            self.volume.id, A + '#p', B + '#p')
+
+    def call_snapshot_records__set_encryption(self):
+        volume = self.put(status='creating')
+        return lambda: self.records.set_encryption(volume, ENCRYPTION)
+
+    def call_snapshot_records__replace_body(self):
+        volume = self.put(status='reverting')
+        return lambda: self.records.replace_body(volume, NEW, B)
+
+    def call_snapshot_records__keep(self):
+        volume = self.put(status='reverting')
+        return lambda: self.records.keep(volume.id, volume.name_id)
+
+    def call_snapshot_records__correct_services(self):
+        self.put(service_uuid=self.services[B].uuid)
+        return lambda: self.records.correct_services(A)
+
+    def call_queue_records__note_stalled(self):
+        moving = self.records.commit(self.begin())
+        return lambda: self.records.note_stalled(moving, True)
+
+    def call_attachment_records__end_passing(self):
+        found = objects.VolumeAttachment(
+            self.context, volume_id=self.volume.id, instance_uuid=NEW,
+            attach_status='attached')
+        found.create()
+        found.connector = {'host': 'b', 'initiator': 'iqn.b'}
+        found.connection_info = test_passing.PROPERTIES
+        found.save()
+        rows = attachment_records.AttachmentRecords(
+            lambda connector, host: True)
+        return lambda: rows.end_passing(self.volume.id, B)
+
+    def call_status_records__end_dead(self):
+        volume = self.put(status='reverting')
+        self.snapshot(status='restoring')
+        return lambda: self.records.end_dead(
+            volume.id, A, {volume.name: 1 << 30})
+
+    def call_migration_records___end_one(self):
+        self.put(status='maintenance', migration_status='migrating',
+                 attach_status='detached')
+        return lambda: self.records.end_interrupted(A)
+
+    def call_operator_records__give_up_snapshot(self):
+        snapshot = self.snapshot()
+        return lambda: self.records.give_up_snapshot(snapshot.id, A)
+
+    def call_operator_records__give_up(self):
+        volume = self.reload()
+        return lambda: self.records.give_up(volume, B + '#p')
+
+    def call_operator_records__forget_service(self):
+        return lambda: self.records.forget_service(A)
+
+    def call_secret_records__record(self):
+        return lambda: self.records.record(self.volume.id, ENCRYPTION)
+
+    def call_secret_records__record_snapshot(self):
+        snapshot = self.snapshot()
+        return lambda: self.records.record_snapshot(snapshot.id, ENCRYPTION)
+
+    def call_backup_records__end(self):
+        self.put(status='backing-up', previous_status='available')
+        backup = utils.create_backup(
+            self.context, self.volume.id, status='creating')
+        return lambda: backup_records.end(backup, exceptions.PoolFull(
+            pool='g/p', host='h', usage='96 %'))
+
+
+def prepared(case, name):
+    return getattr(case, 'call_' + name.replace('.', '__'))()
+
+
+@contextlib.contextmanager
+def deadlock(times=1):
+    """The next commits of writers are rolled back, as Galera does it."""
+    left = [times]
+
+    def refuse(session):
+        if left[0]:
+            left[0] -= 1
+            raise db_exc.DBDeadlock()
+    sqlalchemy_event.listen(orm.Session, 'before_commit', refuse)
+    try:
+        yield left
+    finally:
+        sqlalchemy_event.remove(orm.Session, 'before_commit', refuse)
+
+
+class WritersTest(Calls):
+
+    def test_each_has_a_call(self):
+        self.assertEqual(sorted(writers()), sorted(
+            name[len('call_'):].replace('__', '.', 1)
+            for name in dir(self) if name.startswith('call_')))
+
+
+@ddt.ddt
+class DeadlockTest(Calls):
+    """Galera: another server's transaction was certified first."""
+
+    def setUp(self):
+        super().setUp()
+        # Only there: others sleep, too.
+        patched = mock.patch('oslo_db.api.time', autospec=True)
+        self.slept = patched.start().sleep
+        self.addCleanup(patched.stop)
+
+    def contents(self):
+        """All rows that there are, but for times and made-up ids."""
+        found = {}
+        with records.main_context_manager.reader.using(
+                records._admin()) as session:
+            for table in ('volumes', 'snapshots', 'volume_attachment',
+                          'services', 'backups'):
+                found[table] = [
+                    json.dumps({key: str(value) for key, value
+                                in row._mapping.items()
+                                if not key.endswith('_at')}, sort_keys=True)
+                    for row in session.execute(
+                        sqlalchemy.text('SELECT * FROM ' + table))]
+        return found
+
+    @ddt.data(*writers())
+    def test_it_is_tried_again(self, name):
+        call = prepared(self, name)
+        before = self.contents()
+        with deadlock() as left:
+            call()
+        self.assertEqual([0], left)
+        self.assertNotEqual(before, self.contents())
+        self.assertEqual(1, self.slept.call_count)
+
+    def test_not_for_ever(self):
+        call = prepared(self, 'records.commit')
+        before = self.contents()
+        with deadlock(1000):
+            self.assertRaises(db_exc.DBDeadlock, call)
+        self.assertEqual(before, self.contents())
+        self.assertEqual(records._TRIES, self.slept.call_count)
+        self.assertLessEqual(
+            sum(each.args[0] for each in self.slept.call_args_list), 10)
+
+
+@ddt.ddt
+class LocksTest(Calls):
+    """InnoDB locks each row that it has to look at.
+
+    Without an index all of the table: each attach and detach of the cloud
+    would wait.
+    """
+
+    @ddt.data(*writers())
+    def test_only_rows_by_their_ids(self, name):
+        call = prepared(self, name)
+        other = []
+
+        def look(state):
+            if not (state.is_update or state.is_delete or (
+                    state.is_select
+                    and state.statement._for_update_arg is not None)):
+                return
+            text = ' '.join(str(state.statement.compile(
+                dialect=mysql.dialect())).split())
+            if not BY_ID.search(text):
+                other.append(text)
+        sqlalchemy_event.listen(orm.Session, 'do_orm_execute', look)
+        try:
+            call()
+        finally:
+            sqlalchemy_event.remove(orm.Session, 'do_orm_execute', look)
+        self.assertEqual([], other)
