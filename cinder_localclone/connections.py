@@ -93,11 +93,13 @@ class Connections:
                 crypt_tops.mend(self._node, volume)
                 if choice.verdict is decision.Verdict.LIVE_MOVE:
                     self._check_exports(volume, connector)
+                # First: nothing may fail after the commit.
+                connection = self._local_connection(volume)
                 source.move_volume(
                     self._node, context, volume, node_of_connector,
                     iscsi_target.new_credentials,
                     live=choice.verdict is decision.Verdict.LIVE_MOVE)
-                return self._local_connection(volume)
+                return connection
         raise choice.error(volume=volume_id, host=connector.get('host'),
                            reason=choice.reason)
 
@@ -191,6 +193,7 @@ class Connections:
                 host, self._node.peers.describe(context, host), volume)
         self._reconciler.converge_present(volume.id)
         pausing.settle(self._node, volume)
+        connection = self._local_connection(volume)
         handle_id, initiator = rows.handle_id(volume), connector['initiator']
         known = passing.connection_to(self._node, volume, host)
         properties = self._node.exports.offer_volume(
@@ -208,7 +211,6 @@ class Connections:
             if not known:
                 self._withdraw(volume, initiator)
             raise
-        connection = self._local_connection(volume)
         connection['data'].update(properties)
         return connection
 
@@ -326,12 +328,14 @@ class Connections:
         """
         try:
             _when_closed(source.source_released, self._node, context, move)
-        except exceptions.LocalCloneError as exc:
+        except Exception as exc:  # also of the database, or of privsep
             LOG.warning('Volume %(volume)s was detached here, but copying it '
                         'to %(host)s has to wait; the next periodic check '
                         'tries again: %(error)s',
                         {'volume': move.volume_id, 'host': move.destination,
-                         'error': exc})
+                         'error': exc},
+                        exc_info=not isinstance(
+                            exc, exceptions.LocalCloneError))
 
 
 def _is_live(move: state.Move) -> bool:

@@ -68,7 +68,8 @@ class Handles(top_devices.TopDevices):
         self._activate(present.lvs[lv])
         return self._ensure_handle(
             present.devices, volume_id, tables.linear(
-                _length(present, volume_id, size_bytes),
+                _seen(present.handle(volume_id), size_bytes,
+                      present.lvs[lv].shown),
                 names.lv_path(present.lvs[lv].group, lv)), swaps)
 
     def ensure_handle_on_clone(self, move: state.Move, swaps: bool = True
@@ -87,7 +88,8 @@ class Handles(top_devices.TopDevices):
             return self._mend_path(move.volume_id)
         return self._ensure_handle(
             present.devices, move.volume_id, self._on_clone(
-                move, _length(present, move.volume_id, move.volume_bytes)),
+                move, _seen(present.handle(move.volume_id),
+                            move.volume_bytes)),
             swaps)
 
     def _on_clone(self, move: state.Move, sectors: int) -> str:
@@ -388,13 +390,17 @@ def _handle_and_served(volume_id: str) -> list[str]:
     return [names.handle(volume_id), names.served(volume_id)]
 
 
-def _length(present: survey.Survey, volume_id: str, size_bytes: int) -> int:
-    """Sectors of a handle: what its users have seen, they keep."""
-    handle = present.handle(volume_id)
-    return max(size_bytes // state.SECTOR, handle.sectors if handle else 0)
+def _seen(handle: tables.Device | None, size_bytes: int,
+          held_bytes: int = 0) -> int:
+    """Return the sectors of a handle: its users keep the length they saw.
 
+    A closed handle, left by an extension that failed, may be longer than
+    its new backing device: it gets the volume's size.
 
-def _seen(handle: tables.Device | None, size_bytes: int) -> int:
-    """The same of a handle that is longer by mistake, unless it is open."""
-    return max(size_bytes // state.SECTOR,
-               handle.sectors if handle and handle.opened else 0)
+    :param handle: as it is; None if there is none
+    :param size_bytes: the volume's size
+    :param held_bytes: how many bytes the new backing device is known to have
+    """
+    longer = handle.sectors if handle and (
+        handle.opened or handle.sectors * state.SECTOR <= held_bytes) else 0
+    return max(size_bytes // state.SECTOR, longer)

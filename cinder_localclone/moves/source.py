@@ -277,10 +277,11 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
             if move.extra_bytes:
                 crypt_tops.forget_left(node, move.volume_id, move.source_lv)
             node.stack.remove_handle(move.volume_id)
-    except exceptions.LocalCloneError as exc:
+    except Exception as exc:  # also of privsep, or of the message bus
         LOG.warning('%(device)s could not be removed; the next periodic '
                     'check tries again: %(error)s',
-                    {'device': name, 'error': exc})
+                    {'device': name, 'error': exc},
+                    exc_info=not isinstance(exc, exceptions.LocalCloneError))
 
 
 def abandon(node: nodes.Node, context: ports.Context,

@@ -20,6 +20,7 @@ from cinder_localclone import passing
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import world as worlds
+from tests.unit.world import stack as worlds_stack
 
 A, B = 'a@l', 'b@l'
 ON_A, ON_B = {'host': 'a'}, {'host': 'b'}
@@ -161,6 +162,29 @@ class ServeTest(Base):
         self.world.settle()
         self.assertEqual([set(), {}], [self.a.remote, self.b.passed])
 
+    @ddt.data(None, 'g')
+    def test_an_answer_that_fails_changes_nothing(self, group):
+        """It is built of the database's rows, before anything else."""
+        self.volume.group_id = group
+        with mock.patch.object(
+                connections.Connections, '_local_connection', autospec=True,
+                side_effect=RuntimeError('no database')):
+            self.assertRaises(RuntimeError, self.serve,
+                              dict(ON_B, initiator='iqn.b'))
+        self.assertIs(self.a, self.world.home(self.volume))
+        self.assertIsNone(self.move())
+        self.assertEqual((set(), {}), (self.a.remote, self.b.devices))
+
+    def test_a_move_outlives_the_end_of_its_source_handle(self):
+        """It is committed; the daemon of privsep may have died since."""
+        with mock.patch.object(
+                worlds_stack.SimStack, 'remove_handle', autospec=True,
+                side_effect=RuntimeError('no daemon')):
+            self.is_local(self.serve(ON_B))
+        self.assertIs(self.b, self.world.home(self.volume))
+        self.world.settle()
+        self.assertNotIn(self.handle, self.a.devices)
+
     def test_refused_without_an_initiator(self):
         error = self.assertRaises(exceptions.Refused, self.serve,
                                   {'host': 'x'})
@@ -274,6 +298,18 @@ class UnserveTest(Base):
         self.live()
         self.unserve(self.a, ON_A)
         self.assertIs(Phase.STARTING, self.move().phase)
+
+    def test_detach_outlives_what_fails_at_the_source(self):
+        """Whatever it is; the next look goes on."""
+        self.live()
+        self.a.opened.clear()
+        with mock.patch.object(
+                connections.source, 'source_released', autospec=True,
+                side_effect=RuntimeError('no database')):
+            self.unserve(self.a, ON_A)
+        self.attach('in-use', 'b')
+        self.world.settle()
+        self.assertIsNone(self.move())
 
     def test_who_does_not_have_to_act_does_nothing(self):
         self.live()

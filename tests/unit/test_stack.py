@@ -849,15 +849,34 @@ class HandleTest(Case):
         self.assertRan(mock.call.devicemapper.swap_table(
             names.handle(V1), '0 4194304 linear /dev/g/v 0', 30))
 
-    def test_handle_never_gets_shorter(self):
-        """A guest has seen the new size; the row may not have it yet."""
-        self.lvs(lv('v', '253:5'))
+    @ddt.data((1, GIB, 4194304), (0, 2 * GIB, 4194304), (0, GIB, 2097152),
+              (0, 2 * GIB - 512, 2097152))
+    @ddt.unpack
+    def test_handle_keeps_its_length_on_an_lv(self, opened, held, sectors):
+        """A guest has seen the new size; the row may not have it yet.
+
+        What is left closed of a failed extension elsewhere fits the LV.
+        """
+        self.lvs(dataclasses.replace(lv('v', '253:5'), size=held))
         self.devices(device(
             names.handle(V1), '253:7', '0 2097152 linear 253:6 0\n'
-            '2097152 2097152 linear 253:5 2097152'))
+            '2097152 2097152 linear 253:5 2097152', opened=opened))
         self.assertTrue(self.stack.ensure_handle_on_lv(V1, 'v', GIB))
         self.assertRan(mock.call.devicemapper.swap_table(
-            names.handle(V1), '0 4194304 linear /dev/g/v 0', 30))
+            names.handle(V1), '0 %d linear /dev/g/v 0' % sectors, 30))
+
+    @ddt.data((0, 1), (1, 2))
+    @ddt.unpack
+    def test_handle_keeps_its_length_on_a_clone(self, opened, tables_):
+        """Unless it is closed: then it may be longer than the new LV."""
+        self.devices(
+            device(names.handle(V1), '253:7', '0 4194304 linear 8:16 0',
+                   opened=opened),
+            device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
+        self.assertTrue(self.stack.ensure_handle_on_clone(MOVE))
+        swap, = [call for call in self.ran.mock_calls
+                 if call[0] == 'devicemapper.swap_table']
+        self.assertEqual(tables_, len(swap.args[1].splitlines()))
 
     @ddt.data('0 2097152 linear 253:6 0', '0 4194304 linear 253:5 0')
     def test_extended_while_it_is_copied(self, before):

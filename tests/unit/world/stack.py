@@ -413,7 +413,10 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
 
     def _handle(self, volume_id, below, lv, size, swaps=True):
         before = self.node.devices.get(names.handle(volume_id))
-        size = max(size, disks.size(before) if before else 0)
+        if before and (self.devices()[names.handle(volume_id)].opened
+                       or below == lv
+                       and disks.size(before) <= self.node.disk.size(lv)):
+            size = max(size, disks.size(before))
         self._insist(disks.GIB <= size <= self.node.disk.size(lv),
                      'a handle of %d bytes', size)
         after = disks.sized({'below': below}, size)
