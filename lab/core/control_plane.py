@@ -76,7 +76,8 @@ class ControlPlane:
             (directory / keys).mkdir(mode=0o700)
         process.run('mariadb-install-db', '--user=root', '--auth-root-'
                     'authentication-method=normal', '--skip-test-db',
-                    '--datadir=%s' % (directory / 'mysql'))
+                    '--datadir=%s' % (directory / 'mysql'),
+                    '--tmpdir=%s' % self._temporary())
         self._start_database()
         sql = ''.join(
             "CREATE DATABASE %(n)s; GRANT ALL ON %(n)s.* TO '%(n)s'@'%%' "
@@ -150,12 +151,22 @@ class ControlPlane:
         except Exception as exc:
             self._errors.append(exc)
 
+    def _temporary(self):
+        """A directory of this database alone.
+
+        MariaDB removes the temporary tables of all others when it starts.
+        """
+        path = self.directory / 'tmp'
+        path.mkdir(exist_ok=True)
+        return path
+
     def _start_database(self):
         log = self.lab.logs / 'mariadb.log'
         sock = self.directory / 'mysql.sock'
         self.lab.processes.start('mariadb', [
             'mariadbd', '--no-defaults', '--user=root',
             '--datadir=%s' % (self.directory / 'mysql'),
+            '--tmpdir=%s' % self._temporary(),
             '--socket=%s' % sock, '--bind-address=' + config.CONTROL,
             '--pid-file=%s' % (self.directory / 'mysql.pid'),
             '--innodb-flush-log-at-trx-commit=0', '--max-connections=300',

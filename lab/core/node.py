@@ -175,7 +175,17 @@ class Node:
                              sock.exists, 20)
 
     def power_cut(self):
-        """End the node at once; its cache loses part of what it held."""
+        """End the node at once; its cache loses part of what it held.
+
+        :returns: bytes of acknowledged writes that were lost; None: the disks
+            have no cache
+        :raises LabError: if the node is off, or its cache does not say what
+            it lost
+        """
+        if not self.is_on:
+            raise process.LabError('%s is off already' % self.name)
+        report = self.directory / 'power-cut.json'
+        report.unlink(missing_ok=True)
         processes = self.lab.processes
         processes.kill(self.name)
         for disk in ('vda', 'vdb'):
@@ -185,6 +195,12 @@ class Node:
         if pid:
             process.wait_for('the cache of %s to drop' % self.name,
                              lambda: process.reap(pid), 20, every=0.05)
+        if self.lab.settings['disks'] != 'volatile':
+            return None
+        if not report.exists():
+            raise process.LabError(
+                'the cache of %s has not said what it lost' % self.name)
+        return json.loads(report.read_text())['lost_bytes']
 
     @property
     def is_on(self):
@@ -285,7 +301,10 @@ class Node:
     # -- services
 
     def service(self, action, backend='localclone'):
-        """start, stop, kill or restart a volume service of this node."""
+        """start, stop, kill or restart a volume service of this node.
+
+        :raises LabError: when one that is to be killed does not run
+        """
         log = self.service_log(backend)
         self._seen[backend] = log.count(READY), log.count(FAILED)
         self.daemon(action, 'cinder-' + backend, 'cinder-volume',
@@ -338,16 +357,18 @@ class Node:
 
         :param name: of its log and pid file
         :param runner: what runs the program, if it does not run by itself
+        :raises LabError: when one that is to be killed does not run
         """
         pid = '/run/%s.pid' % name
-        if action in ('stop', 'kill', 'restart'):
-            number = 'KILL' if action == 'kill' else 'TERM'
+        if action == 'kill':
+            self._kill(name, pid)
+        if action in ('stop', 'restart'):
             self.run(
                 'p=$(cat %(pid)s 2>/dev/null) || exit 0; '
-                'kill -%(number)s -- -$p; for i in $(seq 150); do '
+                'kill -TERM -- -$p; for i in $(seq 150); do '
                 'kill -0 -- -$p 2>/dev/null || break; sleep 0.1; done; '
                 'kill -KILL -- -$p 2>/dev/null; rm -f %(pid)s' % {
-                    'pid': pid, 'number': number}, timeout=30)
+                    'pid': pid}, timeout=30)
         if action in ('start', 'restart'):
             self.run(
                 'PATH=$PATH:%(venv)s/bin '
@@ -360,6 +381,17 @@ class Node:
                     'native': self.lab.settings['native_threads'],
                     'log': self.lab.logs / (
                         '%s.%s.log' % (self.name, name)), 'pid': pid})
+
+    def _kill(self, name, pid):
+        done = self.run(
+            'p=$(cat %(pid)s) && kill -KILL -- -$p || exit 1; '
+            'for i in $(seq 150); do kill -0 -- -$p 2>/dev/null || '
+            '{ rm -f %(pid)s; exit 0; }; sleep 0.1; done; exit 2' % {
+                'pid': pid}, timeout=30, check=False)
+        if done.returncode:
+            raise process.LabError('%s of %s %s' % (
+                name, self.name, 'does not end' if done.returncode == 2
+                else 'does not run: there is nothing to be killed'))
 
     def service_log(self, backend='localclone'):
         path = self.lab.logs / ('%s.cinder-%s.log' % (self.name, backend))

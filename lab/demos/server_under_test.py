@@ -211,6 +211,6 @@ class ServerUnderTest:
 
     def settled(self, attachments):
         """Nothing may be left but these attachments."""
-        problems = checks.settled_with(self.environment, list(attachments))
+        problems = checks.settled_with(self.lab, list(attachments))
         self.report.check('nothing is left', not problems,
                           '; '.join(problems)[:600])

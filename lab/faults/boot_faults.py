@@ -124,7 +124,7 @@ def thick(scenario):
         move.operation.settle(move.lost_power)
         disk.detach(node)
         disk.verify(node)
-        node.power_cut()
+        scenario.environment.power_cut([node])
         _boot_inactive(move, node, _THICK)
         disk.remove()
         for each in both:  # what has gone is overwritten afterwards

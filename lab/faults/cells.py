@@ -127,6 +127,8 @@ class Verdict:
     :param run: the number of the run that found it
     :param reached: whether the operation came to the step; if not, nothing
         is proven
+    :param lost: bytes that the nodes' disks had acknowledged and lost in a
+        power cut, of all cells that share it; None: the power was not cut
     """
 
     cell: Cell
@@ -136,6 +138,7 @@ class Verdict:
     seconds: float = 0
     run: int = 0
     reached: bool = True
+    lost: int | None = None
 
     @property
     def word(self):
@@ -162,6 +165,7 @@ class Batch:
         self.lvs = {}
         self.reasons = {}
         self.unreached = set()
+        self.lost = None
 
     def _ways(self):
         """Source and destination of each cell."""
@@ -241,7 +245,7 @@ class Batch:
             verdicts.append(Verdict(
                 cell, reached and not reason, reason, log,
                 (time.monotonic() - began) / len(self.cells),
-                reached=reached))
+                reached=reached, lost=self.lost))
         return verdicts
 
     def _blame(self, indices, what):
@@ -319,9 +323,9 @@ class Batch:
         self.lost_power = nodes if what == 'cut' else []
         died = time.time()
         if what == 'kill':
-            in_parallel([lambda n=n: n.service('kill') for n in nodes])
+            self.environment.kill(nodes)
         else:
-            in_parallel([n.power_cut for n in nodes])
+            self.lost = self.environment.power_cut(nodes)
         for operation in self.operations:
             for node in self.lost_power:
                 operation.disk.lost_power(node)

@@ -110,7 +110,7 @@ def node_problems(node, rows):
         if suspended != 'Active':
             yield 'device %s is suspended (%s)' % (name, suspended)
     for line in shown['pools']:
-        if line.split()[7:8] != ['-']:
+        if ' thin-pool ' in line and line.split()[7:8] != ['-']:
             yield 'the map of a thin pool is not released: ' + line
     tables = collections.defaultdict(list)
     for line in shown['tables']:
@@ -131,12 +131,12 @@ def node_problems(node, rows):
             yield '%s left: %s' % (what, line)
 
 
-def problems(environment, attachments):
+def problems(lab, attachments):
     """What is wrong on the nodes and in the database, in words.
 
     :param attachments: ids of those that there must be
     """
-    lab, wrong = environment.lab, []
+    wrong = []
     rows = _rows(lab)
     for row in rows:
         if row['migration'].startswith('target:') or (
@@ -148,9 +148,9 @@ def problems(environment, attachments):
               for row in _snapshots(lab)]
     for each in environments.in_parallel(
             [lambda n=node: list(node_problems(n, rows))
-             for node in environment.nodes.values()]):
+             for node in lab.nodes.values()]):
         wrong += each
-    for name, node in environment.nodes.items():
+    for name, node in lab.nodes.items():
         if not node.serves:
             wrong.append('the service of %s has ended' % name)
     there = {row[0] for row in look.sql(
@@ -184,16 +184,16 @@ def settled(environment, disks_there, seconds=SETTLING):
 
     :param disks_there: whose attachments there must be, and no others
     """
-    return settled_with(environment, [
+    return settled_with(environment.lab, [
         attached.id for disk in disks_there
         for attached in disk.attached.values()], seconds)
 
 
-def settled_with(environment, attachments, seconds=SETTLING):
+def settled_with(lab, attachments, seconds=SETTLING):
     """As :func:`settled`, by the ids of the attachments."""
     deadline = time.monotonic() + seconds
     while True:
-        wrong = problems(environment, attachments)
+        wrong = problems(lab, attachments)
         if not wrong or time.monotonic() > deadline:
             return wrong
         time.sleep(2)
@@ -267,9 +267,5 @@ def bystanders(environment):
     for disk, node in zip(environment.bystanders, environment.nodes.values()):
         disk.verify(node)
         disk.fill(node, first=disks.SPARE, count=1)
-        disk.fills.pop()  # the next one goes to the same place
-        node.run('dd if=/dev/zero of=%s bs=1M seek=%d count=1 '
-                 'oflag=direct conv=notrunc,fsync status=none' % (
-                     disk.path, disks.SPARE))
         if disk.home() != node.name:
             raise process.LabError('bystander %s has moved' % disk.volume)

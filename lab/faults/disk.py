@@ -116,10 +116,15 @@ class Disk:
         :param full: at first most of the volume is written, too, so that
             moving it takes a while; some stays a hole, which no move copies
         """
-        if full and not self.fills:
-            instances.occupy(node, self.path, self.occupied)
+        if full and not self.fills and self.occupied:
+            self._fill(node, 0, self.occupied)
+        self._fill(node, first, count)
+
+    def _fill(self, node, first, count):
         seed = '%s-%d' % (self.volume, next(_seeds))
         self._payload(node, 'fill', self.path, first, count, seed)
+        self.fills = [each for each in self.fills
+                      if each[:2] != [first, count]]
         self.fills.append([first, count, seed])
 
     def start(self, node, path=None):

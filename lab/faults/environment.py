@@ -166,6 +166,29 @@ class Environment:
 
     # -- faults
 
+    def power_cut(self, nodes):
+        """Cut the power of nodes at once; say what their disks lost.
+
+        :returns: bytes of acknowledged writes that are lost
+        :raises LabError: if one of them was off already
+        """
+        lost = in_parallel([node.power_cut for node in nodes])
+        for node, count in zip(nodes, lost):
+            self.say('    %s: %d KiB that were not flushed are lost' % (
+                node.name, (count or 0) >> 10))
+        return sum(count or 0 for count in lost)
+
+    def kill(self, nodes):
+        """Kill the volume services of nodes.
+
+        :raises LabError: if one of them did not run, or still does
+        """
+        in_parallel([lambda n=node: n.service('kill') for node in nodes])
+        alive = [node.name for node in nodes if node.serves]
+        if alive:
+            raise process.LabError(
+                'no fault: a service runs on ' + ' and '.join(alive))
+
     def power_on(self, node):
         """Boot a node and start its service."""
         node.power_on()

@@ -30,7 +30,7 @@ class Batch(cells.Batch):
         self._check_sources()
         self.gone, self.stays = self.environment.nodes.values()
         died = time.time()
-        self.gone.power_cut()
+        self.lost = self.environment.power_cut([self.gone])
         for operation in self.operations:
             operation.disk.lost_power(self.gone)
         self.environment.release()

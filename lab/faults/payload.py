@@ -5,14 +5,15 @@
 ``verify PATH``: reads what there must be as JSON from standard input, and
 prints how many blocks there are, what is wrong, and a digest of all bytes:
 
-- ``fills``: [first MiB, MiBs, seed] of what was filled
+- ``fills``: [first MiB, MiBs, seed] of what was filled, the newest last
 - ``areas``: [first MiB, MiBs] where a guest of :mod:`lab.guest.disk_io`
   wrote
 - ``acknowledged``: {place: number} of its blocks that the disk confirmed
 - ``only``: the MiBs to be read, if not all
 
-All else must be zero: anything that is not is another tenant's. Blocks of an
-area that were not acknowledged may be there or not, but not torn.
+All else must be as it was filled, or zero: anything that is not is another
+tenant's. Blocks of an area that were not acknowledged may be there or not, but
+not torn.
 
 ``watch PATH FIRST COUNT SEED SECONDS``: reads what was filled again and again,
 block by block. Prints as JSON how many blocks it found ``right``, could not
@@ -78,13 +79,16 @@ def watch(path, first, count, seed, seconds):
     print(json.dumps(counts))
 
 
-def bad_blocks(data, first_place, acknowledged, may_be_written):
-    """What is wrong with the blocks of one MiB, in words."""
+def bad_blocks(data, first_place, acknowledged, may_be_written, before):
+    """What is wrong with the blocks of one MiB, in words.
+
+    :param before: the bytes of this MiB before any guest wrote
+    """
     size = disk_io.BLOCK
     for index in range(MIB // size):
         place, block = first_place + index, data[index * size:][:size]
         number = acknowledged.get(place)
-        if number is None and block == bytes(size):
+        if number is None and block == before[index * size:][:size]:
             continue
         words = block[:40].split()
         ours = (len(words) > 1 and words[1].isdigit()
@@ -134,13 +138,14 @@ def verify(path, wanted):
         os.preadv(disk, [memory], index * MIB)
         data = memory[:]
         digest.update(data)
-        if index in filled:
-            bad += not_as_filled(index, data, known(*filled[index]))
-        elif data != zeros:
+        before = known(*filled[index]) if index in filled else zeros
+        if index in filled and index not in areas:
+            bad += not_as_filled(index, data, before)
+        elif data != before:
             bad += bad_blocks(data, index * 256, acknowledged,
-                              index in areas)
+                              index in areas, before)
         elif any(place // 256 == index for place in acknowledged):
-            bad.append('MiB %d: acknowledged blocks are zero' % index)
+            bad.append('MiB %d: acknowledged blocks are not there' % index)
     print(json.dumps({'blocks': len(acknowledged), 'count': len(bad),
                       'bad': bad[:WORST], 'digest': digest.hexdigest()}))
 

@@ -21,6 +21,16 @@ def _json_by_line(kept):
         for name, value in kept.items())
 
 
+def _kept(verdict):
+    """A verdict as the file has it, without its cell."""
+    return {'ok': verdict.ok, 'seconds': round(verdict.seconds, 1),
+            'run': verdict.run,
+            **({} if verdict.lost is None else {'lost': verdict.lost}),
+            **({} if verdict.ok else {
+                'reason': verdict.reason, 'log': verdict.log,
+                'reached': verdict.reached})}
+
+
 class Results:
     """Steps, verdicts, and the runs that they are from.
 
@@ -32,7 +42,9 @@ class Results:
         self.path = pathlib.Path(path) if path else None
         self.runs = []
         self.steps = {}
+        #: The newest verdict of each cell; and those before it, oldest first.
         self.verdicts = {}
+        self.before = collections.defaultdict(list)
         self._lock = threading.Lock()
         self._began = None
         if self.path and self.path.exists():
@@ -40,6 +52,8 @@ class Results:
             self.runs, self.steps = kept['runs'], kept['steps']
             for each in kept['cells']:
                 cell = cells.Cell(*each.pop('cell'))
+                self.before[cell] = [cells.Verdict(cell, **earlier)
+                                     for earlier in each.pop('before', ())]
                 self.verdicts[cell] = cells.Verdict(cell, **each)
 
     def begin(self, **facts):
@@ -62,10 +76,13 @@ class Results:
             self._save()
 
     def add(self, verdicts):
-        """Keep verdicts of this run."""
+        """Keep verdicts of this run, and those that they follow."""
         with self._lock:
             for verdict in verdicts:
                 verdict.run = len(self.runs) - 1
+                if verdict.cell in self.verdicts:
+                    self.before[verdict.cell].append(
+                        self.verdicts[verdict.cell])
                 self.verdicts[verdict.cell] = verdict
             self._save()
 
@@ -76,9 +93,9 @@ class Results:
             fresh.write_text(_json_by_line(dict(
                 self.summary(), steps=self.steps, cells=[
                     {'cell': [v.cell.operation, v.cell.step, v.cell.fault],
-                     'ok': v.ok, 'seconds': round(v.seconds, 1), 'run': v.run,
-                     **({} if v.ok else {'reason': v.reason, 'log': v.log,
-                                         'reached': v.reached})}
+                     **_kept(v), **({'before': list(map(
+                         _kept, self.before[v.cell]))}
+                         if self.before.get(v.cell) else {})}
                     for v in self.verdicts.values()], runs=self.runs)))
             os.replace(fresh, self.path)
 
@@ -95,16 +112,27 @@ class Results:
         """The verdicts of the cells whose steps did not occur."""
         return [v for v in self.verdicts.values() if not v.reached]
 
+    def failures_before(self, cell):
+        """The verdicts by which a cell failed that holds now."""
+        return [v for v in self.before.get(cell, ())
+                if v.reached and not v.ok] if self.holds(cell) else []
+
+    @property
+    def held_later(self):
+        """The cells that hold now, and failed before."""
+        return [cell for cell in self.verdicts if self.failures_before(cell)]
+
     def summary(self):
         """All of it in short: the table of the documentation.
 
         A row is operation, fault, how many cells there are, have run and
-        hold, the seconds that they took, and how many were not reached. Only
-        runs that found one of the verdicts are named.
+        hold, the seconds that they took, how many were not reached, and how
+        many of those that hold have failed before. Runs without any verdict
+        are not named.
         """
         rows = collections.OrderedDict()
         for cell in plan.all_cells(self.steps):
-            row = rows.setdefault((cell.operation, cell.fault), [0] * 5)
+            row = rows.setdefault((cell.operation, cell.fault), [0] * 6)
             row[0] += 1
             verdict = self.verdicts.get(cell)
             if verdict:
@@ -112,14 +140,19 @@ class Results:
                 row[2] += verdict.ok
                 row[3] += verdict.seconds
                 row[4] += not verdict.reached
-        used = {verdict.run for verdict in self.verdicts.values()}
+                row[5] += bool(self.failures_before(cell))
+        used = {verdict.run for cell in self.verdicts
+                for verdict in (self.verdicts[cell],
+                                *self.before.get(cell, ()))}
         return {'named': sorted(used),
-                'rows': [[*names, *counts[:3], round(counts[3]), counts[4]]
+                'rows': [[*names, *counts[:3], round(counts[3]), *counts[4:]]
                          for names, counts in rows.items()]}
 
     def _word(self, cell):
         verdict = self.verdicts.get(cell)
-        return '.' if verdict is None else verdict.word
+        failed = len(self.failures_before(cell))
+        return '.' if verdict is None else verdict.word + (
+            ', %d FAIL' % failed if failed else '')
 
     def table(self):
         """The matrix: a row for each step, a column for each fault."""
@@ -142,9 +175,15 @@ class Results:
         for verdict in self.failed:
             lines += ['', 'FAIL %s' % verdict.cell, '    ' + verdict.reason]
             lines += ['    | ' + line for line in verdict.log]
+        for cell in self.held_later:
+            lines += ['', 'FAILED BEFORE, holds now: %s' % cell]
+            lines += ['    commit %s: %s' % (
+                self.runs[v.run]['commit'], v.reason)
+                for v in self.failures_before(cell)]
         count = sum(cell in self.verdicts for cell in every)
-        lines += ['', '%d cells: %d hold, %d fail, %d not reached; %d not '
-                  'run' % (count, sum(map(self.holds, every)),
-                           len(self.failed), len(self.unreached),
-                           len(every) - count)]
+        lines += ['', '%d cells: %d hold (%d of them failed before), %d fail, '
+                  '%d not reached; %d not run' % (
+                      count, sum(map(self.holds, every)),
+                      len(self.held_later), len(self.failed),
+                      len(self.unreached), len(every) - count)]
         return '\n'.join(lines)

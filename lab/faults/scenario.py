@@ -122,7 +122,7 @@ class Scenario:
 
     def cut(self, node):
         """Cut the power of a node."""
-        node.power_cut()
+        self.environment.power_cut([node])
         self.disk.lost_power(node)
         self.lost_power.append(node)
 

@@ -225,7 +225,7 @@ def _pool_full(_round, node):
 FAULTS = {
     'SIGKILL of the service': _restart,
     'service start without the target': _without_target,
-    'power cut': lambda _round, node: node.power_cut(),
+    'power cut': lambda now, node: now.environment.power_cut([node]),
     'network cut': _network, 'lossy link': _lossy,
     'cut off from the other node': _between,
     'session reset': lambda now, node: now.environment.reset_sessions(

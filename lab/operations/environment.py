@@ -89,7 +89,7 @@ class Environment(environments.Environment):
                 nova.delete('/attachments/' + found['id'])
         environments.in_parallel(
             [lambda v=volume: self._remove(v) for volume in volumes], 6)
-        left = checks.settled_with(self, [], 90)
+        left = checks.settled_with(self.lab, [], 90)
         if left:
             raise process.LabError('left behind: ' + '; '.join(left))
         # What a node had that was down, it removes at its next look.

@@ -15,8 +15,9 @@ FILL, OVER, LATER = 2, 1, 16
 AREA = 200
 #: MiB that is written at the volume's new home.
 FRESH = 18
-#: MiBs that are looked at, whether they were written or not.
-LOOKED_AT = (LATER, FRESH, 300)
+#: MiBs that are looked at, whether they were written or not; of what makes the
+#: copy take long, only these.
+LOOKED_AT = (LATER, FRESH, 100, 300)
 GIB = 1024
 
 
@@ -211,7 +212,7 @@ def looked_at(content, local_only=False):
     :param local_only: what was written at its new home alone
     """
     written = {first + index for first, count, _seed in content['fills']
-               for index in range(count)}
+               if count <= FILL for index in range(count)}
     used = {first for first, _count in content['areas']}
     ends = {end for mib in (GIB, content['mib'])
             for end in (mib - 1, mib) if end < content['mib']}

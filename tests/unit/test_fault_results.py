@@ -7,21 +7,26 @@ import pathlib
 import sys
 import tempfile
 import types
+from unittest import mock
 
 import ddt
 import fixtures
 import testtools
 
 from lab.core import look
+from lab.core import node as nodes
 from lab.core import process
+from lab.faults import __main__ as faults
 from lab.faults import answers
 from lab.faults import cells
 from lab.faults import discovery
+from lab.faults import environment as environment_module
 from lab.faults import matrix
 from lab.faults import plan
 from lab.faults import reach
 from lab.faults import results
 from lab.faults import work
+from lab import lab as labs
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / 'doc/source/_ext'))
 import fault_table  # noqa: E402
@@ -68,8 +73,6 @@ class ResultsTest(Base):
         again.begin(**dict(FACTS, commit='def'))
         again.add([cells.Verdict(WHOLE, True)])
         self.assertEqual([0, 1], again.summary()['named'])
-        again.add([cells.Verdict(AT_STEP, True)])
-        self.assertEqual([1], again.summary()['named'])
         self.assertEqual(['abc', 'def'], [
             run['commit'] for run in results.Results(self.path).runs])
 
@@ -78,8 +81,8 @@ class ResultsTest(Base):
         summary = json.loads(self.path.read_text())
         rows = summary['rows']
         self.assertIn('2 run, 1 hold', fault_table.rst(summary)[0])
-        self.assertIn(['move', 'kill source', 2, 1, 1, 12, 0], rows)
-        self.assertIn(['move', 'volume group full', 1, 1, 0, 30, 0], rows)
+        self.assertIn(['move', 'kill source', 2, 1, 1, 12, 0, 0], rows)
+        self.assertIn(['move', 'volume group full', 1, 1, 0, 30, 0, 0], rows)
         self.assertEqual(len(plan.all_cells(STEPS)),
                          sum(row[2] for row in rows))
 
@@ -87,8 +90,37 @@ class ResultsTest(Base):
         kept = self.kept((AT_STEP, True, 12.5), (WHOLE, False, 30))
         table = kept.table()
         self.assertIn('FAIL %s' % WHOLE, table)
-        self.assertIn('2 cells: 1 hold, 1 fail, 0 not reached; %d not run' % (
-            len(plan.all_cells(STEPS)) - 2), table)
+        self.assertIn('2 cells: 1 hold (0 of them failed before), 1 fail, 0 '
+                      'not reached; %d not run' % (
+                          len(plan.all_cells(STEPS)) - 2), table)
+
+    def test_cell_that_failed_and_holds_later(self):
+        kept = self.kept((AT_STEP, True, 12.5))
+        for number, verdict in enumerate((
+                cells.Verdict(WHOLE, False, 'lost a write', ['a line']),
+                cells.Verdict(WHOLE, False, reached=False),
+                cells.Verdict(WHOLE, True, seconds=30, lost=4096))):
+            kept.begin(**dict(FACTS, commit='run%d' % number))
+            kept.add([verdict])
+            kept = results.Results(self.path)
+        self.assertEqual([WHOLE], kept.held_later)
+        self.assertEqual(4096, kept.verdicts[WHOLE].lost)
+        self.assertEqual([('lost a write', 1, True), ('', 2, False)], [
+            (v.reason, v.run, v.reached) for v in kept.before[WHOLE]])
+        self.assertEqual([0, 1, 2, 3], kept.summary()['named'])
+        self.assertIn(['move', 'volume group full', 1, 1, 1, 30, 0, 1],
+                      kept.summary()['rows'])
+        self.assertIn('1 of them failed before', kept.table())
+        self.assertIn('    commit run0: lost a write', kept.table())
+        self.assertIn('ok, 1 FAIL', kept.table())
+        self.assertEqual([], kept.failed)
+
+    def test_cell_that_held_and_fails_is_a_failure(self):
+        kept = self.kept((WHOLE, True, 30))
+        kept.begin(**FACTS)
+        kept.add([cells.Verdict(WHOLE, False, 'lost a write')])
+        self.assertEqual([], kept.held_later)
+        self.assertEqual([WHOLE], [v.cell for v in kept.failed])
 
     def test_not_reached_is_neither(self):
         kept = self.kept((WHOLE, True, 30))
@@ -98,21 +130,23 @@ class ResultsTest(Base):
         self.assertFalse(kept.holds(AT_STEP))
         self.assertEqual([], kept.failed)
         self.assertEqual([AT_STEP], [v.cell for v in kept.unreached])
-        self.assertIn(['move', 'kill source', 2, 1, 0, 9, 1],
+        self.assertIn(['move', 'kill source', 2, 1, 0, 9, 1, 0],
                       kept.summary()['rows'])
-        self.assertIn('1 hold, 0 fail, 1 not reached', kept.table())
+        self.assertIn('0 fail, 1 not reached', kept.table())
         self.assertIn('not reached', kept.table().splitlines()[2])
 
 
 @ddt.ddt
 class PageTest(testtools.TestCase):
 
-    @ddt.data(([1, 1, 1, 30, 0], 'holds', '30'),
-              ([4, 4, 4, 40, 0], 'all hold', '10'),
-              ([4, 3, 1, 33, 0], '2 **fail**, 1 not run', '11'),
-              ([4, 3, 1, 33, 1], '1 **fail**, 1 not reached, 1 not run',
-               '11'),
-              ([4, 0, 0, 0, 0], '4 not run', ''))
+    @ddt.data(([1, 1, 1, 30, 0, 0], 'holds', '30'),
+              ([1, 1, 1, 30, 0, 1], 'holds, 1 failed before', '30'),
+              ([4, 4, 4, 40, 0, 0], 'all hold', '10'),
+              ([4, 4, 4, 40, 0, 2], 'all hold, 2 failed before', '10'),
+              ([4, 3, 1, 33, 0, 0], '2 **fail**, 1 not run', '11'),
+              ([4, 3, 1, 33, 1, 1], '1 **fail**, 1 not reached, 1 not run, '
+               '1 failed before', '11'),
+              ([4, 0, 0, 0, 0, 0], '4 not run', ''))
     @ddt.unpack
     def test_verdict(self, counts, verdict, seconds):
         lines = fault_table.rst({'named': [0], 'runs': [dict(
@@ -256,6 +290,95 @@ class PlanTest(testtools.TestCase):
                 {'cut source', 'cut destination'}, {'cut both'},
                 {'source gone', 'destination gone'},
                 *[{cell.fault} for cell in batch if cell.step == 'whole']))
+
+
+class FaultHappensTest(testtools.TestCase):
+    """A fault that did not happen is no proof."""
+
+    def setUp(self):
+        super().setUp()
+        self.said, self.nodes = [], [
+            mock.create_autospec(nodes.Node, instance=True)
+            for _node in range(2)]
+        for number, node in enumerate(self.nodes, 1):
+            node.name, node.serves = 'node%d' % number, False
+        self.environment = environment_module.Environment(
+            mock.create_autospec(labs.Lab, instance=True,
+                                 directory=pathlib.Path('/nowhere')),
+            self.said.append)
+
+    def test_killed(self):
+        self.environment.kill(self.nodes)
+        for node in self.nodes:
+            node.service.assert_called_once_with('kill')
+
+    def test_service_that_lives_on(self):
+        self.nodes[1].serves = True
+        failed = self.assertRaises(
+            process.LabError, self.environment.kill, self.nodes)
+        self.assertIn('a service runs on node2', str(failed))
+
+    def test_what_a_power_cut_lost_is_told(self):
+        self.nodes[0].power_cut.return_value = 5 << 10
+        self.nodes[1].power_cut.return_value = 0
+        self.assertEqual(5 << 10, self.environment.power_cut(self.nodes))
+        self.assertIn('node1: 5 KiB', self.said[0])
+        self.assertIn('node2: 0 KiB', self.said[1])
+
+
+@ddt.ddt
+class NodeTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.lab = mock.create_autospec(labs.Lab, instance=True)
+        self.lab.directory = self.lab.logs = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path)
+        self.lab.settings = {'disks': 'volatile', 'native_threads': False}
+        self.lab.processes = mock.create_autospec(
+            process.Processes, instance=True)
+        self.node = nodes.Node(self.lab, 1)
+        self.node.directory.mkdir()
+
+    @ddt.data((1, 'nothing to be killed'), (2, 'does not end'))
+    @ddt.unpack
+    def test_service_that_is_not_killed(self, code, said):
+        self.useFixture(fixtures.MockPatchObject(
+            self.node, 'run', return_value=nodes.Done(code, '', '')))
+        self.assertIn(said, str(self.assertRaises(
+            process.LabError, self.node.service, 'kill')))
+
+    def test_power_of_a_node_that_is_off(self):
+        self.lab.processes.pid.return_value = None
+        self.assertIn('is off already', str(self.assertRaises(
+            process.LabError, self.node.power_cut)))
+
+    def cut(self, report):
+        path = self.node.directory / 'power-cut.json'
+        path.write_text('{"lost_bytes": 1}')  # of the cut before
+        self.lab.processes.signal.side_effect = lambda _name, _signal: (
+            report and path.write_text(report) and None)
+        return self.node.power_cut()
+
+    def test_what_the_cache_lost(self):
+        self.assertEqual(7, self.cut('{"kept_bytes": 3, "lost_bytes": 7}'))
+
+    def test_cache_that_does_not_say(self):
+        self.assertIn('has not said what it lost', str(self.assertRaises(
+            process.LabError, self.cut, '')))
+
+
+class ExitTest(Base):
+
+    def test_cell_that_is_not_reached(self):
+        for verdict, code in ((cells.Verdict(AT_STEP, True), 0),
+                              (cells.Verdict(AT_STEP, False), 1),
+                              (cells.Verdict(AT_STEP, False, reached=False),
+                               1)):
+            kept = results.Results()
+            kept.begin(**FACTS)
+            kept.add([verdict])
+            self.assertEqual(code, faults.exit_code(kept))
 
 
 class StepsTest(testtools.TestCase):
