@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-import logging
-
 from cinder import objects
 
+from tests import running
+
 objects.register_all()
-# What the driver logs in a test that passes is not printed: a traceback
-# would hide that of a test which fails.
-logging.getLogger().handlers[:] = [logging.NullHandler()]
+running.install(log=True)

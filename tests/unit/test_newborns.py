@@ -482,7 +482,7 @@ class ThickTest(Case):
 
     def test_nothing_is_listed_if_there_was_none(self):
         """What has come since goes after the next look."""
-        self.clearing(mock.Mock())
+        self.clearing(mock.Mock(side_effect=self.clear))
         before = self.a.node.stack.survey()
         self.leave()
         newborn = self.a.node.stack.survey()

@@ -20,6 +20,7 @@ from cinder_localclone import restore
 from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone import survey
+from tests import complaints
 from tests.unit.world import crypt
 from tests.unit.world import disks
 from tests.unit.world import effects
@@ -113,7 +114,7 @@ class World(images.WorldImages):
         """What must never happen fails the test, whoever catches this."""
         if not truth:
             self.wrongs.append(what % args)
-            raise AssertionError(what % args)
+            raise complaints.note(what % args)
 
     def effects(self, host, start=0):
         """What a node has done: the names of the methods, LVs' after them.
