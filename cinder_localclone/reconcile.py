@@ -30,6 +30,7 @@ from cinder_localclone.moves import holes
 from cinder_localclone.moves import offering
 from cinder_localclone.moves import refilling
 from cinder_localclone.moves import remains
+from cinder_localclone.moves import removal
 from cinder_localclone.moves import source
 from cinder_localclone import newborns
 from cinder_localclone import node as nodes
@@ -344,8 +345,9 @@ class Reconciler:
                 self._attempt(volume_id, moves)
         self.comparison.expect(recorded)
         # It may hang; and what is offered keeps a stray LV in use.
-        offering.withdraw_strays(self.node, survey, {
-            move.shadow_id for move in recorded})
+        shadows = {move.shadow_id for move in recorded}
+        offering.withdraw_strays(self.node, survey, shadows)
+        removal.remove_stray_metadata(self.node, survey, shadows)
         group = self.node.stack.group
         known = {rows.handle_id(volume) for volume in home.values()}
         self._attempt_all(survey.volumes_above(group) - known - waiting

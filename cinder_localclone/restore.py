@@ -107,7 +107,9 @@ def _arriving(present: survey.Survey
     arriving: dict[str | None, tuple[str, reports.LogicalVolume]] = {}
     for lv in present.lvs.values():
         shadow_id = names.shadow_of_metadata(lv.name)
-        if shadow_id and names.FOLLOWS not in lv.tags:
+        # Alone, it was created after its move had been given up.
+        if (shadow_id and names.FOLLOWS not in lv.tags
+                and present.destination_lvs(shadow_id)):
             arriving[shadow_id] = (shadow_id, lv)
             arriving[names.facts(lv.tags).get('volume')] = (shadow_id, lv)
     return arriving
@@ -115,8 +117,7 @@ def _arriving(present: survey.Survey
 
 def _of_move(local: Local, shadow_id: str,
              metadata: reports.LogicalVolume) -> Local:
-    # A destination LV is named after the shadow (see records.py), and created
-    # last. Without it the metadata may be what was on the disk before.
+    # A destination LV is named after the shadow (see records.py).
     if shadow_id not in local.lv:
         return dataclasses.replace(
             local, reason='its move was not prepared to the end')

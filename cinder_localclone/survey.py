@@ -109,6 +109,25 @@ class Survey:
         """The metadata LV of a move, if it is here."""
         return self.lvs.get(names.metadata_lv(shadow_id))
 
+    def destination_lvs(self, shadow_id: str) -> list[str]:
+        """Return the names of the LVs that a move copies into."""
+        # A destination LV is named after the shadow (see records.py).
+        metadata = names.metadata_lv(shadow_id)
+        return [name for name in self.lvs
+                if shadow_id in name and name != metadata
+                and not names.is_doomed(name)]
+
+    def stray_metadata(self) -> dict[str, reports.LogicalVolume]:
+        """Return the metadata LVs without a destination LV, by shadow id.
+
+        LVM may have created one late, after its move was given up.
+        """
+        found = {names.shadow_of_metadata(lv.name): lv
+                 for lv in self.lvs.values()}
+        return {shadow_id: lv for shadow_id, lv in found.items()
+                if shadow_id and not lv.opened and not self.clone(shadow_id)
+                and not self.destination_lvs(shadow_id)}
+
     def snapshots(self, group: str) -> dict[str, reports.LogicalVolume]:
         """The LVs of snapshots in a group, by the snapshots' ids."""
         found = {names.facts(lv.tags).get('snapshot', ''): lv

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removing what a move, or a volume, has on a node."""
 
+from collections.abc import Collection
 from collections.abc import Mapping
 import uuid
 
@@ -103,6 +104,35 @@ def discard_lv(node: nodes.Node, name: str) -> None:
     elif lv and not node.stack.disown(
             name, names.doomed(node.host, uuid.uuid4().hex[-12:])):
         remove_volume_lv(node, name)  # it has no tags
+
+
+def remove_stray_metadata(node: nodes.Node, seen: surveys.Survey,
+                          moves: Collection[str]) -> None:
+    """Remove the metadata LVs that belong to no move and to no volume.
+
+    An ``lvcreate`` that outlived its time limit may have created one after
+    its move was given up. A failure is logged; the next check tries again.
+
+    :param seen: what the check of this node has found
+    :param moves: the moves of this node, by shadow id; any other is looked
+        up in the database
+    """
+    for shadow_id, lv in seen.stray_metadata().items():
+        volume_id = names.facts(lv.tags).get('volume')
+        if volume_id is None or shadow_id in moves:
+            continue
+        try:
+            # A destination holds this lock for as long as it prepares.
+            with node.try_lock(volume_id):
+                if (shadow_id in node.stack.survey().stray_metadata()
+                        and not node.records.is_move(shadow_id)):
+                    node.stack.remove_lv(lv.name)
+        except exceptions.Busy:
+            pass
+        except Exception as exc:
+            LOG.error('Metadata LV %(lv)s belongs to no move and could not '
+                      'be removed; the next periodic check tries again: '
+                      '%(error)s', {'lv': lv.name, 'error': exc})
 
 
 def remove_doomed(node: nodes.Node, seen: surveys.Survey | None = None

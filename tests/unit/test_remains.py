@@ -2,7 +2,9 @@
 """Moves that are over but for a clean-up pin nothing, whoever is gone."""
 
 import contextlib
+import dataclasses
 import types
+from unittest import mock
 
 import ddt
 from oslo_utils import uuidutils
@@ -16,6 +18,8 @@ from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import test_move
 from tests.unit import world as worlds
+from tests.unit.world import records
+from tests.unit.world import stack
 
 A, B, C = test_move.A, test_move.B, 'c@l'
 
@@ -390,6 +394,71 @@ class StopTest(Base):
     def test_stop_at_every_moment(self, faults, first, target, live, back):
         self.stop_everywhere(lambda stops: self.second(
             stops, faults, first, target, live, back))
+
+
+class StrayMetadataTest(Base):
+    """LVM created the metadata LV of a move late: that was given up."""
+
+    SHADOW = '00000000-0000-4000-8000-000000000009'
+    STRAY = names.metadata_lv(SHADOW)
+
+    def setUp(self):
+        super().setUp()
+        self.world, self.volume, self.expected = self.begin()
+        self.node = self.world.nodes[A]
+        self.create(self.node)
+
+    def create(self, node):
+        node.disk.create(self.STRAY, self.volume.id, {'local': set()})
+
+    def check(self, left, node=None):
+        (node or self.node).reconciler.converge_node()
+        self.assertEqual(left, self.STRAY in (node or self.node).lvs)
+
+    def test_removed_at_home(self):
+        self.check(False)
+        self.verify(self.world, self.volume, self.expected)
+
+    def test_removed_elsewhere(self):
+        self.create(self.world.nodes[B])
+        self.check(False, self.world.nodes[B])
+
+    def test_left_beside_a_destination_lv(self):
+        """Regions may be at a source: only the metadata LV knows which."""
+        self.node.disk.create(
+            'volume-' + self.SHADOW, self.volume.id, ['x'] * 4)
+        self.check(True)
+
+    def test_left_while_it_is_used(self):
+        """By what an operator has built by hand, say."""
+        found = self.node.sim_stack.survey()
+        self.assertEqual([self.SHADOW], [*found.stray_metadata()])
+        used = dataclasses.replace(found, lvs={
+            name: dataclasses.replace(lv, opened=True)
+            for name, lv in found.lvs.items()})
+        self.assertEqual({}, used.stray_metadata())
+
+    def test_left_while_its_volume_is_worked_on(self):
+        with self.node.lock(self.volume.id):
+            self.check(True)
+        self.check(False)
+
+    def test_left_without_a_volume_in_its_tags(self):
+        self.node.disk.tags[self.STRAY] = frozenset()
+        self.check(True)
+
+    def test_left_of_a_move_that_began_meanwhile(self):
+        """The look has read the moves before."""
+        with mock.patch.object(records.SimRecords, 'is_move', autospec=True,
+                               return_value=True):
+            self.check(True)
+
+    def test_one_that_fails_stops_nothing(self):
+        with mock.patch.object(
+                stack.SimStack, 'remove_lv', autospec=True,
+                side_effect=RuntimeError('no daemon')):
+            self.check(True)
+        self.check(False)
 
 
 class RecordedTest(Base):

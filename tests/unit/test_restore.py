@@ -132,12 +132,17 @@ class RestoreTest(testtools.TestCase):
             self.assertEqual([], self.done())
         self.acted.stack.ensure_handle_on_lv.assert_not_called()
 
-    def test_arriving_beside_another_lv_of_it(self):
-        """Of its move: whatever the LV is called."""
+    def test_metadata_without_a_destination_lv(self):
+        """LVM created it late, after the move had been given up."""
+        self.assertEqual({V1: ''}, self.restore(
+            lv('volume-' + V1, *names.tags(volume=V1)), lv(META, *READY)))
+        self.assertEqual([mock.call.stack.ensure_handle_on_lv(
+            V1, 'volume-' + V1, GIB, self.listed, swaps=False)], self.done())
+
+    def test_metadata_beside_a_destination_lv_without_tags(self):
         problems = self.restore(
-            lv('volume-' + V2, *names.tags(
-                volume=V1)),
-            lv(META, *READY))
+            lv('volume-' + V1, *names.tags(volume=V1)), lv(META, *READY),
+            lv(NEW))
         self.assertIn('not prepared', problems[V1])
         self.assertEqual([], self.done())
 
@@ -235,12 +240,6 @@ class RestoreTest(testtools.TestCase):
             lv('volume-' + V2, *both, *names.tags(volume=V1)))
         self.assertIn('claim', problems[V1])
         self.assertEqual([], self.done())
-
-    def test_not_by_itself_if_there_is_metadata(self):
-        """Of its move: whatever the LV is called."""
-        self.restore(lv('volume-' + V2, *names.tags(volume=V1)),
-                     lv(META, *READY))
-        self.acted.stack.ensure_handle_on_lv.assert_not_called()
 
     @ddt.data((), (names.shown(0),))
     def test_newborn(self, more):
