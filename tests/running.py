@@ -28,7 +28,8 @@ class Log(logging.Handler):
 
     def __init__(self):
         super().__init__()
-        self.records = collections.deque(maxlen=300)
+        self.records: collections.deque[logging.LogRecord] = (
+            collections.deque(maxlen=300))
         self.setFormatter(logging.Formatter(
             '%(levelname)s %(name)s: %(message)s'))
 
