@@ -55,9 +55,13 @@ def delete(node: nodes.Node, context: ports.Context,
 
 
 def delete_here(node: nodes.Node, context: ports.Context,
-                volume_id: str) -> str:
+                volume_id: str, overwrites: bool = True) -> str:
     """The same, if this node is the volume's home.
 
+    :param overwrites: whether a thick LV is overwritten and removed before
+        this returns. Else it is only taken from its volume, for a caller
+        that does not wait for hours: see
+        :func:`.moves.removal.remove_doomed`
     :returns: its home; unless that is this node, nothing was done
     :raises CannotDelete: as :func:`delete`
     :raises HalfDeleted: as :func:`delete`
@@ -75,7 +79,7 @@ def delete_here(node: nodes.Node, context: ports.Context,
             adoption.give_back(node, 'volume', volume_id)
         elif home == node.host:
             source.abandon_interrupted(node, context, volume_id)
-            _remove(node, context, volume)
+            _remove(node, context, volume, overwrites)
         return home
 
 
@@ -191,7 +195,7 @@ def _has_lv(node: nodes.Node, volume_id: str, lv: str) -> bool:
 
 
 def _remove(node: nodes.Node, context: ports.Context,
-            volume: ports.Volume) -> None:
+            volume: ports.Volume, overwrites: bool) -> None:
     move = _move(node, volume)
     remains = node.records.remains_of(move.volume_id if move else volume.id)
     recorded = rows.recorded(volume)
@@ -209,7 +213,9 @@ def _remove(node: nodes.Node, context: ports.Context,
         if move is None:
             for volume_id in handles:
                 node.stack.remove_handle(volume_id)
-            removal.remove_volume_lv(node, volume.name)
+            remove = (removal.remove_volume_lv if overwrites
+                      else removal.discard_lv)
+            remove(node, volume.name)
         else:
             if recorded:  # its header may have been at the source
                 node.sessions.detach(move)

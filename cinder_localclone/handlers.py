@@ -145,8 +145,9 @@ class Handlers:
     def delete(self, context: ports.Context, volume_id: str) -> None:
         """See :func:`cinder_localclone.deletion.delete_here`."""
         node = self._service.node
+        # The caller waits for an answer, not until all is overwritten.
         if deletion.delete_here(node, self._service.reconciler.context,
-                                volume_id) != node.host:
+                                volume_id, overwrites=False) != node.host:
             raise exceptions.StaleMove(volume=volume_id)
 
     def unmanage(self, context: ports.Context, volume_id: str) -> None:

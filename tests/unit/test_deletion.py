@@ -13,6 +13,7 @@ from cinder_localclone import deletion
 from cinder_localclone import deletion_errors
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
+from cinder_localclone.moves import removal
 from cinder_localclone import names
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
@@ -208,6 +209,20 @@ class DeletionTest(testtools.TestCase):
                                   self.without_lock(self.a))
         self.delete()
         self.assertEqual([{}, {}], [self.a.lvs, self.a.devices])
+
+    def test_thick_one_that_is_handed_on(self):
+        """Who asks waits less long than overwriting takes."""
+        self.world.pool = None
+        self.a.move(self.volume, B)
+        self.world.settle()
+        name = self.volume.name
+        self.delete()
+        left, = self.b.lvs
+        self.assertNotEqual(name, left)
+        self.assertTrue(names.is_doomed(left, B))
+        self.assertEqual({}, self.b.devices)
+        removal.remove_doomed(self.b.node)
+        self.assertEqual({}, self.b.lvs)
 
     def test_thick_one_that_is_being_overwritten(self):
         """Another delete, of its group for one, comes meanwhile."""

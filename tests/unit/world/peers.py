@@ -98,7 +98,7 @@ class SimPeers(images.SimSnapshotPeers):
 
     def delete(self, context, host, volume_id):
         self._call(host, lambda other: deletion.delete_here(
-            other.node, context, volume_id))
+            other.node, context, volume_id, overwrites=False))
 
     def terminate_connection(self, context, host, volume_id, connector):
         self._call(host, lambda other: other.connections.unserve(
