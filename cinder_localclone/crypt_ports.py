@@ -18,10 +18,11 @@ class Keys(typing.Protocol):
                encryption_types.KeyFormat.HEX) -> str:
         """Store a new secret; its reference."""
 
-    def get(self, key: str, key_format: encryption_types.KeyFormat) -> bytes:
-        """What opens a volume."""
+    def get(self, key: str, key_format: encryption_types.KeyFormat,
+            volume_id: str = '') -> bytes:
+        """Return the bytes that open a volume."""
 
-    def remove(self, key: str) -> None:
+    def remove(self, key: str, volume_id: str = '') -> None:
         """Delete a secret that no row names."""
 
     def find(self, volume_id: str) -> list[str]:

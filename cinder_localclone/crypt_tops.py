@@ -17,6 +17,7 @@ from cinder_localclone import images
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import rows
 from cinder_localclone import state
@@ -43,7 +44,7 @@ def ensure_open(node: nodes.Node, volume: ports.Volume, lv: str) -> None:
     if not present.crypt(volume_id):
         _note_used(node, present, lv)
         decrypting.open_volume(
-            node.crypt, node.keys, volume_id, key,
+            node.crypt, node.keys, volume_id, pinning.of_row(recorded),
             keep_header=not _is_at_rest(node, volume),
             discards=takes_discards(node, volume),
             luks=names.facts(found.tags).get('luks', '') if found else '',
@@ -55,7 +56,8 @@ def ensure_open(node: nodes.Node, volume: ports.Volume, lv: str) -> None:
         note_opened(node, None, volume_id, key)
     _note_used(node, present, lv)
     if is_short(present, volume_id):
-        decrypting.grow(node.crypt, node.keys, volume_id, key)
+        decrypting.grow(node.crypt, node.keys, volume_id,
+                        pinning.of_row(recorded))
 
 
 def _check_alone(node: nodes.Node, volume: ports.Volume) -> None:

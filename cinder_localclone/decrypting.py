@@ -2,9 +2,11 @@
 """Having a volume decrypted: its header and a record say whose key it takes.
 
 A header by itself could name any secret of the service: that of a volume
-which is not encrypted is whatever its guest has written there. So the key
-manager is asked for what is on record, or is in the place of that while the
-key is being changed; and for nothing if the header is not that of the volume.
+which is not encrypted is whatever its guest has written there. So a header
+is compared with its pin (:mod:`.pinning`) before any secret is asked for. The
+secret on record is used; and another one, which the header says is in its
+place while the key is being changed, only if the key manager's own name of it
+says that it is this volume's.
 """
 
 from collections.abc import Callable
@@ -19,20 +21,22 @@ from cinder_localclone import exceptions
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import tokens
 from cinder_localclone import names
+from cinder_localclone import pinning
 
 LOG = logging.getLogger(__name__)
 
 
 def key_of(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
-           header: headers.Header, recorded: str, luks: str = '') -> bytes:
+           header: headers.Header, expected: pinning.Expected, luks: str = ''
+           ) -> bytes:
     """A key that opens a volume, proven.
 
     While its key is being changed it has two, and either may be gone from
     the key manager.
 
     :param header: of the volume
-    :param recorded: reference of the secret that its row names, or that was
-        noted when it was open on this node
+    :param expected: the header and the secret on record: what its row says,
+        or what was noted when it was open on this node
     :param luks: the UUID that its header had then; '' if it is not known
     :raises ForeignHeader: if the header is another one
     :raises KeyUnavailable: if the key manager does not answer
@@ -53,7 +57,7 @@ def key_of(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
             raise _not_recovered(volume_id, 'only its end is missing')
 
     with _no_backup_wanted(volume_id, header):
-        return _opening(crypt, keys, volume_id, header, recorded, luks, test)
+        return _opening(crypt, keys, volume_id, header, expected, luks, test)
 
 
 @contextlib.contextmanager
@@ -85,7 +89,8 @@ def _not_recovered(volume_id: str, reason: str
 
 
 def _opening(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
-             volume_id: str, header: headers.Header, recorded: str, luks: str,
+             volume_id: str, header: headers.Header,
+             expected: pinning.Expected, luks: str,
              use: Callable[[bytes], None]) -> bytes:
     """:param use: raises WrongKey if it is given another one"""
     damaged = (encryption_errors.NotEnded if is_complete(header)
@@ -93,9 +98,11 @@ def _opening(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     error: Exception = damaged(
         path=names.handle_path(volume_id), reason='it names no secret whose '
         'key would open it')
-    for token in _of_volume(crypt, volume_id, header, recorded, luks):
+    for token in _of_volume(crypt, volume_id, header, expected, luks):
         try:
-            key = keys.get(token.key, token.key_format)
+            # That another secret is the volume's, only the header says.
+            key = keys.get(token.key, token.key_format,
+                           '' if token.key == expected.key else volume_id)
             use(key)
             return key
         except (encryption_errors.KeyRefused,
@@ -108,13 +115,14 @@ def _opening(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
 
 
 def _of_volume(crypt: crypt_ports.Crypt, volume_id: str,
-               header: headers.Header, recorded: str, luks: str
+               header: headers.Header, expected: pinning.Expected, luks: str
                ) -> list[tokens.Token]:
     """The tokens that may be used, that of the secret on record first.
 
     :raises ForeignHeader: if there can't be any
     """
-    path = names.handle_path(volume_id)
+    pinning.check(volume_id, header, expected)
+    path, recorded = names.handle_path(volume_id), expected.key
     found = crypt.uuid(volume_id) if luks else ''
     if found != luks:
         raise encryption_errors.ForeignHeader(
@@ -133,9 +141,9 @@ def _of_volume(crypt: crypt_ports.Crypt, volume_id: str,
 
 
 def end_reencryption(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
-                     volume_id: str, header: headers.Header, recorded: str,
-                     luks: str = '', check: Callable[[], None] = lambda: None
-                     ) -> None:
+                     volume_id: str, header: headers.Header,
+                     expected: pinning.Expected, luks: str = '',
+                     check: Callable[[], None] = lambda: None) -> None:
     """Write that a re-encryption is over of which only that is missing.
 
     The volume is at rest, and at home; nothing re-encrypts it. It may be open.
@@ -152,10 +160,10 @@ def end_reencryption(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
 
     def end_sealed() -> None:
         check()
-        crypt.end_reencryption_sealed(volume_id, recorded)
+        crypt.end_reencryption_sealed(volume_id, expected.key)
     with _no_backup_wanted(volume_id, header):
         try:
-            _opening(crypt, keys, volume_id, header, recorded, luks, end)
+            _opening(crypt, keys, volume_id, header, expected, luks, end)
         except encryption_errors.KeyUnavailable:
             if not _is_done_sealed(volume_id, 'recovered', end_sealed):
                 raise
@@ -164,14 +172,15 @@ def end_reencryption(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
 
 
 def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
-                volume_id: str, recorded: str, keep_header: bool = False,
-                discards: bool = False, readonly: bool = False,
+                volume_id: str, expected: pinning.Expected,
+                keep_header: bool = False, discards: bool = False,
+                readonly: bool = False,
                 recovers: bool = False, luks: str = '',
                 check: Callable[[], None] = lambda: None,
                 proven: Callable[[], None] = lambda: None) -> None:
     """Have a volume decrypted whose handle is here; it is not yet.
 
-    :param recorded: as of :func:`key_of`; ``luks``, too
+    :param expected: as of :func:`key_of`; ``luks``, too
     :param keep_header: nobody is to write its header: it is not at rest, or
         not at home
     :param readonly: neither is its data written, as a snapshot's
@@ -185,6 +194,7 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     :raises LocalCloneError: as :func:`key_of`
     """
     header = crypt.header(volume_id)
+    pinning.check(volume_id, header, expected)
     if header.foreign_requirements:
         raise encryption_errors.HeaderDamaged(
             path=names.handle_path(volume_id), reason='it asks for what this '
@@ -205,19 +215,19 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
         crypt.drop_half(volume_id)
     failed: Exception | None = None
     if ends:
-        failed = _try_to_end(crypt, keys, volume_id, header, recorded, luks,
+        failed = _try_to_end(crypt, keys, volume_id, header, expected, luks,
                              check)
         if not failed:
             with _no_backup_wanted(volume_id, header):
                 header = crypt.header(volume_id)
     try:
-        key = key_of(crypt, keys, volume_id, header, recorded, luks)
+        key = key_of(crypt, keys, volume_id, header, expected, luks)
     except encryption_errors.NotRecovered as exc:
         raise failed or exc
     except encryption_errors.KeyUnavailable as exc:
         def open_sealed() -> None:
             check()
-            crypt.open_sealed(volume_id, recorded, *how)
+            crypt.open_sealed(volume_id, expected.key, *how)
         # What it names was compared before anybody was asked.
         if not _is_done_sealed(volume_id, 'opened', open_sealed):
             if failed:
@@ -229,19 +239,20 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     proven()
     crypt.open(volume_id, key, *how)
     if not readonly:
-        crypt.seal(volume_id, recorded, key)
+        crypt.seal(volume_id, expected.key, key)
 
 
 def _try_to_end(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
-                volume_id: str, header: headers.Header, recorded: str,
-                luks: str, check: Callable[[], None]) -> Exception | None:
+                volume_id: str, header: headers.Header,
+                expected: pinning.Expected, luks: str,
+                check: Callable[[], None]) -> Exception | None:
     """What kept a re-encryption from being ended: its key may open it yet.
 
     :raises KeyUnavailable: if no key is to be had, of those that are kept
         neither: it is not tried twice, which may take its time
     """
     try:
-        end_reencryption(crypt, keys, volume_id, header, recorded, luks,
+        end_reencryption(crypt, keys, volume_id, header, expected, luks,
                          check)
     except encryption_errors.KeyUnavailable:
         raise
@@ -274,17 +285,17 @@ def _is_done_sealed(volume_id: str, what: str, act: Callable[[], None]
 
 
 def grow(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys, volume_id: str,
-         recorded: str) -> None:
+         expected: pinning.Expected) -> None:
     """What decrypts a volume gets as long as its handle has become.
 
     :raises LocalCloneError: as :func:`key_of`
     """
     header = crypt.header(volume_id)
     try:
-        key = key_of(crypt, keys, volume_id, header, recorded)
+        key = key_of(crypt, keys, volume_id, header, expected)
     except encryption_errors.KeyUnavailable:
         if not _is_done_sealed(volume_id, 'extended', lambda: (
-                crypt.resize_sealed(volume_id, recorded))):
+                crypt.resize_sealed(volume_id, expected.key))):
             raise
         return
     crypt.resize(volume_id, key)

@@ -23,6 +23,7 @@ from cinder_localclone import manage_errors
 from cinder_localclone import names
 from cinder_localclone import newborns
 from cinder_localclone import node as nodes
+from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import rows
 from cinder_localclone import state
@@ -88,6 +89,7 @@ def create(node: nodes.Node, volume: ports.Volume,
                 _check_room(node, volume)
             _create_lv(node, volume)
             _create_header(node, volume, encryption, key)
+            volume = _with_pin(node, volume, encryption)
             if encryption.zeroed:
                 _zero(node, volume, key)
         except encryption_errors.KeyUnavailable:
@@ -114,7 +116,7 @@ def give_back(node: nodes.Node, volume: ports.Volume) -> None:
             forget(node, [volume.id], recorded, key_of_type(node, volume))
             return
         node.snapshots.set_encryption(
-            row, dataclasses.replace(recorded, key=''))
+            row, dataclasses.replace(recorded, key='', pin=None))
         _drop_here(node, volume.id)
         # By now it may be created elsewhere, with another secret, or with the
         # same one if that is its type's: so only its own goes, which the row
@@ -192,6 +194,19 @@ def _create_header(node: nodes.Node, volume: ports.Volume,
     node.crypt.note(volume.name, luks=volume.id)
     node.crypt.back_up(volume.id)
     node.crypt.test(volume.id, key)
+
+
+def _with_pin(node: nodes.Node, volume: ports.Volume,
+              encryption: encryption_types.Encryption) -> ports.Volume:
+    """Have the row pin the header that was made just now.
+
+    :raises ForeignHeader: if that is not as it was asked for
+    """
+    header = node.crypt.header(volume.id)
+    recorded = dataclasses.replace(_recorded(volume), pin=pinning.pin(
+        encryption, _layout(volume, encryption).offset_bytes, header.digest))
+    pinning.check(volume.id, header, pinning.of_row(recorded))
+    return node.snapshots.set_encryption(volume, recorded)
 
 
 def _create_lv(node: nodes.Node, volume: ports.Volume) -> None:

@@ -28,19 +28,23 @@ import enum
 import re
 
 from cinder_localclone import pace
+from cinder_localclone import pins
 
 PREFIX = 'localclone:'
 LUKS2 = 'luks2'
 #: Bytes before the data: both headers, and the area of their key slots.
 HEADER_BYTES = 16 << 20
 SECTOR_SIZES = (512, 1024, 2048, 4096)
-#: What a reference may have: it is kept in an LVM tag, too.
-_REFERENCE = re.compile(r'[A-Za-z0-9][A-Za-z0-9_+.\-/=!:#&]{0,199}')
+#: What a reference may have: a row has room for 255 characters, of which the
+#: pins take up to 160; an LVM tag has the reference, too.
+_REFERENCE = re.compile(r'[A-Za-z0-9][A-Za-z0-9_+.\-/=!:#&]{0,95}')
 _BOOLEANS = {'true': True, 'yes': True, '1': True, '<is> true': True,
              'false': False, 'no': False, '0': False, '<is> false': False}
 _NONE = 'none'
 _MOVES = ('live', 'cold')
-_VERSION = 'lc1'
+_VERSION = 'lc2'
+#: Colons before the reference in a row's text; there may be more in it.
+_FIELDS = 6
 _OWN = re.compile(r'lc\d+:')
 _HMACS = ('hmac-sha256', 'hmac-sha512')
 
@@ -148,11 +152,16 @@ class Recorded:
     :param key: reference of its secret: as long as a row says so, that is in
         use
     :param moves_live: whether two nodes may have it open at one time
+    :param pin: the header that it has; None before it is formatted
+    :param becoming: the header that it gets by a re-encryption, from before
+        that begins until its end is recorded
     """
 
     header_bytes: int
     key: str
     moves_live: bool = True
+    pin: pins.Pin | None = None
+    becoming: pins.Pin | None = None
 
     @property
     def authenticated(self) -> bool:
@@ -160,8 +169,16 @@ class Recorded:
         return not self.moves_live
 
     def __str__(self) -> str:
-        return ':'.join((_VERSION, LUKS2, str(self.header_bytes),
-                         'live' if self.moves_live else 'cold', self.key))
+        return ':'.join((
+            _VERSION, LUKS2, str(self.header_bytes),
+            'live' if self.moves_live else 'cold', str(self.pin or ''),
+            self._becoming(), self.key))
+
+    def _becoming(self) -> str:
+        """The other pin without the parts that no re-encryption changes."""
+        found = self.becoming
+        return '%s/%d/%s' % (
+            found.cipher, found.key_bits, found.digest) if found else ''
 
     @classmethod
     def parse(cls, text: str | None) -> 'Recorded | None':
@@ -176,13 +193,31 @@ class Recorded:
         if not _OWN.match(text or ''):
             return None
         try:
-            version, how, header_bytes, moves, key = str(text).split(':', 4)
+            (version, how, header_bytes, moves, pin, becoming, key
+             ) = str(text).split(':', _FIELDS)
             if (version, how) != (_VERSION, LUKS2) or moves not in _MOVES:
                 raise ValueError
-            return cls(int(header_bytes), key, moves == 'live')
+            pinned = pins.parse(pin)
+            return cls(int(header_bytes), key, moves == 'live', pinned,
+                       _announced(pinned, becoming))
         except ValueError:
             raise ValueError('it is not known how a volume is encrypted '
-                             'whose row says "%s"' % text)
+                             'whose row says "%s"' % text) from None
+
+
+def _announced(pin: pins.Pin | None, text: str) -> pins.Pin | None:
+    if not text:
+        return None
+    if pin is None:
+        raise ValueError
+    cipher, key_bits, digest = text.split('/')
+    return dataclasses.replace(
+        pin, cipher=cipher, key_bits=int(key_bits), digest=digest)
+
+
+def key_in(text: str) -> str:
+    """Return the reference in a row's text, also of another version."""
+    return text.split(':', _FIELDS)[-1]
 
 
 def in_words(encryption: Encryption | Recorded | None) -> str:

@@ -190,6 +190,10 @@ REENCRYPTION_ENDED = _info(
 REENCRYPTION_STOPPED = _error(
     504, 'reencryption_stopped', 'The re-encryption of volume %(volume)s '
     'does not go on, will retry: %(error)s')
+REENCRYPTION_NOT_BEGUN = _error(
+    506, 'reencryption_not_begun', 'The re-encryption of volume %(volume)s '
+    'has not begun: its header and its data are as they were. Its logs say '
+    'why; ask for it again.')
 NOT_OPEN = _error(
     505, 'not_open', 'What an instance gets of volume %(volume)s is not as '
     'it should be on this node, will retry: %(error)s')

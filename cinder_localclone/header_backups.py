@@ -22,6 +22,7 @@ from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import rows
 
@@ -91,8 +92,12 @@ class Look:
         return self._compared
 
     def _make(self, volume_id: str) -> None:
-        if _settled(self._node, volume_id):
-            self._node.crypt.back_up(volume_id)
+        node = self._node
+        volume = _settled(node, volume_id)
+        if volume:
+            pinning.check(volume_id, node.crypt.header(volume_id),
+                          pinning.of_row(rows.recorded(volume)))
+            node.crypt.back_up(volume_id)
 
     def _compare(self, volume_id: str) -> None:
         node = self._node
@@ -102,6 +107,7 @@ class Look:
                 or node.exports.remote().get(volume_id)):
             return
         header = node.crypt.header(volume_id)
+        pinning.check(volume_id, header, pinning.of_row(recorded))
         if header.reencryption:
             return  # what comes after its end sees to it
         if (_is_outdated(volume, node.stack.lvs())

@@ -21,6 +21,7 @@ from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import pausing
+from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import rows
 from cinder_localclone import tops
@@ -115,6 +116,11 @@ def verify(node: nodes.Node, volume_id: str) -> list[Finding]:
         found.append({'what': 'header', 'problem': str(exc)})
     note('copies of the header', _wrong_with_copies(node, volume_id))
     if header:
+        problem = pinning.why_not(header, pinning.of_row(_recorded(volume)))
+        found.append({'what': 'pin of the header', 'problem': problem})
+        if problem:
+            header = None  # no key is used on it
+    if header:
         note('key', _wrong_with_key(node, volume, header))
         note('key slots', _wrong_with_slots(volume, header))
     note('tags of the LV', _wrong_with_tags(node, volume))
@@ -185,7 +191,7 @@ def wrong_with_backup(node: nodes.Node, volume_id: str,
         yield 'there is none'
         return
     saved, uuid = node.crypt.backed_up(volume_id, backups[-1])
-    if header and saved.digests != header.digests:
+    if header and saved.pin != header.pin:
         yield 'the last one, %s, is of other data' % backups[-1]
     elif header and saved.all_keyslots != header.all_keyslots:
         yield 'the last one, %s, has other key slots' % backups[-1]
@@ -269,36 +275,29 @@ def _check_same(node: nodes.Node, volume: ports.Volume,
         _refuse(volume.id, 'the backup is of a header whose volume was being '
                 're-encrypted')
     recorded = _recorded(volume)
-    # Of an authenticated volume tags and journal are behind that, too.
-    if not (recorded.authenticated and encryption_types.HEADER_BYTES
-            <= saved.data_offset < recorded.header_bytes
-            or saved.data_offset == recorded.header_bytes):
-        _refuse(volume.id, 'the backup is of a header of another length')
+    if recorded.becoming:
+        _refuse(volume.id, 'it was being re-encrypted: what is encrypted anew '
+                'already can\'t be read by a header of before')
+    problem = pinning.why_not(saved, pinning.of_row(recorded))
+    if problem:
+        _refuse(volume.id, 'the backup is not of the header that its row has '
+                'pinned, so of other data: %s' % problem)
     lv = node.stack.lvs().get(volume.name)
     noted = names.facts(lv.tags).get('luks') if lv else None
     if noted and noted != uuid:
         _refuse(volume.id, 'the backup is of LUKS UUID %s, and its LV says '
                 '%s' % (uuid, noted))
     try:
-        header = node.crypt.header(volume.id)
+        node.crypt.header(volume.id)
         found = node.crypt.uuid(volume.id)
     except encryption_errors.HeaderDamaged:
         if not noted and uuid != volume.id:
             _refuse(volume.id, 'the backup is of another LUKS UUID, %s'
                     % uuid)
-        if lv and names.REENCRYPTED in lv.tags:
-            _refuse(volume.id, 'it was being re-encrypted: what is encrypted '
-                    'anew already can\'t be read by a header of before')
         return
     if found != uuid:
         _refuse(volume.id, 'the backup is of LUKS UUID %s, and its header '
                 'says %s' % (uuid, found))
-    if header.reencryption:
-        _refuse(volume.id, 'it is being re-encrypted')
-    if header.digests != saved.digests:
-        _refuse(volume.id, 'its header is readable, and of other data than '
-                'the backup: what is encrypted by one can\'t be read by the '
-                'other')
 
 
 def _opening(node: nodes.Node, volume: ports.Volume, backup: str,
@@ -311,7 +310,9 @@ def _opening(node: nodes.Node, volume: ports.Volume, backup: str,
     for token in sorted(saved.opened_by(tokens.Role.VOLUME), key=lambda
                         token: token.key != _recorded(volume).key):
         try:
-            key = node.keys.get(token.key, token.key_format)
+            key = node.keys.get(
+                token.key, token.key_format,
+                '' if token.key == _recorded(volume).key else volume.id)
             node.crypt.test_backup(volume.id, backup, key)
             return token, key
         except (encryption_errors.KeyRefused,

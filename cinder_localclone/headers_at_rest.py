@@ -6,6 +6,7 @@ from cinder_localclone.luks import headers
 from cinder_localclone.moves import checks
 from cinder_localclone import node as nodes
 from cinder_localclone import passing
+from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import records
 from cinder_localclone import rows
@@ -44,12 +45,15 @@ def volume(node: nodes.Node, volume_id: str) -> ports.Volume:
     return found
 
 
-def to_change(node: nodes.Node, volume_id: str) -> headers.Header:
-    """The header of a volume at rest, which may be written; both copies.
+def to_change(node: nodes.Node, volume: ports.Volume) -> headers.Header:
+    """Return the header of a volume at rest, to be written; both copies.
 
+    :param volume: its row
+    :raises ForeignHeader: if it is not the one that the row has pinned
     :raises KeyNotChanged: if it may not
     :raises HeaderDamaged: if it can't be read
     """
+    volume_id = volume.id
     header = node.crypt.header(volume_id, mend=True)
     reason = ''
     if header.reencryption:
@@ -59,4 +63,5 @@ def to_change(node: nodes.Node, volume_id: str) -> headers.Header:
             ', '.join(header.foreign_requirements))
     if reason:
         raise encryption_errors.KeyNotChanged(volume=volume_id, reason=reason)
+    pinning.check(volume_id, header, pinning.of_row(rows.recorded(volume)))
     return header

@@ -100,11 +100,14 @@ class Change:
         self.node = node
         self.volume = volume
         self.recorded: encryption_types.Recorded = found
-        self.header = headers_at_rest.to_change(node, volume.id)
+        self.header = headers_at_rest.to_change(node, volume)
         #: How long whoever guesses the new key has to work for each guess.
         self.derivation: Iterable[str] = options.RANDOM_KEY
         #: What opens it, as the key manager gives it, by reference.
         self._keys: dict[str, bytes] = {}
+        #: Secrets that are used though the key manager does not name them
+        #: after the volume: Cinder's row, or the volume's type, names them.
+        self.shared = {found.key}
         #: What opens it, too, if that is lost; b'' for nothing.
         self.recovery = b''
 
@@ -207,7 +210,8 @@ class Change:
         """What a token's secret opens, from the key manager."""
         if token.key not in self._keys:
             self._keys[token.key] = self.node.keys.get(
-                token.key, token.key_format)
+                token.key, token.key_format,
+                '' if token.key in self.shared else self.volume.id)
         return self._keys[token.key]
 
     def _opening(self, token: tokens.Token) -> bytes:
@@ -327,7 +331,7 @@ class Change:
     def _remove_secret(self, key: str) -> None:
         self._release(key)
         try:
-            self.node.keys.remove(key)
+            self.node.keys.remove(key, self.volume.id)
         except encryption_errors.KeyRefused as exc:
             LOG.warning('Secret %(key)s of volume %(volume)s, which opens it '
                         'no more, could not be deleted: %(error)s', {

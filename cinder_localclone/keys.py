@@ -117,33 +117,41 @@ class Keys:
                 key=key, reason='its reference can\'t be kept on record')
         return key
 
-    def get(self, key: str, key_format: encryption_types.KeyFormat) -> bytes:
-        """What opens a volume.
+    def get(self, key: str, key_format: encryption_types.KeyFormat,
+            volume_id: str = '') -> bytes:
+        """Return the bytes that open a volume.
 
         :param key: reference of its secret
+        :param volume_id: the volume that the secret must be named after; '':
+            a row names the secret, which may be that of a type
         :raises KeyUnavailable: if there is no answer
         :raises KeyRefused: if there is no such secret, or not for this
-            service
+            service; or if the name is another
         """
         secret = self._ask(key, 'get', key)
+        _check_name(key, secret, volume_id)
         try:
             return luks_keys.opening(_bytes(secret), key_format)
         except ValueError as exc:
             raise encryption_errors.KeyRefused(key=key, reason=exc)
 
-    def remove(self, key: str) -> None:
+    def remove(self, key: str, volume_id: str = '') -> None:
         """Delete a secret; one that is gone is.
 
         Only who has seen that no row names it may: see
         :mod:`.secret_records`. One that is not named after a volume is
         somebody else's, whose volumes share it: that stays.
 
+        :param volume_id: the volume that the secret must be named after; '':
+            a row has named the secret
         :raises KeyUnavailable: if there is no answer
-        :raises KeyRefused: if somebody still uses it
+        :raises KeyRefused: if somebody still uses it, or if the name is
+            another
         """
         with contextlib.suppress(_Gone):
             found = self._ask(key, 'get', key, True)
             if names.is_secret(found.name or ''):
+                _check_name(key, found, volume_id)
                 self._ask(key, 'delete', key)
 
     def find(self, volume_id: str) -> list[str]:
@@ -339,6 +347,13 @@ def _listed(manager: typing.Any, whose: typing.Any, **which: typing.Any
         None, name=each.name, id=each.secret_ref.rpartition('/')[2])
         for each in manager._get_barbican_client(whose).secrets.list(
             limit=_MOST, **which)]
+
+
+def _check_name(key: str, secret: typing.Any, volume_id: str) -> None:
+    """:raises KeyRefused: if a secret is not named after a volume"""
+    if volume_id and secret.name != names.secret(volume_id):
+        raise encryption_errors.KeyRefused(
+            key=key, reason='it is not named after volume %s' % volume_id)
 
 
 def _bytes(secret: typing.Any) -> bytes:

@@ -22,6 +22,7 @@ from cinder_localclone.luks import options
 from cinder_localclone.luks import rotation
 from cinder_localclone.luks import tokens
 from cinder_localclone import node as nodes
+from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import rows
 
@@ -39,10 +40,16 @@ def give(node: nodes.Node, volume: ports.Volume) -> None:
     recorded = rows.recorded(volume)
     if recorded is None:
         return
-    if node.crypt.header(volume.id).reencryption:
+    header = node.crypt.header(volume.id)
+    pinning.check(volume.id, header, pinning.of_row(recorded))
+    if header.reencryption:
         # It goes on, and its keys can't be changed before it has ended.
         _share(node, volume.id, recorded.key)
         return
+    settled = pinning.settled(recorded, header)
+    if settled != recorded:
+        # That of the image has ended, and it is not recorded there yet.
+        volume = node.snapshots.set_encryption(volume, settled)
     wanted = (node.snapshots.wanted_encryption(volume)
               or encryption_types.Encryption())
     change = key_change.Change(node, volume)
@@ -55,6 +62,7 @@ def give(node: nodes.Node, volume: ports.Volume) -> None:
         change.derivation = options.key_derivation(wanted)
         key = wanted.shared_key or node.keys.create(
             volume.id, wanted.key_format)
+        change.shared |= {wanted.shared_key}
         change.announce(_token(change, current, key, wanted))
         change.go_on()
     change.note_key()

@@ -16,6 +16,7 @@ from cinder_localclone import encryption_errors
 from cinder_localclone.luks import headers
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import reencryption_errors
 from cinder_localclone import rows
@@ -92,7 +93,7 @@ def recover(node: nodes.Node, volume: ports.Volume) -> None:
     if header.reencryption and header.reencryption.complete:
         decrypting.end_reencryption(
             node.crypt, node.keys, volume_id, header,
-            recorded.key if recorded else '')
+            pinning.of_row(recorded))
         if not is_interrupted(node, volume_id, node.crypt.header(volume_id)):
             return  # nothing but its header had to be mended
     if present.crypt(volume_id):
@@ -102,7 +103,7 @@ def recover(node: nodes.Node, volume: ports.Volume) -> None:
                 device=names.crypt(volume_id))
         node.stack.close_top(volume_id)
     decrypting.open_volume(
-        node.crypt, node.keys, volume_id, recorded.key if recorded else '',
+        node.crypt, node.keys, volume_id, pinning.of_row(recorded),
         discards=crypt_tops.takes_discards(node, volume))
     LOG.info('Volume %s, whose re-encryption was interrupted, was recovered.',
              volume_id)

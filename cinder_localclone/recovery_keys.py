@@ -26,6 +26,7 @@ from cinder_localclone.luks import options
 from cinder_localclone.luks import rotation
 from cinder_localclone.luks import tokens
 from cinder_localclone import node as nodes
+from cinder_localclone import pinning
 from cinder_localclone import rows
 
 LOG = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ def rotate(node: nodes.Node, volume_id: str, typed: str = '') -> None:
             if bool(token.key) is bool(typed):
                 continue
             key = as_shown(typed).encode() if typed else node.keys.get(
-                token.key, token.key_format)
+                token.key, token.key_format, volume_id)
             for slot in token.keyslots if key else ():
                 with contextlib.suppress(encryption_errors.WrongKey):
                     node.crypt.test(volume_id, key, slot)
@@ -152,10 +153,8 @@ class _Work:
         self.node = node
         self.volume_id = volume_id
         self.volume = headers_at_rest.volume(node, volume_id)
-        recorded = rows.recorded(self.volume)
-        self.recorded = recorded.key if recorded else ''
         self.header: headers.Header = headers_at_rest.to_change(
-            node, volume_id)
+            node, self.volume)
 
     def look(self) -> None:
         self.header = self.node.crypt.header(self.volume_id)
@@ -164,7 +163,7 @@ class _Work:
         """What opens the volume."""
         return decrypting.key_of(
             self.node.crypt, self.node.keys, self.volume_id, self.header,
-            self.recorded)
+            pinning.of_row(rows.recorded(self.volume)))
 
     def write(self, token: tokens.Token, replace: bool = False) -> None:
         self.node.crypt.write_token(
@@ -188,9 +187,12 @@ class _Work:
     def _drop_secret(self, key: str) -> None:
         with contextlib.suppress(encryption_errors.KeyRefused):
             self.node.keys.release(key, 'volumes', self.volume_id)
+        # Only the header says that it is the volume's.
+        if key in self.node.secrets.secrets_in_use():
+            return
         # If not now, then when the volume's own key is replaced.
         with contextlib.suppress(encryption_errors.KeyRefused):
-            self.node.keys.remove(key)
+            self.node.keys.remove(key, self.volume_id)
 
     def only_slot(self) -> str:
         found = [slot for token in self.header.opened_by(

@@ -32,6 +32,7 @@ from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import pausing
+from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import reencryption_errors
 from cinder_localclone import reencryption_plan as plan
@@ -176,17 +177,18 @@ def start(node: nodes.Node, volume_id: str, wish: plan.Wish) -> State:
     with node.lock(volume_id):
         volume = _volume(node, volume_id)
         header = node.crypt.header(volume_id, mend=True)
+        pinning.check(volume.id, header, pinning.of_row(_recorded(volume)))
         if header.reencryption:
             plan.check_same(volume.id, header.reencryption, wish)
             _take_off(node, volume, names.PAUSED)
         else:
-            _begin(node, volume, header, wish)
+            volume = _begin(node, volume, header, wish)
         _go_on(node, volume)
         return state(node, volume)
 
 
 def _begin(node: nodes.Node, volume: ports.Volume, header: headers.Header,
-           wish: plan.Wish) -> None:
+           wish: plan.Wish) -> ports.Volume:
     cipher, key_bits = plan.new_cipher(volume.id, header, wish)
     token, slot = plan.own_slot(volume.id, header, wish.drops_keys)
     if token.key != _recorded(volume).key:
@@ -200,6 +202,11 @@ def _begin(node: nodes.Node, volume: ports.Volume, header: headers.Header,
         _check_room(node, volume)
         node.crypt.mark(volume.name, names.REENCRYPTED)
     _take_off(node, volume, names.PAUSED)
+    # Until its end is recorded the row has both pins.
+    before = pinning.settled(_recorded(volume), header)
+    recorded = dataclasses.replace(before, becoming=dataclasses.replace(
+        header.pin, cipher=cipher, key_bits=key_bits, digest=''))
+    volume = _record(node, volume, recorded)
     weak = token.shared and (
         token.key_format is encryption_types.KeyFormat.PASSPHRASE)
     node.crypt.begin_reencryption(volume.id, slot, options.reencryption(
@@ -207,6 +214,35 @@ def _begin(node: nodes.Node, volume: ports.Volume, header: headers.Header,
         options.PASSPHRASE if weak else options.RANDOM_KEY), key)
     events.say(events.REENCRYPTION_BEGINS, volume=volume.id, cipher=cipher,
                bits=key_bits)
+    return volume
+
+
+def _record(node: nodes.Node, volume: ports.Volume,
+            recorded: encryption_types.Recorded) -> ports.Volume:
+    """Change the row of a volume; return the row as it is then."""
+    before = rows.recorded(volume)
+    if recorded == before:
+        return volume
+    node.secrets.record(volume.id, recorded, before)
+    return checks.volume_at_home(node, volume.id)
+
+
+def _pin_new_key(node: nodes.Node, volume: ports.Volume) -> ports.Volume:
+    """Have the row pin the new key of a re-encryption that has begun.
+
+    Its digest is in the header alone until here. The secret of the volume
+    opens a slot of it: so whoever has made the slot knew the secret.
+
+    :raises LocalCloneError: as :func:`.decrypting.key_of`
+    """
+    recorded = _recorded(volume)
+    expected, header = pinning.of_row(recorded), node.crypt.header(volume.id)
+    pinning.check(volume.id, header, expected)
+    if not pinning.is_begun(header, expected):
+        return volume
+    decrypting.key_of(node.crypt, node.keys, volume.id, header, expected)
+    return _record(node, volume, dataclasses.replace(
+        recorded, becoming=header.becoming))
 
 
 def _check_room(node: nodes.Node, volume: ports.Volume) -> None:
@@ -266,7 +302,8 @@ def _ensure_open(node: nodes.Node, volume: ports.Volume) -> None:
     """Unlike for a guest: nobody is given its path, no boot opens it."""
     if not node.stack.survey().crypt(volume.id):
         decrypting.open_volume(
-            node.crypt, node.keys, volume.id, _recorded(volume).key,
+            node.crypt, node.keys, volume.id,
+            pinning.of_row(_recorded(volume)),
             discards=crypt_tops.takes_discards(node, volume))
 
 
@@ -278,6 +315,7 @@ def _go_on(node: nodes.Node, volume: ports.Volume) -> None:
         pausing.recover(node, volume)
         if not node.crypt.header(volume.id).reencryption:
             return  # it was complete; what is left is the next look's
+    volume = _pin_new_key(node, volume)
     _ensure_open(node, volume)
     lv = node.stack.lvs().get(volume.name)
     if lv:
@@ -337,7 +375,7 @@ class Look:
         if lv is None or node.runner.is_running(volume_id):
             return
         if header.reencryption is None:
-            if names.REENCRYPTED in lv.tags:
+            if names.REENCRYPTED in lv.tags or _recorded(volume).becoming:
                 if pausing.is_interrupted(node, volume_id, header):
                     pausing.recover(node, volume)  # its devices are left
                 _end(node, volume)
@@ -349,20 +387,31 @@ class Look:
 
 
 def _end(node: nodes.Node, volume: ports.Volume) -> None:
-    """What comes after a re-encryption that is complete."""
+    """Do all that comes after a re-encryption that is complete.
+
+    :raises ForeignHeader: if it is not the one that the row has announced
+    """
     # Whoever wrote its end may have been killed between both copies of it.
     header = node.crypt.header(volume.id, mend=True)
     if not header.opened_by(tokens.Role.VOLUME):
         raise encryption_errors.HeaderDamaged(
             path=names.handle_path(volume.id), reason='it names no secret '
             'whose key would open it')
+    recorded = _recorded(volume)
+    pinning.check(volume.id, header, pinning.of_row(recorded))
+    begun = header.pin != recorded.pin
     # What they would restore makes noise of the volume: as long as there may
     # be one, its LV says so.
     node.crypt.renew_backup(volume.id)
     _take_off(node, volume, names.PAUSED)
     _take_off(node, volume, names.REENCRYPTED)
-    events.say(events.REENCRYPTION_ENDED, volume=volume.id,
-               cipher=header.cipher, bits=header.key_bits)
+    # Last: as long as the row announces it, the next look does all this.
+    _record(node, volume, pinning.settled(recorded, header))
+    if not begun and recorded.becoming:
+        events.say(events.REENCRYPTION_NOT_BEGUN, volume=volume.id)
+    elif begun:
+        events.say(events.REENCRYPTION_ENDED, volume=volume.id,
+                   cipher=header.cipher, bits=header.key_bits)
 
 
 def as_dict(found: State) -> dict[str, typing.Any]:

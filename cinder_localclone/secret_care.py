@@ -35,7 +35,7 @@ class Keys(typing.Protocol):
     def release(self, key: str, kind: str, resource_id: str) -> None:
         """A volume uses a secret no more."""
 
-    def remove(self, key: str) -> None:
+    def remove(self, key: str, volume_id: str = '') -> None:
         """Delete a secret."""
 
 
@@ -84,6 +84,6 @@ def remove(keys: Keys, crypt: crypt_ports.Crypt, left: Left) -> None:
     """
     if left.kind == SECRET:
         keys.release(left.name, 'volumes', left.volume_id)
-        keys.remove(left.name)
+        keys.remove(left.name, left.volume_id)
     else:
         crypt.drop_backups(left.volume_id)

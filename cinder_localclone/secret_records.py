@@ -77,7 +77,8 @@ class SecretRecords(records.Records):
             snapshots = [
                 (images.node_of(row.provider_location), row.provider_id)
                 for row in self._encrypted(session, records.models.Snapshot)]
-        return {_key(text) for where, text in volumes + snapshots
+        return {encryption_types.key_in(text)
+                for where, text in volumes + snapshots
                 if not host or names.same_backend(where or '', host)}
 
     def is_encryption_offered(self) -> bool:
@@ -97,7 +98,7 @@ class SecretRecords(records.Records):
         """
         with records.main_context_manager.reader.using(
                 records._admin()) as session:
-            return {_key(row.provider_id)
+            return {encryption_types.key_in(row.provider_id)
                     for model in (records.models.Volume,
                                   records.models.Snapshot)
                     for row in self._encrypted(session, model)}
@@ -126,8 +127,3 @@ class SecretRecords(records.Records):
         found: list[records.Row] = session.query(model).filter_by(
             deleted=False).filter(model.provider_id.like('lc%:%')).all()
         return found
-
-
-def _key(text: str) -> str:
-    """The reference in what a row says, of whatever version it is."""
-    return text.split(':', 4)[-1]

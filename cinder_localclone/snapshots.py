@@ -24,6 +24,7 @@ from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import pausing
+from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import rows
 from cinder_localclone.state import Phase
@@ -278,7 +279,7 @@ def _open(node: nodes.Node, snapshot: images.Snapshot) -> dict[str, Any]:
         return {'device_path': names.handle_path(snapshot.id)}
     if not node.stack.survey().crypt(snapshot.id):
         decrypting.open_volume(
-            node.crypt, node.keys, snapshot.id, recorded.key,
+            node.crypt, node.keys, snapshot.id, pinning.of_row(recorded),
             keep_header=True, readonly=True)
     return {'device_path': names.crypt_path(snapshot.id), 'encrypted': False}
 

@@ -25,6 +25,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import pausing
+from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import records
 from cinder_localclone import rows
@@ -206,7 +207,8 @@ def grow(node: nodes.Node, volume: ports.Volume) -> None:
         node.stack.ensure_guard(volume_id, guard.segments[0].sectors)
     recorded = rows.recorded(volume)
     if recorded and crypt_tops.is_short(present, volume_id):
-        decrypting.grow(node.crypt, node.keys, volume_id, recorded.key)
+        decrypting.grow(node.crypt, node.keys, volume_id,
+                        pinning.of_row(recorded))
 
 
 def close_if_idle(node: nodes.Node, volume_id: str) -> bool:

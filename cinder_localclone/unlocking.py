@@ -23,6 +23,7 @@ from cinder_localclone import decrypting
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone import names
+from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import restore
 from cinder_localclone import survey
@@ -154,7 +155,8 @@ def _look_into(present: survey.Survey, crypt: crypt_ports.Crypt,
         luks, key = noted
         try:
             decrypting.key_of(crypt, keys, local.volume_id,
-                              crypt.header(local.volume_id), key, luks)
+                              crypt.header(local.volume_id),
+                              pinning.Expected(key, by_row=False), luks)
         except (exceptions.LocalCloneError, OSError) as exc:
             problem = str(exc)
     return _locked(local, problem)
@@ -239,7 +241,8 @@ def _unlock(stack: ports.Stack, present: survey.Survey,
     if problem:
         return _locked(local, problem)
     try:
-        decrypting.open_volume(crypt, keys, local.volume_id, key,
+        decrypting.open_volume(crypt, keys, local.volume_id,
+                               pinning.Expected(key, by_row=False),
                                keep_header=True, luks=luks,
                                recovers=not local.passed,
                                check=lambda: _check_noted(stack, local))

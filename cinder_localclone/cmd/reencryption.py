@@ -213,6 +213,7 @@ class Run(base.VolumeCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Nothing, or no return: this process is cryptsetup then."""
         from cinder_localclone import decrypting
+        from cinder_localclone import pinning
         from cinder_localclone.privileged import runner
         from cinder_localclone import unlocking
         backend, volume_id = self.app.backend(), parsed_args.volume
@@ -225,7 +226,8 @@ class Run(base.VolumeCommand):
         luks, secret = unlocking.noted_on_body(
             backend.stack().survey(), volume_id)
         key = decrypting.key_of(
-            crypt, backend.keys(), volume_id, header, secret, luks)
+            crypt, backend.keys(), volume_id, header,
+            pinning.Expected(secret, by_row=False), luks)
         runner.become_cryptsetup(
             volume_id, key, header.reencryption.resilience,
             backend.conf.localclone_reencryption_zone)

@@ -8,17 +8,22 @@ re-encryption, which leaves two ciphers in it until it is complete.
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
+import hashlib
 import json
 import typing
 
 from cinder_localclone.luks import ending
 from cinder_localclone.luks import tokens as values
+from cinder_localclone import pins
 
 #: A part of the header, as JSON has it.
 Part: typing.TypeAlias = Mapping[str, typing.Any]
 
 _RUNNING = 'in-reencryption'
 _BACKUP = 'backup-'
+#: Hexadecimal digits of a fingerprint: 96 bits.
+_FINGERPRINT = 24
+_SECTOR = 512
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Reencryption:
     :param key_bits: of the new key
     :param complete: whether all is encrypted anew: only its end is missing.
         It is about to write that, or was killed; then no key may open it
+    :param digest: :func:`fingerprint` of the digest of the new key
     """
 
     done: int
@@ -44,6 +50,7 @@ class Reencryption:
     cipher: str
     key_bits: int
     complete: bool = False
+    digest: str = ''
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +69,11 @@ class Header:
     :param requirements: what whoever opens it has to know
     :param all_keyslots: ids of all that there are, whatever they open
     :param all_tokens: ids of all that there are, whoever's they are
-    :param digests: of the keys of the data, by which one header is known to
-        be of the same data as another
+    :param digest: :func:`fingerprint` of the digest of the key of the data,
+        by which one header is known to be of the same data as another
+    :param slot_ciphers: by which the key slots keep the keys
+    :param odd: why no cryptsetup of this driver has written it; '' if
+        nothing says so
     """
 
     cipher: str
@@ -78,7 +88,23 @@ class Header:
     reencryption: Reencryption | None = None
     all_keyslots: tuple[str, ...] = ()
     all_tokens: tuple[str, ...] = ()
-    digests: frozenset[str] = frozenset()
+    digest: str = ''
+    slot_ciphers: frozenset[str] = frozenset()
+    odd: str = ''
+
+    @property
+    def pin(self) -> pins.Pin:
+        """The pin of the data as it is; in a re-encryption, as it was."""
+        return pins.Pin(self.cipher, self.key_bits, self.sector_size,
+                        self.integrity, self.data_offset, self.digest)
+
+    @property
+    def becoming(self) -> pins.Pin | None:
+        """The pin of the data once a re-encryption has ended."""
+        found = self.reencryption
+        return None if found is None else dataclasses.replace(
+            self.pin, cipher=found.cipher, key_bits=found.key_bits,
+            digest=found.digest)
 
     @property
     def foreign_requirements(self) -> tuple[str, ...]:
@@ -157,9 +183,56 @@ def _parse(metadata: Part) -> Header:
             metadata, slots, data, new, complete) if new else None,
         all_keyslots=tuple(sorted(slots, key=int)),
         all_tokens=tuple(sorted(metadata.get('tokens', {}), key=int)),
-        digests=frozenset(str(each['digest'])
-                          for each in metadata['digests'].values()
-                          if each['segments']))
+        digest=fingerprint(_digest(metadata, first)),
+        slot_ciphers=frozenset(
+            str(each['area']['encryption']) for each in slots.values()
+            if each['type'] != 'reencrypt'),
+        odd=_odd(metadata, data, [each for each in (
+            old, new, first) if each]))
+
+
+def fingerprint(digest: Part) -> str:
+    """Return a short text that no digest of another key has.
+
+    All of the digest counts: how it is derived, too.
+    """
+    return hashlib.sha256(json.dumps(
+        {name: each for name, each in digest.items()
+         if name not in ('keyslots', 'segments')},
+        sort_keys=True).encode()).hexdigest()[:_FINGERPRINT]
+
+
+def _odd(metadata: Part, data: Mapping[str, Part], known: Iterable[str]
+         ) -> str:
+    """Say why some part of the data is not as the header says of all.
+
+    :param data: the segments of the data
+    :param known: ids of the segments that say how the data is encrypted, or
+        was, or is going to be
+    """
+    segments, digests = metadata['segments'], metadata['digests']
+    hows = [_how(segments[each]) for each in known]
+    keys = {number for number, each in digests.items()
+            if set(known).intersection(each['segments'])}
+    begin = min(_offset(each) for each in data.values())
+    for number, each in segments.items():
+        named = {key for key, digest in digests.items()
+                 if number in digest['segments']}
+        running = _RUNNING in ending.flags(each)
+        if not named <= keys or len(named) != (len(keys) if running else 1):
+            return 'segment %s has other keys' % number
+        if _how(each) not in hows:
+            return 'segment %s is encrypted in another way' % number
+        if int(each['iv_tweak']) * _SECTOR != _offset(each) - begin:
+            return 'segment %s counts its sectors in another way' % number
+    if len(data) > 1 and not _flagged(segments, ending.FINAL):
+        return 'its data has %d parts' % len(data)
+    return ''
+
+
+def _how(segment: Part) -> tuple[str, int, str]:
+    return (segment['encryption'], int(segment['sector_size']),
+            segment.get('integrity', {}).get('type', ''))
 
 
 def _reencryption(metadata: Part, slots: Mapping[str, Part],
@@ -179,7 +252,8 @@ def _reencryption(metadata: Part, slots: Mapping[str, Part],
                  and each['size'] != 'dynamic'),
         resilience=area['type'], interrupted=bool(running),
         cipher=metadata['segments'][new]['encryption'],
-        key_bits=_key_bits(slots, final['keyslots']), complete=complete)
+        key_bits=_key_bits(slots, final['keyslots']), complete=complete,
+        digest=fingerprint(final))
 
 
 def _key_bits(slots: Mapping[str, Part], of: Iterable[str]) -> int:

@@ -241,10 +241,7 @@ class Guest(test_follow.Guest):
     """One whose volume is authenticated."""
 
     def attach(self, host, runs=True):
-        recorded = rows.recorded(self.volume)
-        self.volume.provider_id = str(encryption_types.Recorded(
-            recorded.header_bytes, recorded.key, moves_live=False))
-        self.world.headers[self.id].integrity = 'aead'
+        crypt.authenticate(self.world, self.volume)
         super().attach(host, runs)
 
 
@@ -294,9 +291,7 @@ class RefusedTest(test_encrypted_guests.Case):
 
     def setUp(self):
         super().setUp()
-        self.volume.provider_id = str(encryption_types.Recorded(
-            16 << 20, self.key, moves_live=False))
-        self.world.headers[self.volume.id].integrity = 'aead'
+        crypt.authenticate(self.world, self.volume)
 
     def serve_used(self):
         self.serve(test_connections.ON_A)

@@ -38,7 +38,7 @@ from tests.unit.world import disks
 A, B, C = 'a@l', 'b@l', 'c@l'
 GIB, EXTRA = worlds.GIB, 16 << 20
 BODY = GIB + EXTRA
-LUKS2 = str(encryption_types.Recorded(EXTRA, 'key'))
+LUKS2 = crypt.recorded('key')
 LATER = str(encryption_types.Recorded(EXTRA, 'another-key'))
 COLD = str(encryption_types.Recorded(EXTRA, 'key', moves_live=False))
 SPECS = {'localclone:encryption': 'luks2'}
@@ -432,9 +432,10 @@ class ImagesTest(Base, test_births.Base):
     def test_born_of_an_authenticated_one(self):
         self.volume = self.world.create_volume(A, provider_id=COLD)
         crypt.encrypt(self.world, self.volume, 'key')
-        self.volume.provider_id = COLD
+        crypt.authenticate(self.world, self.volume)
         self.data = list(self.a.lvs[self.volume.name])
-        self.check_recorded(COLD, self.born(A, 1, self.volume.id, AEAD))
+        self.check_recorded(self.volume.provider_id,
+                            self.born(A, 1, self.volume.id, AEAD))
 
     def revert(self, snapshot_id, asked=A):
         test_reverting.Base.revert(

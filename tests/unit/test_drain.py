@@ -549,4 +549,4 @@ class ChoiceTest(testtools.TestCase):
         self.assertEqual('', choose(9, to=C))
         self.assertEqual('', choose(10))
         # One that is encrypted has a header besides.
-        self.assertEqual('', choose(9, provider_id='lc1:luks2:1:live:key'))
+        self.assertEqual('', choose(9, provider_id='lc2:luks2:1:live:::key'))

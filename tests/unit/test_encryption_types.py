@@ -6,8 +6,12 @@ import testtools
 
 from cinder_localclone import encryption_types
 from cinder_localclone.encryption_types import KeyFormat
+from cinder_localclone.luks import headers
+from cinder_localclone import pins
+from tests.unit import luks_headers
 
 REFERENCE = '0f1e2d3c-0000-4000-8000-000000000001'
+PIN = pins.Pin('aes-xts-plain64', 512, 4096, '', 16 << 20, 'ab')
 
 
 def parse(**specs):
@@ -180,28 +184,47 @@ class WeakKeyTest(testtools.TestCase):
 @ddt.ddt
 class RecordedTest(testtools.TestCase):
 
-    @ddt.data(('lc1:luks2:16777216:live:' + REFERENCE, 16 << 20, REFERENCE,
-               True), ('lc1:luks2:33554432:cold:a:b/c', 32 << 20, 'a:b/c',
-                       False))
+    @ddt.data(('lc2:luks2:16777216:live:::' + REFERENCE,
+               (16 << 20, REFERENCE, True)),
+              ('lc2:luks2:33554432:cold:aes-xts-plain64/768/512/hmac(sha256)/'
+               '65528/ab::a:b/c', (32 << 20, 'a:b/c', False, pins.Pin(
+                   'aes-xts-plain64', 768, 512, 'hmac(sha256)', 65528 * 512,
+                   'ab'))),
+              ('lc2:luks2:16777216:live:aes-xts-plain64/512/4096//32768/ab:'
+               'serpent-xts-plain64/256/:k', (16 << 20, 'k', True, PIN, pins.
+                                              Pin('serpent-xts-plain64', 256,
+                                                  4096, '', 16 << 20, ''))))
     @ddt.unpack
-    def test_what_is_written_is_read(self, text, header_bytes, key, live):
-        recorded = encryption_types.Recorded(header_bytes, key, live)
+    def test_what_is_written_is_read(self, text, recorded):
+        recorded = encryption_types.Recorded(*recorded)
         self.assertEqual(text, str(recorded))
         self.assertEqual(recorded, encryption_types.Recorded.parse(text))
 
     @ddt.data(None, '', 'eui.0123', '512 4096', REFERENCE, 'lc', 'lcd:1',
-              'volume:lc1:luks2')
+              'volume:lc2:luks2')
     def test_of_what_is_not_encrypted(self, text):
         self.assertIsNone(encryption_types.Recorded.parse(text))
 
-    @ddt.data('lc2:luks2:16777216:live:k', 'lc1:luks3:16777216:live:k',
-              'lc1:luks2::live:k', 'lc1:luks2:16777216:often:k',
-              'lc1:luks2:16777216:live', 'lc1:', 'lc10:luks2:1:live:k')
+    @ddt.data('lc1:luks2:16777216:live:k', 'lc3:luks2:16777216:live:::k',
+              'lc2:luks3:16777216:live:::k', 'lc2:luks2::live:::k',
+              'lc2:luks2:16777216:often:::k', 'lc2:luks2:16777216:live::',
+              'lc2:', 'lc20:luks2:1:live:::k', 'lc2:luks2:1:live:a/1::k',
+              'lc2:luks2:1:live::a/1/:k')
     def test_what_is_not_understood_is_not_taken_for_plain(self, text):
         error = self.assertRaises(
             ValueError, encryption_types.Recorded.parse, text)
         self.assertIn(text, str(error))
 
     def test_the_longest_one_fits_its_column(self):
-        self.assertLessEqual(len(str(encryption_types.Recorded(
-            1 << 30, 'x' * 200))), 255)
+        longest = max(encryption_types.CIPHERS, key=len)
+        digest = headers.parse(luks_headers.PLAIN).digest
+        pin = pins.Pin(longest, 256, 4096, '', 16 << 20, digest)
+        for header_bytes, pin, becoming in (
+                (16 << 20, pin, pin), (1 << 40, pins.Pin(
+                    'camellia-xts-plain64', 1024, 4096, 'hmac(sha512)',
+                    1 << 40, digest), None)):
+            key = 'x' * 96
+            self.assertTrue(encryption_types.is_reference(key))
+            self.assertFalse(encryption_types.is_reference(key + 'x'))
+            self.assertLessEqual(len(str(encryption_types.Recorded(
+                header_bytes, key, False, pin, becoming))), 255)

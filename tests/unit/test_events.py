@@ -48,6 +48,7 @@ FROZEN = {
     502: ('reencryption_goes_on', 'info'),
     503: ('reencryption_ended', 'info'),
     504: ('reencryption_stopped', 'error'), 505: ('not_open', 'error'),
+    506: ('reencryption_not_begun', 'error'),
 }
 
 

@@ -632,7 +632,7 @@ class ChecksTest(testtools.TestCase):
     def test_encrypted(self):
         longer = '131072', '163840'
         crypt = '== tables', 'localclone-crypt-%s|Active\n== tables' % V
-        recorded = {'recorded': 'lc1:luks2:%d:live:key' % (256 << 20)}
+        recorded = {'recorded': 'lc2:luks2:%d:live:::key' % (256 << 20)}
         self.assertEqual([], self.problems(longer, **recorded))
         self.assertEqual([], self.problems(
             longer, crypt, attached='attached', **recorded))

@@ -2,6 +2,7 @@
 """Backups of headers follow their volumes, and none goes too early."""
 
 import contextlib
+import dataclasses
 import types
 from unittest import mock
 
@@ -28,7 +29,7 @@ def row(volume_id, host, status='available', **more):
         'id': volume_id, 'host': host + '#p', 'status': status,
         'migration_status': None, 'name_id': volume_id, '_name_id': None,
         'name': 'volume-' + volume_id,
-        'provider_id': str(encryption_types.Recorded(16 << 20, 'k')), **more})
+        'provider_id': crypt.recorded('k'), **more})
 
 
 @ddt.ddt
@@ -58,7 +59,9 @@ class LookTest(testtools.TestCase):
         node.exports.remote.return_value = {}
         node.stack.lvs.return_value = {}
         node.crypt.place_of_backups.return_value = 8, 2
-        node.crypt.header.return_value = mock.Mock(reencryption=None)
+        node.crypt.header.return_value = mock.Mock(
+            reencryption=None, becoming=None, odd='', pin=crypt.PIN,
+            slot_ciphers=frozenset())
         self.wrong = self.useFixture(fixtures.MockPatchObject(
             header_care, 'wrong_with_backup', return_value=[])).mock
         self.backups = header_backups.Look(node)
@@ -223,7 +226,8 @@ class LookTest(testtools.TestCase):
         self.assertEqual([HERE], self.compared())
         self.assertEqual([], self.compared())
         self.rows[HERE].provider_id = str(
-            encryption_types.Recorded(16 << 20, 'k2'))
+            dataclasses.replace(encryption_types.Recorded.parse(
+                self.rows[HERE].provider_id), key='k2'))
         self.assertEqual([HERE], self.compared())
 
     def test_volume_without_a_home_stops_no_other(self):
@@ -315,6 +319,7 @@ class HeaderTest(test_own_key.Case):
         the backup of before all of it would be noise.
         """
         self.header.digest = 'of other data'
+        crypt.pin_again(self.world, self.volume)
         self.assertIn('other data', self.wrong()['backup of the header'])
         self.backups.look(None)
         self.assertEqual({}, self.wrong())

@@ -169,8 +169,8 @@ class ImageDriverTest(test_driver.Case):
 class ImageToVolumeTest(test_driver.Case):
 
     @ddt.data((None, False, False), (None, True, True),
-              ('lc1:luks2:16777216:live:k', False, True),
-              ('lc1:luks2:16777216:live:k', True, True))
+              ('lc2:luks2:16777216:live:::k', False, True),
+              ('lc2:luks2:16777216:live:::k', True, True))
     @ddt.unpack
     def test_zeros_are_written_where_they_are_none_yet(
             self, provider_id, asked, disabled):

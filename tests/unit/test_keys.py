@@ -101,6 +101,26 @@ class KeysTest(testtools.TestCase):
             keys.castellan_utils, 'credential_factory')).mock
         self.keys = keys.Keys(keys.KEY_MANAGER, 20)
 
+    def test_name_that_is_another_volumes(self):
+        """A header has named it: that is no reason to use it, or drop it."""
+        key = self.keys.create(VOLUME)
+        for act in (lambda volume_id: self.keys.get(
+                key, KeyFormat.HEX, volume_id), lambda volume_id:
+                self.keys.remove(key, volume_id)):
+            error = self.assertRaises(encryption_errors.KeyRefused, act,
+                                      OTHER)
+            self.assertIn('not named after volume ' + OTHER, str(error))
+            self.assertIn(key, self.manager.kept)
+            act(VOLUME)
+        self.assertEqual({}, self.manager.kept)
+
+    def test_secret_without_a_name(self):
+        key = self.manager.store(mock.sentinel.us, symmetric_key.SymmetricKey(
+            'AES', 256, bytes(32)))
+        self.keys.get(key, KeyFormat.HEX)
+        self.assertRaises(encryption_errors.KeyRefused, self.keys.get, key,
+                          KeyFormat.HEX, VOLUME)
+
     def test_a_secret_from_its_beginning_to_its_end(self):
         key = self.keys.create(VOLUME)
         secret = self.manager.kept[key]

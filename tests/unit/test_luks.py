@@ -35,6 +35,10 @@ def changed(text, change):
     return json.dumps(metadata)
 
 
+def fingerprint(text, number):
+    return headers.fingerprint(json.loads(text)['digests'][number])
+
+
 @ddt.ddt
 class HeaderTest(testtools.TestCase):
 
@@ -43,9 +47,17 @@ class HeaderTest(testtools.TestCase):
             cipher='aes-xts-plain64', key_bits=512, sector_size=512,
             integrity='', data_offset=16 * MIB, grows=True, keyslots=('0',),
             tokens=(FIRST,), all_keyslots=('0',), all_tokens=('0',),
-            digests=frozenset((
-                'BPJglAab13tm1GWItDU1haNVvREb+E1u3gHhdO1VjTM=',))),
+            digest=fingerprint(luks_headers.PLAIN, '0'),
+            slot_ciphers=frozenset(['aes-xts-plain64'])),
             headers.parse(luks_headers.PLAIN))
+
+    @ddt.data(('online-reencrypt-v2', ()), ('online-other', ('online-other',)))
+    @ddt.unpack
+    def test_requirement(self, mark, foreign):
+        def change(metadata):
+            metadata['config']['requirements'] = {'mandatory': [mark]}
+        self.assertEqual(foreign, headers.parse(changed(
+            luks_headers.PLAIN, change)).foreign_requirements)
 
     def test_two_keys(self):
         header = headers.parse(luks_headers.ROTATING)
@@ -189,7 +201,9 @@ class ReencryptionTest(testtools.TestCase):
         header = headers.parse(luks_headers.STARTED)
         self.assertEqual(headers.Reencryption(
             done=0, resilience='journal', interrupted=False,
-            cipher='aes-xts-plain64', key_bits=256), header.reencryption)
+            cipher='aes-xts-plain64', key_bits=256,
+            digest=fingerprint(luks_headers.STARTED, '1')),
+            header.reencryption)
         self.assertEqual(512, header.key_bits)
         self.assertEqual(('0', '1'), header.keyslots)
         self.assertEqual(('online-reencrypt-v2',), header.requirements)
@@ -203,7 +217,9 @@ class ReencryptionTest(testtools.TestCase):
         header = headers.parse(luks_headers.KILLED)
         self.assertEqual(headers.Reencryption(
             done=480 * MIB, resilience='checksum', interrupted=True,
-            cipher='aes-xts-plain64', key_bits=512), header.reencryption)
+            cipher='aes-xts-plain64', key_bits=512,
+            digest=fingerprint(luks_headers.KILLED, '1')),
+            header.reencryption)
         self.assertEqual(16 * MIB, header.data_offset)
         self.assertEqual(('0', '1'), header.keyslots)
 
@@ -211,7 +227,9 @@ class ReencryptionTest(testtools.TestCase):
         header = headers.parse(luks_headers.PAUSED)
         self.assertEqual(headers.Reencryption(
             done=832 * MIB, resilience='checksum', interrupted=False,
-            cipher='aes-xts-plain64', key_bits=512), header.reencryption)
+            cipher='aes-xts-plain64', key_bits=512,
+            digest=fingerprint(luks_headers.PAUSED, '1')),
+            header.reencryption)
         self.assertEqual(512, header.key_bits)
         self.assertEqual(16 * MIB, header.data_offset)
 

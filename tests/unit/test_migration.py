@@ -282,7 +282,7 @@ class IntoTest(Base):
         self.assertEqual(names.handle_path(self.row.id),
                          self.there.local_path(self.copy))
 
-    @ddt.data('lc1:luks2:16777216:live:key', 'lc2:?', 'of another driver')
+    @ddt.data('lc2:luks2:16777216:live:::key', 'lc9:?', 'of another driver')
     def test_what_it_has_from_the_volumes_row(self, text):
         """Cinder copies the column; what it then writes is not encrypted."""
         self.copy.provider_id = text

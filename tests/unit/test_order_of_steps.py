@@ -26,6 +26,7 @@ from cinder_localclone import newborns
 from cinder_localclone import own_key
 from cinder_localclone import passing
 from cinder_localclone import pausing
+from cinder_localclone import pinning
 from cinder_localclone import reencryption
 from cinder_localclone import rows
 from cinder_localclone import snapshots
@@ -78,13 +79,15 @@ class OrderTest(testtools.TestCase):
         self.node.runner.is_running.return_value = False
         self.step(pausing, 'is_interrupted', True)
         self.step(pausing, 'recover')
+        self.step(reencryption, '_pin_new_key', mock.MagicMock())
         self.step(reencryption, '_ensure_open')
         self.step(reencryption, '_recorded', mock.Mock(key='k'))
         self.step(crypt_tops, 'note_key')
         self.step(self.node.runner, 'start')
         reencryption._go_on(self.node, mock.MagicMock())
         self.assertEqual(
-            ['is_interrupted', 'recover', '_ensure_open', '_recorded',
+            ['is_interrupted', 'recover', '_pin_new_key', '_ensure_open',
+             '_recorded',
              'note_key', 'start'], self.steps)
 
     def copy(self):
@@ -126,9 +129,11 @@ class OrderTest(testtools.TestCase):
         self.node.keys.remove.assert_not_called()
 
     def test_secret_is_noted_when_the_header_has_it(self):
-        change = mock.Mock()
+        change = mock.Mock(shared=set())
         self.node.crypt.header.return_value.reencryption = False
         self.step(rows, 'recorded', encryption_types.Recorded(1, 'k'))
+        self.step(pinning, 'check')
+        self.step(pinning, 'settled', encryption_types.Recorded(1, 'k'))
         self.step(own_key, '_strip', mock.Mock(key='k'))
         self.step(own_key, '_token')
         self.step(key_change, 'Change', change)

@@ -192,6 +192,10 @@ class OwnKeyTest(Case):
                 reencryption=headers.Reencryption(
                     0, 'checksum', False, 'aes-xts-plain64', 512))
         self.patch(crypt.SimCrypt, 'header', under_way)
+        recorded = rows.recorded(self.volume)
+        self.volume.provider_id = str(dataclasses.replace(
+            recorded, becoming=dataclasses.replace(
+                recorded.pin, digest='')))
 
     @ddt.data(VOLUME, SNAPSHOT)
     def test_larger_than_an_image_that_is_re_encrypted(self, of):

@@ -68,6 +68,8 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
         crypt.write_token(volume.id, '0', str(tokens.Token(
             key, encryption_types.KeyFormat.HEX, keyslots=('0',))))
         crypt.back_up(volume.id)
+        volume.provider_id = str(encryption_types.Recorded(
+            16 << 20, key, pin=crypt.header(volume.id).pin))
         return volume
 
     def secret(self, key):
@@ -150,6 +152,8 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
         other = self.create()
         shutil.copy(names.handle_path(other.id), path)
         self.node.crypt.set_uuid(self.volume.id, self.volume.id)
+        self.volume.provider_id = str(dataclasses.replace(
+            rows.recorded(self.volume), pin=rows.recorded(other).pin))
         error = self.assertRaises(
             encryption_errors.KeyNotChanged, header_care.restore, self.node,
             self.volume.id)

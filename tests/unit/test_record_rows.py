@@ -163,7 +163,7 @@ class RowsTest(Base):
 
     def test_an_encrypted_volume(self):
         """Its shadow says how much longer both bodies are."""
-        text = 'lc1:luks2:16777216:live:key'
+        text = 'lc2:luks2:16777216:live:::key'
         store(self.volume.id, provider_id=text)
         move = self.begin(Event.LIVE_MOVE_BEGUN)
         for change in (self.records.get_move, self.records.commit,

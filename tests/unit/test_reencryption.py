@@ -18,12 +18,14 @@ from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone import extending
 from cinder_localclone import header_care
+from cinder_localclone.luks import headers
 from cinder_localclone.luks import options
 from cinder_localclone.luks import tokens
 from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone import node as nodes
 from cinder_localclone import pausing
+from cinder_localclone import pinning
 from cinder_localclone import reencryption
 from cinder_localclone import reencryption_errors
 from cinder_localclone import reencryption_plan as plan
@@ -35,6 +37,7 @@ from tests.unit import test_connections
 from tests.unit import test_encrypted_guests
 from tests.unit.world import crypt
 from tests.unit.world import effects
+from tests.unit.world import records
 from tests.unit.world import reencryption as sim
 
 A, B = test_encrypted_guests.A, test_encrypted_guests.B
@@ -69,6 +72,9 @@ class Case(test_encrypted_guests.Case):
     def header(self):
         return self.world.headers[self.volume.id]
 
+    def expected(self):
+        return pinning.of_row(rows.recorded(self.volume))
+
     def use(self, node=None, host='a'):
         """A guest has it."""
         self.serve(getattr(test_connections, 'ON_' + host.upper()))
@@ -101,6 +107,138 @@ class Case(test_encrypted_guests.Case):
                          & set(self.tags(node)))
         self.assertEqual(1, len(self.world.backups[self.volume.id]))
         self.assertEqual([], self.world.wrongs)
+
+
+@ddt.ddt
+class PinTest(Case):
+    """What the row says of the header, from the announcement to the end."""
+
+    def setUp(self):
+        super().setUp()
+        self.before = rows.recorded(self.volume)
+        self.said = []
+        self.patch(events, 'say', lambda event, **_facts: self.said.append(
+            event))
+
+    def recorded(self):
+        return rows.recorded(self.world.volumes[self.volume.id])
+
+    def test_from_one_pin_to_the_other(self):
+        self.start(cipher=SERPENT, key_bits=256)
+        found = self.recorded()
+        self.assertEqual(self.before, dataclasses.replace(
+            found, becoming=None))
+        self.assertEqual(dataclasses.replace(
+            self.before.pin, cipher=SERPENT, key_bits=256,
+            digest=self.header.under_way.digest), found.becoming)
+        self.end()
+        self.look()
+        self.assertEqual(dataclasses.replace(
+            self.before, pin=found.becoming), self.recorded())
+        self.assertIn(events.REENCRYPTION_ENDED, self.said)
+
+    def test_announced_before_it_begins(self):
+        begin, seen = crypt.SimCrypt.begin_reencryption, []
+
+        def noting(own, *args):
+            seen.append(self.recorded())
+            begin(own, *args)
+        with mock.patch.object(crypt.SimCrypt, 'begin_reencryption', noting):
+            self.start(cipher=SERPENT)
+        found, = seen
+        self.assertEqual((self.before.pin, SERPENT, ''), (
+            found.pin, found.becoming.cipher, found.becoming.digest))
+
+    def test_not_begun(self):
+        """Whoever has asked had an error; it must not pass for done."""
+        failed = exceptions.CommandFailed(command='c', code=1, stderr='no')
+        with mock.patch.object(crypt.SimCrypt, 'begin_reencryption',
+                               side_effect=failed):
+            self.assertRaises(exceptions.CommandFailed, self.start)
+        self.assertIn(names.REENCRYPTED, self.tags())
+        self.look()
+        self.assertNotIn(names.REENCRYPTED, self.tags())
+        self.assertEqual(self.before, self.recorded())
+        self.assertEqual([events.REENCRYPTION_NOT_BEGUN], [
+            each for each in self.said if each in (
+                events.REENCRYPTION_NOT_BEGUN, events.REENCRYPTION_ENDED)])
+        self.start()
+        self.end()
+        self.look()
+        self.assertIn(events.REENCRYPTION_ENDED, self.said)
+
+    def test_begun_and_not_pinned_yet(self):
+        """The service dies in between: the next look pins the new key."""
+        with mock.patch.object(reencryption, '_pin_new_key',
+                               side_effect=OSError):
+            self.assertRaises(OSError, self.start)
+        self.assertEqual('', self.recorded().becoming.digest)
+        self.assertTrue(self.header.under_way)
+        self.look()
+        self.assertIn(self.volume.id, self.a.reencrypting)
+        self.assertEqual(self.header.under_way.digest,
+                         self.recorded().becoming.digest)
+
+    def test_new_key_that_the_secret_does_not_open(self):
+        """Its slot is somebody else's."""
+        with mock.patch.object(reencryption, '_pin_new_key',
+                               side_effect=OSError):
+            self.assertRaises(OSError, self.start)
+        self.header.slots = {'1': b'of somebody else'}
+        self.look()
+        self.assertEqual(set(), self.a.reencrypting)
+        self.assertEqual('', self.recorded().becoming.digest)
+
+    def test_header_that_says_so_by_itself(self):
+        self.header.under_way = headers.Reencryption(
+            0, 'checksum', False, SERPENT, 512, digest='of somebody else')
+        self.look()
+        self.assertEqual(set(), self.a.reencrypting)
+        self.assertEqual(self.before, self.recorded())
+        self.assertRaises(encryption_errors.ForeignHeader, self.start)
+
+    def test_another_end_than_was_announced(self):
+        self.start()
+        self.end()
+        self.header.digest = 'of somebody else'
+        self.look()
+        self.assertIn(names.REENCRYPTED, self.tags())
+        self.assertNotIn(events.REENCRYPTION_ENDED, self.said)
+        self.assertEqual(self.before.pin, self.recorded().pin)
+
+    def test_end_without_a_tag(self):
+        """As of what was reverted to a snapshot of just then."""
+        self.start()
+        self.end()
+        self.a.disk.tags[self.volume.name] -= {names.REENCRYPTED}
+        self.look()
+        self.assertIsNone(self.recorded().becoming)
+        self.assertEqual(self.header.digest, self.recorded().pin.digest)
+
+    def test_end_whose_record_fails(self):
+        """The next look makes it, and it is told once."""
+        self.start()
+        self.end()
+        with mock.patch.object(records.SimRecords, 'record',
+                               side_effect=OSError):
+            self.look()
+        self.assertNotIn(events.REENCRYPTION_ENDED, self.said)
+        self.look()
+        self.assertEqual(1, self.said.count(events.REENCRYPTION_ENDED))
+        self.assertIsNone(self.recorded().becoming)
+
+    @ddt.data(({'slot': '5'}, {}, reencryption_errors.CannotReencrypt),
+              ({}, {'requirements': ('later',)},
+               encryption_errors.HeaderDamaged))
+    @ddt.unpack
+    def test_slot_that_can_not_be_told(self, token, more, error):
+        """Another key is announced; or a later version has written it."""
+        header = self.node.crypt.header(self.volume.id)
+        plan.own_slot(self.volume.id, header, False)
+        own, = header.tokens
+        header = dataclasses.replace(
+            header, tokens=(dataclasses.replace(own, **token),), **more)
+        self.assertRaises(error, plan.own_slot, self.volume.id, header, True)
 
 
 @ddt.ddt
@@ -389,6 +527,7 @@ class PauseTest(Case):
         found = reencryption.pause(self.node, self.volume.id)
         self.assertEqual(Status.PAUSED, found.status)
         self.look()
+        self.assertEqual(set(), self.a.reencrypting)
         self.a.stop(power=True)
         self.world.reconcile()
         self.assertEqual(Status.PAUSED, self.state().status)
@@ -663,8 +802,7 @@ class FencesTest(Case):
                 error = self.assertRaises(
                     encryption_errors.NotRecovered,
                     unlocking.decrypting.open_volume, self.node.crypt,
-                    self.node.keys, self.volume.id,
-                    rows.recorded(self.volume).key, **how)
+                    self.node.keys, self.volume.id, self.expected(), **how)
             self.assertIn('Do not restore a backup', str(error))
         self.assertTrue(self.header.under_way.interrupted)
 
@@ -779,7 +917,7 @@ class BootTest(Case):
         with self.node.lock(self.volume.id):
             decrypting.open_volume(
                 self.node.crypt, self.node.keys, self.volume.id,
-                rows.recorded(self.volume).key, **how)
+                self.expected(), **how)
 
     def test_power_cut_in_the_very_end_and_a_kept_key_that_is_of_no_use(self):
         """Its TPM hangs, say: the key manager is asked again, nothing else."""
@@ -962,12 +1100,12 @@ class BootTest(Case):
         self.start()
         sim.cut_short(self.a, self.volume.id)
         self.a.devices.pop(self.crypt)
-        key = rows.recorded(self.volume).key
         for how in ({'readonly': True}, {'keep_header': True},
                     {'readonly': True, 'recovers': True}):
             error = self.assertRaises(
                 encryption_errors.NotRecovered, decrypting.open_volume,
-                self.node.crypt, self.node.keys, self.volume.id, key, **how)
+                self.node.crypt, self.node.keys, self.volume.id,
+                self.expected(), **how)
             self.assertIn('Do not restore a backup', str(error))
             self.assertTrue(self.header.under_way)
 
@@ -978,7 +1116,7 @@ class BootTest(Case):
         self.assertRaises(
             encryption_errors.ForeignHeader, decrypting.open_volume,
             self.node.crypt, self.node.keys, self.volume.id,
-            rows.recorded(self.volume).key, luks='another')
+            self.expected(), luks='another')
         self.assertTrue(self.header.under_way)
 
     def test_cut_short_and_no_longer_to_be_open(self):
@@ -989,7 +1127,7 @@ class BootTest(Case):
         gone = exceptions.NotPossible(volume='v', reason='gone')
         error = self.assertRaises(
             exceptions.NotPossible, decrypting.open_volume, self.node.crypt,
-            self.node.keys, self.volume.id, rows.recorded(self.volume).key,
+            self.node.keys, self.volume.id, self.expected(),
             check=mock.Mock(side_effect=gone))
         self.assertIs(gone, error)
         self.assertTrue(self.header.under_way)
@@ -1005,7 +1143,7 @@ class BootTest(Case):
             self.assertIs(failed, self.assertRaises(
                 OSError, decrypting.open_volume, self.node.crypt,
                 self.node.keys, self.volume.id,
-                rows.recorded(self.volume).key, proven=proven))
+                self.expected(), proven=proven))
         proven.assert_not_called()
         self.assertTrue(self.header.under_way)
 
@@ -1022,7 +1160,7 @@ class BootTest(Case):
                 crypt.SimCrypt, 'end_reencryption', side_effect=failed):
             decrypting.open_volume(
                 self.node.crypt, self.node.keys, self.volume.id,
-                rows.recorded(self.volume).key, proven=proven)
+                self.expected(), proven=proven)
         proven.assert_called_once_with()
         self.assertIn(self.crypt, self.a.devices)
         self.look()
@@ -1034,7 +1172,7 @@ class BootTest(Case):
             decrypting.end_reencryption(
                 self.node.crypt, self.node.keys, self.volume.id,
                 self.node.crypt.header(self.volume.id),
-                rows.recorded(self.volume).key)
+                self.expected())
 
     def test_end_without_a_key(self):
         """It is not over, and nobody is told that it is."""
@@ -1066,7 +1204,7 @@ class BootTest(Case):
             self.assertRaises(
                 encryption_errors.KeyUnavailable, decrypting.open_volume,
                 self.node.crypt, self.node.keys, self.volume.id,
-                rows.recorded(self.volume).key)
+                self.expected())
         get.assert_called_once()
 
     def test_what_is_noted_of_what_is_opened(self):
@@ -1080,7 +1218,8 @@ class BootTest(Case):
             self.a.devices.pop(self.crypt, None)
             with self.node.lock(self.volume.id):
                 decrypting.open_volume(
-                    self.node.crypt, self.node.keys, self.volume.id, key,
+                    self.node.crypt, self.node.keys, self.volume.id,
+                    self.expected(),
                     check=done.check, proven=done.proven)
         done.check.side_effect = gone
         self.assertRaises(exceptions.NotPossible, open_it)
@@ -1107,7 +1246,8 @@ class BootTest(Case):
         with self.node.lock(self.volume.id):
             self.assertRaises(
                 encryption_errors.WrongKey, decrypting.open_volume,
-                self.node.crypt, self.node.keys, self.volume.id, key)
+                self.node.crypt, self.node.keys, self.volume.id,
+                self.expected())
 
     def test_as_an_operator_sees_one_that_goes_on(self):
         self.use()
@@ -1151,7 +1291,7 @@ class BootTest(Case):
         with self.node.lock(self.volume.id):
             decrypting.open_volume(
                 self.node.crypt, self.node.keys, self.volume.id,
-                rows.recorded(self.volume).key, keep_header=True)
+                self.expected(), keep_header=True)
         self.assertIn(self.crypt, self.a.devices)
         self.assertTrue(self.header.under_way)
         self.assertEqual(self.state().total, self.state().done)
@@ -1171,7 +1311,7 @@ class BootTest(Case):
         with self.node.lock(self.volume.id):
             decrypting.open_volume(
                 self.node.crypt, self.node.keys, self.volume.id,
-                rows.recorded(self.volume).key)
+                self.expected())
         self.assertIn(self.crypt, self.a.devices)
 
     def test_killed_in_the_very_end_with_devices_left_under_a_guest(self):

@@ -43,6 +43,7 @@ ORDER = (
     'attachment_records', 'status_records', 'backup_records', 'records',
     'privileged', 'iscsi_target', 'opts', 'messages', 'events',
     'version',
+    'pinning',
     'deletion_errors', 'encryption_errors', 'lvm_errors', 'manage_errors',
     'reencryption_errors',
     'sparse_errors',
@@ -50,7 +51,7 @@ ORDER = (
     'peer_ports', 'crypt_ports', 'ports',
     'images', 'hydration', 'queue', 'decision', 'manageable', 'survey',
     'thin_map', 'luks', 'lvm', 'dm', 'iscsi_names', 'host_names', 'names',
-    'rows', 'encryption_types', 'pace', 'state', 'exceptions',
+    'rows', 'encryption_types', 'pins', 'pace', 'state', 'exceptions',
 )
 #: These are values and functions of values: they import each other, what is
 #: listed here of the standard library, and nothing else, so nothing that
@@ -59,8 +60,8 @@ PURE = ('nova.placement', 'capabilities', 'node', 'listing', 'served',
         'record_ports', 'peer_ports', 'crypt_ports', 'ports',
         'images', 'hydration', 'queue', 'decision', 'manageable',
         'survey', 'thin_map', 'luks', 'encryption_types', 'lvm', 'dm',
-        'iscsi_names', 'host_names', 'names', 'rows', 'pace', 'state',
-        'exceptions')
+        'iscsi_names', 'host_names', 'names', 'rows', 'pace', 'pins',
+        'state', 'exceptions')
 HARMLESS = {'collections', 'contextlib', 'dataclasses', 'enum', 'functools',
             'hashlib', 'heapq', 'json', 're', 'struct', 'types', 'typing',
             'xml'}

@@ -140,7 +140,7 @@ class ShredTest(testtools.TestCase):
         self.assertEqual(
             [mock.call.of_volumes(),
              mock.call.release('k-gone', 'volumes', GONE),
-             mock.call.remove('k-gone')], self.keys.mock_calls)
+             mock.call.remove('k-gone', GONE)], self.keys.mock_calls)
         self.assertEqual(0, self.app.exit_code)
 
     def test_unknown_too(self):

@@ -96,7 +96,7 @@ class SecretsInUseTest(test_records.Base):
 
     def test_what_is_not_understood_is_in_use(self):
         volume = self.create()
-        volume.update({'provider_id': 'lc9:luks3:7:hot:k/1:2'})
+        volume.update({'provider_id': 'lc9:luks3:7:hot:::k/1:2'})
         volume.save()
         self.assertEqual({'k/1:2'}, self.used())
 

@@ -14,7 +14,6 @@ from cinder_localclone.cmd import backend as backends
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import unlock
 from cinder_localclone import encryption_errors
-from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone.moves import source
 from cinder_localclone import names
@@ -220,10 +219,7 @@ class UnlockTest(Case):
         """The service does not wait; opening would write to what it copies.
         """
         volume = self.volume()
-        key = 'secret-' + volume.id
-        volume.provider_id = str(encryption_types.Recorded(
-            encryption_types.HEADER_BYTES, key, moves_live=False))
-        self.world.headers[volume.id].integrity = 'aead'
+        crypt.authenticate(self.world, volume)
         get = self.keys.get
 
         def late(*what):
@@ -289,7 +285,8 @@ class UnlockTest(Case):
         header.tokens['1'] = type(token)(
             'new', token.key_format, keyslots=('0',), number='1',
             replaces=token.key)
-        self.world.secrets.kept['new'] = '', header.slots['0']
+        self.world.secrets.kept['new'] = (
+            names.secret(volume.id), header.slots['0'])
         del self.world.secrets.kept[token.key]
         self.assertEqual({volume.id: 'opened'}, self.states())
 

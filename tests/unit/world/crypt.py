@@ -16,6 +16,8 @@ from cinder_localclone import exceptions
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import tokens
 from cinder_localclone import names
+from cinder_localclone import pinning
+from cinder_localclone import pins
 from cinder_localclone import rows
 from tests.unit.world import disks
 from tests.unit.world import reencryption
@@ -41,6 +43,13 @@ class SimHeader:
     digest: str = 'of the data'
     uuid: str = ''
     integrity: str = ''
+    key_bits: int = 512
+    sector_size: int = 512
+    data_offset: int = encryption_types.HEADER_BYTES
+
+
+#: Of a header as it is unless a test says otherwise.
+PIN = pins.Pin('aes-xts-plain64', 512, 512, '', 16 << 20, SimHeader({}).digest)
 
 
 def encrypt(world, volume, key=''):
@@ -57,16 +66,39 @@ def encrypt(world, volume, key=''):
 
 def recorded(key):
     """What the row of such a volume says."""
-    return str(encryption_types.Recorded(encryption_types.HEADER_BYTES, key))
+    return str(encryption_types.Recorded(
+        encryption_types.HEADER_BYTES, key, pin=PIN))
+
+
+def authenticate(world, volume):
+    """An encrypted volume that is there is an authenticated one."""
+    header = world.headers[volume.id]
+    header.cipher, header.key_bits, header.integrity = (
+        'aes-gcm-random', 256, 'aead')
+    pin_again(world, volume, moves_live=False)
+
+
+def pin_again(world, volume, **more):
+    """The row says what the header is by now, as an operation would."""
+    recorded = rows.recorded(volume)
+    assert recorded
+    volume.provider_id = str(dataclasses.replace(
+        recorded, pin=_as_header(world.headers[volume.id]).pin,
+        becoming=None, **more))
 
 
 def _as_header(found):
     slots = tuple(found.slots)
+    integrity, more_bits = pinning._INTEGRITY[found.integrity or 'none']
+    # Once all is encrypted anew, the data has the new key only.
+    data = (found.under_way if found.under_way and found.under_way.complete
+            else found)
     return headers.Header(
-        found.cipher, 512, 512, found.integrity, 16 << 20, True, slots,
+        data.cipher, data.key_bits + more_bits, found.sector_size,
+        integrity, found.data_offset, True, slots,
         tuple(found.tokens.values()), reencryption=found.under_way,
         all_keyslots=slots, all_tokens=tuple(found.tokens),
-        digests=frozenset([found.digest]))
+        digest=data.digest)
 
 
 class SimSecrets:
@@ -103,11 +135,19 @@ class SimKeys:
             key.encode())
         return key
 
-    def get(self, key, key_format):
+    def get(self, key, key_format, volume_id=''):
+        self._check_name(key, volume_id)
         return self._ask(key).kept[key][1]
 
-    def remove(self, key):
+    def _check_name(self, key, volume_id):
+        name, _secret = self._ask().kept.get(key, ('', b''))
+        if volume_id and name != names.secret(volume_id):
+            raise encryption_errors.KeyRefused(key=key, reason='its name')
+
+    def remove(self, key, volume_id=''):
         secrets = self._ask()
+        if key in secrets.kept:
+            self._check_name(key, volume_id)
         if names.is_secret(secrets.kept.get(key, ('', b''))[0]):
             self.world.insist(
                 key not in self.node.node.secrets.secrets_in_use(
@@ -191,9 +231,14 @@ class SimCrypt:
         self._insist(set(self.node.lvs[row.name]) == {disks.EMPTY},
                      'a format of what has data')
         self._insist('luks2' in options and volume_id in options, 'options')
+        said = {each: options[at + 1] for at, each in enumerate(options)
+                if each.startswith('--') and at + 1 < len(options)}
         self.world.headers[volume_id] = SimHeader(
-            {'0': key}, integrity=options[options.index('--integrity') + 1]
-            if '--integrity' in options else '')
+            {'0': key}, cipher=said['--cipher'],
+            integrity=said.get('--integrity', ''),
+            key_bits=int(said['--key-size']),
+            sector_size=int(said['--sector-size']),
+            data_offset=int(said['--offset']) * 512)
 
     def format_luks1(self, volume_id, cipher, key_bits, key):
         """Of what is blank, and newly created by the same service."""

@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import uuid
 
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import passing
@@ -169,7 +170,7 @@ class SimRecords(images.SimSnapshotRecords):
         found = [(each.id, each.provider_id) for kind in (
             self.world.volumes, self.world.snapshots)
             for each in kind.values() if not getattr(each, 'deleted', False)]
-        return {text.split(':', 4)[4] for key, text in found
+        return {encryption_types.key_in(text) for key, text in found
                 if text and key not in without}
 
     def record(self, volume_id, recorded, before=None):

@@ -26,7 +26,7 @@ def begin(header, slot, options):
     said = dict(zip(options[::2], options[1::2]))
     header.under_way = headers.Reencryption(
         0, said['--resilience'], False, said['--cipher'],
-        int(said['--key-size']))
+        int(said['--key-size']), digest=header.digest + ' and anew')
 
 
 def recover(header):
@@ -48,7 +48,10 @@ def end(node, volume_id):
     for number, token in header.tokens.items():
         header.tokens[number] = dataclasses.replace(token, keyslots=tuple(
             set(token.keyslots) & {newest}))
-    header.cipher, header.under_way = header.under_way.cipher, None
+    header.cipher, header.key_bits, header.digest = (
+        header.under_way.cipher, header.under_way.key_bits,
+        header.under_way.digest)
+    header.under_way = None
     node.reencrypting.discard(volume_id)
 
 

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a header is the one that its volume must have. Pure.
+
+Two tests. Any header, also one of which no database can be asked, has to be
+one that this driver makes: no cipher that encrypts nothing, no key slot that
+any key opens. Where the row of the volume is at hand, the header has to be
+the one that the row has pinned.
+"""
+
+import dataclasses
+
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone.luks import headers
+from cinder_localclone import names
+from cinder_localclone import pins
+
+#: How LUKS2 names what a type calls its integrity, and the bits that the key
+#: of the data is longer by.
+_INTEGRITY = {'none': ('', 0), 'hmac-sha256': ('hmac(sha256)', 256),
+              'hmac-sha512': ('hmac(sha512)', 512), 'aead': ('aead', 0),
+              'poly1305': ('poly1305', 0)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    """What is on record of a volume that is to be opened.
+
+    :param key: reference of its secret
+    :param pin: the header that it has; None if its row has none yet
+    :param becoming: the header that a re-encryption gives it
+    :param by_row: whether its row was asked. A boot can't ask it
+    """
+
+    key: str
+    pin: pins.Pin | None = None
+    becoming: pins.Pin | None = None
+    by_row: bool = True
+
+
+def of_row(recorded: encryption_types.Recorded | None) -> Expected:
+    """Return what the row of a volume, or of a snapshot, says of it."""
+    if recorded is None:
+        return Expected('')
+    return Expected(recorded.key, recorded.pin, recorded.becoming)
+
+
+def pin(encryption: encryption_types.Encryption, data_offset: int,
+        digest: str) -> pins.Pin:
+    """Return the pin of a new header.
+
+    :param data_offset: bytes before the data
+    :param digest: of its key, which only the header has
+    """
+    integrity, more_bits = _INTEGRITY[encryption.integrity]
+    return pins.Pin(
+        encryption.cipher, encryption.key_bits + more_bits,
+        encryption.sector_size, integrity, data_offset, digest)
+
+
+def why_not_ours(header: headers.Header) -> str:
+    """Say why this driver has not made a header; '' if it may have."""
+    if header.odd:
+        return header.odd
+    for each in filter(None, (header.pin, header.becoming)):
+        problem = _why_not_offered(each)
+        if problem:
+            return problem
+    for cipher in sorted(header.slot_ciphers - set(
+            encryption_types.CIPHERS)):
+        return 'a key slot is encrypted with %s' % cipher
+    return ''
+
+
+def _why_not_offered(found: pins.Pin) -> str:
+    known = encryption_types.CIPHERS.get(found.cipher)
+    if known is None:
+        return 'its cipher is %s' % found.cipher
+    allowed = {_INTEGRITY[each] for each in known.integrity}
+    if found.integrity not in {name for name, _bits in allowed}:
+        return 'its integrity is %s' % (found.integrity or 'none')
+    if found.key_bits not in {bits + more for bits in known.key_bits
+                              for name, more in allowed
+                              if name == found.integrity}:
+        return 'its key has %d bits' % found.key_bits
+    if found.sector_size not in encryption_types.SECTOR_SIZES:
+        return 'its sectors have %d bytes' % found.sector_size
+    header_bytes = encryption_types.HEADER_BYTES
+    if (found.data_offset < header_bytes or not found.integrity
+            and found.data_offset != header_bytes):
+        return 'its data begins at byte %d' % found.data_offset
+    return ''
+
+
+def why_not(header: headers.Header, expected: Expected) -> str:
+    """Say why a header is not the expected one; '' if it is."""
+    problem = why_not_ours(header)
+    if problem or not expected.by_row:
+        return problem
+    if expected.pin is None:
+        return 'its row has no pin of a header'
+    found, becoming = header.pin, header.becoming
+    if found not in (expected.pin, expected.becoming):
+        return expected.pin.difference(found)
+    if becoming is None or becoming == expected.becoming:
+        return ''
+    if expected.becoming is None:
+        return 'it is being re-encrypted, and its row does not say so'
+    if is_begun(header, expected):
+        return ''
+    return expected.becoming.difference(becoming)
+
+
+def is_begun(header: headers.Header, expected: Expected) -> bool:
+    """Whether a re-encryption has begun whose key is not pinned yet.
+
+    Its row announces it, and nothing is encrypted with that key.
+    """
+    found, becoming = header.reencryption, header.becoming
+    return bool(
+        found and becoming and expected.becoming
+        and not (found.done or found.complete or found.interrupted)
+        and header.pin == expected.pin and expected.becoming
+        == dataclasses.replace(becoming, digest=''))
+
+
+def check(volume_id: str, header: headers.Header, expected: Expected
+          ) -> None:
+    """Check a header before any secret is used on it.
+
+    :raises ForeignHeader: if it is not the expected one
+    """
+    problem = why_not(header, expected)
+    if problem:
+        raise encryption_errors.ForeignHeader(
+            path=names.handle_path(volume_id), reason=problem)
+
+
+def settled(recorded: encryption_types.Recorded, header: headers.Header
+            ) -> encryption_types.Recorded:
+    """Return a row's record once no re-encryption is under way.
+
+    :param header: which was checked
+    """
+    return dataclasses.replace(recorded, pin=header.pin, becoming=None)

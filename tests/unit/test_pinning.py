@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Headers that somebody else has written, and what is believed of them."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+from unittest import mock
+
+import ddt
+import testtools
+
+from cinder_localclone import decrypting
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
+from cinder_localclone import exceptions
+from cinder_localclone import header_backups
+from cinder_localclone import header_care
+from cinder_localclone import key_change
+from cinder_localclone.luks import copies
+from cinder_localclone.luks import ending
+from cinder_localclone.luks import headers
+from cinder_localclone import names
+from cinder_localclone import pinning
+from cinder_localclone import pins
+from cinder_localclone.privileged import secrets
+from cinder_localclone import recovery_keys
+from cinder_localclone import rows
+from tests.unit import luks_headers
+from tests.unit import test_own_key
+from tests.unit import test_real_headers
+from tests.unit.world import crypt
+
+
+def parsed(text, change=None):
+    metadata = json.loads(text)
+    if change:
+        change(metadata)
+    return headers.parse(json.dumps(metadata))
+
+
+def rewritten(path, change):
+    """Both copies of a header, as somebody writes them who has the disk."""
+    head = pathlib.Path(path).read_bytes()
+    begin, size, sequence = copies.newest(head)
+    metadata = json.loads(ending.text(head))
+    change(metadata)
+    body = json.dumps(metadata, separators=(',', ':')).encode().ljust(
+        size - ending.BINARY, b'\0')
+    with open(path, 'r+b') as file:
+        for at, magic in ((0, copies.FIRST), (size, copies.SECOND)):
+            file.seek(at)
+            file.write(ending._copy(
+                head[begin:begin + ending.BINARY], magic, at, sequence + 1,
+                os.urandom(64), body))
+
+
+def segment(**what):
+    """A change of how the data is encrypted."""
+    return lambda metadata: metadata['segments']['0'].update(what)
+
+
+@ddt.ddt
+class PinTest(testtools.TestCase):
+
+    PIN = parsed(luks_headers.PLAIN).pin
+
+    def test_text(self):
+        for pin in (self.PIN, dataclasses.replace(
+                self.PIN, integrity='hmac(sha256)', digest='')):
+            self.assertEqual(pin, pins.parse(str(pin)))
+        self.assertIsNone(pins.parse(''))
+        for text in ('a', 'a/b/c/d/e/f', str(self.PIN) + '/1'):
+            self.assertRaises(ValueError, pins.parse, text)
+
+    @ddt.data(*(each.name for each in dataclasses.fields(pins.Pin)))
+    def test_difference(self, name):
+        other = dataclasses.replace(self.PIN, **{name: 7})
+        self.assertEqual('', self.PIN.difference(self.PIN))
+        self.assertIn('%s is 7 instead of' % name.replace('_', ' '),
+                      self.PIN.difference(other))
+
+    @ddt.data({'hash': 'sha512'}, {'iterations': 1}, {'salt': 'x'},
+              {'digest': 'x'}, {'type': 'x'})
+    def test_all_of_a_digest_counts(self, change):
+        header = parsed(luks_headers.PLAIN, lambda metadata: metadata[
+            'digests']['0'].update(change))
+        self.assertNotEqual(self.PIN.digest, header.pin.digest)
+
+    def test_slots_do_not_count(self):
+        """They are others after each change of the volume's secret."""
+        self.assertEqual(self.PIN, parsed(luks_headers.ROTATING).pin)
+
+    def test_of_a_re_encryption(self):
+        header = parsed(luks_headers.STARTED)
+        self.assertEqual(self.PIN, header.pin)
+        self.assertEqual(dataclasses.replace(
+            self.PIN, key_bits=256, digest=header.reencryption.digest),
+            header.becoming)
+        self.assertNotEqual(header.pin.digest, header.becoming.digest)
+
+
+@ddt.ddt
+class AllowedTest(testtools.TestCase):
+    """What is looked at also where no row can be asked."""
+
+    @ddt.data(luks_headers.PLAIN, luks_headers.ROTATING, luks_headers.STARTED,
+              luks_headers.KILLED, luks_headers.PAUSED)
+    def test_of_cryptsetup(self, text):
+        self.assertEqual('', pinning.why_not_ours(parsed(text)))
+
+    @ddt.data(
+        ('its cipher is cipher_null-ecb',
+         segment(encryption='cipher_null-ecb')),
+        ('its cipher is aes-ecb', segment(encryption='aes-ecb')),
+        ('its sectors have 8192 bytes', segment(sector_size=8192)),
+        ('its integrity is crc32c', segment(integrity={'type': 'crc32c'})),
+        ('begins at byte 33554432', segment(offset='33554432')),
+        ('counts its sectors', segment(iv_tweak='8')),
+        ('has 128 bits', lambda metadata: metadata['keyslots']['0'].update(
+            key_size=16)),
+        ('slot is encrypted with cipher_null-ecb', lambda metadata:
+         metadata['keyslots']['0']['area'].update(
+             encryption='cipher_null-ecb')),
+        ('has 2 parts', lambda metadata: (
+            metadata['segments'].update({'1': dict(
+                metadata['segments']['0'], offset=str(32 << 20),
+                iv_tweak='32768')}),
+            metadata['digests']['0']['segments'].append('1'))),
+        ('encrypted in another way', lambda metadata: (
+            metadata['segments'].update({'1': dict(
+                metadata['segments']['0'], offset=str(32 << 20),
+                iv_tweak='32768', encryption='cipher_null-ecb')}),
+            metadata['digests']['0']['segments'].append('1'))),
+        ('has other keys', lambda metadata: metadata['digests'].update(
+            {'1': dict(metadata['digests']['0'], salt='x')})))
+    @ddt.unpack
+    def test_of_somebody_else(self, problem, change):
+        header = parsed(luks_headers.PLAIN, change)
+        self.assertIn(problem, pinning.why_not_ours(header))
+        for expected in (pinning.Expected('k', by_row=False),
+                         pinning.Expected('k', header.pin)):
+            self.assertIn(problem, pinning.why_not(header, expected))
+
+    @ddt.data('0', '1', '2', '4')
+    def test_part_of_a_re_encryption(self, number):
+        """None of its parts is plain, whatever the others are."""
+        def change(metadata):
+            metadata['segments'][number]['encryption'] = 'cipher_null-ecb'
+        self.assertNotEqual('', pinning.why_not_ours(parsed(
+            luks_headers.KILLED, change)))
+
+    def test_part_with_a_third_key(self):
+        def change(metadata):
+            digests = metadata['digests']
+            digests['0']['segments'].remove('2')
+            digests['7'] = dict(digests['0'], segments=['2'], salt='x')
+        self.assertIn('other keys', pinning.why_not_ours(parsed(
+            luks_headers.KILLED, change)))
+
+    @ddt.data(*(
+        (cipher, bits, how, sector)
+        for cipher, each in encryption_types.CIPHERS.items()
+        for bits in each.key_bits for how in each.integrity
+        for sector in encryption_types.SECTOR_SIZES))
+    @ddt.unpack
+    def test_each_that_is_offered(self, cipher, bits, how, sector):
+        pin = pinning.pin(encryption_types.Encryption(
+            cipher, bits, sector, how), encryption_types.HEADER_BYTES, 'd')
+        self.assertEqual('', pinning._why_not_offered(pin))
+        self.assertEqual(how == 'none', pin.integrity == '')
+
+
+@ddt.ddt
+class PinnedTest(testtools.TestCase):
+    """What is compared with a row."""
+
+    def of(self, text, **more):
+        header = parsed(text)
+        return header, pinning.Expected('k', **dict(
+            {'pin': header.pin, 'becoming': header.becoming}, **more))
+
+    @ddt.data(luks_headers.PLAIN, luks_headers.STARTED, luks_headers.KILLED,
+              luks_headers.PAUSED)
+    def test_as_its_row_says(self, text):
+        self.assertEqual('', pinning.why_not(*self.of(text)))
+
+    def test_row_without_a_pin(self):
+        self.assertIn('no pin', pinning.why_not(
+            *self.of(luks_headers.PLAIN, pin=None)))
+
+    @ddt.data(*(each.name for each in dataclasses.fields(pins.Pin)))
+    def test_anything_else(self, name):
+        header, expected = self.of(luks_headers.PLAIN)
+        self.assertNotEqual('', pinning.why_not(header, dataclasses.replace(
+            expected, pin=dataclasses.replace(expected.pin, **{name: 7}))))
+
+    def test_re_encryption_that_no_row_knows(self):
+        self.assertIn('row does not say so', pinning.why_not(
+            *self.of(luks_headers.STARTED, becoming=None)))
+
+    def test_before_and_after_a_re_encryption(self):
+        """Its header may say so before its row does; but no third one."""
+        running, expected = self.of(luks_headers.PAUSED)
+        for pin in (running.pin, running.becoming):
+            header = dataclasses.replace(
+                parsed(luks_headers.PLAIN), digest=pin.digest)
+            self.assertEqual('', pinning.why_not(header, expected))
+        self.assertIn('digest', pinning.why_not(dataclasses.replace(
+            header, digest='another'), expected))
+
+    def test_key_that_is_not_pinned_yet(self):
+        """Nothing is encrypted with that."""
+        for text, problem in ((luks_headers.STARTED, ''),
+                              (luks_headers.PAUSED, 'digest')):
+            header, expected = self.of(text)
+            announced = dataclasses.replace(expected, becoming=(
+                dataclasses.replace(expected.becoming, digest='')))
+            self.assertEqual(not problem, pinning.is_begun(
+                header, announced))
+            self.assertIn(problem, pinning.why_not(header, announced))
+            other = dataclasses.replace(announced, becoming=(
+                dataclasses.replace(announced.becoming, key_bits=128)))
+            self.assertFalse(pinning.is_begun(header, other))
+            self.assertIn('key bits', pinning.why_not(header, other))
+
+    def test_settled(self):
+        header, _expected = self.of(luks_headers.PLAIN)
+        before = encryption_types.Recorded(
+            1, 'k', pin=header.pin, becoming=header.pin)
+        self.assertEqual(
+            encryption_types.Recorded(1, 'k', pin=header.pin),
+            pinning.settled(before, header))
+
+
+class Real(test_real_headers.RealTest):
+    """Headers in files, by the real cryptsetup; its own tests elsewhere."""
+
+    test_rotate = test_the_new_secret_is_lost_in_between = None
+    test_recovery_keys = test_restore = test_newborn = None
+
+    def opened(self, volume, by_row=True):
+        """The secrets that a volume is opened with."""
+        opened, recorded = [], rows.recorded(volume)
+        expected = pinning.of_row(recorded)
+        if not by_row:
+            expected = pinning.Expected(recorded.key, by_row=False)
+        with mock.patch.object(secrets, 'open_device', lambda *args:
+                               opened.append(args[2])):
+            with contextlib.suppress(exceptions.LocalCloneError):
+                decrypting.open_volume(
+                    self.node.crypt, self.node.keys, volume.id, expected,
+                    luks=volume.id)
+        return opened
+
+
+@ddt.ddt
+class RealHeaderTest(Real):
+    """One word of a header is another, and its checksum."""
+
+    def rewrite(self, change, volume=None):
+        rewritten(names.handle_path((volume or self.volume).id), change)
+
+    def test_as_it_was(self):
+        self.rewrite(lambda metadata: None)
+        for by_row in (True, False):
+            self.assertEqual([self.secret(self.key())],
+                             self.opened(self.volume, by_row))
+
+    @ddt.data(True, False)
+    def test_data_in_plain_text(self, by_row):
+        """The guest would write plain text, to the disk and to the link."""
+        self.rewrite(segment(encryption='cipher_null-ecb'))
+        self.node.crypt.uuid(self.volume.id)  # cryptsetup takes it
+        self.assertEqual([], self.opened(self.volume, by_row))
+
+    def test_another_sector_size(self):
+        self.rewrite(segment(sector_size=4096))
+        self.assertEqual([], self.opened(self.volume))
+
+    def test_nothing_else_is_done_with_it(self):
+        self.rewrite(segment(sector_size=4096))
+        before = dict(self.world.secrets.kept)
+        for act in (key_change.rotate, recovery_keys.add,
+                    recovery_keys.remove):
+            self.assertRaises(encryption_errors.ForeignHeader, act,
+                              self.node, self.volume.id)
+        self.assertEqual(before, self.world.secrets.kept)
+
+    def test_verified(self):
+        self.rewrite(segment(encryption='cipher_null-ecb'))
+        with self.through_the_cache():
+            found = {each['what']: each['problem'] for each in
+                     header_care.verify(self.node, self.volume.id)}
+        self.assertIn('cipher_null', found['pin of the header'])
+        self.assertNotIn('key', found)  # none is used on it
+
+    def test_restored(self):
+        """What somebody has written goes."""
+        self.rewrite(segment(encryption='cipher_null-ecb'))
+        with self.through_the_cache():
+            header_care.restore(self.node, self.volume.id)
+        self.assert_sound()
+
+
+class RealSecretTest(Real):
+    """Whoever can write to a disk, and has a volume of his own."""
+
+    def tampered(self):
+        """His volume begins with all that another tenant's has, but for its
+        UUID, and for what tokens say of secrets.
+        """
+        mine = self.create()
+        path = names.handle_path(mine.id)
+        shutil.copy(names.handle_path(self.volume.id), path)
+        with self.through_the_cache():
+            self.node.crypt.set_uuid(mine.id, mine.id)
+
+        def change(metadata):
+            theirs = metadata['tokens']['0']
+            metadata['tokens'] = {
+                '0': dict(theirs, key=self.key(mine), keyslots=[]),
+                '1': dict(theirs, replaces=self.key(mine))}
+        rewritten(path, change)
+        return mine
+
+    def test_secret_of_another_tenant(self):
+        """With the other tenant's data."""
+        mine = self.tampered()
+        for by_row in (True, False):
+            self.assertEqual([], self.opened(mine, by_row))
+
+    def test_names_alone(self):
+        """The pin fits: the other secret is not used all the same."""
+        mine = self.tampered()
+        mine.provider_id = str(dataclasses.replace(
+            rows.recorded(mine), pin=rows.recorded(self.volume).pin))
+        self.assertEqual([], self.opened(mine))
+        self.assertRaises(exceptions.LocalCloneError, key_change.rotate,
+                          self.node, mine.id)
+        self.assertNotEqual(self.key(), self.key(mine))
+
+    def test_secret_that_is_in_the_place_of_its_own(self):
+        """While that is changed: it is named after the volume."""
+        secret = self.secret(self.key())
+        other = self.node.keys.create(self.volume.id)
+        self.world.secrets.kept[other] = (
+            names.secret(self.volume.id), secret)
+
+        def change(metadata):
+            own = metadata['tokens']['0']
+            metadata['tokens'] = {
+                '0': dict(own, keyslots=[]),
+                '1': dict(own, key=other, replaces=own['key'])}
+        rewritten(names.handle_path(self.volume.id), change)
+        for by_row in (True, False):
+            self.assertEqual([secret], self.opened(self.volume, by_row))
+
+    def test_secret_that_its_header_does_not_connect_with_its_own(self):
+        """It is the volume's by its name, and nobody has announced it."""
+        other = self.node.keys.create(self.volume.id)
+
+        def change(metadata):
+            own = metadata['tokens']['0']
+            metadata['tokens'] = {
+                '0': dict(own, keyslots=[]), '1': dict(own, key=other)}
+        rewritten(names.handle_path(self.volume.id), change)
+        get = self.node.keys.get
+        with mock.patch.object(self.node.keys, 'get',
+                               side_effect=get) as asked:
+            self.assertEqual([], self.opened(self.volume))
+        asked.assert_not_called()
+
+    def test_row_that_names_none(self):
+        """As of what could not be created; no token is its own then."""
+        def change(metadata):
+            metadata['tokens']['0']['key'] = ''
+        rewritten(names.handle_path(self.volume.id), change)
+        self.volume.provider_id = str(dataclasses.replace(
+            rows.recorded(self.volume), key=''))
+        with mock.patch.object(self.node.keys, 'get',
+                               return_value=b'k') as asked:
+            self.assertEqual([], self.opened(self.volume))
+        asked.assert_not_called()
+
+    def test_header_of_a_later_version(self):
+        with mock.patch.object(self.node.crypt, 'header') as header:
+            header.return_value = dataclasses.replace(
+                parsed(luks_headers.PLAIN), requirements=('later',),
+                tokens=(), digest=rows.recorded(self.volume).pin.digest)
+            error = self.assertRaises(
+                encryption_errors.HeaderDamaged, decrypting.open_volume,
+                self.node.crypt, self.node.keys, self.volume.id,
+                pinning.of_row(rows.recorded(self.volume)))
+        self.assertIn('later', str(error))
+
+
+class BackupTest(test_own_key.Case):
+    """No backup is made of what is not the volume's header."""
+
+    def setUp(self):
+        super().setUp()
+        self.backups = header_backups.Look(self.a.node)
+
+    def test_first_backup(self):
+        self.world.backups.clear()
+        self.header.digest = 'of somebody else'
+        self.backups.look(None)
+        self.assertEqual({}, self.world.backups)
+        self.header.digest = crypt.PIN.digest
+        self.backups.look(None)
+        self.assertEqual(['1'], self.world.backups[self.volume.id])
+
+    def test_later_backup(self):
+        before = repr(self.world.copies)
+        self.header.digest = 'of somebody else'
+        self.backups.look(None)
+        self.assertEqual(before, repr(self.world.copies))
