@@ -49,6 +49,11 @@ class Lab:
     :param name: labs of different names do not meet
     """
 
+    #: Whether the nodes' services and operator's commands are forks of a
+    #: process that has imported them, once the first of them has started after
+    #: a boot.
+    preloads = False
+
     def __init__(self, name=None):
         self.name = name or os.environ.get('LOCALCLONE_LAB', 'lab')
         self.namespace = 'lc-' + self.name
@@ -79,6 +84,12 @@ class Lab:
     def python(self) -> pathlib.Path:
         """That venv's interpreter."""
         return self.venv / 'bin/python'
+
+    @property
+    def code(self) -> str:
+        """A word that is another one when the driver's code has changed."""
+        return '%x' % max(path.stat().st_mtime_ns for path in (
+            self.repo / 'cinder_localclone').rglob('*.py'))
 
     @property
     def control(self) -> control_plane.ControlPlane:

@@ -179,12 +179,12 @@ class Instance:
 
 
 def occupy(node, path, mib):
-    """Write zeros, so that a move copies them; what was not written it skips.
+    """Write random data; a move skips what was never written.
 
     :param path: of a device that nothing is on yet
     """
-    node.run('dd if=/dev/zero of=%s bs=1M count=%d oflag=direct conv=notrunc '
-             'status=none' % (path, mib), timeout=300)
+    node.run('dd if=/dev/urandom of=%s bs=1M count=%d oflag=direct '
+             'conv=notrunc status=none' % (path, mib), timeout=300)
 
 
 def start_writing(node, path, first_mib, length_mib, seconds, seed, rate):
@@ -235,7 +235,7 @@ class Attached:
 
     # -- what the guest does
 
-    def start_writing(self, first_mib=600, length_mib=200, seconds=600,
+    def start_writing(self, first_mib=130, length_mib=60, seconds=600,
                       seed=1, rate=25):
         """See :func:`start_writing`."""
         return start_writing(self.node, self.path, first_mib, length_mib,

@@ -12,12 +12,17 @@ import struct
 import threading
 
 from lab.core import agent
+from lab.core import preloaded
 from lab.core import process
 from lab.core import zero_page
 
 Done = collections.namedtuple('Done', 'returncode stdout stderr')
 BOOT_TIMEOUT = 60
 SERVICE_TIMEOUT = 180
+#: Asks a process that has imported Cinder; itself it starts at once.
+PRELOADED = '/usr/bin/python3 -S ' + preloaded.__file__
+#: Where each node keeps backups of headers; they outlive its boots.
+HEADERS = '/run/localclone-headers'
 #: A slow link (tc-cake(8)). Who sends little over it does not wait behind what
 #: is copied, as on nodes whose queues are fair, which those of systemd are.
 RATE = 'cake bandwidth %s'
@@ -132,6 +137,7 @@ class Node:
             'lc_venv=%s' % self.lab.venv,
             'lc_modules=' + kernel['modules'],
             'lc_records=%s' % (self.directory / 'iscsi'),
+            'lc_headers=%s' % (self.directory / 'headers'),
         ], self.console, env={'TMPDIR': '/dev/shm'})
         process.wait_for('%s to boot' % self.name, self._answers,
                          BOOT_TIMEOUT, self.console)
@@ -307,9 +313,37 @@ class Node:
         """
         log = self.service_log(backend)
         self._seen[backend] = log.count(READY), log.count(FAILED)
-        self.daemon(action, 'cinder-' + backend, 'cinder-volume',
-                    self.directory / ('%s.conf' % backend),
-                    self._runner() if backend == 'localclone' else '')
+        name, conf = 'cinder-' + backend, self.directory / (
+            '%s.conf' % backend)
+        runner = self._runner() if backend == 'localclone' else ''
+        if not self.lab.preloads or runner or action in ('stop', 'kill'):
+            self.daemon(action, name, 'cinder-volume', conf, runner)
+            return
+        if action == 'restart':
+            self.daemon('stop', name, 'cinder-volume', conf)
+        self.run('%s start %s /run/%s.pid --config-file %s >>%s 2>&1 '
+                 '</dev/null' % (
+                     PRELOADED, self._parent(preloaded.SERVICE), name, conf,
+                     self.lab.logs / ('%s.%s.log' % (self.name, name))),
+                 timeout=preloaded.LOADING + 30)
+
+    def _parent(self, module):
+        """The socket of a process that forks for a program; starts it."""
+        # One with other code goes on until it is idle.
+        path = '/run/preloaded.%s.%s' % (
+            module.rpartition('.')[2], self.lab.code)
+        self.run(
+            'mkdir %(path)s%(begun)s 2>/dev/null || exit 0; '
+            'PATH=$PATH:%(venv)s/bin '
+            'OS_CINDER_DISABLE_EVENTLET_PATCHING=%(native)d setsid '
+            '%(python)s -W ignore %(program)s serve %(path)s %(module)s '
+            '>>%(log)s 2>&1 </dev/null &' % {
+                'path': path, 'begun': preloaded.BEGUN, 'module': module,
+                'venv': self.lab.venv, 'python': self.lab.python,
+                'native': self.lab.settings['native_threads'],
+                'program': preloaded.__file__,
+                'log': self.lab.logs / (self.name + '.preloaded.log')})
+        return path
 
     def _runner(self):
         """What runs the driver's service, if it does not run by itself."""
@@ -346,11 +380,15 @@ class Node:
 
     def operator(self, *words, timeout=300):
         """Run ``cinder-localclone`` with the service's configuration."""
+        if self.lab.preloads:
+            program = [*PRELOADED.split(), 'run', self._parent(
+                preloaded.COMMAND)]
+        else:
+            program = [self.lab.python, '-W', 'ignore', '-m',
+                       preloaded.COMMAND]
         return self.run(
-            [self.lab.python, '-W', 'ignore', '-m',
-             'cinder_localclone.cmd.main', '--config-file',
-             self.directory / 'localclone.conf', *words],
-            timeout=timeout, check=False)
+            [*program, '--config-file', self.directory / 'localclone.conf',
+             *words], timeout=timeout, check=False)
 
     def daemon(self, action, name, program, conf, runner=''):
         """start, stop, kill or restart an OpenStack service of this node.

@@ -40,6 +40,8 @@ overlay /etc
 # What the iSCSI initiator remembers outlives a power cut, as on a real disk.
 mkdir -p $lc_records /etc/iscsi/nodes
 mount --bind $lc_records /etc/iscsi/nodes
+mkdir -p -m 700 $lc_headers /run/localclone-headers
+mount --bind $lc_headers /run/localclone-headers
 overlay /var/lib
 overlay /var/log
 hostname $lc_name

@@ -4,8 +4,8 @@
 import re
 import sys
 
+from lab.core import node
 from lab.demos import show
-from lab.encryption import by_driver
 from lab.encryption import story
 from lab.encryption import table
 
@@ -20,7 +20,7 @@ def main():
         report=table.Steps, nova=True, keys=True,
         # So small that a re-encryption lasts until all is done that is done
         # beside it.
-        options={'localclone_header_backup_dir': by_driver.BACKUPS,
+        options={'localclone_header_backup_dir': node.HEADERS,
                  'localclone_reencryption_zone': 4})
     command.parser.add_argument(
         '--only', default='', metavar='REGEX', help='only: ' + ', '.join(

@@ -11,8 +11,6 @@ from lab.encryption import chapter
 from lab.faults.scenario import must
 from lab.keys import volumes
 
-#: Where each node has backups of headers.
-BACKUPS = '/run/localclone-headers'
 CIPHER = 'serpent-xts-plain64'
 #: Seconds for a re-encryption to end once all is at its new home.
 ANEW = 400
@@ -31,7 +29,6 @@ class Chapter(chapter.Chapter):
         **{name: chapter.Chapter.STEPS[name] for name in chapter.LAST}}
 
     def rotate(self, row):
-        self._have_backups()
         old = self.way.key(self.data)
         must(self._opens(old), 'control: the key does not open it')
         self._operator('encryption', 'rotate', self.data)
@@ -93,11 +90,6 @@ class Chapter(chapter.Chapter):
         must(self._header() == before, 'it is not as it was')
         self._attach_again()
         self._found({serial: written})
-
-    def _have_backups(self):
-        """The directory does not outlive a power cut, here."""
-        for node in self.lab.nodes.values():
-            node.run('mkdir -p -m 700 ' + BACKUPS)
 
     def _opens(self, key):
         return volumes.opens(self._home(), volumes.body_path(

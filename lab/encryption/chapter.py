@@ -10,6 +10,7 @@ from lab.encryption import table
 from lab.encryption import watching
 from lab.faults.scenario import must
 from lab.keys import leaks
+from lab.keys import secrets
 from lab.keys import types
 from lab.keys import volumes
 from lab.nova import compute
@@ -40,6 +41,7 @@ class Chapter:
     #: By the name of its method: what a step shows.
     STEPS = {
         'create': 'volumes of the type, one of them from an image',
+        'readers': 'the secret: only its owner reads or deletes it',
         'boot': 'a server boots, a second volume is attached',
         'sizes': 'the guest gets exactly what the volume has for it',
         'disks': 'what the guest writes is on no disk to be read',
@@ -96,6 +98,16 @@ class Chapter:
             must(volumes.lv_bytes(self.lab, self.n1, volume)
                  == self.way.lv_bytes(1), 'an LV is of another size')
         self.header = self._header()
+
+    def readers(self, row):
+        reference, = self.way.references(self.data)
+        found = {user: secrets.Secrets(self.lab, user).read(reference)[0]
+                 for user in ('admin', 'cinder', 'demo')}
+        must(found == {user: 200 if user == self.way.reader else 403
+                       for user in found}, 'HTTP %s' % found)
+        must(secrets.Secrets(self.lab, 'demo').delete(reference) == 403,
+             'a member of another project may delete it')
+        row.detail = self.way.reader
 
     def boot(self, row):
         self.server = servers.Server.boot(self.lab, self.root, 'node1')

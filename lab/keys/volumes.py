@@ -35,6 +35,8 @@ class ByNova:
 
     def __init__(self, lab, owner):
         self.lab = lab
+        #: The only user who may read what opens its volumes.
+        self.reader = owner
         self.secrets = secrets.Secrets(lab, owner)
 
     def bytes_of(self, gib):
@@ -74,8 +76,7 @@ class ByDriver(ByNova):
     unlocks_at_boot = True
 
     def __init__(self, lab, owner):
-        super().__init__(lab, owner)
-        self.secrets = secrets.Secrets(lab, 'cinder')
+        super().__init__(lab, 'cinder')
 
     def path(self, volume):
         """What Nova is given."""

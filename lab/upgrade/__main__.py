@@ -130,7 +130,7 @@ class Upgrade:
         left.stop_writing(before)
         self.proven('what the guest wrote is at the destination', entered,
                     before)
-        after = entered.start_writing(first_mib=200)
+        after = entered.start_writing(first_mib=250)
         left.detach('in-use')
         look.wait_moved(self.lab, volume)
         entered.stop_writing(after)

@@ -15,16 +15,17 @@ HEADER = volumes.ByDriver.longer_by
 #: What is written to a volume again and again, and is found nowhere else.
 MARK = b'what-only-its-guest-may-read'
 #: MiB of it.
-MARKED = 64
+MARKED = 32
 #: MiB of a volume that are filled, the mark included.
-FILLED = 256
+FILLED = 128
 TYPE = volumes.ByDriver.type_name
 
 
 class DriverTest(base.LabTest):
     """A lab with Barbican, and a type of volumes that the driver encrypts."""
 
-    lab_name = 'driver-keys'
+    lab_name = base.KEYS
+    options = base.WITH_KEYS
     parts = {'keys': True}
 
     def setUp(self):

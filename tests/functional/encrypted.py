@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes that are encrypted, and servers that have them."""
+"""Volumes that Nova encrypts, and servers that have them."""
 
 import json
 
@@ -50,10 +50,11 @@ else:
 
 
 class EncryptedTest(base.LabTest):
-    """A lab with Nova and Barbican."""
+    """A lab with Barbican, and a type of volumes that Nova encrypts."""
 
-    lab_name = 'keys'
-    parts = {'nova': True, 'keys': True}
+    lab_name = base.KEYS
+    options = base.WITH_KEYS
+    parts = {'keys': True}
     type_name = volumes.ByNova.type_name
     #: Whose volumes they are. Only administrators migrate servers, and only
     #: members of a key's own project may read it.
@@ -61,29 +62,9 @@ class EncryptedTest(base.LabTest):
 
     def setUp(self):
         super().setUp()
-        self.addCleanup(self.end_servers)
         self.owner = self.lab.cinder(self.owner_name)
         if self.type_name not in self.owner.get('/types').text:
             types.make(self.lab, self.type_name, {})
-
-    def mend(self):
-        for node in self.lab.nodes.values():
-            if not node.is_on:
-                node.power_on()
-                self.lab.start_services(node)
-        for volume in self.lab.cinder().get('/volumes').json()['volumes']:
-            self.lab.cinder().delete('/volumes/' + volume['id'])
-        super().mend()
-
-    def end_servers(self):
-        for node in self.lab.nodes.values():
-            if node.is_on and not compute.is_running(node):
-                compute.service(node, 'start')
-        nova = self.lab.client('nova')
-        for found in nova.get('/servers?all_tenants=1').json()['servers']:
-            servers.Server(self.lab, found['id']).delete()
-
-    # -- volumes and servers
 
     def encrypted(self, node=None, image=None, **source):
         """A volume of the encrypted type; its id."""
@@ -96,18 +77,6 @@ class EncryptedTest(base.LabTest):
         instances.wait_status(self.owner, volume, 'available', 120)
         return volume
 
-    def boot(self, node, *volumes):
-        """A server on a node, from an encrypted volume of the image.
-
-        :param volumes: more of them
-        """
-        root = self.encrypted(node, servers.image(self.lab))
-        server = servers.Server.boot(self.lab, root, node.name)
-        for volume in volumes:
-            server.attach(volume)
-        server.wait_verified(root, *volumes)
-        return server, root
-
     # -- what is seen of a volume
 
     def body(self, volume):
@@ -117,14 +86,6 @@ class EncryptedTest(base.LabTest):
     def header(self, node, volume):
         """The bytes of a volume's header, as the disk has them."""
         return volumes.header(node, self.body(volume), 2)
-
-    def has_mark(self, node, volume):
-        """Whether anything that a guest has written is to be read there."""
-        return volumes.has_mark(node, self.body(volume), MARK)
-
-    def guest_bytes(self, server, volume):
-        """The size of a volume, as QEMU gives it to its guest."""
-        return server.disk_bytes(volume)
 
     def key(self, volume):
         """What opens a volume, as Nova makes it of the owner's secret."""
@@ -143,6 +104,55 @@ class EncryptedTest(base.LabTest):
         return attached.node.run(
             'dmsetup info -c --noheadings -o open localclone-%s%s' % (
                 what, attached.volume_id), check=False).stdout.strip()
+
+
+class ServerTest(EncryptedTest):
+    """A lab with Nova, and servers that have encrypted volumes."""
+
+    lab_name = 'nova'
+    options = base.QUICK
+    parts = {'nova': True, 'keys': True}
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.end_servers)
+
+    def mend(self):
+        for node in self.lab.nodes.values():
+            if not node.is_on:
+                node.power_on()
+                self.lab.start_services(node)
+        for volume in self.lab.cinder().get('/volumes').json()['volumes']:
+            self.lab.cinder().delete('/volumes/' + volume['id'])
+        super().mend()
+
+    def end_servers(self):
+        for node in self.lab.nodes.values():
+            if node.is_on and not compute.is_running(node):
+                compute.service(node, 'start')
+        nova = self.lab.client('nova')
+        for found in nova.get('/servers?all_tenants=1').json()['servers']:
+            servers.Server(self.lab, found['id']).delete()
+
+    def boot(self, node, *volumes):
+        """A server on a node, from an encrypted volume of the image.
+
+        :param volumes: more of them
+        """
+        root = self.encrypted(node, servers.image(self.lab))
+        server = servers.Server.boot(self.lab, root, node.name)
+        for volume in volumes:
+            server.attach(volume)
+        server.wait_verified(root, *volumes)
+        return server, root
+
+    def has_mark(self, node, volume):
+        """Whether anything that a guest has written is to be read there."""
+        return volumes.has_mark(node, self.body(volume), MARK)
+
+    def guest_bytes(self, server, volume):
+        """The size of a volume, as QEMU gives it to its guest."""
+        return server.disk_bytes(volume)
 
     def wait_moved(self, volume):
         """Wait until nothing of a move of this volume is left to be done."""

@@ -2,7 +2,6 @@
 """Volumes that the driver encrypts, on real kernels and with real Barbican."""
 
 import signal
-import time
 
 from lab.core import instance as instances
 from lab.core import look
@@ -76,14 +75,10 @@ class KeyManagerTest(encrypted.DriverTest):
         self.addCleanup(self.hang, False)
         self.hang()
         for node in (self.n2, self.n1):
-            began = time.monotonic()
             _text, told = self.refused(volume, node)
-            self.assertLess(time.monotonic() - began, 40)
             self.assert_refused(volume, 500, told)
         # It holds up nobody else.
-        began = time.monotonic()
         self.instance.attach(plain, self.n1).detach()
-        self.assertLess(time.monotonic() - began, 15)
         self.hang(False)
         self.attach_again(volume, self.n1, expected)
 
@@ -163,9 +158,7 @@ class BootTest(encrypted.DriverTest):
     def test_key_manager_is_away_at_length(self):
         self.key_manager(False)
         self.boot()
-        began = time.monotonic()
         done = self.n1.operator('unlock', '--wait', '20')
-        self.assertLess(time.monotonic() - began, 60)
         self.assertEqual(1, done.returncode, done.stderr)
         self.assertIn(self.volume_id, done.stdout)
         self.assertIn('locked', done.stdout)
@@ -286,7 +279,7 @@ class CopiesTest(encrypted.DriverTest):
         attached.detach()
         # While it is copied.
         self.addCleanup(self.brake)
-        self.brake('60mbit')
+        self.brake('12mbit')
         attached = self.instance.attach(volume, self.n2)
         self.extend(volume, 4, 'in-use')
         self.assertEqual(1, len(look.shadows(self.lab)))

@@ -4,6 +4,7 @@
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
+from tests.functional import base
 from tests.functional import driver_encrypted as encrypted
 
 GIB = encrypted.GIB
@@ -20,13 +21,11 @@ class Base(encrypted.DriverTest):
         attached.detach()
         self.assert_ciphertext(self.n1)
         self.addCleanup(self.brake)
-        self.brake('60mbit')
+        self.brake(base.BRAKE)
         return volume, marked, expected
 
 
 class MoveTest(Base):
-
-    ends_lab = True
 
     def test_follows_its_instance(self):
         volume, marked, expected = self.moved_from()
@@ -103,14 +102,14 @@ class LiveMoveTest(encrypted.DriverTest):
     def hydrated(self):
         return look.clone_progress(self.n2)[0]
 
-    def test_forward(self):
+    def test_forward_at_length(self):
         with self.tap(self.n1) as tap:
             volume, source, destination, writer, expected = self.migrating()
             self.wait_two_checks()
             self.assertEqual(0, self.hydrated())
             source.stop_writing(writer)
             self.assertIn(' 0 bad', destination.verify(writer.stdout))
-            resumed = destination.start_writing(first_mib=200)
+            resumed = destination.start_writing(first_mib=300)
             source.detach('in-use')
             self.assertFalse(self.is_open(self.n1, volume))
             self.assert_moved(volume, destination, expected,

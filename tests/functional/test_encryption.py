@@ -17,10 +17,10 @@ BLIND = ('0 4096 flakey {0} {1} 0 1 1 error_reads\\n'
          '4096 {2} linear {0} {3}\\n')
 
 
-class GuestTest(encrypted.EncryptedTest):
+class GuestTest(encrypted.ServerTest):
     """Guests that write; see guest.c."""
 
-    def test_only_the_guest_reads_what_it_wrote(self):
+    def test_only_the_guest_reads_what_it_wrote_at_length(self):
         volume = self.encrypted(self.n1)
         plain = self.volume()
         before = self.header(self.n1, volume)

@@ -11,16 +11,16 @@ from tests.functional import base
 
 class AccessTest(base.LabTest):
 
-    lab_name = 'keys'
-    ends_lab = True
-    parts = {'nova': True, 'keys': True}
+    lab_name = base.KEYS
+    options = base.WITH_KEYS
+    parts = {'keys': True}
 
     def setUp(self):
         super().setUp()
         self.users = {user: secrets.Secrets(self.lab, user)
                       for user in ('demo', 'cinder', 'admin')}
 
-    def test_secrets_are_read_by_whom_they_belong_to(self):
+    def test_secrets_are_read_by_whom_they_belong_to_at_length(self):
         for owner in ('demo', 'cinder'):
             payload = os.urandom(64)
             kept = self.users[owner].create('of ' + owner, payload)
@@ -37,7 +37,7 @@ class AccessTest(base.LabTest):
             self.assertEqual(204, self.users[owner].delete(kept))
             self.assertEqual(404, self.users[owner].read(kept)[0])
 
-    def test_key_of_an_encrypted_volume_is_its_owners(self):
+    def test_key_of_an_encrypted_volume_is_its_owners_at_length(self):
         made = types.make(self.lab, 'front-end', {})
         self.addCleanup(types.remove, self.lab, made)
         self.addCleanup(self.mend)  # before it: volumes of the type

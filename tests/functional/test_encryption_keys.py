@@ -5,25 +5,12 @@ import json
 
 from lab.core import instance as instances
 from lab.core import look
+from lab.core import node as nodes
 from lab.core import process
-from tests.functional import base
 from tests.functional import driver_encrypted as encrypted
-
-#: Where backups of headers are, on each node.
-BACKUPS = '/run/localclone-headers'
 
 
 class KeysTest(encrypted.DriverTest):
-
-    lab_name = 'driver-headers'
-    ends_lab = True
-    options = dict(base.QUICK, localclone_header_backup_dir=BACKUPS,
-                   localclone_node_interval=5)
-
-    def setUp(self):
-        super().setUp()
-        for node in (self.n1, self.n2):
-            node.run('mkdir -p -m 700 ' + BACKUPS)
 
     def encryption(self, node, *words, code=0):
         """What a command of the operator's says."""
@@ -51,7 +38,7 @@ class KeysTest(encrypted.DriverTest):
         return not done.returncode
 
     def backups(self, node, volume):
-        return node.run('ls %s/%s' % (BACKUPS, volume)).stdout.split()
+        return node.run('ls %s/%s' % (nodes.HEADERS, volume)).stdout.split()
 
     def assert_sound(self, volume):
         rows = self.encryption(self.n2, 'verify', volume)
@@ -233,9 +220,9 @@ class KeysTest(encrypted.DriverTest):
         self.assertEqual(expected, self.read(clone, self.n2))
         # The backup follows it.
         process.wait_for('a backup of its header', lambda: not self.n2.run(
-            'test -e %s/%s/%s-1' % (BACKUPS, clone, clone),
+            'test -e %s/%s/%s-1' % (nodes.HEADERS, clone, clone),
             check=False).returncode, 90, every=1)
         self.assert_sound(clone)
         process.wait_for('that of before to go', lambda: self.n1.run(
-            'test -e %s/%s' % (BACKUPS, clone), check=False).returncode, 90,
-            every=1)
+            'test -e %s/%s' % (nodes.HEADERS, clone),
+            check=False).returncode, 90, every=1)

@@ -21,6 +21,8 @@ from tests.functional import base
 class FaultTest(testtools.TestCase):
     """Has a lab of its own, whose services can be stopped at a step."""
 
+    lab_name = 'faults'
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -128,5 +130,5 @@ class FaultTest(testtools.TestCase):
         disk.remove()
         self.environment.forget_steps(disk)
 
-    def test_volume_group_full(self):
+    def test_volume_group_full_at_length(self):
         self.assert_holds('volume group full', ('move', whole_operation.WHOLE))

@@ -58,9 +58,9 @@ class FollowTest(Base):
         self.follows(volume, back, expected, writer)
         back.detach()
 
-    def test_live_migrated_back(self):
+    def test_live_migrated_back_at_length(self):
         volume, there, expected = self.moving_volume()
-        before = there.start_writing(first_mib=300)
+        before = there.start_writing(first_mib=40, length_mib=80)
         back = self.instance.attach(volume, self.n1, live=True)
         self.assertTrue(before.running)
         there.stop_writing(before)
@@ -104,12 +104,11 @@ class ThirdNodeTest(Base):
     """Wanted on a third node."""
 
     lab_name = 'three'
-    ends_lab = True
     nodes = 3
 
-    def test_live_migrated_on_at_length(self):
+    def test_live_migrated_on(self):
         volume, there, expected = self.moving_volume()
-        before = there.start_writing(first_mib=300)
+        before = there.start_writing(first_mib=40, length_mib=80)
         on = self.instance.attach(volume, self.lab.nodes['node3'], live=True)
         there.stop_writing(before)
         self.is_passed_through(volume, on, expected)

@@ -2,7 +2,6 @@
 """Keys that a node keeps, on real kernels, Barbican and systemd-creds."""
 
 from lab.core import process
-from tests.functional import base
 from tests.functional import driver_encrypted as encrypted
 from tests.functional import test_encrypted_by_driver
 
@@ -12,12 +11,6 @@ SYSTEMD = '/var/lib/systemd'
 
 class KeptKeysTest(test_encrypted_by_driver.CopiesTest):
 
-    lab_name = 'driver-kept'
-    ends_lab = True
-    options = dict(base.QUICK, localclone_key_cache='systemd-creds',
-                   localclone_key_cache_dir='/run/localclone-keys',
-                   localclone_node_interval=5)
-
     #: Those of the base are run by itself.
     test_copies = test_grows = None
 
@@ -25,6 +18,8 @@ class KeptKeysTest(test_encrypted_by_driver.CopiesTest):
         super().setUp()
         if self.n1.run('command -v systemd-creds', check=False).returncode:
             self.skipTest('the nodes have no systemd-creds')
+        self.set_options(localclone_key_cache='systemd-creds',
+                         localclone_key_cache_dir='/run/localclone-keys')
         # It wants the node's own key on a disk.
         self.n1.run(
             'lvcreate -q -y -T -V 32m -n %s cinder-volumes/cinder-volumes-pool'
@@ -34,7 +29,7 @@ class KeptKeysTest(test_encrypted_by_driver.CopiesTest):
         self.addCleanup(self.n1.run, 'umount %s && lvremove -q -f '
                         'cinder-volumes/%s' % (SYSTEMD, DISK))
 
-    def test_extended_without_a_key_manager_at_length(self):
+    def test_extended_without_a_key_manager(self):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         expected = self.mark(attached)

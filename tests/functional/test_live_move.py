@@ -51,7 +51,7 @@ class LiveMoveTest(Base):
         source.stop_writing(writer)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))
         expected = self.checksum(destination)
-        resumed = destination.start_writing(first_mib=200)
+        resumed = destination.start_writing(first_mib=300)
         source.detach('in-use')
         self.assert_moved(volume, destination, expected)
         self.assertTrue(resumed.running)
@@ -147,7 +147,7 @@ class LiveMoveTest(Base):
         self.assert_moved(volume, destination, expected)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))
 
-    def test_both_lose_power_before_the_guest_has_left(self):
+    def test_both_lose_power_before_the_guest_has_left_at_length(self):
         volume, source, destination, writer, expected = (
             self.migrating_volume())
         self.n1.power_cut()

@@ -130,7 +130,7 @@ class ManageTest(base.LabTest):
                                            found['safe_to_manage']))
         self.give(volume)
         # It moves as any other; it can't be left meanwhile.
-        self.brake('60mbit')
+        self.brake(base.BRAKE)
         attached = self.instance.attach(volume, self.n2)
         self.assertEqual(expected, self.checksum(attached, MIB))
         attached.detach()

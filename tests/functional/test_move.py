@@ -48,7 +48,7 @@ class MoveTest(base.LabTest):
         self.assertIn('LOCALCLONE_SOURCE=1', probed)
         self.assertNotIn('ID_FS', probed)
 
-    def test_services_killed_while_moving(self):
+    def test_services_killed_while_moving_at_length(self):
         volume, attached, expected = self.moving_volume()
         writer = attached.start_writing()
         for node in (self.n2, self.n1):
@@ -59,7 +59,7 @@ class MoveTest(base.LabTest):
         self.assert_moved(volume, attached, expected)
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
 
-    def test_destination_loses_power_while_moving(self):
+    def test_destination_loses_power_while_moving_at_length(self):
         volume, attached, expected = self.moving_volume()
         writer = attached.start_writing()
         time.sleep(5)

@@ -2,13 +2,11 @@
 """The operator's command on real nodes."""
 
 import json
-import os
 
 from lab.core import config
 from lab.core import instance as instances
 from lab.core import look
 from lab.core import process
-from tests.functional import preloaded
 from tests.functional import test_live_move
 
 NO_VOLUME = '00000000-0000-4000-8000-000000000000'
@@ -16,31 +14,9 @@ NO_VOLUME = '00000000-0000-4000-8000-000000000000'
 
 class OperatorTest(test_live_move.Base):
 
-    def operator(self, node, *words):
-        """Run ``cinder-localclone`` on a node, its imports done before.
-
-        The first one after a boot is started as it is anywhere.
-        """
-        # A later run of tests may have other code: it has its own parent.
-        path = '/run/cinder-localclone.%d' % os.getpid()
-        log = self.lab.logs / (node.name + '.preloaded.log')
-        if node.run('mkdir ' + path + preloaded.BEGUN,
-                    check=False).returncode == 0:
-            done = node.operator(*words)
-            node.run('setsid %s -W ignore %s serve %s %s &>%s </dev/null &' % (
-                self.lab.python, preloaded.__file__, path, preloaded.MODULE,
-                log))
-            return done
-        process.wait_for('the parent of commands', lambda: not node.run(
-            ['test', '-S', path], check=False).returncode, 60, log)
-        return node.run(
-            ['/usr/bin/python3', '-S', preloaded.__file__, 'ask', path,
-             '--config-file', node.directory / 'localclone.conf', *words],
-            timeout=300, check=False)
-
     def command(self, node, *words, code=0):
         """Run ``cinder-localclone`` on a node; its JSON, or its text."""
-        done = self.operator(node, *words)
+        done = node.operator(*words)
         self.assertEqual(code, done.returncode, done.stdout + done.stderr)
         if '--json' in words:
             return json.loads(done.stdout)
@@ -76,7 +52,7 @@ class OperatorTest(test_live_move.Base):
         done = 'handle of %s now on LV' % volume
         for _attempt in range(3):
             self.n1.run('dmsetup remove localclone-' + volume)
-            shown = self.operator(self.n2, 'show', volume)
+            shown = self.n2.operator('show', volume)
             repaired = self.command(self.n2, 'repair', volume)
             if done in repaired:
                 break  # else the node's own look, once a minute, was first

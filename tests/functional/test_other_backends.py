@@ -104,7 +104,7 @@ class OtherBackendsTest(base.LabTest):
         self.demo.delete('/volumes/' + volume).raise_for_status()
         look.wait_deleted(self.lab)
 
-    def test_migration_of_a_volume_that_moves(self):
+    def test_migration_of_a_volume_that_moves_at_length(self):
         volume, attached, expected = self.moving_volume(
             volume_type='anywhere')
         attached.detach()

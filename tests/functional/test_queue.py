@@ -10,23 +10,15 @@ from lab.core import process
 from tests.functional import base
 
 #: What each volume has, and what is read of it while it waits.
-DATA, MIB = 160, 4
+DATA, MIB = 64, 1
 
 
 class QueueTest(base.LabTest):
 
     def setUp(self):
         super().setUp()
-        self.addCleanup(self.settings, dict(self.lab.settings['options']))
-        self.settings(dict(self.lab.settings['options'],
-                           localclone_max_copies_in=1))
-
-    def settings(self, options):
-        """Restart both services with these options of the driver."""
-        self.lab.settings['options'] = options
-        for node in (self.n1, self.n2):
-            self.lab.write_service_config(node)
-            self.restart(node)
+        self.addCleanup(self.drop_snapshots)
+        self.set_options(localclone_max_copies_in=1)
 
     def copied(self):
         """The shadows of those that node2's kernel copies at this moment."""
@@ -51,7 +43,7 @@ class QueueTest(base.LabTest):
             expected[volume] = self.fill(attached, DATA)
             head[volume] = self.checksum(attached, MIB)
             attached.detach()
-        self.brake('15mbit')
+        self.brake('4mbit')
         at = {volume: self.instance.attach(volume, self.n2)
               for volume in expected}
         shadows = dict(look.sql(
@@ -87,7 +79,6 @@ class QueueTest(base.LabTest):
             attached.detach()
         self.assertEqual([], look.leftovers(self.n1, None))
         self.assertEqual([], look.leftovers(self.n2, None))
-        self.drop_snapshots()
 
     def order(self, shadows):
         """In which order they are copied from now on; never two at once."""

@@ -194,7 +194,8 @@ class SnapshotTest(base.LabTest):
         instances.wait_status(self.demo, clone, 'available')
         for each in (clone, self.born(1, snapshot_id=snapshot)):
             self.assertEqual('node2', instances.home(self.lab, each))
-            self.assertEqual(expected, self.sum_of(each, self.n2, 96))
+            self.assertEqual(expected, self.sum_of(
+                each, self.n2, base.CHECKED))
         self.demo.delete('/snapshots/' + snapshot).raise_for_status()
         self.wait_dropped()
         self.assertEqual([], self.snapshot_lvs(self.n2))

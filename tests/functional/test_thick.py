@@ -15,7 +15,6 @@ class ThickTest(base.LabTest):
     """
 
     lab_name = 'thick'
-    ends_lab = True
     options = {'lvm_type': 'default'}
 
     def placed(self, node):
@@ -23,7 +22,7 @@ class ThickTest(base.LabTest):
         return node.run('lvs --noheadings -o segtype,devices '
                         'cinder-volumes').stdout.split()
 
-    def raw(self, node, place, mib=96):
+    def raw(self, node, place, mib=base.CHECKED):
         """The checksum of what the disk itself has at a place."""
         disk, extent = place.rstrip(')').split('(')
         start, size = node.run(
@@ -34,7 +33,7 @@ class ThickTest(base.LabTest):
             '| sha256sum' % (
                 disk, float(start) + int(extent) * float(size), mib)).stdout
 
-    def zeros(self, mib=96):
+    def zeros(self, mib=base.CHECKED):
         return self.n1.run('head -c %dM /dev/zero | sha256sum' % mib).stdout
 
     def test_a_new_volume_has_nothing_of_others(self):
@@ -85,9 +84,25 @@ class ThickTest(base.LabTest):
 class StripedTest(base.LabTest):
     """Each node's group has two disks, which are halves of one."""
 
-    lab_name = 'striped'
-    ends_lab = True
-    options = dict(base.QUICK, lvm_type='default', localclone_thick_stripes=2)
+    lab_name = ThickTest.lab_name
+    options = ThickTest.options
+    striped = dict(options, localclone_thick_stripes=2)
+
+    def setUp(self):
+        # These come last, when no volume is there any more.
+        self.addCleanup(lambda: self.restart_with(self.options))
+        self.addCleanup(self.join_halves)
+        super().setUp()
+
+    def join_halves(self):
+        for node in self.lab.nodes.values():
+            node.run(
+                'dmsetup info half-a >/dev/null 2>&1 || exit 0; '
+                'vgremove -q --force --yes cinder-volumes && '
+                'pvremove -q --yes /dev/mapper/half-a /dev/mapper/half-b && '
+                'dmsetup remove half-a && dmsetup remove half-b && '
+                'udevadm settle --timeout=10 && '
+                'vgcreate -q cinder-volumes /dev/vda')
 
     def halve_disk(self, node):
         node.run(
@@ -106,16 +121,30 @@ class StripedTest(base.LabTest):
             'lvs --noheadings -o segtype,stripes -S \'lv_name=~"^volume-"\' '
             'cinder-volumes').stdout.splitlines()}
 
-    def test_striped_at_length(self):
+    def halve_disks(self):
+        for node in (self.n1, self.n2):
+            self.halve_disk(node)
+        self.restart_with(self.striped)
+
+    def test_striped(self):
+        self.halve_disks()
+        attached = self.instance.attach(self.volume(), self.n1)
+        self.assertEqual({('striped', '2')}, self.segments(self.n1))
+        expected = self.fill(attached)
+        self.act(attached.volume_id, 'os-extend', self.demo,
+                 new_size=2).raise_for_status()
+        instances.wait_status(self.demo, attached.volume_id, 'in-use')
+        self.assertEqual({('striped', '2')}, self.segments(self.n1))
+        self.assertEqual(expected, self.checksum(attached))
+        attached.detach()
+
+    def test_moves_and_is_checked_at_length(self):
+        self.restart_with(self.striped)
         done = self.n1.operator('doctor')
         self.assertEqual(1, done.returncode)
         self.assertIn('localclone_thick_stripes is 2', done.stdout)
-        for node in (self.n1, self.n2):
-            self.halve_disk(node)
+        self.halve_disks()
         self.assertIn('2 of 2 disks', self.n1.operator('doctor').stdout)
-        for node in (self.n1, self.n2):
-            self.restart(node)
-        self.lab.wait_for_services()
         volume = self.volume(node='node1')
         self.assertEqual({('striped', '2')}, self.segments(self.n1))
         attached = self.instance.attach(volume, self.n1)

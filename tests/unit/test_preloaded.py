@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parent that forks for the operator's commands of functional tests."""
+"""The parents that fork for a node's services and operator's commands."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ import time
 import fixtures
 import testtools
 
-from tests.functional import preloaded
+from lab.core import preloaded
 
 PROGRAM = '''
 import os, pathlib, sys, time
@@ -59,7 +59,7 @@ class PreloadedTest(testtools.TestCase):
 
     def start(self, *words):
         return subprocess.Popen(
-            [sys.executable, '-S', preloaded.__file__, 'ask', self.sock,
+            [sys.executable, '-S', preloaded.__file__, 'run', self.sock,
              *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True)
 
@@ -94,6 +94,27 @@ class PreloadedTest(testtools.TestCase):
         asking.send_signal(signal.SIGKILL)
         self.wait(lambda: not os.path.exists('/proc/' + pid.read_text()))
 
+    def test_service(self):
+        """It stays when who asked has ended, in a session of its own."""
+        noted, pid = self.path / 'noted', self.path / 'pid'
+        subprocess.run(
+            [sys.executable, '-S', preloaded.__file__, 'start', self.sock,
+             pid, 'sleep', noted], check=True, timeout=20)
+        number = int(pid.read_text())
+        self.addCleanup(os.killpg, number, signal.SIGKILL)
+        self.wait(lambda: noted.exists() and noted.read_text())
+        self.assertEqual(number, int(noted.read_text()))
+        self.assertEqual(number, os.getsid(number))
+
+    def test_waits_for_a_parent_that_still_loads(self):
+        late = self.path / 'late'
+        asking = subprocess.Popen(
+            [sys.executable, '-S', preloaded.__file__, 'run', late, 'exit',
+             '7'])
+        self.addCleanup(asking.wait)
+        os.rename(self.sock, late)
+        self.assertEqual(7, asking.wait(20))
+
 
 class LoadTest(testtools.TestCase):
 
@@ -103,8 +124,18 @@ class LoadTest(testtools.TestCase):
             [sys.executable, '-W', 'ignore', '-c',
              'import threading\n'
              'from eventlet import patcher\n'
-             'from tests.functional import preloaded\n'
-             'program = preloaded.load(preloaded.MODULE)\n'
+             'from lab.core import preloaded\n'
+             'program = preloaded.load(preloaded.COMMAND)\n'
              'assert not patcher.is_monkey_patched("socket")\n'
              'print(threading.active_count(), callable(program.main))'],
+            text=True, cwd=pathlib.Path(__file__).parents[2]).strip())
+
+    def test_the_service_is_loaded_as_it_is_elsewhere(self):
+        self.assertEqual('1 True', subprocess.check_output(
+            [sys.executable, '-W', 'ignore', '-c',
+             'from eventlet import patcher\n'
+             'from lab.core import preloaded\n'
+             'program = preloaded.load(preloaded.SERVICE)\n'
+             'print(patcher.original("threading").active_count(),\n'
+             '      patcher.is_monkey_patched("socket"))'],
             text=True, cwd=pathlib.Path(__file__).parents[2]).strip())
