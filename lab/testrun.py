@@ -29,6 +29,8 @@ GRACE = 90  # seconds for its tests to take their labs down
 SLOWEST = 10  # tests that are shown
 #: Unit tests that stop at two moments, which takes a minute or two.
 EXHAUSTIVE = '_at_every_two'
+#: The module that runs a suite.
+RUNNERS = {'unit': ('stestr', 'run'), 'functional': ('lab.functional',)}
 #: Functional tests that show the same at more length.
 LONG = '_at_length'
 #: Why tests were not run to their end.
@@ -145,8 +147,13 @@ class Watch:
 
 def _stestr(lab, path, *words):
     """What :mod:`subprocess` is called with to run stestr."""
+    return _module(lab, path, 'stestr', *words)
+
+
+def _module(lab, path, *words):
+    """The same, to run another module."""
     return {
-        'args': [lab.python, '-W', 'ignore', '-m', 'stestr', *words],
+        'args': [lab.python, '-W', 'ignore', '-m', *words],
         'cwd': lab.repo, 'text': True, 'env': dict(
             os.environ, OS_TEST_PATH=path, PYTHONDONTWRITEBYTECODE='1',
             PYTHONWARNINGS='ignore',
@@ -173,7 +180,7 @@ def slowest(printed):
 
 
 def suite(lab, name, path, until, *options, everything=False):
-    """Run one suite with stestr; what it printed is shown as it comes.
+    """Run one suite; what it printed is shown as it comes.
 
     :param until: time of :func:`time.monotonic` at which it is ended
     :param everything: whether exhaustive tests run all that there is
@@ -192,7 +199,7 @@ def suite(lab, name, path, until, *options, everything=False):
             printed.append(line)
             print(line, end='', flush=True)
     with Watch(until) as watch:
-        call = _stestr(lab, path, 'run', *options)
+        call = _module(lab, path, *RUNNERS[name], *options)
         call['env'][TEST_LIMIT] = limit(name, everything)
         running = subprocess.Popen(
             **call, stdout=subprocess.PIPE,
@@ -321,9 +328,8 @@ def run(lab, options, until):
                         'ALL=1')
         suites.append(suite(
             lab, 'functional', './tests/functional', until,
-            *(('--exclude-regex', LONG) if short else ()),
-            *(('--serial',) if at_once == 1 else (
-                '--worker-file', 'tests/functional/workers.yaml')),
+            '--workers', str(at_once),
+            *(('--exclude', LONG) if short else ()),
             *options.tests, everything=options.all))
     for _row, failed, _slowest in suites:
         for name, reason in failed:
