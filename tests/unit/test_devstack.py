@@ -13,6 +13,7 @@ import os
 import testtools
 
 from tests.unit.devstack import machine
+from tests.unit import needs
 
 #: A volume, a move of it, and another volume.
 VOLUME = '0a1b2c3d-0000-4000-8000-00000000000%d'
@@ -53,6 +54,7 @@ class Phases:
 
     def setUp(self):
         super().setUp()
+        needs.programs(self, 'bash')
         self.machine = self.useFixture(machine.Machine(self.functions))
 
     def stack(self, **variables):

@@ -29,6 +29,7 @@ from cinder_localclone.privileged import runner
 from cinder_localclone.privileged import secrets
 from cinder_localclone.privileged import sysfs
 from tests.unit import luks_headers
+from tests.unit import needs
 from tests.unit import test_privileged_crypt
 from tests.unit.test_privileged_crypt import KEY
 from tests.unit.test_privileged_crypt import NEW_KEY
@@ -43,6 +44,8 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
 
     def setUp(self):
         super().setUp()
+        needs.programs(self, 'strace')
+        needs.root(self, 'cryptsetup locks a re-encryption in /run')
         self.format(self.path)
         # cryptsetup re-encrypts one of a UUID at a time.
         own = str(uuid.uuid4())

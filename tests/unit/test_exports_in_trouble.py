@@ -2,7 +2,6 @@
 """Exports and the target when something else hangs, or goes on."""
 
 import threading
-import time
 import types
 from unittest import mock
 
@@ -112,38 +111,48 @@ class HangingTest(test_lio.Case):
 
     def test_within_the_time_limit(self):
         """'Seconds for one change, with those that wait before it.'"""
-        self.useFixture(fixtures.MockPatchObject(lio, 'TIMEOUT', 0.4))
-        changes, stop = lio.Changes(), threading.Event()
-        self.addCleanup(stop.set)
+        now = self.useFixture(fixtures.MockPatchObject(
+            lio.time, 'monotonic', return_value=100.0)).mock
+        changes, limits = lio.Changes(), []
 
-        def hang(what):
-            try:
-                changes.make(what, stop.wait)
-            except exceptions.TargetTimeout:
-                pass
-        threading.Thread(target=hang, args=('a',), daemon=True).start()
-        time.sleep(0.05)
-        begun = time.monotonic()
-        hang('b')
-        self.assertLess(time.monotonic() - begun, 0.5)
+        def passes(seconds, value):
+            now.return_value += seconds
+            return value
+        changes._turn = mock.create_autospec(threading.Lock(), instance=True)
+        changes._turn.acquire.side_effect = lambda timeout: passes(15, True)
+
+        def has_ended(_work, timeout):
+            limits.append(timeout)
+            return passes(timeout, False)
+        for name, fake in (('has_ended', has_ended),
+                           ('in_thread', lambda change: mock.sentinel.work)):
+            self.useFixture(fixtures.MockPatchObject(
+                lio.process, name, autospec=True, side_effect=fake))
+        self.assertRaises(exceptions.TargetTimeout, changes.make, 'b',
+                          self.fail)
+        self.assertEqual([lio.TIMEOUT - 15], limits)
+        changes._turn.release.assert_called_once_with()
 
     def test_description_comes_in_time(self):
         """Troubles keep no move from a node; nor does looking for them."""
         for n in range(lio.MOST_HANGING):
             (self.root / 'target' / 'iscsi' / ('iqn.x:%d' % n) /
              'tpgt_1').mkdir(parents=True)
-        self.useFixture(fixtures.MockPatchObject(
-            export, 'PROBE_TIMEOUT', 0.2))
+        # All together first, then side by side: twice the time limit.
+        together = threading.Barrier(lio.MOST_HANGING)
 
-        def run(*argv, timeout, **more):
-            time.sleep(timeout)
+        def run(*argv, timeout, ok):
+            if len(argv) == 3:
+                together.wait(60)
+            limits.append(timeout)
             raise exceptions.CommandTimeout(command='cat', seconds=timeout)
+        limits = []
         self.useFixture(fixtures.MockPatchObject(
             configfs.process, 'run', run))
-        begun = time.monotonic()
-        export.Exports('iqn.x:', '192.0.2.1', 3260).problem()
-        # Twice the time limit, not once more for each that hangs.
-        self.assertLess(time.monotonic() - begun, 3 * 0.2)
+        self.assertIn('iqn.x:0', export.Exports(
+            'iqn.x:', '192.0.2.1', 3260).problem())
+        self.assertEqual(
+            [export.PROBE_TIMEOUT] * (1 + lio.MOST_HANGING), limits)
 
 
 class HydrationTest(test_reconcile.Base):

@@ -29,6 +29,7 @@ from cinder_localclone.privileged import secrets
 from cinder_localclone.privileged import sysfs
 from tests.unit import commands
 from tests.unit import luks_headers
+from tests.unit import needs
 
 VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
 LUKS = '11111111-2222-4333-8444-555555555555'
@@ -520,6 +521,7 @@ class CaseOfFiles(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
+        needs.programs(self, 'cryptsetup')
         for module, name, value in (
                 (privileged.default, 'client_mode', False),
                 (secrets.context, 'client_mode', False),
