@@ -5,11 +5,14 @@ SIZE ?= 2
 NAMED = $(if $(LAB),--name $(LAB))
 # CINDER=28: that release instead of 29; PYTHON=python3.13: that one instead of
 # Debian's; NATIVE_THREADS=1: the nodes' services without eventlet
-LABRUN = PYTHONDONTWRITEBYTECODE=1 $(if $(CINDER),LOCALCLONE_LAB_CINDER=$(CINDER)) $(if $(PYTHON),LOCALCLONE_LAB_PYTHON=$(PYTHON)) $(if $(NATIVE_THREADS),LOCALCLONE_LAB_NATIVE_THREADS=1) /usr/bin/python3 -m
+SETTINGS = PYTHONDONTWRITEBYTECODE=1 $(if $(CINDER),LOCALCLONE_LAB_CINDER=$(CINDER)) $(if $(PYTHON),LOCALCLONE_LAB_PYTHON=$(PYTHON)) $(if $(NATIVE_THREADS),LOCALCLONE_LAB_NATIVE_THREADS=1)
+LABRUN = $(SETTINGS) /usr/bin/python3 -m
+# What needs neither root nor Debian, with any Python from 3.11 to 3.13
+ANYRUN = $(SETTINGS) python3 -m
 # stestr has a meaning of its own for it.
 unexport PYTHON
 
-.PHONY: demo live-migration servers placement test unit lab-up lab-down lab-status bench docs faults operations encryption mutations tempest sbom devstack ansible install-page upgrade
+.PHONY: demo live-migration servers placement test unit style lab-up lab-down lab-status bench docs faults operations encryption mutations tempest sbom devstack ansible install-page upgrade
 demo: python3 ; $(LABRUN) lab.demos.move $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 live-migration: python3
 	$(LABRUN) lab.demos.live_migration $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
@@ -18,8 +21,10 @@ servers: python3 ; $(LABRUN) lab.demos.servers $(NAMED) $(if $(ONLY),--only '$(O
 placement: python3 ; $(LABRUN) lab.demos.placement $(NAMED) $(if $(KEEP),--keep)
 # ALL=1: the longest functional tests, too; ONLY=REGEX: functional ones like it
 test: python3 ; $(LABRUN) lab.testrun $(if $(ALL),--all) $(if $(ONLY),'$(ONLY)')
-# ALL=1: the exhaustive ones, too
-unit: python3 ; $(LABRUN) lab.testrun --unit $(if $(ALL),--all)
+# ALL=1: all moments and pairs
+unit: anypython ; $(ANYRUN) lab.testrun --unit $(if $(ALL),--all)
+# Style and types, of the files that git knows
+style: anypython ; $(ANYRUN) lab.style
 # ONLY=REGEX: chapters like it
 bench: python3 ; $(LABRUN) lab.bench $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(JSON),--json $(JSON))
 # ONLY=REGEX cells like it, LIST=1, RESUME=FILE goes on, LABS=2 side by side
@@ -38,7 +43,7 @@ ansible: python3 ; $(LABRUN) lab.ansible $(NAMED) $(if $(KEEP),--keep)
 # The installation page, word for word
 install-page: python3 ; $(LABRUN) lab.install_page $(NAMED) $(if $(KEEP),--keep)
 # ONLY=REGEX mutants like it, LIST=1, SAMPLE=N every Nth, RESUME=FILE goes on
-mutations: python3 ; $(LABRUN) tests.mutation $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(RESUME),--resume $(RESUME)) $(if $(SCORE),--score $(SCORE))
+mutations: anypython ; $(ANYRUN) tests.mutation $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(RESUME),--resume $(RESUME)) $(if $(SCORE),--score $(SCORE))
 # ONLY=REGEX: one way, 'Nova' or 'driver'
 encryption: python3 ; $(LABRUN) lab.encryption $(NAMED) $(if $(ONLY),--only '$(ONLY)') $(if $(KEEP),--keep)
 # FROM=REF: the older version of the two
@@ -50,6 +55,8 @@ docs: python3 ; $(LABRUN) lab.docs
 # What a node gets with the package: sbom.json
 sbom: python3 ; $(LABRUN) lab.sbom
 
-.PHONY: python3
+.PHONY: python3 anypython
 python3:
 	@test -x /usr/bin/python3 || { apt-get update -qq && apt-get install -y -qq --no-install-recommends python3; }
+anypython:
+	@command -v python3 >/dev/null || $(MAKE) python3

@@ -16,9 +16,6 @@ from lab.core import process
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / 'lab/core/constraints.txt'
 REQUIREMENTS = (ROOT / 'requirements.txt', ROOT / 'doc/requirements.txt')
-#: Debian package: something it brings. (reno reads the notes with git.)
-PACKAGES = {'python3-venv': '/usr/share/python-wheels',
-            'git': '/usr/bin/git'}
 #: Sources, and where the pages go.
 BOOKS = (('doc/source', 'doc/build/html'),
          ('releasenotes/source', 'releasenotes/build/html'))
@@ -38,12 +35,7 @@ def build() -> list[pathlib.Path]:
     :returns: the first page of each
     :raises LabError: with the messages of pip or sphinx
     """
-    missing = [name for name, path in PACKAGES.items()
-               if not os.path.exists(path)]
-    if missing:
-        process.run('apt-get', 'update', '-qq', timeout=600)
-        process.run('apt-get', 'install', '-y', '-qq',
-                    '--no-install-recommends', *missing, timeout=600)
+    install.basics('python3-venv', 'git')  # reno reads notes with git
     venv = install.template('docs', b''.join(
         path.read_bytes() for path in (CONSTRAINTS, *REQUIREMENTS)),
         _fill, print)

@@ -11,10 +11,12 @@ import sys
 import threading
 import time
 
+from lab.core import install
 from lab.core import process
 from lab import lab as labs
 from tests import sampling
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 #: Seconds for all suites: CI allows 90 minutes, and the report comes before.
 #: With everything that there is it is a night's work.
 LIMIT, LIMIT_ALL = 85 * 60, 10 * 3600
@@ -145,19 +147,19 @@ class Watch:
         end(group)
 
 
-def _stestr(lab, path, *words):
+def _stestr(venv, path, *words):
     """What :mod:`subprocess` is called with to run stestr."""
-    return _module(lab, path, 'stestr', *words)
+    return _module(venv, path, 'stestr', *words)
 
 
-def _module(lab, path, *words):
+def _module(venv, path, *words):
     """The same, to run another module."""
     return {
-        'args': [lab.python, '-W', 'ignore', '-m', *words],
-        'cwd': lab.repo, 'text': True, 'env': dict(
+        'args': [venv / 'bin/python', '-W', 'ignore', '-m', *words],
+        'cwd': ROOT, 'text': True, 'env': dict(
             os.environ, OS_TEST_PATH=path, PYTHONDONTWRITEBYTECODE='1',
             PYTHONWARNINGS='ignore',
-            PATH='%s/bin:%s' % (lab.venv, os.environ['PATH']))}
+            PATH='%s/bin:%s' % (venv, os.environ['PATH']))}
 
 
 def limit(name, everything):
@@ -179,7 +181,7 @@ def slowest(printed):
         r'(?m)^(%s)\s+(\d+\.\d+)$' % _NAME, printed)]
 
 
-def suite(lab, name, path, until, *options, everything=False):
+def suite(venv, name, path, until, *options, everything=False):
     """Run one suite; what it printed is shown as it comes.
 
     :param until: time of :func:`time.monotonic` at which it is ended
@@ -199,7 +201,7 @@ def suite(lab, name, path, until, *options, everything=False):
             printed.append(line)
             print(line, end='', flush=True)
     with Watch(until) as watch:
-        call = _module(lab, path, *RUNNERS[name], *options)
+        call = _module(venv, path, *RUNNERS[name], *options)
         call['env'][TEST_LIMIT] = limit(name, everything)
         running = subprocess.Popen(
             **call, stdout=subprocess.PIPE,
@@ -217,7 +219,7 @@ def suite(lab, name, path, until, *options, everything=False):
         raise KeyboardInterrupt
     text = ''.join(printed)
     if watch.late:  # it has printed no result; the tests' own are kept
-        text = subprocess.run(**_stestr(lab, path, 'last'),
+        text = subprocess.run(**_stestr(venv, path, 'last'),
                               stdout=subprocess.PIPE).stdout
     counts = {'Passed': 0, 'Failed': 0, 'Skipped': 0, **{
         word: int(number) for word, number in re.findall(
@@ -228,7 +230,7 @@ def suite(lab, name, path, until, *options, everything=False):
     return (name, time.monotonic() - began, counts['Passed'],
             counts['Failed'] or int(code != 0), counts['Skipped']
             ), failed, slowest(
-                subprocess.run(**_stestr(lab, path, 'slowest'),
+                subprocess.run(**_stestr(venv, path, 'slowest'),
                                stdout=subprocess.PIPE).stdout)
 
 
@@ -245,9 +247,9 @@ def workers(kernel, processors, memory):
                  and memory > 2 * LAB_MEMORY) else 1
 
 
-def versions(lab):
+def versions(venv):
     """What the tests run with, in words."""
-    return subprocess.run([lab.python, '-c', (
+    return subprocess.run([venv / 'bin/python', '-c', (
         'import importlib.metadata as found, platform; print("Cinder %s, '
         'Python %s" % (found.version("cinder"), platform.python_version()))'
     )], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
@@ -276,33 +278,41 @@ def main():
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     until = deadline(options.all)
-    lab = labs.Lab('install')
+    lab, unit = labs.Lab('install'), None
+
+    def say(text):
+        print(text, flush=True)
     try:
-        lab.install(progress=lambda text: print(text, flush=True))
+        if options.unit or not options.tests:
+            unit = install.unit_venv(say)
+        if not options.unit:
+            lab.install(progress=say)
     except process.LabError as exc:
         print('%s' % exc, file=sys.stderr)
         return 1
     try:
-        return run(lab, options, until)
+        return run(lab, unit, options, until)
     except KeyboardInterrupt:
         print('interrupted', file=sys.stderr)
         return 130
 
 
-def run(lab, options, until):
+def run(lab, unit, options, until):
     """Run what is asked for; the exit code.
 
+    :param lab: installed, unless only unit tests are asked for
+    :param unit: the venv of the unit tests; None: they are not asked for
     :param until: time of :func:`time.monotonic` at which all is ended
     """
-    suites, told = [], [versions(lab)]
-    if options.unit or not options.tests:
+    suites, told = [], [versions(unit or lab.venv)]
+    if unit:
         fast = options.unit and not options.all
         if options.all:
             os.environ[sampling.ALL] = '1'
         # One for all workers; the commit may become another one meanwhile.
         os.environ[sampling.SEED] = sampling.seed()
         suites.append(suite(
-            lab, 'unit', './tests/unit', until, '--abbreviate',
+            unit, 'unit', './tests/unit', until, '--abbreviate',
             *(('--exclude-regex', EXHAUSTIVE) if fast else ()),
             everything=options.all))
         if fast:
@@ -327,7 +337,7 @@ def run(lab, options, until):
             told.append('without the longest functional tests: make test '
                         'ALL=1')
         suites.append(suite(
-            lab, 'functional', './tests/functional', until,
+            lab.venv, 'functional', './tests/functional', until,
             '--workers', str(at_once),
             *(('--exclude', LONG) if short else ()),
             *options.tests, everything=options.all))

@@ -4,9 +4,11 @@
 import contextlib
 import fcntl
 import hashlib
+import importlib.util
 import os
 import pathlib
 import shutil
+import sys
 
 from lab.core import node
 from lab.core import process
@@ -52,6 +54,10 @@ REQUIREMENTS = (
 #: What some labs have besides.
 ADDITIONS = {'nova': ('nova', 'openstack-placement', 'libvirt-python'),
              'keys': ('barbican',)}
+#: Of the unit tests, which "tox" installs as well.
+UNIT_REQUIREMENTS = (HERE.parents[1] / 'requirements.txt',
+                     HERE.parents[1] / 'test-requirements.txt')
+PRE_COMMIT = 'pre-commit==4.7.0'
 #: Of the environment: a release of Cinder ("28"), and a Python that is here,
 #: in place of constraints.txt's and Debian's.
 CINDER = 'LOCALCLONE_LAB_CINDER'
@@ -59,8 +65,14 @@ PYTHON = 'LOCALCLONE_LAB_PYTHON'
 
 
 def cache_directory() -> pathlib.Path:
-    return pathlib.Path(os.environ.get(
-        'LOCALCLONE_LAB_CACHE', '/var/cache/localclone-lab'))
+    """Return where venvs and templates are kept; users have their own."""
+    given = os.environ.get('LOCALCLONE_LAB_CACHE')
+    if given:
+        return pathlib.Path(given)
+    if not os.geteuid():
+        return pathlib.Path('/var/cache/localclone-lab')
+    return pathlib.Path(os.environ.get('XDG_CACHE_HOME') or os.path.expanduser(
+        '~/.cache')) / 'localclone-lab'
 
 
 def check() -> None:
@@ -75,7 +87,12 @@ def check() -> None:
 def _locked(name):
     """Two labs that start at once build the cache one after the other."""
     directory = cache_directory()
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise process.LabError(
+            'cannot create the cache directory: %s; set LOCALCLONE_LAB_CACHE '
+            'to another' % exc)
     with open(directory / (name + '.lock'), 'w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield directory
@@ -110,6 +127,23 @@ def packages(progress, *, nova=False, more=()) -> None:
     os.makedirs('/lib/modules', exist_ok=True)
     if nova:  # likewise, a file system in a node's memory
         os.makedirs('/var/cache/libvirt', exist_ok=True)
+
+
+def basics(*names) -> None:
+    """Install what making a venv or reading git's history takes.
+
+    Only root on Debian can: for others it has to be there.
+
+    :param names: 'python3-venv' or 'git'
+    """
+    there = {'python3-venv': importlib.util.find_spec('ensurepip'),
+             'git': shutil.which('git')}
+    lacking = [name for name in names if not there[name]]
+    if lacking and not os.geteuid() and shutil.which('apt-get'):
+        with _locked('apt'):
+            process.run('apt-get', 'update', '-qq', timeout=600)
+            process.run('apt-get', 'install', '-y', '-qq',
+                        '--no-install-recommends', *lacking, timeout=600)
 
 
 def take_apart(directory, *names, options=()) -> None:
@@ -150,9 +184,7 @@ def venv(progress, additions=()) -> pathlib.Path:
 
     :param additions: of :data:`ADDITIONS`
     """
-    python = os.environ.get(PYTHON, '/usr/bin/python3')
-    if PYTHON in os.environ and not shutil.which(python):
-        raise process.LabError('%s=%s: it is not here' % (PYTHON, python))
+    python = _python('/usr/bin/python3')
     instead = _of_release()
     digest = hashlib.sha256(b''.join((
         (HERE / 'constraints.txt').read_bytes(),
@@ -171,6 +203,59 @@ def venv(progress, additions=()) -> pathlib.Path:
         for name in additions:
             _add(name, path, instead, progress)
         return path
+
+
+def _python(usual):
+    """The interpreter that the environment asks for; else the usual one.
+
+    :raises LabError: if it is not here
+    """
+    python = os.environ.get(PYTHON, usual)
+    if PYTHON in os.environ and not shutil.which(python):
+        raise process.LabError('%s=%s: it is not here' % (PYTHON, python))
+    return python
+
+
+def unit_venv(progress) -> pathlib.Path:
+    """Return the venv of the unit tests, built once for its requirements.
+
+    It needs neither root nor a Debian package. Its interpreter is this one,
+    unless the environment asks for another.
+
+    :raises LabError: if it cannot be built
+    """
+    python, instead = _python(sys.executable), _of_release()
+    version = process.run(python, '--version', timeout=60)
+    basics('python3-venv')
+
+    def build(path):
+        process.run(python, '-m', 'venv', str(path), timeout=120)
+        # Another release wants the Nova of its time, which pip finds.
+        pip = _pip(path, instead, *(
+            () if instead else ('constraints_nova.txt',)))
+        process.run(*pip, 'wheel', 'setuptools<81', timeout=300)
+        process.run(*pip, *[word for each in UNIT_REQUIREMENTS
+                            for word in ('-r', str(each))], timeout=2400)
+    return template('unit', b''.join((
+        version.encode(), instead.encode(),
+        *[path.read_bytes() for path in (
+            HERE / 'constraints.txt', HERE / 'constraints_nova.txt',
+            *UNIT_REQUIREMENTS)])), build, progress)
+
+
+def style_venv(progress) -> pathlib.Path:
+    """Return the venv with pre-commit, whose hooks have venvs of their own.
+
+    :raises LabError: if it cannot be built
+    """
+    basics('python3-venv', 'git')
+
+    def build(path):
+        process.run(sys.executable, '-m', 'venv', str(path), timeout=120)
+        process.run(str(path / 'bin/pip'), 'install', '-q',
+                    '--disable-pip-version-check', PRE_COMMIT, timeout=600)
+    return template('style', (PRE_COMMIT + sys.version).encode(), build,
+                    progress)
 
 
 def _pip(path, instead, *more):

@@ -312,8 +312,7 @@ def main(argv=None):
 
 def go_on_in_venv():
     """With OpenStack; it is made if there is none."""
-    install.packages(print)
-    venv = install.venv(print)
+    venv = install.unit_venv(print)
     if pathlib.Path(sys.prefix) != venv:
         python = str(venv / 'bin/python')
         os.execve(python, [python, '-W', 'ignore', '-m', 'tests.mutation',

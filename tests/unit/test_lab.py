@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import types
 from unittest import mock
 
 import ddt
@@ -190,10 +189,10 @@ class BudgetTest(testtools.TestCase):
             'sys.stdout', new_callable=io.StringIO)).mock
 
     def run_suite(self, until):
-        return testrun.suite(
-            types.SimpleNamespace(repo=self.repo, python=sys.executable,
-                                  venv=pathlib.Path(sys.prefix)),
-            'unit', './tests', until, '--serial')
+        with mock.patch.object(testrun, 'ROOT', self.repo):
+            return testrun.suite(
+                pathlib.Path(sys.prefix), 'unit', './tests', until,
+                '--serial')
 
     def test_is_over_while_a_test_runs(self):
         """It says which; what ended before counts."""
