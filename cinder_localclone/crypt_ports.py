@@ -19,7 +19,7 @@ class Keys(typing.Protocol):
         """Store a new secret; its reference."""
 
     def get(self, key: str, key_format: encryption_types.KeyFormat,
-            volume_id: str = '') -> bytes:
+            volume_id: str = '', or_shared: bool = False) -> bytes:
         """Return the bytes that open a volume."""
 
     def remove(self, key: str, volume_id: str = '') -> None:

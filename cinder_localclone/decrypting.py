@@ -100,9 +100,13 @@ def _opening(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
         'key would open it')
     for token in _of_volume(crypt, volume_id, header, expected, luks):
         try:
-            # That another secret is the volume's, only the header says.
-            key = keys.get(token.key, token.key_format,
-                           '' if token.key == expected.key else volume_id)
+            # That another secret is the volume's, only the header says; of
+            # this one it may be LVM's tags alone, on the same disk.
+            recorded = token.key == expected.key
+            key = keys.get(
+                token.key, token.key_format,
+                '' if recorded and not expected.by_tag else volume_id,
+                recorded)
             use(key)
             return key
         except (encryption_errors.KeyRefused,

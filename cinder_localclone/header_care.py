@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import dataclasses
 import typing
 
+from oslo_log import log as logging
+
 from cinder_localclone import decrypting
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
@@ -25,6 +27,8 @@ from cinder_localclone import pinning
 from cinder_localclone import ports
 from cinder_localclone import rows
 from cinder_localclone import tops
+
+LOG = logging.getLogger(__name__)
 
 #: Statuses in which nobody has a volume.
 DETACHED = ('available', 'error', 'maintenance')
@@ -262,7 +266,31 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> str:
         node.crypt.restore(volume_id, backup)
         node.crypt.test(volume_id, key)
         _record(node, volume, token.key)
+        lv = node.stack.lvs().get(volume.name)
+        if lv and names.OUTDATED in lv.tags:
+            _drop_other_keys(node, volume, token, key)
         return backup
+
+
+def _drop_other_keys(node: nodes.Node, volume: ports.Volume,
+                     token: tokens.Token, key: bytes) -> None:
+    """Empty all slots of a restored header but those of one token.
+
+    A key was removed, or may have been, since the backup was made. None that
+    was removed may come back: recovery keys have to be added again.
+
+    :param token: whose key has been proven
+    """
+    slots = [slot for slot in node.crypt.header(volume.id).all_keyslots
+             if slot not in token.keyslots]
+    for slot in slots:
+        node.crypt.kill_slot(volume.id, slot, key)
+    if slots:
+        LOG.warning('The restored backup of the header of volume %(volume)s '
+                    'was older than its keys: key slots %(slots)s were '
+                    'emptied. Add recovery keys again if it needs any.', {
+                        'volume': volume.id, 'slots': ', '.join(slots)})
+    key_change.renew_backup(node, volume)
 
 
 def _check_same(node: nodes.Node, volume: ports.Volume,

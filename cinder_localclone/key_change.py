@@ -345,8 +345,13 @@ def outdate_backups(node: nodes.Node, volume: ports.Volume) -> None:
     Whatever becomes of whoever does that, this node's look at backups
     (:mod:`.header_backups`) replaces them.
     """
+    outdate_backups_of(node, volume.name)
+
+
+def outdate_backups_of(node: nodes.Node, lv: str) -> None:
+    """The same, of an LV that is about to become a volume's."""
     if node.crypt.keeps_backups():
-        node.crypt.mark(volume.name, names.OUTDATED)
+        node.crypt.mark(lv, names.OUTDATED)
 
 
 def replace_backups(node: nodes.Node, volume_id: str) -> None:

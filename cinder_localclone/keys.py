@@ -118,18 +118,21 @@ class Keys:
         return key
 
     def get(self, key: str, key_format: encryption_types.KeyFormat,
-            volume_id: str = '') -> bytes:
+            volume_id: str = '', or_shared: bool = False) -> bytes:
         """Return the bytes that open a volume.
 
         :param key: reference of its secret
         :param volume_id: the volume that the secret must be named after; '':
             a row names the secret, which may be that of a type
+        :param or_shared: also a secret that is named after no volume, as that
+            of a type is
         :raises KeyUnavailable: if there is no answer
         :raises KeyRefused: if there is no such secret, or not for this
             service; or if the name is another
         """
         secret = self._ask(key, 'get', key)
-        _check_name(key, secret, volume_id)
+        if not (or_shared and not names.is_secret(secret.name or '')):
+            _check_name(key, secret, volume_id)
         try:
             return luks_keys.opening(_bytes(secret), key_format)
         except ValueError as exc:

@@ -30,12 +30,15 @@ class Expected:
     :param pin: the header that it has; None if its row has none yet
     :param becoming: the header that a re-encryption gives it
     :param by_row: whether its row was asked. A boot can't ask it
+    :param by_tag: whether only a tag on the same disk names the secret: then
+        its name in the key manager must not be that of another volume
     """
 
     key: str
     pin: pins.Pin | None = None
     becoming: pins.Pin | None = None
     by_row: bool = True
+    by_tag: bool = False
 
 
 def of_row(recorded: encryption_types.Recorded | None) -> Expected:

@@ -20,6 +20,7 @@ from cinder_localclone import births
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import images
+from cinder_localclone import key_change
 from cinder_localclone.moves import offering
 from cinder_localclone import newborns
 from cinder_localclone import node as nodes
@@ -144,6 +145,10 @@ def _make(node: nodes.Node, volume: ports.Volume, snapshot_id: str, new: str
     with node.lock(snapshot_id):
         image = snapshots.present(node, snapshot_id)
         extra = rows.extra_bytes(image)
+        lv = node.snapshots.lv_name(new)
         node.stack.create_copy(
-            node.snapshots.lv_name(new), image.lv, image.size_bytes,
+            lv, image.lv, image.size_bytes,
             state.body_bytes(volume.size, extra), volume.id, extra)
+        if rows.recorded(image):
+            # Backups are of the header before; the look makes another.
+            key_change.outdate_backups_of(node, lv)

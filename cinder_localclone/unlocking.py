@@ -156,7 +156,7 @@ def _look_into(present: survey.Survey, crypt: crypt_ports.Crypt,
         try:
             decrypting.key_of(crypt, keys, local.volume_id,
                               crypt.header(local.volume_id),
-                              pinning.Expected(key, by_row=False), luks)
+                              _expected(key), luks)
         except (exceptions.LocalCloneError, OSError) as exc:
             problem = str(exc)
     return _locked(local, problem)
@@ -242,7 +242,7 @@ def _unlock(stack: ports.Stack, present: survey.Survey,
         return _locked(local, problem)
     try:
         decrypting.open_volume(crypt, keys, local.volume_id,
-                               pinning.Expected(key, by_row=False),
+                               _expected(key),
                                keep_header=True, luks=luks,
                                recovers=not local.passed,
                                check=lambda: _check_noted(stack, local))
@@ -253,6 +253,10 @@ def _unlock(stack: ports.Stack, present: survey.Survey,
         LOG.exception('Volume %s was not opened.', local.volume_id)
         return _locked(local, '%s: %s' % (type(exc).__name__, exc),
                        _is_passing(exc))
+
+
+def _expected(key: str) -> pinning.Expected:
+    return pinning.Expected(key, by_row=False, by_tag=True)
 
 
 def _is_passing(exc: Exception) -> bool:

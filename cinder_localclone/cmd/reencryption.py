@@ -225,6 +225,8 @@ class Run(base.VolumeCommand):
                 'Volume %s is not being re-encrypted.' % volume_id)
         luks, secret = unlocking.noted_on_body(
             backend.stack().survey(), volume_id)
+        # The service has compared the header with the row, and noted the
+        # secret, just before it started this.
         key = decrypting.key_of(
             crypt, backend.keys(), volume_id, header,
             pinning.Expected(secret, by_row=False), luks)

@@ -594,6 +594,34 @@ class RestoreTest(Case):
         self.lose()
         self.refused('of other data')
 
+    def test_outdated(self):
+        """The recovery key was removed; its backup could not be replaced.
+        It opens the volume no more, whatever is restored.
+        """
+        added, other = self.add(), self.add()
+        with self.a.node.lock(self.volume.id):
+            self.a.node.crypt.renew_backup(self.volume.id)
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=RecoveryTest.NO_BACKUP):
+            self.assertRaises(encryption_errors.StaleBackup, self.remove,
+                              added.slot)
+        self.assertTrue(self.is_marked())
+        self.lose()
+        self.restore()
+        self.assertEqual([False, False], [
+            self.opens(each.key) for each in (added, other)])
+        self.assert_opens()
+        self.assertFalse(self.is_marked())
+        self.lose()
+        self.restore()
+        self.assertFalse(self.opens(added.key))
+
+    def test_not_outdated(self):
+        added = self.add()
+        self.lose()
+        self.restore()
+        self.assertTrue(self.opens(added.key))
+
     def test_over_a_header_of_other_data(self):
         """Somebody has written it: the row says which is right."""
         self.header.digest = 'of somebody else'

@@ -382,7 +382,7 @@ class RotateTest(Case):
                 dataclasses.replace(found, **says))):
             self.assertRaises(
                 encryption_errors.KeyNotChanged, headers_at_rest.to_change,
-                self.a.node, self.volume.id)
+                self.a.node, self.volume)
             self.refused(encryption_errors.KeyNotChanged)
 
     @ddt.data((crypt.AWAY, encryption_errors.KeyUnavailable),

@@ -120,6 +120,10 @@ class KeysTest(testtools.TestCase):
         self.keys.get(key, KeyFormat.HEX)
         self.assertRaises(encryption_errors.KeyRefused, self.keys.get, key,
                           KeyFormat.HEX, VOLUME)
+        self.keys.get(key, KeyFormat.HEX, VOLUME, or_shared=True)
+        theirs = self.keys.create(OTHER)
+        self.assertRaises(encryption_errors.KeyRefused, self.keys.get,
+                          theirs, KeyFormat.HEX, VOLUME, or_shared=True)
 
     def test_a_secret_from_its_beginning_to_its_end(self):
         key = self.keys.create(VOLUME)

@@ -28,6 +28,7 @@ from cinder_localclone import pins
 from cinder_localclone.privileged import secrets
 from cinder_localclone import recovery_keys
 from cinder_localclone import rows
+from cinder_localclone import unlocking
 from tests.unit import luks_headers
 from tests.unit import test_own_key
 from tests.unit import test_real_headers
@@ -246,7 +247,7 @@ class Real(test_real_headers.RealTest):
         opened, recorded = [], rows.recorded(volume)
         expected = pinning.of_row(recorded)
         if not by_row:
-            expected = pinning.Expected(recorded.key, by_row=False)
+            expected = unlocking._expected(recorded.key)
         with mock.patch.object(secrets, 'open_device', lambda *args:
                                opened.append(args[2])):
             with contextlib.suppress(exceptions.LocalCloneError):
@@ -331,6 +332,22 @@ class RealSecretTest(Real):
         mine = self.tampered()
         for by_row in (True, False):
             self.assertEqual([], self.opened(mine, by_row))
+
+    def test_tags_of_a_boot(self):
+        """They are on the same disk: they name the other tenant's secret."""
+        mine = self.tampered()
+
+        def change(metadata):
+            metadata['tokens'] = {'1': metadata['tokens']['1']}
+        rewritten(names.handle_path(mine.id), change)
+        mine.provider_id = str(dataclasses.replace(
+            rows.recorded(mine), key=self.key()))
+        self.assertEqual([], self.opened(mine, by_row=False))
+        # A secret that is named after no volume is that of a type.
+        kept = self.world.secrets.kept
+        kept[self.key()] = 'of a type', self.secret(self.key())
+        self.assertEqual([self.secret(self.key())],
+                         self.opened(mine, by_row=False))
 
     def test_names_alone(self):
         """The pin fits: the other secret is not used all the same."""
