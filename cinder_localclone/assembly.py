@@ -61,7 +61,8 @@ Configuration: typing.TypeAlias = typing.Any
 class Look:
     """What LVM and device-mapper have shown at one moment.
 
-    :param outage: why this node can serve no volumes at all; '' if it can
+    :param outage: why this node can take no volume, neither a new one nor
+        one that moves; '' if it can
     """
 
     lvs: Mapping[str, reports.LogicalVolume] = dataclasses.field(
@@ -81,6 +82,7 @@ class Service:
     :param problems: why this node can't be the destination of a move, as
         the service found it when it started
     :param started: when the service did
+    :param block: bytes of a sector of its disks; 0 if that can't be told
     """
 
     backend_name: str
@@ -93,6 +95,7 @@ class Service:
     problems: list[str] = dataclasses.field(default_factory=list)
     started: datetime.datetime = dataclasses.field(
         default_factory=timeutils.utcnow)
+    block: int = 0
 
     def check(self) -> None:
         """See what this node can do, for itself and for its peers."""
@@ -134,9 +137,17 @@ class Service:
             if self.stack.pool and self.stack.pool not in lvs:
                 return Look(outage='there is no thin pool %s/%s' % (
                     self.stack.group, self.stack.pool))
-            return Look(lvs, *self.stack.space(lvs))
+            return Look(lvs, *self.stack.space(lvs), self._outage(lvs))
         except Exception as exc:  # whatever it is, nothing works without
             return Look(outage=str(exc) or repr(exc))
+
+    def _outage(self, lvs: Mapping[str, reports.LogicalVolume]) -> str:
+        """Why LVM can change nothing; what is there can be used."""
+        try:
+            self.stack.check_groups(lvs)
+        except (lvm_errors.DiskMissing, lvm_errors.NoArchive) as exc:
+            return str(exc)
+        return ''
 
     def troubles(self) -> list[str]:
         """What an operator has to see to, but keeps no move from here."""
@@ -158,6 +169,10 @@ class Service:
         if not self.initiator:
             problems.append('it has no iSCSI initiator name '
                             '(/etc/iscsi/initiatorname.iscsi)')
+        try:
+            self.block = self.stack.own_block()
+        except exceptions.LocalCloneError as exc:
+            problems.append(str(exc))
         return problems
 
     def _pool_problems(self, lvs: Mapping[str, reports.LogicalVolume]

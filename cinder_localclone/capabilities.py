@@ -38,14 +38,16 @@ def stats(name: str, version: str, thin: bool, pool: Mapping[str, Any]
 
 
 def pool(name: str, location: str, thin: bool, capacity: reports.Capacity,
-         outage: str, problems: Sequence[str], options: Mapping[str, Any]
+         outage: str, problems: Sequence[str], options: Mapping[str, Any],
+         block: int
          ) -> dict[str, Any]:
     """The only pool of a backend.
 
     :param location: tells it from all others, for migrations
-    :param outage: why it can serve no volumes; '' if it can
+    :param outage: why it can take no volume; '' if it can
     :param problems: why no volume can move to this node
     :param options: what an operator has set for the scheduler
+    :param block: bytes of a sector of its disks
     """
     return {
         'pool_name': name,
@@ -62,5 +64,6 @@ def pool(name: str, location: str, thin: bool, capacity: reports.Capacity,
         'backend_state': 'down' if outage else 'up',
         'localclone_destination': not problems,
         'localclone_problems': '; '.join(problems),
+        'localclone_sector_size': block,
         **options,
     }

@@ -390,4 +390,5 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
                         conf.max_over_subscription_ratio,
                     'online_extend_support': conf.localclone_online_extend,
                     'filter_function': self.get_filter_function(),
-                    'goodness_function': self.get_goodness_function()}))
+                    'goodness_function': self.get_goodness_function()},
+                self.service.block))

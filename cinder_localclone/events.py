@@ -162,7 +162,7 @@ NOT_READY = _error(
     401, 'not_ready', 'This node can\'t be the destination of a move: '
     '%(problem)s. Run "cinder-localclone doctor".')
 OUTAGE = _error(
-    402, 'outage', 'This node can serve no volumes: %(problem)s')
+    402, 'outage', 'This node can take no volumes: %(problem)s')
 NOT_RECONCILED = _error(
     403, 'not_reconciled', 'Reconciling volume %(volume)s failed, will '
     'retry: %(error)s')

@@ -57,7 +57,8 @@ class Handlers:
             ready), doomed (bytes of what is no volume's any more, and has
             yet to be overwritten; None: not known), time (seconds since the
             epoch, by this node's clock), sparse (whether it can leave out
-            holes), encryption (whether it knows what a volume that is
+            holes), block (bytes of a sector of its
+            disks), encryption (whether it knows what a volume that is
             encrypted needs), authenticated (whether it knows what one that is
             authenticated needs)
         """
@@ -70,6 +71,7 @@ class Handlers:
             'room': dataclasses.asdict(room),
             'problems': problems,
             'doomed': doomed,
+            'block': service.block,
             'time': time.time(),
             'sparse': service.node.stack.pool is not None,
             'encryption': True,

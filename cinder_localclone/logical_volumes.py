@@ -23,6 +23,9 @@ from cinder_localclone import thin_map
 
 #: Bytes of a thick LV that one command zeroes: each has the time limit.
 ZEROED_AT_ONCE = 1 << 28
+#: Bytes that LVM needs at least for an archive of a group's metadata: those
+#: of a thousand volumes.
+ARCHIVE = 1 << 20
 
 
 class LogicalVolumes:
@@ -46,6 +49,7 @@ class LogicalVolumes:
         self.host = host or socket.gethostname()
         self.stripes = 1 if pool else stripes
         self._groups = sorted({group, metadata_group})
+        self._block = 0
 
     # -- what there is
 
@@ -76,6 +80,22 @@ class LogicalVolumes:
                     self.stripes))
         return groups
 
+    def check_groups(self, lvs: Mapping[str, reports.LogicalVolume]) -> None:
+        """LVM can create and change LVs.
+
+        :param lvs: as they have just been listed
+        :raises DiskMissing: if a group lacks a disk
+        :raises NoArchive: if LVM has no room for the archive of its metadata
+        """
+        for group, found in sorted(self._free_of_groups(lvs).items()):
+            if found.lacks:
+                raise lvm_errors.DiskMissing(
+                    group=group, host=self.host, count=found.lacks)
+        directory, room = lvm.archive_room(self.timeout)
+        if directory and room < ARCHIVE:
+            raise lvm_errors.NoArchive(
+                host=self.host, directory=directory, room=room >> 10)
+
     def _free_space(self, groups: Mapping[str, reports.Group],
                     lvs: Mapping[str, reports.LogicalVolume]
                     ) -> reports.FreeSpace:
@@ -95,6 +115,27 @@ class LogicalVolumes:
         groups = self._free_of_groups(lvs)
         return self._free_space(groups, lvs), reports.capacity(
             lvs, self.group, groups[self.group], self.pool)
+
+    def own_block(self) -> int:
+        """The logical block size of this node's disks, in bytes.
+
+        LVs, thin ones too, and what is above them have that of the disks
+        below. LVM refuses a group whose disks have several.
+
+        :raises OddDisks: if it can't be told
+        """
+        if not self._block:
+            self._block = max((block.logical_block(path) for path in
+                               lvm.physical_volumes(self.group, self.timeout)
+                               ), default=0)
+        if not self._block:
+            raise lvm_errors.OddDisks(group=self.group, host=self.host)
+        return self._block
+
+    @staticmethod
+    def logical_block(path: str) -> int:
+        """The logical block size of a device, in bytes; 0: there is none."""
+        return block.logical_block(path)
 
     def pool_usage(self, lvs: Mapping[str, reports.LogicalVolume] | None = None
                    ) -> reports.Usage:

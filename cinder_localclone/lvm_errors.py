@@ -17,6 +17,34 @@ class TooFewDisks(exceptions.LocalCloneError):
     user_message = 'NOT_READY'
 
 
+class OddDisks(exceptions.LocalCloneError):
+    """The logical block size of a node's disks can't be told."""
+
+    message = _('The sector size of the disks of volume group %(group)s on '
+                '%(host)s can\'t be read. Nothing was changed. See "vgs -o '
+                'pv_name %(group)s" there.')
+    user_message = 'NOT_READY'
+
+
+class DiskMissing(exceptions.LocalCloneError):
+    """LVM changes nothing in a group that lacks a disk."""
+
+    message = _('Volume group %(group)s on %(host)s lacks %(count)s of its '
+                'disks: LVM creates and changes nothing in it. Bring the disk '
+                'back (vgck %(group)s shows which), or give it up with '
+                'vgreduce --removemissing %(group)s.')
+    user_message = 'NOT_READY'
+
+
+class NoArchive(exceptions.LocalCloneError):
+    """LVM changes nothing while it can't archive a group's metadata."""
+
+    message = _('LVM on %(host)s can\'t write its archive: %(directory)s has '
+                '%(room)s KiB of free space. It creates and changes nothing '
+                'until there is room for it.')
+    user_message = 'NOT_READY'
+
+
 class AlreadyThere(exceptions.LocalCloneError,
                    exception.MetadataUpdateFailure):
     """An LV where a new one is to be, which somebody may have been given.

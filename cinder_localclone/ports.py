@@ -66,6 +66,15 @@ class Stack(typing.Protocol):
         :param lvs: if they have just been listed
         """
 
+    def own_block(self) -> int:
+        """The logical block size of this node's disks, in bytes.
+
+        :raises OddDisks: if it can't be told
+        """
+
+    def logical_block(self, path: str) -> int:
+        """The logical block size of a device, in bytes; 0: there is none."""
+
     def clone_status(self, shadow_id: str) -> tables.CloneStatus:
         """How far the kernel has copied."""
 

@@ -16,6 +16,7 @@ import typing
 from cinder_localclone.cmd import packages
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
+from cinder_localclone import lvm_errors
 from cinder_localclone import opts
 from cinder_localclone import state
 
@@ -230,6 +231,28 @@ def groups(wanted: dict[str, str], read: Callable[[str], object]
     return findings
 
 
+def changes(group: str, check: Callable[[], None]) -> list[Finding]:
+    """Whether LVM can create and change LVs.
+
+    :param check: raises what keeps it from that
+    """
+    name = 'changes of ' + group
+    try:
+        check()
+    except lvm_errors.DiskMissing as exc:
+        return [Finding(
+            name, FAIL, '%(group)s lacks %(count)s of its disks' % exc.kwargs,
+            'bring the disk back: pvs shows which; or give it up: vgreduce '
+            '--removemissing %(group)s' % exc.kwargs)]
+    except lvm_errors.NoArchive as exc:
+        return [Finding(
+            name, FAIL, 'LVM can\'t write its archive: %(directory)s has '
+            '%(room)s KiB free' % exc.kwargs,
+            'remove old files there, or correct backup/archive_dir in '
+            'lvm.conf')]
+    return []
+
+
 def pool(group: str, name: str,
          lvs: Mapping[str, reports.LogicalVolume]) -> list[Finding]:
     """The thin pool."""
@@ -362,6 +385,24 @@ def peer(host: str, alive: bool, answer: dict | None, problem: str,
                      'cinder-volume') for each in answer['problems']]
             or [Finding(host, OK, 'ready')]) + clock(
                 host, answer['time'], before, after)
+
+
+def sectors(blocks: Mapping[str, int]) -> list[Finding]:
+    """Whether volumes can move between all nodes, as they keep their sectors.
+
+    :param blocks: bytes of a sector of each node's disks
+    """
+    hosts: dict[int, list[str]] = {}
+    for host, size in sorted(blocks.items()):
+        hosts.setdefault(size, []).append(host)
+    if len(hosts) < 2:
+        return []
+    return [Finding(
+        'sectors of disks', FAIL, '; '.join(
+            '%d bytes: %s' % (size, ', '.join(hosts[size]))
+            for size in sorted(hosts)),
+        'no volume moves between these nodes. Use disks of one sector size '
+        '(blockdev --getss), or a backend section of its own for each size')]
 
 
 def troubles(host: str, answer: list[str] | None, problem: str

@@ -118,6 +118,8 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
     if any(each.verdict == checks.FAIL for each in findings):
         return findings
     lvs = stack.lvs()
+    findings += examine('changes of ' + stack.group, checks.changes,
+                        stack.group, lambda: stack.check_groups(lvs))
     if stack.pool:
         findings += checks.pool(stack.group, stack.pool, lvs)
     if stack.pool in lvs:
@@ -149,8 +151,10 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
     """What the nodes share: the database, then each node over the bus."""
     nodes = backend.nodes()
     findings = checks.services(backend.name, backend.host, nodes)
+    blocks: dict[str, int] = {}
     for host, alive in nodes.items():
-        findings += examine(host, _peer, backend, host, alive)
+        findings += examine(host, _peer, backend, host, alive, blocks)
+    findings += checks.sectors(blocks)
     findings += checks.waiting(backend.name, backend.records.moves(), nodes)
     findings += lasting.unended(backend.records.unended(
         backend.name, lasting.PATIENCE))
@@ -254,12 +258,14 @@ def _unknown_lvs(backend):
             yield name
 
 
-def _peer(backend, host, alive):
+def _peer(backend, host, alive, blocks):
     before = time.time()
     answer, problem = backend.ask(host, 'describe')
     after = time.time()
     findings = checks.peer(host, alive, answer, problem, before, after)
     if answer is not None:
+        if answer['block']:  # else it says so itself
+            blocks[host] = answer['block']
         findings += checks.troubles(host, *backend.ask(host, 'troubles'))
     return findings
 

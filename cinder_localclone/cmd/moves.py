@@ -35,11 +35,16 @@ def _row(backend, move):
         move.display_phase, move.size_gib)))
     row['Remark'] = ''
     if move.is_over:
-        row['Remark'] = 'cleaning up on ' + move.cleanup_node
+        row['Remark'] = '; '.join(filter(None, (
+            'cleaning up on ' + move.cleanup_node,
+            _obstacles(backend, move.cleanup_node))))
     if not move.committed or not move.destination:
         return row
     if move.phase in (state.Phase.COMPLETING, state.Phase.RELEASING):
         row['Percent'] = 100.0
+        row['Remark'] = row['Remark'] or _obstacles(
+            backend, move.destination
+            if move.phase is state.Phase.COMPLETING else move.source)
         return row
     answer, problem = backend.ask(
         move.destination, 'inspect', move.volume_id)
@@ -64,6 +69,12 @@ def _row(backend, move):
     elif seen and seen.get('pause'):  # older services do not say
         row['Remark'] = 'copying fails; see the log of the destination'
     return row
+
+
+def _obstacles(backend, host):
+    """What keeps a node from removing what a move has left there."""
+    answer, problem = backend.ask(host, 'describe')
+    return '; '.join(answer['problems']) if answer else problem
 
 
 class Bars:

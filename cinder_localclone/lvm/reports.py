@@ -40,6 +40,7 @@ class LogicalVolume:
     :param group_size: bytes of its group
     :param group_free: bytes of that which no LV has
     :param group_changes: how often the group was changed, as LVM counts it
+    :param group_lacks: how many disks of the group are missing
     """
 
     group: str
@@ -62,6 +63,7 @@ class LogicalVolume:
     group_size: int = 0
     group_free: int = 0
     group_changes: int = 0
+    group_lacks: int = 0
 
     @property
     def extra(self) -> int:
@@ -80,10 +82,14 @@ class LogicalVolume:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """The size of a volume group and what is free of it, in bytes."""
+    """The size of a volume group and what is free of it, in bytes.
+
+    :param lacks: how many of its disks are missing
+    """
 
     size: int
     free: int
+    lacks: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,19 +271,21 @@ def parse_volumes(text: str) -> dict[str, LogicalVolume]:
             row['metadata_percent']) / 100),
         group_size=int(row['vg_size']), group_free=int(row['vg_free']),
         group_changes=int(row['vg_seqno']),
+        group_lacks=int(row['vg_missing_pv_count']),
     ) for row in _rows(text, 'lv')}
 
 
 def groups(lvs: Iterable[LogicalVolume]) -> dict[str, Group]:
     """The groups that LVs are in, by name, as they were listed."""
-    return {lv.group: Group(lv.group_size, lv.group_free) for lv in lvs
-            if lv.group_size}
+    return {lv.group: Group(lv.group_size, lv.group_free, lv.group_lacks)
+            for lv in lvs if lv.group_size}
 
 
 def parse_groups(text: str) -> dict[str, Group]:
     """Read what ``privileged.lvm.free`` reports: volume groups by name."""
-    return {row['vg_name']: Group(int(row['vg_size']), int(row['vg_free']))
-            for row in _rows(text, 'vg')}
+    return {row['vg_name']: Group(
+        int(row['vg_size']), int(row['vg_free']),
+        int(row['vg_missing_pv_count'])) for row in _rows(text, 'vg')}
 
 
 def _rows(text: str, kind: str) -> list[dict[str, str]]:

@@ -85,6 +85,24 @@ def check_version(host: str, description: Mapping[str, Any],
             'not know authenticated volumes yet')
 
 
+def check_block(host: str, own: int, of_volume: int) -> None:
+    """A node's disks have the logical block size of a volume.
+
+    What is on a volume is laid out for it: partition tables and the sectors
+    of file systems. A user that has the volume open writes in blocks of it,
+    which larger ones refuse. A move to smaller ones would succeed, but the
+    volume could never return.
+
+    :param own: of the node's disks, in bytes
+    :param of_volume: of the volume where it is, in bytes
+    :raises NotReady: if they differ
+    """
+    if own != of_volume:
+        raise exceptions.NotReady(
+            host=host, reason='its disks have sectors of %d bytes, the '
+            'volume has sectors of %d bytes' % (own, of_volume))
+
+
 def why_pinned(volume: ports.Volume) -> str | None:
     """Why a volume must stay where it is, if it must."""
     if volume.group_id:

@@ -77,7 +77,12 @@ class AttachSource(flow.Step):
     default_provides = 'disk'
 
     def execute(self, move: state.Move) -> str:
-        return self._node.sessions.attach(move)
+        disk = self._node.sessions.attach(move)
+        if not move.committed:  # afterwards there is no way back
+            stack = self._node.stack
+            checks.check_block(self._node.host, stack.own_block(),
+                               stack.logical_block(disk))
+        return disk
 
 
 class Clone(flow.Step):

@@ -104,6 +104,7 @@ class Followers:
                     'follow').add(
                         source.CheckFreeSpace(self._node),
                         source.EnsureHandle(self._node),
+                        source.CheckBlock(self._node),
                         CheckPassedOnly(self._node),
                         source.Record(
                             self._node, state.Event.MOVE_BEGUN,

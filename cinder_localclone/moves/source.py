@@ -54,6 +54,16 @@ class EnsureHandle(flow.Step):
             volume.id, volume.name, rows.body_bytes(volume))
 
 
+class CheckBlock(flow.Step):
+    """The volume keeps its logical block size."""
+
+    def execute(self, volume: ports.Volume, peer: str, destination: dict
+                ) -> None:
+        checks.check_block(
+            peer, destination['block'], self._node.stack.logical_block(
+                names.handle_path(volume.id)))
+
+
 class PauseReencryption(flow.Step):
     """Nobody writes the header from here on until all is at rest."""
 
@@ -217,7 +227,8 @@ def move_volume(node: nodes.Node, context: ports.Context,
     event = (state.Event.LIVE_MOVE_BEGUN if live
              else state.Event.MOVE_BEGUN)
     steps = linear_flow.Flow('move').add(
-        CheckFreeSpace(node), EnsureHandle(node), PauseReencryption(node))
+        CheckFreeSpace(node), EnsureHandle(node), CheckBlock(node),
+        PauseReencryption(node))
     if not live:
         steps.add(CheckClosed(node), Flush(node), MapHoles(node))
     steps.add(Record(node, event, asked_by, new_credentials), Offer(node),

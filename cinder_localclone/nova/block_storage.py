@@ -126,7 +126,8 @@ def backends(pools: Iterable[_Record], services: Iterable[_Record]
                     pool.get('free_capacity_gb')),
                 '' if pool.get('localclone_destination', True)
                 else pool.get('localclone_problems')
-                or 'no volume can move there')
+                or 'no volume can move there',
+                pool.get('localclone_sector_size'))
     return {name: placement.Backend(nodes) for name, nodes in ours.items()}
 
 

@@ -38,11 +38,14 @@ class Node:
     :param free: GiB; None: Cinder's scheduler does not say, as of a service
         that is disabled
     :param problems: why no volume can move there; '' if they can
+    :param block: bytes of a sector of its disks, which a volume keeps; None:
+        it is not known
     """
 
     up: bool
     free: float | None = None
     problems: str = ''
+    block: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,12 +127,23 @@ class Outlook:
         node = nodes[name]
         if not node.up:
             return _down(name, backend)
-        return _lack(node, sum(each.size for each in away
-                               if not each.stays))
+        moving = [each for each in away if not each.stays]
+        return next(filter(None, (
+            _other_block(nodes.get(each.home), node) for each in moving)),
+            '') or _lack(node, sum(each.size for each in moving))
 
 
 def _down(host: str, backend: str) -> str:
     return 'volume service %s@%s is down' % (host, backend)
+
+
+def _other_block(home: Node | None, node: Node) -> str:
+    """Why a volume can't keep its block size on a node; '' if it can."""
+    if home is None or None in (home.block, node.block) or (
+            home.block == node.block):
+        return ''
+    return ('its disks have sectors of %s bytes, those of the volume\'s home '
+            '%s' % (node.block, home.block))
 
 
 def _lack(node: Node, size: int) -> str:

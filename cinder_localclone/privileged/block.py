@@ -169,6 +169,12 @@ def disable_discards(path: str) -> None:
 
 
 @privileged.entrypoint
+def logical_block(path: str) -> int:
+    """The logical block size of a device, in bytes; 0 if there is none."""
+    return sysfs.logical_block(sysfs.number(path))
+
+
+@privileged.entrypoint
 def lv_number(group: str, lv: str) -> str:
     """The ``major:minor`` of an LV, '' unless it is active.
 

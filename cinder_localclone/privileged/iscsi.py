@@ -227,7 +227,9 @@ def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
     driver does. Disks are scanned for by hand, so that only those appear
     that are asked for. The kernel sizes the receive buffer: iscsid would pin
     it (512 KiB, cut to net.core.rmem_max), which ends TCP's own tuning, and
-    stalls of 200 ms follow once it is full.
+    stalls of 200 ms follow once it is full. One session has one disk; one that
+    is never asked for a sign of life never counts as down; targets of the
+    driver do not authenticate themselves.
 
     :param auth: what it is logged in to with, in the form of Cinder's
         provider_auth
@@ -241,10 +243,17 @@ def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
                   timeout=timeout)
     values = {'startup': 'manual', 'conn[0].tcp.window_size': '0',
               'session.initial_login_retry_max': '0',
+              # All that follows may be otherwise in iscsid.conf, for arrays
+              # that this host uses, too.
+              'session.nr_sessions': '1', 'conn[0].startup': 'manual',
+              'conn[0].timeo.noop_out_interval': '5',
+              'conn[0].timeo.noop_out_timeout': '5',
               'session.scan': 'manual',
               'session.auth.authmethod': method,
               'session.auth.username': user,
-              'session.auth.password': secret}
+              'session.auth.password': secret,
+              'session.auth.username_in': '',
+              'session.auth.password_in': ''}
     settings = [each for key, value in values.items()
                 for each in ('-n', 'node.' + key, '-v', value)]
     _iscsiadm(*record, '--op', 'update', *settings, timeout=timeout,

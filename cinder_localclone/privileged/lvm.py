@@ -14,6 +14,8 @@ What has changed outlives a power cut once the function returns, or the next
 one of which it was told.
 """
 
+import os
+
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
@@ -68,7 +70,8 @@ def volumes(groups: list[str], timeout: float) -> str:
     return process.run(
         'lvs', *_JSON, '-o', 'vg_name,lv_name,lv_size,lv_attr,lv_tags,'
         'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,zero,'
-        'lv_uuid,pool_lv,origin,lv_metadata_size,vg_size,vg_free,vg_seqno',
+        'lv_uuid,pool_lv,origin,lv_metadata_size,vg_size,vg_free,vg_seqno,'
+        'vg_missing_pv_count',
         *groups, timeout=timeout)
 
 
@@ -95,8 +98,29 @@ def transactions(group: str, pool: str, timeout: float
 @privileged.entrypoint
 def free(groups: list[str], timeout: float) -> str:
     """Size and free space of some groups: LVM's JSON, in bytes."""
-    return process.run('vgs', *_JSON, '-o', 'vg_name,vg_size,vg_free', *groups,
-                       timeout=timeout)
+    return process.run(
+        'vgs', *_JSON, '-o', 'vg_name,vg_size,vg_free,vg_missing_pv_count',
+        *groups, timeout=timeout)
+
+
+@privileged.entrypoint
+def archive_room(timeout: float) -> tuple[str, int]:
+    """Where LVM archives metadata before it changes them, and what is free.
+
+    :returns: directory, bytes; ('', 0) if it archives nothing
+    """
+    # Options of lvm.conf(5). LVM creates the directory.
+    options = dict(line.partition('=')[::2] for line in process.run(
+        'lvmconfig', '--typeconfig', 'full', 'backup/archive',
+        'backup/archive_dir', timeout=timeout).splitlines())
+    if options['archive'] != '1':
+        return '', 0
+    directory = place = options['archive_dir'].strip('"')
+    while not os.path.isdir(place):
+        place = os.path.dirname(place)
+    found = os.statvfs(place)
+    full = found.f_flag & os.ST_RDONLY or found.f_files and not found.f_ffree
+    return directory, 0 if full else found.f_bfree * found.f_frsize
 
 
 @privileged.entrypoint

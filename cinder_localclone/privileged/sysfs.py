@@ -77,6 +77,16 @@ def counters(number: str) -> str:
     return _text('dev', 'block', number, 'stat')
 
 
+def logical_block(number: str) -> int:
+    """The logical block size of the device ``major:minor``, in bytes.
+
+    A partition has its disk's. 0 if there is no such device.
+    """
+    found = [_text('dev', 'block', number, *place, 'logical_block_size')
+             for place in (('queue',), ('..', 'queue'))]
+    return int(next(filter(None, found), 0))
+
+
 def mapped_device(name: str) -> str:
     """The kernel's name (``dm-N``) of a device-mapper device, or ''."""
     for entry in os.listdir(os.path.join(ROOT, 'block')):

@@ -142,15 +142,16 @@ class Machine:
             'zero': 'zero' * (name == POOL), 'lv_uuid': 'uuid-' + name,
             'pool_lv': POOL * lv.attr.startswith('V'), 'origin': '',
             'lv_metadata_size': '', 'vg_size': str(1000 * GIB),
-            'vg_free': str(900 * GIB), 'vg_seqno': str(self.changes)}
+            'vg_free': str(900 * GIB), 'vg_seqno': str(self.changes),
+            'vg_missing_pv_count': '0'}
             for name, lv in self.lvs.items()]
         return json.dumps({'report': [{'lv': rows}]})
 
     def vgs(self, words, _stdin):
-        if 'vg_name,vg_size,vg_free' in words:
+        if 'vg_name,vg_size,vg_free,vg_missing_pv_count' in words:
             return json.dumps({'report': [{'vg': [{
                 'vg_name': GROUP, 'vg_size': str(1000 * GIB),
-                'vg_free': str(900 * GIB)}]}]})
+                'vg_free': str(900 * GIB), 'vg_missing_pv_count': '0'}]}]})
         return ('%d \n' % self.changes if 'vg_seqno,vg_tags' in words
                 else '/dev/vdb\n')
 
@@ -334,6 +335,8 @@ class Machines(fixtures.Fixture):
             'block.size': lambda path: self.machine.size(path),
             'block.written_sectors': lambda path: 0,
             'block.completed_reads': lambda path: 7,
+            'block.logical_block': lambda path: 512,
+            'lvm.archive_room': lambda timeout: ('', 0),
             'block.disable_discards': lambda path: None,
             'block.discard': lambda *what: None,
             'devicemapper.mend_path': lambda name: False,
@@ -383,9 +386,11 @@ class Machines(fixtures.Fixture):
                 len(self.services)), 3260, host),
             sessions=sessions.Sessions(30, 30, host))
         reconciler = reconcile.Reconciler(sim.node, None)
+        stacks._block = 512  # as the service has found it when it started
         self.services[host] = assembly.Service(
             'l', sim.node, stacks, reconciler,
-            connections.Connections(reconciler, where), [], 'iqn.i')
+            connections.Connections(reconciler, where), [], 'iqn.i',
+            block=512)
         self.handlers[host] = handlers.Handlers(self.services[host])
         self.machines[host].network = self._disk
 

@@ -93,6 +93,8 @@ class AssembleTest(Base):
     def look(service, zeroes=True, allocated=0):
         """What LVM and device-mapper show."""
         service.stack.devices = dict
+        service.stack.check_groups = lambda lvs: None
+        service.stack.own_block = lambda: 512
         service.stack.release_map = mock.Mock(return_value=False)
         service.stack.lvs = lambda: {'pool': reports.LogicalVolume(
             'g', 'pool', 1 << 30, '', frozenset(), zeroes=zeroes,
@@ -204,6 +206,7 @@ class AssembleTest(Base):
         self.assertEqual(('free', [], 5), service.readiness())
         self.assertEqual([
             mock.call.devices(), mock.call.lvs(), mock.call.space(lvs),
+            mock.call.check_groups(lvs),
             mock.call.check_disks()],  # asks LVM of striped ones only
             service.stack.method_calls)
 

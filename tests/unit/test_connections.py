@@ -385,6 +385,7 @@ class HandlersTest(Base):
         super().setUp()
         self.service = types.SimpleNamespace(
             node=self.b.node, backend_name='p', addresses=['192.0.2.2'],
+            block=4096,
             initiator='iqn.b', troubles=lambda: ['it hangs'],
             readiness=lambda: (reports.FreeSpace(4, 2, True), ['none'], 7),
             reconciler=self.b.reconciler, connections=self.b.connections)
@@ -397,7 +398,7 @@ class HandlersTest(Base):
             'host': 'b@l#p', 'addresses': ['192.0.2.2'],
             'initiator': 'iqn.b', 'problems': ['none'],
             'room': {'volumes': 4, 'metadata': 2, 'shared': True},
-            'doomed': 7, 'sparse': False, 'encryption': True,
+            'doomed': 7, 'sparse': False, 'encryption': True, 'block': 4096,
             'authenticated': True}, described)
         self.world.pool = 'pool'
         self.assertTrue(self.handlers.describe(None)['sparse'])

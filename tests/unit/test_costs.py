@@ -87,7 +87,7 @@ class AttachTest(Case):
         self.assertEqual(['sync', 'dmsetup create', 'dmsetup remove'],
                          self.processes(asked, A))
         self.assertEqual([
-            'lvs', 'vgs',  # without any LV no group is listed
+            'lvs', 'vgs', 'vgs',  # without any LV no group is listed
             'vgs', 'lvcreate', 'dd',
             'lvcreate', 'vgs', 'sync',
             'lvs', 'lvchange --deltag', 'vgs', 'sync',  # all may be shown

@@ -65,7 +65,7 @@ class DoctorTest(testtools.TestCase):
         self.backend.settings.sections.return_value = {'l': None}
         self.backend.nodes.return_value = {A: True, B: True}
         self.backend.sessions().initiator.return_value = 'iqn.x:y'
-        self.answers = {'describe': ({'problems': []}, ''),
+        self.answers = {'describe': ({'problems': [], 'block': 512}, ''),
                         'troubles': ([], '')}
 
         def ask(host, method):
@@ -330,7 +330,8 @@ class DoctorTest(testtools.TestCase):
         self.backend.ask.assert_not_called()
 
     def test_peers(self):
-        self.answers[A, 'describe'] = {'problems': ['no name']}, ''
+        self.answers[A, 'describe'] = {
+            'problems': ['no name'], 'block': 0}, ''
         self.answers[B, 'describe'] = None, 'did not answer'
         wrong = self.rows()
         self.assertEqual(('no name', 'did not answer'),

@@ -151,8 +151,11 @@ class DriverTest(Case):
         self.assertEqual(
             self.driver.configuration.max_over_subscription_ratio,
             pool['max_over_subscription_ratio'])
-        self.assertEqual(['devices', 'lvs', 'space', 'check_disks'], [
-            call[0] for call in self.node.stack.method_calls])
+        self.assertEqual(
+            ['devices', 'lvs', 'space', 'check_groups', 'check_disks'],
+            [call[0] for call in self.node.stack.method_calls])
+        self.assertEqual(self.driver.service.block,
+                         pool['localclone_sector_size'])
 
     def test_connector_without_a_name_is_invalid(self):
         self.assertRaises(exception.InvalidConnectorException,
@@ -447,6 +450,7 @@ class StartTest(testtools.TestCase):
         self.targets.return_value = 'clone v1.0.0'
         self.patch('sessions.Sessions.initiator').return_value = 'iqn.x'
         self.patch('stack.Stack.release_map')
+        self.patch('stack.Stack.own_block').return_value = 512
         self.patch('stack.Stack.lvs').return_value = {
             'pool': reports.LogicalVolume(
                 'g', 'pool', 1 << 30, '', frozenset(), zeroes=True)}

@@ -39,7 +39,7 @@ V, SNAPSHOT, NEWBORN, SHADOW = ['%s%s' % (letter * 8, '-0000' * 3 + '-'
 #: Of the privileged functions, those that only look.
 READERS = {
     'block': {'head_is_zero', 'identity', 'size', 'completed_reads',
-              'written_sectors', 'number', 'lv_number'},
+              'written_sectors', 'number', 'lv_number', 'logical_block'},
     'configfs': {'exports', 'hanging', 'targets', 'unfinished',
                  'unused_backstores'},
     'devicemapper': {'survey', 'status', 'targets', 'clone_statuses',
@@ -47,7 +47,8 @@ READERS = {
     'iscsi': {'disks', 'initiator_name', 'is_down', 'known_portal',
               'recorded'},
     'lvm': {'volumes', 'transactions', 'free', 'group_tags',
-            'free_of_disks', 'physical_volumes'}, 'lio': {'is_exported'},
+            'free_of_disks', 'physical_volumes', 'archive_room'},
+    'lio': {'is_exported'},
     'thin_pool': {'block', 'check'}, 'refill': {'forget_read', 'local'},
     'links': {'targets'}, 'secrets': {'test', 'test_ended'},
     'runner': {'is_running', 'running', 'said'}, 'sealed': {'volumes'},

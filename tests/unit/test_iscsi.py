@@ -303,10 +303,16 @@ class CommandsTest(Case):
         '--op update -n node.startup -v manual '
         "-n 'node.conn[0].tcp.window_size' -v 0 "
         '-n node.session.initial_login_retry_max -v 0 '
+        '-n node.session.nr_sessions -v 1 '
+        "-n 'node.conn[0].startup' -v manual "
+        "-n 'node.conn[0].timeo.noop_out_interval' -v 5 "
+        "-n 'node.conn[0].timeo.noop_out_timeout' -v 5 "
         '-n node.session.scan -v manual '
         '-n node.session.auth.authmethod -v CHAP '
         '-n node.session.auth.username -v user '
-        '-n node.session.auth.password -v s3cret')
+        '-n node.session.auth.password -v s3cret '
+        "-n node.session.auth.username_in -v '' "
+        "-n node.session.auth.password_in -v ''")
 
     def test_record(self):
         self.commands.answer('iscsiadm -m node', '%s,1 %s\n' % (

@@ -42,9 +42,10 @@ class LvmTest(commands.Case):
             'lvs ' + JSON + '-o vg_name,lv_name,lv_size,lv_attr,lv_tags,'
             'data_percent,metadata_percent,lv_kernel_major,lv_kernel_minor,'
             'zero,lv_uuid,pool_lv,origin,lv_metadata_size,vg_size,vg_free,'
-            'vg_seqno '
+            'vg_seqno,vg_missing_pv_count '
             'g h',
-            'vgs ' + JSON + '-o vg_name,vg_size,vg_free g')
+            'vgs ' + JSON + '-o vg_name,vg_size,vg_free,vg_missing_pv_count '
+            'g')
 
     def test_transactions(self):
         pool = '0 8388608 thin-pool 16 345/4096 20/65536 - rw discard_passdown'

@@ -69,8 +69,9 @@ class WithinTest(Base):
         self.peers = self.home.service.node.peers
         self.peers.describe.return_value = {
             'host': B + '#p', 'initiator': 'i', 'problems': [],
-            'room': ROOM}
+            'room': ROOM, 'block': 512}
         stack = self.home.service.stack
+        stack.logical_block.return_value = 512
         stack.devices.return_value = {}
         node = self.home.service.node
         node.exports.opens_in_vain.return_value = False

@@ -42,20 +42,23 @@ LVS = '''{"report": [{"lv": [
 "data_percent":"2.63", "lv_kernel_major":"253", "lv_kernel_minor":"2", \
 "metadata_percent":"12.50", "zero":"zero", "lv_uuid":"Abc1-2", \
 "pool_lv":"", "origin":"", "lv_metadata_size":"8388608", \
-"vg_size":"10737418240", "vg_free":"4194304", "vg_seqno":"7"},
+"vg_size":"10737418240", "vg_free":"4194304", "vg_seqno":"7", \
+"vg_missing_pv_count":"0"},
 {"vg_name":"cinder-volumes", "lv_name":"localclone-meta-%s", \
 "lv_size":"4194304", "lv_attr":"-wi-------", \
 "lv_tags":"localclone,localclone.follows", "data_percent":"", \
 "lv_kernel_major":"-1", "lv_kernel_minor":"-1", "zero":"", \
 "lv_uuid":"Def3-4", "pool_lv":"", "origin":"", \
 "metadata_percent":"", "lv_metadata_size":"", \
-"vg_size":"10737418240", "vg_free":"4194304", "vg_seqno":"7"},
+"vg_size":"10737418240", "vg_free":"4194304", "vg_seqno":"7", \
+"vg_missing_pv_count":"0"},
 {"vg_name":"cinder-volumes", "lv_name":"volume-%s", \
 "lv_size":"1073741824", "lv_attr":"Vwi-aotz--", "lv_tags":"localclone", \
 "data_percent":"50.00", "lv_kernel_major":"253", "lv_kernel_minor":"5", \
 "zero":"zero", "lv_uuid":"Ghi5-6", "pool_lv":"cinder-volumes-pool", \
 "origin":"base", "metadata_percent":"", "lv_metadata_size":"", \
-"vg_size":"10737418240", "vg_free":"4194304", "vg_seqno":"7"}]}]}''' % (
+"vg_size":"10737418240", "vg_free":"4194304", "vg_seqno":"7", \
+"vg_missing_pv_count":"0"}]}]}''' % (
     SHADOW, SHADOW)
 
 
@@ -205,10 +208,12 @@ class ReportTest(testtools.TestCase):
 
     def test_free(self):
         self.assertEqual(
-            {'g': reports.Group(size=85895159808, free=37559992320)},
+            {'g': reports.Group(size=85895159808, free=37559992320,
+                                lacks=1)},
             reports.parse_groups(
                 '{"report": [{"vg": [{"vg_name":"g", '
-                '"vg_size":"85895159808", "vg_free":"37559992320"}]}]}'))
+                '"vg_size":"85895159808", "vg_free":"37559992320", '
+                '"vg_missing_pv_count":"1"}]}]}'))
 
     def test_free_for_stripes(self):
         for free, stripes, expected in (

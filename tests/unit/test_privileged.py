@@ -15,8 +15,8 @@ from cinder_localclone.privileged import secrets
 #: and with another one comes the question who may ask what through it.
 ENTRY_POINTS = {
     'block': {'completed_reads', 'disable_discards', 'discard', 'flush',
-              'head_is_zero', 'identity', 'lv_number', 'number', 'read_head',
-              'size', 'written_sectors', 'zero_head'},
+              'head_is_zero', 'identity', 'logical_block', 'lv_number',
+              'number', 'read_head', 'size', 'written_sectors', 'zero_head'},
     'configfs': {'exports', 'hanging', 'targets', 'unfinished',
                  'unused_backstores'},
     'control': set(),
@@ -36,7 +36,7 @@ ENTRY_POINTS = {
               'rescan', 'set_recovery_timeout'},
     'links': {'ensure', 'remove', 'targets'},
     'lio': {'export', 'is_exported', 'unexport'},
-    'lvm': {'activate', 'add_tag', 'create_snapshot', 'create_thick',
+    'lvm': {'activate', 'add_tag', 'archive_room', 'create_snapshot', 'create_thick',
             'create_thin', 'deactivate', 'extend', 'free',
             'free_of_disks',
             'group_tags', 'physical_volumes', 'protect', 'remove',

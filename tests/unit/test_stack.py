@@ -201,8 +201,9 @@ class VolumeTest(Case):
         self.striped(9 * GIB, 2 * GIB)
         self.ran.lvm.free.return_value = json.dumps({'report': [{'vg': [
             {'vg_name': 'g', 'vg_size': str(20 * GIB),
-             'vg_free': str(11 * GIB)},
-            {'vg_name': 'fast', 'vg_size': str(GIB), 'vg_free': '7'}]}]})
+             'vg_free': str(11 * GIB), 'vg_missing_pv_count': '0'},
+            {'vg_name': 'fast', 'vg_size': str(GIB), 'vg_free': '7',
+             'vg_missing_pv_count': '0'}]}]})
         found = self.stack.free_space()
         self.assertEqual((4 * GIB, 7), (found.volumes, found.metadata))
         self.assertEqual(4 * GIB, self.stack.space({})[1].free)
@@ -980,7 +981,8 @@ class SpaceTest(Case):
 
     def groups(self, **free):
         self.ran.lvm.free.return_value = json.dumps({'report': [{'vg': [
-            {'vg_name': name, 'vg_size': '100', 'vg_free': str(size)}
+            {'vg_name': name, 'vg_size': '100', 'vg_free': str(size),
+             'vg_missing_pv_count': '0'}
             for name, size in free.items()]}]})
 
     def test_thin(self):

@@ -21,6 +21,7 @@ UNNOTED = frozenset((
     'recorded_passes', 'wanted_encryption', 'number_of',
     'copies', 'is_away', 'reads_zeros', 'written', 'is_unmapped',
     'forget_read', 'check_pool',
+    'own_block', 'logical_block',
     'can_guard', 'header_sectors', 'links', 'remove_served',
     'uuid', 'size', 'damaged_copies', 'backup_names', 'backed_up',
     'test_backup',

@@ -224,6 +224,7 @@ class SimNode:
     held: set = dataclasses.field(default_factory=set)
     problems: list = dataclasses.field(default_factory=list)
     old: bool = False  # of a version without encryption
+    block: int = 512  # bytes of a sector of its disks
     #: Snapshots that were offered a moment ago, as its service knows.
     lent: set = dataclasses.field(default_factory=set)
     #: Percent of its pool's data and metadata in use.

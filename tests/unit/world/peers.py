@@ -38,6 +38,7 @@ class SimPeers(images.SimSnapshotPeers):
             'doomed': sum(lv.size for lv in other.sim_stack.lvs().values()
                           if names.is_doomed(lv.name)),
             'sparse': bool(other.world.pool),
+            'block': other.block,
             'encryption': not other.old,
             'authenticated': not other.old,
             'room': dataclasses.asdict(other.sim_stack.free_space())})

@@ -123,6 +123,14 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
             128, 1, 9, len(local), regions, in_flight,
             device['hydrating'], self.node.clones)
 
+    def own_block(self):
+        return self.node.block
+
+    def logical_block(self, path):
+        """Of a source's disk: as its node serves it."""
+        home = self.node.world.nodes.get(self.node.sessions.get(path))
+        return (home or self.node).block
+
     def completed_reads(self, disk):
         return self.node.reads
 
