@@ -230,6 +230,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
     :raises InvalidConfigurationValue: if an option has a value that can't be
     """
     try:
+        names.check_template(cfg.CONF.volume_name_template)
         geometry = opts.geometry(conf)
     except ValueError as exc:
         raise exception.InvalidConfigurationValue(str(exc))

@@ -7,14 +7,12 @@ has an origin says nothing: volumes that are made of others have one, too.
 
 from collections.abc import Iterable
 from collections.abc import Mapping
-import re
 import typing
 
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
 
 _GIB = 1 << 30
-_NAMED = re.compile('.*(%s)' % names.UUID)
 #: Statuses in which a volume's row says nothing of an LV: it is not managed
 #: yet, or not any more.
 UNSETTLED = ('managing', 'error_managing', 'error_managing_deleting',
@@ -62,9 +60,8 @@ def find(lvs: LVs, group: str, reference: Mapping[str, str]
 
 
 def id_in(name: str) -> str:
-    """The id at the end of an LV's name; '' if there is none."""
-    match = _NAMED.fullmatch(name)
-    return match.group(1) if match else ''
+    """Return the last id in an LV's name; '' if there is none."""
+    return names.ids_in(name)[-1] if names.ids_in(name) else ''
 
 
 def why_no_volume(lv: reports.LogicalVolume, pool: str | None,

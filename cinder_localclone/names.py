@@ -6,8 +6,12 @@ Pure. Ids are Cinder's UUIDs, 36 characters; the longest name built here has
 """
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 import hashlib
 import re
+import typing
+
+_Found = typing.TypeVar('_Found')
 
 #: What ids look like.
 UUID = r'[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
@@ -316,6 +320,44 @@ def _short(text: str) -> str:
 def snapshot_lv(snapshot_id: str) -> str:
     """The LV of a snapshot. ("snapshot..." is reserved by LVM.)"""
     return '_snapshot-%s' % snapshot_id
+
+
+def ids_in(name: str) -> list[str]:
+    """Return the ids in an LV's name, in their order.
+
+    Cinder's volume_name_template may have anything before and after the id.
+    """
+    return re.findall(UUID, name)
+
+
+def find_by_id(found: Mapping[str, _Found], name: str) -> _Found | None:
+    """Return the entry whose key is an id in an LV's name, if there is one."""
+    return next((found[key] for key in ids_in(name) if key in found), None)
+
+
+def check_template(template: str) -> None:
+    """Check that a volume_name_template makes LV names of volumes' ids.
+
+    LV names are told apart by the ids in them.
+
+    :raises ValueError: if it does not; the message says why
+    """
+    sample = '01234567-89ab-4cde-8f01-23456789abcd'
+    try:
+        name = template % sample
+    except (TypeError, ValueError, KeyError) as exc:
+        raise ValueError('volume_name_template %r can\'t be filled in: %s'
+                         % (template, exc))
+    if ids_in(name) != [sample]:
+        raise ValueError(
+            'volume_name_template %r must have the id of a volume in it, '
+            'once and whole: %%s' % template)
+    if not re.fullmatch('[A-Za-z0-9+_.][A-Za-z0-9+_.-]{,126}', name):
+        raise ValueError('LVM takes no LV named by volume_name_template %r'
+                         % template)
+    if name == snapshot_lv(sample) or name.startswith('localclone-'):
+        raise ValueError('volume_name_template %r makes names that the '
+                         'driver uses for other LVs' % template)
 
 
 def lv_path(group: str, lv: str) -> str:

@@ -70,7 +70,8 @@ def plan(present: survey.Survey) -> list[Local]:
         local = Local(volume_id, lv.name, _size(lv), reason=_reason(lv),
                       header=names.guarded(lv.tags))
         # One whose volume has a metadata LV is never given out by itself.
-        arrival = arriving.get(lv.name[-36:]) or arriving.get(volume_id)
+        arrival = (names.find_by_id(arriving, lv.name)
+                   or arriving.get(volume_id))
         volumes.append(_of_move(local, *arrival) if arrival else local)
     return sorted(_without_doubles(volumes),
                   key=lambda local: local.move is not None)
@@ -79,8 +80,7 @@ def plan(present: survey.Survey) -> list[Local]:
 def _is_preparing_to_follow(present: survey.Survey,
                             lv: reports.LogicalVolume) -> bool:
     """Whether a volume would follow to an LV, but is at its source yet."""
-    # A destination LV is named after the shadow (see records.py).
-    metadata = present.metadata(lv.name[-36:])
+    metadata = present.move_into(lv.name)
     return metadata is not None and names.FOLLOWS in metadata.tags
 
 
@@ -102,16 +102,16 @@ def _reason(lv: reports.LogicalVolume) -> str:
 
 
 def _arriving(present: survey.Survey
-              ) -> dict[str | None, tuple[str, reports.LogicalVolume]]:
+              ) -> dict[str, tuple[str, reports.LogicalVolume]]:
     """Shadow id and metadata LV of moves to here, by shadow and volume id."""
-    arriving: dict[str | None, tuple[str, reports.LogicalVolume]] = {}
+    arriving: dict[str, tuple[str, reports.LogicalVolume]] = {}
     for lv in present.lvs.values():
         shadow_id = names.shadow_of_metadata(lv.name)
         # Alone, it was created after its move had been given up.
         if (shadow_id and names.FOLLOWS not in lv.tags
                 and present.destination_lvs(shadow_id)):
             arriving[shadow_id] = (shadow_id, lv)
-            arriving[names.facts(lv.tags).get('volume')] = (shadow_id, lv)
+            arriving[names.facts(lv.tags).get('volume', '')] = (shadow_id, lv)
     return arriving
 
 

@@ -109,6 +109,11 @@ class Survey:
         """The metadata LV of a move, if it is here."""
         return self.lvs.get(names.metadata_lv(shadow_id))
 
+    def move_into(self, lv: str) -> reports.LogicalVolume | None:
+        """Return the metadata LV of the move that copies into an LV."""
+        # A destination LV is named after the shadow (see records.py).
+        return next(filter(None, map(self.metadata, names.ids_in(lv))), None)
+
     def destination_lvs(self, shadow_id: str) -> list[str]:
         """Return the names of the LVs that a move copies into."""
         # A destination LV is named after the shadow (see records.py).
@@ -151,8 +156,7 @@ class Survey:
                 and names.facts(lv.tags).get('volume') == volume_id
                 and not names.shadow_of_metadata(lv.name)
                 and not names.is_doomed(lv.name)
-                # A destination LV is named after the shadow (records.py).
-                and not self.metadata(lv.name[-36:])]
+                and not self.move_into(lv.name)]
 
     def handle_is_on_lv(self, volume_id: str, lv: str, size: int = 0
                         ) -> bool:

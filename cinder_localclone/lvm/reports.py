@@ -146,10 +146,12 @@ def unfilled(lvs: Mapping[str, LogicalVolume]) -> int:
     that is taken only as the copy comes, up to all that is copied. So does
     a re-encryption, up to all of the LV.
     """
-    arriving = {names.shadow_of_metadata(lv.name): lv for lv in lvs.values()}
+    arriving = {shadow_id: lv for lv in lvs.values()
+                if (shadow_id := names.shadow_of_metadata(lv.name))}
     found = 0
     for lv in lvs.values():
-        metadata = arriving.get(lv.name[-36:])
+        metadata = (None if names.shadow_of_metadata(lv.name)
+                    else names.find_by_id(arriving, lv.name))
         if lv.thin and metadata:
             # What it was extended by meanwhile is not copied.
             copied = names.facts(metadata.tags).get('copied')

@@ -141,6 +141,19 @@ class AssembleTest(Base):
         self.assertRaises(exception.InvalidConfigurationValue, self.assemble,
                           localclone_region_size=65)
 
+    @ddt.data('volume', 'volume-%s-%s', 'volume-%.8s', 'a/%s', '-%s', '%(a)s',
+              'localclone-%s', '_snapshot-%s', 'x' * 100 + '%s')
+    def test_names_of_lvs_that_nothing_tells_apart(self, template):
+        with mock.patch.object(cfg.CONF, 'volume_name_template', template,
+                               create=True):
+            raised = self.assertRaises(
+                exception.InvalidConfigurationValue, self.assemble)
+        self.assertIn('volume_name_template', str(raised))
+
+    @ddt.data('volume-%s', 'vol_%s.disk', '%s', 'ab%sab')
+    def test_names_of_lvs_that_have_the_id_in_them(self, template):
+        names.check_template(template)
+
     @ddt.data(
         ((), ()), (('targets',), ('CONFIG_DM_CLONE',)),
         (('zeroes',), ('lvchange -Zy g/pool',)),

@@ -124,7 +124,7 @@ class FindTest(testtools.TestCase):
         self.assertEqual(V1, manageable.id_in('volume-' + V1))
         self.assertEqual(V1, manageable.id_in(V1))
         self.assertEqual('', manageable.id_in('data'))
-        self.assertEqual('', manageable.id_in('volume-%s-x' % V1))
+        self.assertEqual(V1, manageable.id_in('volume-%s-x' % V1))
 
 
 class ListTest(testtools.TestCase):

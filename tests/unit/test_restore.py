@@ -211,6 +211,20 @@ class RestoreTest(testtools.TestCase):
                 V1, '/dev/sdb', swaps=False),
             mock.call.stack.header_sectors(V1)], self.done())
 
+    @ddt.data('volume-%s', 'volume-%s-x', 'vol_%s.disk', '%s', 'ab%sab')
+    def test_passed_through_whatever_lvs_are_named(self, template):
+        """Cinder's volume_name_template may have anything around the id."""
+        self.passed = {V1: 'iqn.x:pass'}
+        new = template % SHADOW
+        self.assertEqual({V1: ''}, self.restore(
+            lv(new, *names.tags(volume=V1)),
+            lv(META, names.FOLLOWS, *READY)))
+        self.acted.stack.ensure_handle_on_lv.assert_not_called()
+        self.assertEqual({V1: ''}, self.restore(
+            lv(new, *names.tags(volume=V1)), lv(META, *READY)))
+        self.assertIn('ensure_handle_on_clone', [
+            call[0].removeprefix('stack.') for call in self.done()])
+
     def test_what_has_followed_is_not_passed_through_any_more(self):
         self.passed = {V1: 'iqn.x:pass'}
         self.assertEqual({V1: ''}, self.restore(*ARRIVING))

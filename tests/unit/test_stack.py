@@ -1004,12 +1004,13 @@ class SpaceTest(Case):
                  lv(META, group='fast', size=1))
         self.assertEqual(25, self.stack.free_space().volumes)
 
-    @ddt.data((0, 3), (1, 2), (3, 0), (5, 0))
+    @ddt.data((0, 3), (1, 2), (3, 0), (5, 0), (1, 2, 'vol_%s.disk'))
     @ddt.unpack
-    def test_what_is_not_copied_is_not_on_its_way(self, allocated, unfilled):
+    def test_what_is_not_copied_is_not_on_its_way(
+            self, allocated, unfilled, template='volume-%s'):
         """By what the volume was extended since the move began, in GiB."""
         found = reports.unfilled({each.name: each for each in (
-            lv('volume-' + SHADOW, size=5 * GIB, thin=True,
+            lv(template % SHADOW, size=5 * GIB, thin=True,
                allocated=allocated * GIB),
             lv('volume-' + V1, size=8 * GIB, thin=True),
             lv(META, tags=names.tags(copied=3)))})

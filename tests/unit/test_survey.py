@@ -222,14 +222,15 @@ class SurveyTest(testtools.TestCase):
             (volume_id, each.name) for volume_id, each in
             present.newborns('g')])
 
-    def test_left_of_a_volume(self):
+    @ddt.data('volume-%s', 'vol_%s.disk')
+    def test_left_of_a_volume(self, template):
         """Not what another backend has, nor what a move brings here."""
         tags = names.tags(volume=V1)
         present = survey.Survey(by_name(
             lv('a', '253:1', tags=tags), lv('b', '253:2', 'other', tags),
             lv('c', '253:3', tags=names.tags(volume=SHADOW)),
             lv(META, '253:4', tags=tags),
-            lv('volume-' + SHADOW, '253:5', tags=tags)), {})
+            lv(template % SHADOW, '253:5', tags=tags)), {})
         self.assertEqual(['a'], [
             each.name for each in present.left_of(V1, 'g')])
 
