@@ -7,6 +7,7 @@ import typing
 
 from cinder_localclone import exceptions
 from cinder_localclone import host_names
+from cinder_localclone import iscsi_target
 from cinder_localclone import peer_ports
 from cinder_localclone import ports
 from cinder_localclone import record_ports
@@ -39,7 +40,7 @@ class Directory:
         match = _by_name(connector, nodes)
         if match is None:
             return self._find_by_address(
-                context, connector.get('ip'),
+                context, _address(connector),
                 [host for host, alive in nodes.items() if alive])
         if not nodes[match] and match != self.host:
             raise exceptions.PeerUnreachable(
@@ -53,12 +54,12 @@ class Directory:
         """
         match = _by_name(connector, self._nodes())
         if match is None:
-            return connector.get('ip') in self._addresses.get(host, ())
+            return _address(connector) in self._addresses.get(host, ())
         return match == host
 
     def know(self, host: str, addresses: Iterable[str]) -> None:
         """Remember a node's addresses."""
-        self._addresses[host] = frozenset(addresses)
+        self._addresses[host] = frozenset(map(iscsi_target.plain, addresses))
 
     def _nodes(self) -> dict[str, bool]:
         backend = self.host.partition('@')[2]
@@ -77,6 +78,11 @@ class Directory:
                     continue
         return next((host for host in hosts
                      if address in self._addresses.get(host, ())), None)
+
+
+def _address(connector: ports.Connector) -> str | None:
+    ip = connector.get('ip')
+    return iscsi_target.plain(ip) if ip else None
 
 
 def _by_name(connector: ports.Connector, hosts: Iterable[str]) -> str | None:

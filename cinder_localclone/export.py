@@ -82,10 +82,10 @@ class Exports:
         # As the kernel's target has names: without capitals.
         self.prefix = prefix.lower()
         self.host = host
-        self.address = address
+        self.address = iscsi_target.plain(address)
         self.port = port
         #: Where hosts without the backend are served.
-        self.portal = iscsi_target.portal(address, port)
+        self.portal = iscsi_target.portal(self.address, port)
         #: iSCSI names of what was offered.
         self._offered = Recent(OFFERING)
         #: Snapshots that were offered.

@@ -2,6 +2,7 @@
 """A served iSCSI target as Cinder records it and os-brick attaches it."""
 
 from collections.abc import Mapping
+import ipaddress
 from typing import Any
 
 
@@ -16,9 +17,30 @@ def new_credentials() -> str:
                            volume_utils.generate_password())
 
 
+def plain(address: str) -> str:
+    """Return the one form of an IP address, without brackets.
+
+    IPv6 addresses have several: long, short, with capitals, in brackets.
+
+    :returns: a name unchanged
+    """
+    address = address.strip()
+    if address.startswith('[') and address.endswith(']'):
+        address = address[1:-1]
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return address
+
+
+def bracketed(address: str) -> str:
+    """Return an IP address as portals have it: IPv6 in brackets."""
+    return '[%s]' % address if ':' in address else address
+
+
 def portal(address: str, port: int) -> str:
     """Where targets are served: address and port."""
-    return '%s:%d' % ('[%s]' % address if ':' in address else address, port)
+    return '%s:%d' % (bracketed(address), port)
 
 
 def location(address: str, port: int, iqn: str) -> str:

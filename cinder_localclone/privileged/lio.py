@@ -28,6 +28,7 @@ import tenacity
 
 from cinder_localclone import exceptions
 from cinder_localclone import iscsi_names
+from cinder_localclone import iscsi_target
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import configfs
@@ -206,7 +207,7 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     :param name: of the backstore
     :param device: path of the device
     :param serial: the unit serial number that the initiator will see
-    :param address: IP address of the portal
+    :param address: IP address of the portal, IPv6 without brackets
     :param initiator: iSCSI name of the only one that may log in
     :param user: CHAP user name, as ``password``
     :returns: whether it was (re)created
@@ -253,7 +254,8 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
         acl.chap_userid = user
         acl.chap_password = password
         rtslib_fb.MappedLUN(acl, 0, lun, write_protect=readonly)
-        rtslib_fb.NetworkPortal(tpg, address, port)
+        # As configfs wants IPv6; rtslib does not add the brackets.
+        rtslib_fb.NetworkPortal(tpg, iscsi_target.bracketed(address), port)
         tpg.enable = True
     except Exception:
         _remove(_target(rtslib_fb, iqn), store)

@@ -5,6 +5,7 @@ It refuses what rtslib, or the kernel below it, refuses.
 """
 
 import os
+import re
 import shutil
 import types
 
@@ -161,6 +162,10 @@ class Lio:
         class NetworkPortal:
             def __init__(self, tpg, address, port):
                 lio._step('portal')
+                # The kernel takes IPv6 in one pair of brackets only.
+                lio._require(':' not in address
+                             or re.fullmatch(r'\[[0-9a-f:.]+\]', address),
+                             'Could not create NetworkPortal in configFS')
                 tpg.portals.append((address, port))
 
         self.rtslib = types.SimpleNamespace(

@@ -94,6 +94,18 @@ class ServedTest(testtools.TestCase):
         self.assertEqual('192.0.2.12:3260,1 %s 0' % SOURCE,
                          self.exports.source_location(SHADOW))
 
+    @ddt.data('fd00:db8::11', '[fd00:db8::11]', 'FD00:DB8::11',
+              '[FD00:0db8::0011]', 'fd00:0db8:0000:0000:0000:0000:0000:0011')
+    def test_ipv6_in_every_form(self, address):
+        """Of target_ip_address: one for the kernel, one for initiators."""
+        exports = export.Exports('iqn.x:', address, 3260)
+        self.assertEqual('[fd00:db8::11]:3260', exports.portal)
+        self.assertEqual('[fd00:db8::11]:3260,1 %s 0' % SOURCE,
+                         exports.source_location(SHADOW))
+        told = exports.offer_volume(VOLUME, INITIATOR, 'CHAP u p')
+        self.assertEqual('[fd00:db8::11]:3260', told['target_portal'])
+        self.assertEqual('fd00:db8::11', self.lio.export.call_args.args[5])
+
     def test_a_prefix_with_capitals(self):
         """rtslib makes names without: nobody would find these."""
         exports = export.Exports('iqn.X:', '192.0.2.12', 3260)

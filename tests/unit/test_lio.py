@@ -112,6 +112,11 @@ class ExportTest(Case):
         self.assertEqual([(0, store)], [
             (lun.number, lun.storage_object) for lun in tpg.luns])
 
+    def test_ipv6(self):
+        self.assertTrue(export(address='fd00:db8::11'))
+        target, = self.lio.targets
+        self.assertEqual([('[fd00:db8::11]', 3260)], target.tpgs[0].portals)
+
     @ddt.data(True, False)
     def test_write_protection(self, readonly):
         export(readonly=readonly)
