@@ -237,9 +237,10 @@ def assemble(conf: Configuration, host: str, backend_name: str,
     peers = peer.client(conf.localclone_peer_timeout)
     rows = queue_records.QueueRecords()
     addresses = [address for address in (
-        conf.safe_get('target_ip_address'), conf.safe_get('my_ip'))
-        if address]
-    directory = directories.Directory(host, rows, peers)
+        conf.safe_get('target_ip_address'), conf.safe_get('my_ip'),
+        *conf.localclone_addresses) if address]
+    directory = directories.Directory(
+        host, rows, peers, cinder_context.get_admin_context())
     directory.know(host, addresses)
     stack = stacks.Stack(
         conf.volume_group, pool,

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
+import time
 import typing
 
 from cinder_localclone import exceptions
@@ -12,23 +13,33 @@ from cinder_localclone import peer_ports
 from cinder_localclone import ports
 from cinder_localclone import record_ports
 
+#: Seconds for which a node's answer with its addresses is believed.
+BELIEVED = 600
+#: Seconds after which a node that did not answer is asked again.
+PAUSE = 60
+
 
 class Directory:
     """The nodes of this backend, by host name and by IP address.
 
     Nodes are the volume services whose backend section has the same name as
-    this one's. A connector is matched by host name, then by IP address,
-    which each node is asked for once.
+    this one's. A connector is matched by host name, then by IP address.
+    Each node is asked for its addresses when they are needed, and again
+    after some minutes: an address may have another node by then.
 
     :param host: this service's host
+    :param context: with which nodes are asked by :meth:`is_at`
     """
 
     def __init__(self, host: str, records: record_ports.Services,
-                 peers: peer_ports.Peers):
+                 peers: peer_ports.Peers, context: ports.Context = None):
         self.host = host
         self._records = records
         self._peers = peers
+        self._context = context
         self._addresses: dict[str, frozenset[str]] = {}
+        #: When each other node is asked again, monotonic seconds.
+        self._again: dict[str, float] = {}
 
     def find(self, context: ports.Context, connector: ports.Connector
              ) -> str | None:
@@ -39,9 +50,9 @@ class Directory:
         nodes = self._nodes()
         match = _by_name(connector, nodes)
         if match is None:
+            alive = [host for host, is_alive in nodes.items() if is_alive]
             return self._find_by_address(
-                context, _address(connector),
-                [host for host, alive in nodes.items() if alive])
+                context, _address(connector), alive, alive)
         if not nodes[match] and match != self.host:
             raise exceptions.PeerUnreachable(
                 host=match, method='heartbeat', seconds='service_down_time')
@@ -50,16 +61,25 @@ class Directory:
     def is_at(self, connector: ports.Connector, host: str) -> bool:
         """Whether a connector belongs to the node of a service host.
 
-        Alive or not; an address counts if that node was asked for its own.
+        Alive or not. The nodes that are alive are asked for their addresses
+        if the connector names none of them and the last answers are too old.
         """
-        match = _by_name(connector, self._nodes())
+        nodes = self._nodes()
+        match = _by_name(connector, nodes)
         if match is None:
-            return _address(connector) in self._addresses.get(host, ())
+            return host in nodes and host == self._find_by_address(
+                self._context, _address(connector), list(nodes),
+                [each for each, alive in nodes.items() if alive])
         return match == host
 
     def know(self, host: str, addresses: Iterable[str]) -> None:
-        """Remember a node's addresses."""
-        self._addresses[host] = frozenset(map(iscsi_target.plain, addresses))
+        """Remember a node's addresses: no other node has them any more."""
+        found = frozenset(map(iscsi_target.plain, addresses))
+        if host != self.host:  # this node knows its own
+            found -= self._addresses.get(self.host, frozenset())
+        self._addresses = {each: theirs - found for each, theirs
+                           in self._addresses.items()}
+        self._addresses[host] = found
 
     def _nodes(self) -> dict[str, bool]:
         backend = self.host.partition('@')[2]
@@ -68,14 +88,25 @@ class Directory:
                 if host.partition('@')[2] == backend}
 
     def _find_by_address(self, context: ports.Context, address: str | None,
-                         hosts: list[str]) -> str | None:
-        for host in hosts:
-            if address and host not in self._addresses:
-                try:
-                    self.know(host, self._peers.describe(
-                        context, host)['addresses'])
-                except exceptions.PeerUnreachable:
-                    continue
+                         hosts: list[str], alive: list[str]) -> str | None:
+        """Return the one of some hosts that has an address.
+
+        :param alive: those that can be asked for theirs
+        """
+        if address is None:
+            return None
+        if address in self._addresses.get(self.host, ()):
+            return self.host if self.host in hosts else None
+        for host in alive:
+            now = time.monotonic()
+            if host == self.host or self._again.get(host, now) > now:
+                continue
+            try:
+                self.know(host, self._peers.describe(
+                    context, host)['addresses'])
+                self._again[host] = now + BELIEVED
+            except exceptions.LocalCloneError:  # what it said last counts
+                self._again[host] = now + PAUSE
         return next((host for host in hosts
                      if address in self._addresses.get(host, ())), None)
 

@@ -82,6 +82,12 @@ localclone_opts = [
              'copies under a small limit exceed it. Devices whose I/O the '
              'kernel does not count (iostats off) are not limited. 0: no '
              'limit.'),
+    cfg.ListOpt(
+        'localclone_addresses', default=[],
+        help='Further IP addresses of this node that Nova may send, as its '
+             'my_block_storage_ip, besides target_ip_address and my_ip. A '
+             'node is known by them where Nova\'s host name is not that of '
+             'the volume service.'),
     cfg.StrOpt(
         'localclone_metadata_group',
         help='Volume group of the small LVs that record what has been copied '

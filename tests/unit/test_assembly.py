@@ -118,6 +118,8 @@ class AssembleTest(Base):
             pace.Settings(pace.Pace.SPARE, 3 << 20, 7 << 20, 0.05),
             service.node.pacing)
         self.assertIn('192.0.2.1', service.addresses)
+        self.assertIn('fd00::7', self.assemble(
+            localclone_addresses=['fd00::7']).addresses)
         self.assertIs(service.stack, service.node.stack)
         self.assertIs(service.node, service.reconciler.node)
 

@@ -59,6 +59,36 @@ class DirectoryTest(testtools.TestCase):
     def test_find(self, connector, host):
         self.assertEqual(host, self.directory.find(None, connector))
 
+    def test_known_by_address_after_a_restart(self):
+        self.assertTrue(self.directory.is_at(
+            {'host': 'alias', 'ip': '192.0.2.2'}, 'n2@l'))
+        self.assertFalse(self.directory.is_at(
+            {'host': 'alias', 'ip': '192.0.2.2'}, 'n1@l'))
+        asked = self.client.describe.call_count
+        self.directory.is_at({'host': 'alias', 'ip': '192.0.2.2'}, 'n2@l')
+        self.assertEqual(asked, self.client.describe.call_count)
+
+    def test_no_address_is_believed_for_ever(self):
+        """It was n2's, and is n3's now."""
+        moved = {'host': 'alias', 'ip': '192.0.2.2'}
+        self.assertEqual('n2@l', self.directory.find(None, moved))
+        self.client.describe.side_effect = lambda context, host: {
+            'addresses': ['192.0.2.2'] if host.startswith('n3') else []}
+        later = directory.time.monotonic() + directory.BELIEVED + 1
+        with mock.patch.object(directory.time, 'monotonic', lambda: later):
+            self.assertEqual('n3.example.org@l',
+                             self.directory.find(None, moved))
+            self.assertFalse(self.directory.is_at(moved, 'n2@l'))
+        self.directory.know('n2@l', ['192.0.2.2', '192.0.2.1'])
+        self.assertFalse(self.directory.is_at(moved, 'n3.example.org@l'))
+        self.assertTrue(self.directory.is_at({'ip': '192.0.2.1'}, 'n1@l'))
+
+    def test_addresses_in_any_form(self):
+        self.client.describe.side_effect = lambda context, host: {
+            'addresses': ['FD00:0db8::0011'] if host == 'n2@l' else []}
+        self.assertTrue(self.directory.is_at(
+            {'host': 'alias', 'ip': 'fd00:db8::11'}, 'n2@l'))
+
     def test_node_that_is_down_is_not_taken_for_a_stranger(self):
         self.assertRaises(exceptions.PeerUnreachable, self.directory.find,
                           None, {'host': 'down'})
