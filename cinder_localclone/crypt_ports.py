@@ -22,6 +22,10 @@ class Keys(typing.Protocol):
             volume_id: str = '', or_shared: bool = False) -> bytes:
         """Return the bytes that open a volume."""
 
+    def get_again(self, key: str, key_format: encryption_types.KeyFormat,
+                  volume_id: str = '') -> bytes:
+        """Return the same over a new login."""
+
     def remove(self, key: str, volume_id: str = '') -> None:
         """Delete a secret that no row names."""
 

@@ -210,9 +210,28 @@ class Change:
         """What a token's secret opens, from the key manager."""
         if token.key not in self._keys:
             self._keys[token.key] = self.node.keys.get(
-                token.key, token.key_format,
-                '' if token.key in self.shared else self.volume.id)
+                token.key, token.key_format, self._named_after(token))
         return self._keys[token.key]
+
+    def _named_after(self, token: tokens.Token) -> str:
+        return '' if token.key in self.shared else self.volume.id
+
+    def _prove(self, token: tokens.Token) -> bytes:
+        """Prove that a secret opens its slot, before another one goes.
+
+        The key manager is asked for it over a new login: the slot may have
+        been made of one wrong answer, which opens it as well.
+
+        :raises KeyUnavailable: if there is no answer
+        :raises KeyRefused: if there is no such secret
+        :raises WrongKey: if it does not open the volume
+        """
+        key = self._keys[token.key] = self.node.keys.get_again(
+            token.key, token.key_format, self._named_after(token))
+        # Without a slot it opens nothing.
+        self.node.crypt.test(self.volume.id, key,
+                             next(iter(token.keyslots), None))
+        return key
 
     def _opening(self, token: tokens.Token) -> bytes:
         """What a token's secret opens; if that is lost, the recovery key."""
@@ -246,19 +265,18 @@ class Change:
 
     def _record(self, token: tokens.Token, by: tokens.Token) -> None:
         volume_id = self.volume.id
-        # Without a slot it opens nothing.
-        self.node.crypt.test(volume_id, self.key(token),
-                             next(iter(token.keyslots), None))
+        self._prove(token)
         self.node.keys.consume(token.key, 'volumes', volume_id)
         recorded = dataclasses.replace(self.recorded, key=token.key)
         self.node.secrets.record(volume_id, recorded, self.recorded)
         self.recorded = recorded
 
     def _drop_slots(self, token: tokens.Token, by: tokens.Token) -> None:
+        stays = self.recovery if self.recovery and not self._opens(
+            by) else self._prove(by)
         outdate_backups(self.node, self.volume)
         for slot in rotation.slots_of(self.header, token):
-            self.node.crypt.kill_slot(
-                self.volume.id, slot, self._opening(by))
+            self.node.crypt.kill_slot(self.volume.id, slot, stays)
 
     def _drop_token(self, token: tokens.Token, by: tokens.Token) -> None:
         """The token is the trace of what is left to do until that is done."""

@@ -134,9 +134,25 @@ class Keys:
         if not (or_shared and not names.is_secret(secret.name or '')):
             _check_name(key, secret, volume_id)
         try:
-            return luks_keys.opening(_bytes(secret), key_format)
+            found = _bytes(secret)
+            if names.is_secret(secret.name or ''):
+                luks_keys.check_own(found, key_format)
+            return luks_keys.opening(found, key_format)
         except ValueError as exc:
             raise encryption_errors.KeyRefused(key=key, reason=exc)
+
+    def get_again(self, key: str, key_format: encryption_types.KeyFormat,
+                  volume_id: str = '') -> bytes:
+        """Return the same as :meth:`get`, over a new login.
+
+        A secret is proven by this before another one that opens the volume
+        goes: one wrong answer must not be the proof of itself.
+
+        :raises KeyUnavailable: as :meth:`get`
+        :raises KeyRefused: as :meth:`get`
+        """
+        self._login = None
+        return self.get(key, key_format, volume_id)
 
     def remove(self, key: str, volume_id: str = '') -> None:
         """Delete a secret; one that is gone is.

@@ -80,6 +80,9 @@ def add(node: nodes.Node, volume_id: str, store: bool = False) -> Added:
         work.write(token)
         node.crypt.add_key(volume_id, own, key, token.slot,
                            options.RANDOM_KEY)
+        if store:
+            # The slot may have been made of one wrong answer.
+            key = node.keys.get_again(token.key, token.key_format, volume_id)
         node.crypt.test(volume_id, key, token.slot)
         work.write(dataclasses.replace(
             token, keyslots=(token.slot,), slot=''), replace=True)

@@ -11,6 +11,19 @@ from cinder_localclone.encryption_types import KeyFormat
 NEW_BYTES = 64
 
 
+def check_own(secret: bytes, key_format: KeyFormat) -> None:
+    """Check the length of a secret that the driver has stored itself.
+
+    :raises ValueError: if a part of it is missing, or if it is another one
+    """
+    length = NEW_BYTES
+    if key_format is KeyFormat.PASSPHRASE:
+        length *= 2  # hexadecimal digits
+    if len(secret) != length:
+        raise ValueError('it has %d bytes, but the driver has stored %d' % (
+            len(secret), length))
+
+
 def opening(secret: bytes, key_format: KeyFormat) -> bytes:
     """The key by the bytes of a secret.
 

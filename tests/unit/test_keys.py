@@ -114,6 +114,31 @@ class KeysTest(testtools.TestCase):
             act(VOLUME)
         self.assertEqual({}, self.manager.kept)
 
+    def test_own_secret_of_another_length(self):
+        """A part of one opens nothing, and must make no key slot."""
+        for key_format in (KeyFormat.HEX, KeyFormat.RAW,
+                           KeyFormat.PASSPHRASE):
+            key = self.keys.create(VOLUME, key_format)
+            self.keys.get(key, key_format, VOLUME)
+            whole = self.manager.kept[key].get_encoded()
+            for wrong in (whole[:-1], whole + whole[:1]):
+                self.manager.kept[key] = opaque_data.OpaqueData(
+                    wrong, name=names.secret(VOLUME))
+                error = self.assertRaises(
+                    encryption_errors.KeyRefused, self.keys.get, key,
+                    key_format)
+                self.assertIn('bytes', str(error))
+
+    def test_again_is_over_a_new_login(self):
+        key = self.keys.create(VOLUME)
+        first = self.keys.get(key, KeyFormat.HEX, VOLUME)
+        self.assertEqual(1, self.opened.call_count)
+        self.assertEqual(first, self.keys.get_again(
+            key, KeyFormat.HEX, VOLUME))
+        self.assertEqual(2, self.opened.call_count)
+        self.assertRaises(encryption_errors.KeyRefused, self.keys.get_again,
+                          key, KeyFormat.HEX, OTHER)
+
     def test_secret_without_a_name(self):
         key = self.manager.store(mock.sentinel.us, symmetric_key.SymmetricKey(
             'AES', 256, bytes(32)))
@@ -160,15 +185,15 @@ class KeysTest(testtools.TestCase):
 
     @ddt.data('text', b'text')
     def test_what_somebody_else_has_stored(self, secret):
-        self.manager.kept['k'] = mock.Mock(**{
-            'get_encoded.return_value': secret})
+        self.manager.kept['k'] = types.SimpleNamespace(
+            get_encoded=lambda: secret, name=None)
         self.assertEqual(b'text', self.keys.get('k', KeyFormat.PASSPHRASE))
         self.assertEqual(b'74657874', self.keys.get('k', KeyFormat.HEX))
 
     @ddt.data('', b'', None)
     def test_secret_that_is_empty(self, secret):
-        self.manager.kept['k'] = mock.Mock(**{
-            'get_encoded.return_value': secret})
+        self.manager.kept['k'] = types.SimpleNamespace(
+            get_encoded=lambda: secret, name=None)
         self.assertRaises(encryption_errors.KeyRefused, self.keys.get, 'k',
                           KeyFormat.RAW)
         self.assertRaises(encryption_errors.KeyUnreadable,

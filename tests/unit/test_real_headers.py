@@ -5,10 +5,12 @@ import dataclasses
 import os
 import pathlib
 import shutil
+from unittest import mock
 import uuid
 
 import fixtures
 
+from cinder_localclone import crypt_ports
 from cinder_localclone import cryptsetup
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
@@ -137,6 +139,71 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
             recovery_keys.remove(self.node, self.volume.id, slot)
         self.assertFalse(self.opens(shown.key.encode()))
         self.assert_sound()
+
+    def wrong_once(self):
+        """Have the first answer about a new secret be that of another one."""
+        get, create = self.node.keys.get, self.node.keys.create
+        new = []
+
+        def noting(*args):
+            new.append(create(*args))
+            return new[0]
+
+        def once(key, *args):
+            secret = get(key, *args)
+            if [key] == new:
+                new.append('told')
+                return secret[::-1]
+            return secret
+        keys = mock.create_autospec(crypt_ports.Keys, instance=True)
+        for name in ('get_again', 'remove', 'find', 'consume', 'release'):
+            getattr(keys, name).side_effect = getattr(self.node.keys, name)
+        keys.create.side_effect, keys.get.side_effect = noting, once
+        return dataclasses.replace(self.node, keys=keys)
+
+    def test_rotate_with_a_wrong_answer(self):
+        before = self.key()
+        self.assertRaises(encryption_errors.WrongKey, key_change.rotate,
+                          self.wrong_once(), self.volume.id)
+        self.assertEqual(before, self.key())
+        self.assertTrue(self.opens(self.secret(before)))
+        self.assert_sound()
+
+    def test_wrong_answer_before_the_old_slot_goes(self):
+        """The new secret is recorded, and then the key manager loses it."""
+        asked, old = [], self.key()
+
+        def once(key, *args):
+            asked.append(key)
+            if len(asked) > 1:
+                raise encryption_errors.KeyRefused(key=key, reason='lost')
+            return self.node.keys.get(key, *args)
+        keys = mock.create_autospec(crypt_ports.Keys, instance=True)
+        for name in ('create', 'get', 'consume'):
+            getattr(keys, name).side_effect = getattr(self.node.keys, name)
+        keys.get_again.side_effect = once
+        self.assertRaises(
+            encryption_errors.KeyRefused, key_change.rotate,
+            dataclasses.replace(self.node, keys=keys), self.volume.id)
+        self.assertTrue(self.opens(self.secret(old)))
+        self.assertEqual(2, len(asked))
+
+    def test_stored_recovery_key_with_a_wrong_answer(self):
+        self.assertRaises(encryption_errors.WrongKey, recovery_keys.add,
+                          self.wrong_once(), self.volume.id, store=True)
+        self.assertEqual([], header_care.status(
+            self.node, self.volume.id)['recovery_keys'])
+
+    def test_newborn_with_a_wrong_answer(self):
+        newborn = self.world.create_volume(
+            A, provider_id=self.volume.provider_id)
+        shutil.copy(names.handle_path(self.volume.id),
+                    names.handle_path(newborn.id))
+        with self.node.lock(newborn.id):
+            self.assertRaises(encryption_errors.WrongKey, own_key.give,
+                              self.wrong_once(), newborn)
+        self.assertEqual(self.key(), self.key(newborn))
+        self.assertTrue(self.opens(self.secret(self.key()), newborn))
 
     def test_restore(self):
         key_change.rotate(self.node, self.volume.id)

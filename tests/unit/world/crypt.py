@@ -141,6 +141,9 @@ class SimKeys:
             self._check_name(key, volume_id)
         return self._ask(key).kept[key][1]
 
+    def get_again(self, key, key_format, volume_id=''):
+        return self.get(key, key_format, volume_id)
+
     def _check_name(self, key, volume_id):
         name, _secret = self._ask().kept.get(key, ('', b''))
         if volume_id and name != names.secret(volume_id):
