@@ -28,13 +28,25 @@ def adopt(node: nodes.Node, lv: reports.LogicalVolume, own_name: str,
     """Make an LV one of the driver's, with so many bytes at least.
 
     One that was not adopted to the end is, then. For a caller that holds the
-    lock of free space.
+    lock of free space. The LV is not zeroed yet where it was extended: see
+    :func:`show`.
 
     :param facts: whose it is; see :func:`.names.tags`
     """
     was = names.facts(lv.tags).get(names.WAS, lv.name)
     node.stack.adopt(lv.name, own_name, names.tags(**facts, was=was))
     node.stack.extend_lv(own_name, size_bytes)
+
+
+def show(node: nodes.Node, name: str, size_bytes: int) -> None:
+    """Zero what an adopted LV was extended by, less than a GiB, and show it.
+
+    :param size_bytes: of the volume
+    """
+    start = node.stack.zero_part(name)
+    while start:
+        start = node.stack.zero_part(name, start)
+    node.stack.show_lv(name, size_bytes)
 
 
 def give_back(node: nodes.Node, kind: str, owner: str) -> bool:

@@ -209,6 +209,23 @@ class VolumeIsMoving(LocalCloneError):
     user_message = 'MOVE_BUSY'
 
 
+class LongerThanRecorded(LocalCloneError):
+    """A volume of which users may have written more than its row says.
+
+    An extension has failed after its LV, or its handle, had grown. A copy of
+    as much as the row says would cut off the rest.
+
+    :param found: GiB that users may have seen
+    :param size: GiB, as the row says
+    """
+
+    message = _('Volume %(volume)s has %(found)s GiB on %(host)s and %(size)s '
+                'GiB in Cinder\'s database: an extension has failed. Its data '
+                'beyond %(size)s GiB would be lost. Nothing was changed. '
+                'Extend it again, to %(found)s GiB or more, and repeat this.')
+    user_message = 'EXTEND_AGAIN'
+
+
 class NoSpaceToExtend(LocalCloneError):
     """What a volume is to be extended in is full."""
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Extending a volume at its home, also while it is copied there.
 
-The LV is extended first, then the handle: what the clone of a move does not
-have is on the LV already, because a source never had it. The clone itself
-keeps its length, and the handle maps to the LV alone again once all is local.
+The LV is extended first, under a tag that says how much of it users have seen
+(:func:`.names.given`). The tag goes once all is zeroed and all nodes answer;
+then the handle grows. What the clone of a move does not have is on the LV
+already, because a source never had it. The clone itself keeps its length, and
+the handle maps to the LV alone again once all is local.
 """
 
 import dataclasses
@@ -13,6 +15,7 @@ from cinder.volume import volume_utils
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
+from cinder_localclone.moves import checks
 from cinder_localclone.moves import source
 from cinder_localclone import node as nodes
 from cinder_localclone import passing
@@ -28,8 +31,12 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
            ) -> str:
     """Give a volume more room, if this node is its home.
 
-    What was done already is not done again, so a failed one can be repeated;
-    an LV, or a handle, longer than the volume's row says does no harm.
+    What was done already is not done again, so a failed extension can be
+    repeated. Until then the volume is neither moved nor copied if its users
+    may have seen the new length; see :func:`.checks.check_length`.
+
+    The lock of the volume is given back while a thick LV is zeroed, which
+    takes as long as writing all that is new.
 
     :param size_gib: its new size
     :returns: its home; unless that is this node, nothing was done
@@ -38,7 +45,7 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     :raises NoSpaceToExtend: if it is thick, and the group is full; or if the
         thin pool takes no more
     :raises MissingData: if it has no LV
-    :raises LocalCloneError: if a node that passes it through does not follow
+    :raises LocalCloneError: if a node that has it over iSCSI does not answer
     """
     node = reconciler.node
     with node.lock(volume_id):
@@ -47,24 +54,39 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
         if volume is None:
             raise exceptions.StaleMove(volume=volume_id)
         home: str = volume_utils.extract_host(volume.host)
-        if home == node.host:
-            _extend_here(reconciler, volume, size_gib)
-            _extend_elsewhere(reconciler, volume, size_gib)
-        return home
+        if home != node.host:
+            return home
+        _check(reconciler, volume)
+        _extend_elsewhere(reconciler, volume, volume.size)  # do they answer?
+        _extend_lv(node, volume, rows.body_bytes(volume, size_gib))
+        start = node.stack.zero_part(volume.name)
+        if not start:
+            _show(reconciler, volume, size_gib)
+    while start:
+        with node.lock(volume_id):
+            volume = checks.volume_at_home(node, volume_id)
+            start = node.stack.zero_part(volume.name, start)
+            if not start:
+                _check(reconciler, volume)
+                _show(reconciler, volume, size_gib)
+    return home
 
 
 def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: ports.Volume,
                       size_gib: int) -> None:
-    """Where a volume is passed through, its handle grows as well."""
+    """Have the nodes that use a volume over iSCSI give their guests as much.
+
+    :param size_gib: as much as the home has; they answer if they can do it
+    """
     for host, connection in passing.passed_from(reconciler.node, volume):
         reconciler.node.peers.begin_passing(
             reconciler.context, host, volume.id,
             dict(connection.properties, size_gib=size_gib))
 
 
-def _extend_here(reconciler: reconcile.Reconciler, volume: ports.Volume,
-                 size_gib: int) -> None:
-    node, size = reconciler.node, rows.body_bytes(volume, size_gib)
+def _check(reconciler: reconcile.Reconciler, volume: ports.Volume) -> None:
+    """See that a volume can be extended in its present state."""
+    node = reconciler.node
     if rows.is_authenticated(volume):
         raise encryption_errors.KeepsSize(volume=volume.id)
     move = node.records.move_of(volume.id)
@@ -73,6 +95,13 @@ def _extend_here(reconciler: reconcile.Reconciler, volume: ports.Volume,
             volume=volume.id, what='extended', phase=move.display_phase)
     # What is not encrypted anew yet would not grow with its LV.
     pausing.check_none(node, volume, 'extended')
+
+
+def _show(reconciler: reconcile.Reconciler, volume: ports.Volume,
+          size_gib: int) -> None:
+    """Give users the new length: here, then where they use it over iSCSI."""
+    node, size = reconciler.node, rows.body_bytes(volume, size_gib)
+    move = node.records.move_of(volume.id)
     if move and move.phase is Phase.COMPLETING:
         # All is local, and what is left of that needs nobody else.
         reconciler.converge_present(volume.id)
@@ -81,7 +110,7 @@ def _extend_here(reconciler: reconcile.Reconciler, volume: ports.Volume,
         # Its handle may not be on the clone yet; then it may be all there.
         reconciler.converge_present(volume.id)
         move = node.records.move_of(volume.id)
-    _extend_lv(node, volume, size)
+    node.stack.show_lv(volume.name, size)
     if move is None:
         node.stack.ensure_handle_on_lv(volume.id, volume.name, size)
     elif node.stack.survey().clone(move.shadow_id):
@@ -89,6 +118,7 @@ def _extend_here(reconciler: reconcile.Reconciler, volume: ports.Volume,
             dataclasses.replace(move, volume_gib=size_gib))
     # Else it has no handle until its source can be reached.
     tops.grow(node, volume)
+    _extend_elsewhere(reconciler, volume, size_gib)
 
 
 def _extend_lv(node: nodes.Node, volume: ports.Volume, size: int) -> None:

@@ -41,7 +41,8 @@ class Handles(top_devices.TopDevices):
 
         A handle that is on something else is swapped over while in use.
 
-        :param size_bytes: which it has at least: it never gets shorter
+        :param size_bytes: which it has at least: it never gets shorter while
+            it is open
         :param lvs: if they have just been listed; else that is done here
         :param swaps: False for a caller without the volume's lock: a handle
             that is on something else is left alone
@@ -71,6 +72,25 @@ class Handles(top_devices.TopDevices):
                 _seen(present.handle(volume_id), size_bytes,
                       present.lvs[lv].shown),
                 names.lv_path(present.lvs[lv].group, lv)), swaps)
+
+    def shown_bytes(self, volume_id: str, name: str, size_bytes: int) -> int:
+        """Return how much of a volume its users may have seen, in bytes.
+
+        The handle tells, and its LV: a handle that nobody has open is made
+        anew from time to time, and a boot makes it by the LV.
+
+        :param name: of the volume's LV on this node
+        :param size_bytes: as its row says. LVM is asked only if the kernel
+            has an LV that is longer by a GiB: less is what LVM rounds up
+        """
+        handle = self.devices([names.handle(volume_id)]).get(
+            names.handle(volume_id))
+        shown = handle.sectors * state.SECTOR if handle else 0
+        if self.number_of(name) and block.size(names.lv_path(
+                self.group, name)) - size_bytes < state.GIB:
+            return max(shown, size_bytes)
+        lv = self.lvs().get(name)
+        return max(shown, lv.shown if lv else 0)
 
     def ensure_handle_on_clone(self, move: state.Move, swaps: bool = True
                                ) -> bool:

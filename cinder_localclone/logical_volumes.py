@@ -265,7 +265,12 @@ class LogicalVolumes:
             tags.append(names.shown(image_bytes))
         self._snapshot(image, name, True, tags)
         if size_bytes > min(length, image_bytes):
-            self.extend_lv(name, size_bytes)
+            if length > image_bytes:
+                self._zero_rest(name)
+            if length > size_bytes:
+                self.show_lv(name, size_bytes)
+            elif size_bytes > length:
+                lvm.extend(self.group, name, size_bytes, self.timeout)
 
     def _snapshot(self, origin: str, name: str, writable: bool,
                   tags: list[str]) -> None:
@@ -347,44 +352,87 @@ class LogicalVolumes:
         lvm.deactivate(self.group, name, self.timeout)
 
     def extend_lv(self, name: str, size_bytes: int) -> bool:
-        """Extend the LV of a volume; what is new of it reads as zeros.
+        """Make the LV of a volume longer. Nothing more of it is shown yet.
 
-        So does what it had and nobody was to see. A thick one is tagged
-        until all of that is written: whoever shows the LV before then shows
-        less of it. Once this returns, it outlives a power cut.
+        :func:`zero_part` and :func:`show_lv` come next, in this order.
 
+        :param size_bytes: the length that it has at least afterwards
+        :returns: whether it was shorter
         :raises CommandFailed: if there is no such LV, or no free extents
         """
         lv = self.lvs().get(name)
-        if lv and lv.size >= size_bytes and lv.shown == lv.size:
+        if lv and lv.size >= size_bytes:
             return False
-        # The backend may have been of the other kind when it was created.
-        thick = lv and not lv.thin
-        if lv and not thick and lv.shown < lv.size:
-            self._zero_rest(name)  # an image's LV had more than the image
-        if lv and thick and lv.shown == lv.size:
-            lvm.add_tag(self.group, name, names.shown(lv.size), self.timeout)
-        if lv is None or lv.size < size_bytes:
-            lvm.extend(self.group, name, size_bytes, self.timeout)
-        if thick:
-            self._zero_rest(name)
+        if lv:
+            # The backend may have been of the other kind when it was created.
+            self._retag(lv, [names.given(lv.shown), *(
+                [] if lv.thin else [names.shown(lv.zeroed)])], [])
+        lvm.extend(self.group, name, size_bytes, self.timeout)
         return True
+
+    def _retag(self, lv: reports.LogicalVolume, added: list[str],
+               removed: list[str]) -> None:
+        """Change the tags of an LV, unless they are so already."""
+        added = [tag for tag in added if tag not in lv.tags]
+        removed = [tag for tag in removed if tag in lv.tags]
+        if added or removed:
+            lvm.retag(self.group, lv.name, added, removed, self.timeout)
+
+    def zero_part(self, name: str, start: int = 0) -> int:
+        """Overwrite a part of what an LV may have of others' deleted data.
+
+        :param start: bytes; where the last call has ended
+        :returns: where this one has ended, in bytes: the next one goes on
+            there; 0 once nothing is left, also after a power cut
+        :raises CommandFailed: if there is no such LV, or it can't be written
+        """
+        return self._zero(self._located(name), start)
+
+    def _zero(self, lv: reports.LogicalVolume, start: int) -> int:
+        """Do what :func:`zero_part` does with an LV that is active."""
+        if names.shown(lv.zeroed) not in lv.tags:
+            return 0
+        start = max(start, lv.zeroed)
+        if start < lv.size:
+            count = min(ZEROED_AT_ONCE, lv.size - start)
+            lvm.zero(self.group, lv.name, start, count, self.timeout)
+            return start + count
+        if lv.zeroed < lv.size:
+            self.flush_lv(lv.name)
+        lvm.remove_tag(self.group, lv.name, names.shown(lv.zeroed),
+                       self.timeout)
+        return 0
+
+    def show_lv(self, name: str, size_bytes: int) -> None:
+        """Let users see an LV up to a length, all of which is zeroed.
+
+        Once this returns, a boot gives out that much.
+
+        :param size_bytes: of the volume's body
+        :raises NotPossible: if it is not zeroed so far
+        """
+        lv = self.lvs()[name]
+        if lv.zeroed < min(size_bytes, lv.size):
+            raise exceptions.NotPossible(
+                volume=names.facts(lv.tags).get('volume', ''),
+                reason='its LV %s is not zeroed to its end. Extend it '
+                'again.' % name)
+        # LVM rounds up to whole extents; an extension to more has failed.
+        longer = lv.size - size_bytes >= state.GIB
+        self._retag(lv, [names.given(size_bytes)] if longer else [], [
+            tag for tag in lv.tags if tag.startswith('localclone.given=')
+            and not (longer and tag == names.given(size_bytes))])
 
     def _zero_rest(self, name: str) -> bool:
-        """Zero what of an LV is not shown; then it can be.
+        """Zero all of an LV that is not zeroed yet.
 
-        :returns: False if all of it is shown already
+        :returns: False if all of it is zeroed already
         """
         lv = self._located(name)
-        if names.shown(lv.shown) not in lv.tags:
-            return False
-        for start in range(lv.shown, lv.size, ZEROED_AT_ONCE):
-            lvm.zero(self.group, name, start,
-                     min(ZEROED_AT_ONCE, lv.size - start), self.timeout)
-        if lv.shown < lv.size:
-            self.flush_lv(name)
-        lvm.remove_tag(self.group, name, names.shown(lv.shown), self.timeout)
-        return True
+        start, zeroed = self._zero(lv, 0), lv.zeroed < lv.size
+        while start:
+            start = self._zero(lv, start)
+        return zeroed
 
     def number_of(self, name: str) -> str:
         """The ``major:minor`` of an LV, '' unless it is active.

@@ -149,7 +149,9 @@ def manage(node: nodes.Node, volume_id: str, reference: Reference) -> None:
             size = manageable.whole_bytes(lv.size)
             with _undone_if_it_fails(node, volume_id):
                 adoption.adopt(node, lv, volume.name, size, volume=volume_id)
-                node.stack.ensure_handle_on_lv(volume_id, volume.name, size)
+        with _undone_if_it_fails(node, volume_id):
+            adoption.show(node, volume.name, size)
+            node.stack.ensure_handle_on_lv(volume_id, volume.name, size)
     LOG.info('Logical volume %(lv)s is managed as volume %(volume)s.',
              {'lv': lv.name, 'volume': volume_id})
 

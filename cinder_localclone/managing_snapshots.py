@@ -169,10 +169,11 @@ def manage_here(node: nodes.Node, snapshot_id: str,
             if lv is None:
                 raise managing.no_such_lv(node, reference)
             try:
+                size = manageable.whole_bytes(lv.size)
                 adoption.adopt(
-                    node, lv, snapshot.lv,
-                    manageable.whole_bytes(lv.size),
-                    snapshot=snapshot_id, of=snapshot.volume_id)
+                    node, lv, snapshot.lv, size, snapshot=snapshot_id,
+                    of=snapshot.volume_id)
+                adoption.show(node, snapshot.lv, size)
                 node.stack.protect(snapshot.lv)
             except Exception:
                 with contextlib.suppress(Exception):  # the look does it

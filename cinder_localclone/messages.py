@@ -155,6 +155,10 @@ DETAILS = {
     'DELETE_FAILED': ('LC46', _(
         'The volume could not be deleted; an administrator has to look at '
         'it.')),
+    'EXTEND_AGAIN': ('LC47', _(
+        'An extension of the volume has failed halfway. Have an '
+        'administrator reset its status, extend it again, and repeat '
+        'this.')),
 }
 #: What was asked for, where Cinder has no word for it: (id, text).
 MOVE = ('LC1', _('move volume'))

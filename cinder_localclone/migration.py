@@ -56,6 +56,8 @@ def migrate(node: nodes.Node, context: ports.Context, volume_id: str,
         raise exceptions.MoveUnderWay(
             volume=volume_id, host=host['host'],
             reason=decision.under_way(move))
+    with node.lock(volume_id):
+        checks.check_length(node, checks.volume_at_home(node, volume_id))
     return False, None
 
 

@@ -92,6 +92,15 @@ def shown(size_bytes: int) -> str:
     return tags(shown=size_bytes)[0]
 
 
+def given(size_bytes: int) -> str:
+    """Return the tag of an LV that is longer than what its users have seen.
+
+    An extension sets it before it extends the LV, and takes it off when all
+    nodes are ready for the new length. A boot gives out no more than it says.
+    """
+    return tags(given=size_bytes)[0]
+
+
 def facts(tags: Iterable[str]) -> dict[str, str]:
     """The facts in an LV's tags."""
     pairs = [tag.removeprefix('localclone.').partition('=') for tag in tags

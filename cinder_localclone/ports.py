@@ -131,7 +131,23 @@ class Stack(typing.Protocol):
         """How full the thin pool is, in the same way."""
 
     def extend_lv(self, name: str, size_bytes: int) -> bool:
-        """Extend the LV of a volume; what is new reads as zeros."""
+        """Make the LV of a volume longer. Nothing more of it is shown yet."""
+
+    def zero_part(self, name: str, start: int = 0) -> int:
+        """Overwrite a part of what an LV may have of others' deleted data.
+
+        :param start: bytes; where the last call has ended
+        :returns: where this one has ended; 0 once nothing is left
+        """
+
+    def show_lv(self, name: str, size_bytes: int) -> None:
+        """Let users see an LV up to a length, all of which is zeroed."""
+
+    def shown_bytes(self, volume_id: str, name: str, size_bytes: int) -> int:
+        """Return how much of a volume its users may have seen, in bytes.
+
+        :param size_bytes: as its row says
+        """
 
     def number_of(self, name: str) -> str:
         """The ``major:minor`` of an LV, '' unless it is active."""

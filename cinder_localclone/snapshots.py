@@ -100,6 +100,7 @@ def at_home(node: nodes.Node, context: ports.Context, volume_id: str,
     :raises StaleMove: if this node is not its home (any more)
     :raises BeingCopied: if it will be
     :raises VolumeIsMoving: if a live migration may yet give it back
+    :raises LongerThanRecorded: if some of it would be left out
     """
     source.abandon_interrupted(node, context, volume_id)
     volume = checks.volume_at_home(node, volume_id)
@@ -108,6 +109,7 @@ def at_home(node: nodes.Node, context: ports.Context, volume_id: str,
         # Some of it may still be at a source that nothing names.
         raise exceptions.MissingData(
             what='The move record', volume=volume_id, host=node.host)
+    checks.check_length(node, volume)
     node.stack.ensure_handle_on_lv(volume_id, volume.name,
                                    rows.body_bytes(volume))
     pausing.settle(node, volume)

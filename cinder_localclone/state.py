@@ -16,6 +16,7 @@ from cinder_localclone import exceptions
 
 TOKEN_VERSION = 'lc1'
 SECTOR = 512
+GIB = 1 << 30
 
 
 def body_bytes(size_gib: int, extra_bytes: int = 0) -> int:

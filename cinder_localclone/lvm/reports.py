@@ -71,13 +71,26 @@ class LogicalVolume:
         return int(names.facts(self.tags).get('extra', 0))
 
     @property
-    def shown(self) -> int:
-        """How much of it may be seen, in bytes.
+    def zeroed(self) -> int:
+        """Bytes, from the beginning, that have no deleted data of others.
 
-        Less than all if extending it was interrupted: the rest may have
-        what others have deleted.
+        Less than all while a thick LV is created or extended.
         """
         return int(names.facts(self.tags).get('shown', self.size))
+
+    @property
+    def shown(self) -> int:
+        """Bytes, from the beginning, that users of the volume may see.
+
+        Less than all while the LV is extended, and after an extension that
+        has failed.
+        """
+        return min(self.zeroed, self.given)
+
+    @property
+    def given(self) -> int:
+        """Bytes that users have seen; see :func:`.names.given`."""
+        return int(names.facts(self.tags).get('given', self.size))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,6 +49,22 @@ def volume_at_home(node: nodes.Node, volume_id: str) -> ports.Volume:
     return volume
 
 
+def check_length(node: nodes.Node, volume: ports.Volume) -> None:
+    """See that a copy of a volume, as long as its row says, has all of it.
+
+    For a caller that holds the volume's lock, at its home.
+
+    :raises LongerThanRecorded: if users may have written more
+    """
+    body = rows.body_bytes(volume)
+    found = node.stack.shown_bytes(volume.id, volume.name, body)
+    # LVM rounds up to whole extents.
+    if found - body >= state.GIB:
+        raise exceptions.LongerThanRecorded(
+            volume=volume.id, host=node.host, size=volume.size,
+            found=found - rows.extra_bytes(volume) >> 30)
+
+
 def check_free_space(host: str, free: reports.FreeSpace, size_bytes: int,
                      geometry: state.Geometry) -> None:
     """A volume and its move metadata fit.

@@ -50,6 +50,7 @@ class EnsureHandle(flow.Step):
     """The source's handle is there: it shows whether anything is open."""
 
     def execute(self, volume: ports.Volume) -> None:
+        checks.check_length(self._node, volume)
         self._node.stack.ensure_handle_on_lv(
             volume.id, volume.name, rows.body_bytes(volume))
 

@@ -280,14 +280,12 @@ class BirthTest(Base):
     @ddt.data(*itertools.product(('clone', 'snapshot'), (1, 2, 3)))
     @ddt.unpack
     def test_image_whose_lv_is_longer_than_its_row(self, kind, size):
-        """Extending it has failed, after somebody had seen it longer."""
+        """Extending it has failed, before anybody had seen it longer."""
         world, source, expected = self.begin()
         node = world.nodes[A]
         with node.lock(source.id):
             node.node.stack.extend_lv(source.name, 2 * worlds.GIB)
-            node.node.stack.ensure_handle_on_lv(
-                source.id, source.name, 2 * worlds.GIB)
-        node.write(source.id, worlds.REGIONS, 'beyond its end')
+        node.lvs[source.name][worlds.REGIONS] = 'beyond its end'
         image = source.id if kind == 'clone' else self.take(world, source)
         volume = world.row(B, size, source_volid=source.id)
         self.bear(world, volume, image)

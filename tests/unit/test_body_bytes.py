@@ -410,7 +410,9 @@ class ImagesTest(Base, test_births.Base):
 
     def test_born_of_one_whose_extension_has_failed(self):
         """Of the longer LV the newborn has what the row says."""
-        extending.extend(self.a.reconciler, self.volume.id, 2)
+        with self.a.node.allocation_lock(), self.a.lock(self.volume.id):
+            self.a.node.stack.extend_lv(
+                self.volume.name, rows.body_bytes(self.volume, 2))
         volume = self.born(A, 1, self.volume.id)
         self.assertEqual(BODY, self.size(self.a, names.handle(volume.id)))
 

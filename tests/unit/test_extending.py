@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Extending at the home, whoever was asked and whatever the volume does."""
 
+import contextlib
 import types
+from unittest import mock
 
 import ddt
+import fixtures
 import testtools
 
 from cinder_localclone import exceptions
 from cinder_localclone import extending
 from cinder_localclone import handlers
+from cinder_localclone import migration
 from cinder_localclone import names
+from cinder_localclone import snapshots
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from cinder_localclone import unended
 from tests.unit import world as worlds
+from tests.unit.world import disks
 
 A, B = 'a@l', 'b@l'
 GIB = 1 << 30
@@ -47,6 +53,123 @@ class ExtendingTest(testtools.TestCase):
 
     def phase(self):
         return [move.phase for move in self.world.shadows.values()]
+
+    def test_failed_where_it_is_used_over_iscsi(self):
+        """A node that does not answer is found out before anything grows."""
+        self.volume.group_id = 'g'
+        self.volume.status = 'in-use'
+        for fault in (None, exceptions.PeerUnreachable(
+                host=B, method='m', seconds=1)):
+            asked = []
+
+            def begin(_this, _context, host, _volume_id, properties):
+                asked.append((properties['size_gib'], self.shown()))
+                if fault:
+                    raise fault
+            self.useFixture(fixtures.MonkeyPatch(
+                'tests.unit.world.peers.SimPeers.begin_passing', begin))
+            self.useFixture(fixtures.MonkeyPatch(
+                'cinder_localclone.passing.passed_from',
+                lambda _node, _volume: [(B, types.SimpleNamespace(
+                    properties={}))]))
+            if fault:
+                self.assertRaises(exceptions.PeerUnreachable, self.extend,
+                                  gib=3)
+                self.assertEqual([(2, 2 * GIB)], asked)
+                self.assertEqual(2 * GIB, self.shown())
+            else:
+                self.extend()
+                self.assertEqual([(1, GIB), (2, 2 * GIB)], asked)
+
+    def shown(self):
+        node = self.world.home(self.volume)
+        return node.sim_stack.shown_bytes(self.volume.id, self.volume.name,
+                                          GIB)
+
+    def test_others_go_on_while_a_thick_one_is_zeroed(self):
+        """Neither the lock of free space nor the volume's own is kept."""
+        parts, release = [], self.a.try_lock
+
+        def zeroed(this, name, start=0):
+            parts.append({*this.node.held})
+            return disks.Disk.zero_part(this.node.disk, name, start)
+
+        @contextlib.contextmanager
+        def locked(name):
+            with release(name):
+                yield
+            if parts:
+                between.append((name, self.shown()))
+        between = []
+        self.useFixture(fixtures.MonkeyPatch(
+            'tests.unit.world.stack.SimStack.zero_part', zeroed))
+        self.a.try_lock = locked
+        self.extend()
+        self.assertEqual([{self.volume.id}] * 5, parts)
+        self.assertEqual([(self.volume.id, GIB)] * 4, between[:4])
+        self.assertEqual(self.data + ['zero'] * 4, self.content())
+
+    def test_went_elsewhere_while_it_was_zeroed(self):
+        """Nothing is shown of an LV that is not the volume any more."""
+        def zeroed(this, name, start=0):
+            self.world.volumes[self.volume.id].host = B
+            return 1
+        self.useFixture(fixtures.MonkeyPatch(
+            'tests.unit.world.stack.SimStack.zero_part', zeroed))
+        self.assertRaises(exceptions.StaleMove, extending.extend,
+                          self.a.reconciler, self.volume.id, 2)
+        self.assertEqual(GIB, self.a.sim_stack.lvs()[self.volume.name].shown)
+
+    @ddt.data(True, False)
+    def test_failed_after_users_have_seen_it(self, live):
+        """No move cuts off what they may have written there."""
+        extending.extend(self.a.reconciler, self.volume.id, 2)
+        # Cinder's manager, or its database, fails after the driver.
+        self.volume.status = 'in-use' if live else 'available'
+        self.a.write(self.volume.id, 6, 'precious')
+        error = self.assertRaises(
+            exceptions.LongerThanRecorded, self.a.move, self.volume, B, live)
+        self.assertIn('has 2 GiB on a@l and 1 GiB in', str(error))
+        self.assertEqual({}, self.world.shadows)
+        # Also after a boot, which makes the handle by the LV.
+        self.volume.status = 'available'
+        self.a.stop(power=True)
+        self.world.settle()
+        self.assertRaises(exceptions.LongerThanRecorded, self.a.move,
+                          self.volume, B)
+        self.extend()
+        self.a.move(self.volume, B)
+        self.world.settle()
+        self.assertEqual('precious', self.content()[6])
+
+    @ddt.data('snapshot or clone', 'migration')
+    def test_neither_is_it_copied(self, what):
+        self.world.pool = 'pool'
+        extending.extend(self.a.reconciler, self.volume.id, 2)
+        call = {
+            'snapshot or clone': lambda: snapshots.at_home(
+                self.a.node, None, self.volume.id, lambda _shadow: None),
+            'migration': lambda: migration.migrate(
+                self.a.node, None, self.volume.id, {
+                    'host': 'x@lvm#pool', 'capabilities': {}}),
+        }[what]
+        self.assertRaises(exceptions.LongerThanRecorded, call)
+
+    def test_failed_before_users_have_seen_it(self):
+        """Then it moves as any other."""
+        self.useFixture(fixtures.MonkeyPatch(
+            'tests.unit.world.stack.SimStack.zero_part', mock.Mock(
+                side_effect=exceptions.CommandTimeout(
+                    command='c', seconds=1))))
+        self.assertRaises(exceptions.CommandTimeout, self.extend)
+        self.volume.size = 1
+        self.assertEqual(8, len(self.a.lvs[self.volume.name]))
+        self.a.stop(power=True)
+        self.world.settle()
+        self.assertEqual({'below': self.volume.name}, self.handle(self.a))
+        self.a.move(self.volume, B)
+        self.world.settle()
+        self.assertEqual(self.data, self.content(4))
 
     def test_at_rest(self):
         self.extend()
@@ -233,9 +356,9 @@ class ExtendingTest(testtools.TestCase):
                 unended.end_dead(self.a.node, self.a.node.records, None)
             else:
                 break
-            self.assertEqual(
-                'error_extending' if len(self.a.lvs[volume.name]) > 4
-                else 'available', volume.status)
+            shown = self.a.sim_stack.lvs()[volume.name].shown
+            self.assertEqual('error_extending' if shown > GIB
+                             else 'available', volume.status)
             ends.add(volume.status)
             self.assertEqual(
                 ['%s%d' % (volume.id[:4], n) for n in range(4)],
@@ -255,6 +378,7 @@ class ExtendingTest(testtools.TestCase):
             self.data = ['%s%d' % (volume.id[:4], n) for n in range(4)]
             try:
                 self.a.move(volume, B)
+                self.a.check_alive()  # after the commit no error matters
                 self.b.write(volume.id, 1, 'mine')
                 self.extend()
                 self.b.write(volume.id, 7, 'new')

@@ -63,6 +63,7 @@ FROZEN = {
     'LC44': ('NOT_DELETED', '32a1f8'),
     'LC45': ('HALF_DELETED', '773ee6'),
     'LC46': ('DELETE_FAILED', 'b0e0cb'),
+    'LC47': ('EXTEND_AGAIN', 'c5b1b4'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.

@@ -73,6 +73,7 @@ class WithinTest(Base):
         stack = self.home.service.stack
         stack.logical_block.return_value = 512
         stack.devices.return_value = {}
+        stack.shown_bytes.return_value = 0
         node = self.home.service.node
         node.exports.opens_in_vain.return_value = False
         node.exports.source_location.side_effect = (

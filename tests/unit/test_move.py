@@ -68,7 +68,7 @@ class Base(testtools.TestCase):
         :param nth: which of all pairs are run when all are asked for: every
             nth
         """
-        run = self.prepared(scenario, engine)
+        run = self.runner(scenario, engine)
         if times == 1:
             for moment in sampling.turn(run(()), turn):
                 run((moment,))
@@ -80,7 +80,7 @@ class Base(testtools.TestCase):
         else:
             sampling.pairs(self.id(), run)
 
-    def prepared(self, scenario, engine=False):
+    def runner(self, scenario, engine=False):
         """Return a function that runs a scenario and returns its length.
 
         It takes the moments to stop at, and tells them if the scenario fails.

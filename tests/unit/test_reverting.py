@@ -261,15 +261,18 @@ class RevertTest(Base):
 
     def test_handle_that_is_longer(self):
         """An extension has failed after it had lengthened LV and handle."""
-        world, volume, snapshot, old, _written = self.prepared()
+        world, volume, snapshot, old, written = self.prepared()
         node = world.nodes[A].node
         with node.lock(volume.id):
             with node.allocation_lock():
                 node.stack.extend_lv(volume.name, 2 * disks.GIB)
+        with node.lock(volume.id):
+            node.stack.show_lv(volume.name, 2 * disks.GIB)
             node.stack.ensure_handle_on_lv(volume.id, volume.name,
                                            2 * disks.GIB)
-        self.revert(world, volume, snapshot)
-        self.assertEqual(old, self.all_of(world, volume))
+        self.assertRaises(exceptions.LongerThanRecorded, self.revert, world,
+                          volume, snapshot)
+        self.assertEqual(written, self.all_of(world, volume))
         world.settle()
         self.check_all(world)
 

@@ -155,6 +155,7 @@ class SparseTest(test_move_steps.Base):
     def test_what_an_extension_has_added_is_a_hole(self):
         with self.a.lock(self.volume.id):
             self.a.node.stack.extend_lv(self.volume.name, 2 * worlds.GIB)
+            self.a.node.stack.show_lv(self.volume.name, 2 * worlds.GIB)
         self.volume.size = 2
         self.a.move(self.volume, B)
         self.assertEqual((7, 8), (self.clone().hydrated,

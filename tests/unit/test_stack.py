@@ -357,8 +357,61 @@ class VolumeTest(Case):
     def test_thin_lv_is_extended(self):
         self.lvs(lv('v', size=GIB, thin=True))
         self.assertTrue(self.stack.extend_lv('v', 2 * GIB))
-        self.assertEqual([mock.call.lvm.extend('g', 'v', 2 * GIB, 30)],
-                         self.ran.mock_calls)
+        self.assertEqual([
+            mock.call.lvm.retag('g', 'v', [names.given(GIB)], [], 30),
+            mock.call.lvm.extend('g', 'v', 2 * GIB, 30)],
+            self.ran.mock_calls)
+
+    def test_thin_lv_is_shown(self):
+        self.lvs(lv('v', size=2 * GIB, tags=[names.given(GIB)], thin=True))
+        self.stack.show_lv('v', 2 * GIB)
+        self.assertEqual([
+            mock.call.lvm.retag('g', 'v', [], [names.given(GIB)], 30)],
+            self.ran.mock_calls)
+
+    @ddt.data((2 * GIB, [names.given(GIB)], [names.given(2 * GIB)]),
+              (2 * GIB, [names.given(2 * GIB)], []),
+              (2 * GIB, [], [names.given(2 * GIB)]))
+    @ddt.unpack
+    def test_lv_of_a_longer_extension_that_has_failed(
+            self, size, tags, added):
+        """Users see what the row says; no later move takes it for longer."""
+        self.lvs(lv('v', size=4 * GIB, tags=tags, thin=True))
+        self.stack.show_lv('v', size)
+        self.assertEqual([mock.call.lvm.retag(
+            'g', 'v', added, [tag for tag in tags if added], 30)] * bool(
+                added), self.ran.mock_calls)
+
+    @ddt.data([], [names.given(GIB)])
+    def test_what_is_not_zeroed_is_never_shown(self, tags):
+        self.lvs(lv('v', size=2 * GIB, tags=[names.shown(GIB), *tags]))
+        self.assertRaises(exceptions.NotPossible, self.stack.show_lv, 'v',
+                          2 * GIB)
+        self.assertEqual([], self.ran.mock_calls)
+
+    @ddt.data((None, None, 0), (GIB, None, GIB), (None, 3 * GIB, 3 * GIB),
+              (2 * GIB, 3 * GIB, 3 * GIB), (3 * GIB, 2 * GIB, 3 * GIB))
+    @ddt.unpack
+    def test_how_much_users_may_have_seen(self, handle, of_lv, seen):
+        self.lvs(*[lv('v', size=4 * GIB, tags=[names.given(of_lv)])
+                   for _once in [0] if of_lv])
+        self.stack.devices = lambda _only: {names.handle(V1): device(
+            names.handle(V1), '253:7', '0 %d linear 253:6 0' % (
+                handle // 512))} if handle else {}
+        self.assertEqual(seen, self.stack.shown_bytes(V1, 'v', GIB))
+
+    @ddt.data((3 * GIB // 2, 0, GIB), (3 * GIB // 2, 2 * GIB, 2 * GIB),
+              (2 * GIB, 0, 3 * GIB))
+    @ddt.unpack
+    def test_lvm_is_asked_only_of_a_longer_lv(self, size, handle, seen):
+        self.without_lvm('v', '253:5')
+        if size >= 2 * GIB:
+            self.lvs(lv('v', '253:5', size=3 * GIB))
+        self.ran.block.size.return_value = size
+        self.stack.devices = lambda _only: {names.handle(V1): device(
+            names.handle(V1), '253:7', '0 %d linear 253:6 0' % (
+                handle // 512))} if handle else {}
+        self.assertEqual(seen, self.stack.shown_bytes(V1, 'v', GIB))
 
     @ddt.data(GIB, 2 * GIB)
     def test_lv_that_is_long_enough_is_left(self, size):
@@ -381,45 +434,56 @@ class VolumeTest(Case):
     def zeroed(self):
         return [call.args[:4] for call in self.ran.lvm.zero.mock_calls]
 
-    def test_thick_lv_is_zeroed_before_it_is_shown(self):
-        mark = names.shown(GIB)
+    def test_thick_lv_is_extended(self):
+        """In one change of its tags: never longer without them."""
         self.thick(lv('v', '253:5', size=GIB),
-                   lv('v', '253:5', tags=[mark], size=2 * GIB))
+                   lv('v', '253:5', size=2 * GIB))
         self.assertTrue(self.stack.extend_lv('v', 2 * GIB))
-        self.assertEqual(
-            ['add_tag', 'extend', 'number', 'zero', 'zero', 'zero', 'zero',
-             'flush', 'remove_tag'], self.called())
-        self.assertEqual([('g', 'v', start, GIB // 4) for start in range(
-            GIB, 2 * GIB, GIB // 4)], self.zeroed())
-        self.ran.lvm.add_tag.assert_called_with('g', 'v', mark, 30)
-        self.ran.lvm.remove_tag.assert_called_with('g', 'v', mark, 30)
+        self.assertEqual([
+            mock.call.lvm.retag('g', 'v', [names.given(GIB),
+                                           names.shown(GIB)], [], 30),
+            mock.call.lvm.extend('g', 'v', 2 * GIB, 30)],
+            self.ran.mock_calls)
 
     def test_thick_lv_of_a_backend_that_is_thin_by_now(self):
         self.thick(lv('v', '253:5', size=GIB),
-                   lv('v', '253:5', tags=[names.shown(GIB)], size=2 * GIB))
+                   lv('v', '253:5', size=2 * GIB))
         self.stack.pool = 'g-pool'
         self.assertTrue(self.stack.extend_lv('v', 2 * GIB))
-        self.ran.lvm.add_tag.assert_called_with(
-            'g', 'v', names.shown(GIB), 30)
-        self.assertEqual(4, len(self.zeroed()))
+        self.assertIn(names.shown(GIB),
+                      self.ran.lvm.retag.mock_calls[0].args[2])
 
-    def test_what_is_left_of_an_interrupted_extension_is_zeroed(self):
-        """All from where the LV ended at first, whatever was zeroed."""
-        self.thick(lv('v', '253:5', tags=[names.shown(GIB)], size=2 * GIB))
-        self.assertTrue(self.stack.extend_lv('v', 2 * GIB))
-        self.assertEqual(4, len(self.zeroed()))
-        self.assertNotIn('add_tag', self.called())
-        self.assertNotIn('extend', self.called())
-        self.assertEqual(['flush', 'remove_tag'],
-                         self.called()[-2:])
+    def test_thick_lv_is_zeroed_part_by_part(self):
+        self.thick(lv('v', '253:5', size=2 * GIB,
+                      tags=[names.shown(GIB), names.given(GIB)]))
+        start, ends = self.stack.zero_part('v'), []
+        while start:
+            ends.append(start)
+            start = self.stack.zero_part('v', start)
+        self.assertEqual([GIB + n * GIB // 4 for n in range(1, 5)], ends)
+        self.assertEqual(['number', 'zero'] * 4 + [
+            'number', 'flush', 'remove_tag'], [
+                each for each in self.called() if each != 'lv_number'])
+        self.assertEqual([('g', 'v', start, GIB // 4) for start in range(
+            GIB, 2 * GIB, GIB // 4)], self.zeroed())
+        self.ran.lvm.remove_tag.assert_called_once_with(
+            'g', 'v', names.shown(GIB), 30)
 
     def test_interrupted_extension_that_goes_further(self):
-        mark = names.shown(GIB)
-        self.thick(lv('v', '253:5', tags=[mark], size=2 * GIB),
-                   lv('v', '253:5', tags=[mark], size=3 * GIB))
+        """All from where the LV ended at first, whatever was zeroed."""
+        self.thick(lv('v', '253:5', size=2 * GIB,
+                      tags=[names.shown(GIB), names.given(GIB)]),
+                   lv('v', '253:5', size=3 * GIB,
+                      tags=[names.shown(GIB), names.given(GIB)]))
         self.assertTrue(self.stack.extend_lv('v', 3 * GIB))
-        self.assertEqual((GIB, 3 * GIB), (
-            self.zeroed()[0][2], sum(self.zeroed()[-1][2:])))
+        self.assertNotIn('retag', self.called())
+        self.assertEqual(5 * GIB // 4, self.stack.zero_part('v'))
+
+    def test_nothing_is_zeroed_that_users_may_have_written(self):
+        self.lvs(lv('v', '253:5', size=2 * GIB, tags=[names.given(GIB)]))
+        self.ran.block.number.return_value = '253:5'
+        self.assertEqual(0, self.stack.zero_part('v'))
+        self.assertNotIn('zero', self.called())
 
     @ddt.data(('v', '', True), ('v', '253:5', False), ('w', '', False))
     @ddt.unpack

@@ -10,6 +10,8 @@ GIB = 1 << 30
 #: Of a region that nothing was written to; of one that was cleared; of what
 #: an LV was extended by.
 EMPTY, CLEARED, ZERO = 'empty', 'cleared', 'zero'
+#: Of what a thick LV was extended by: another's, who has deleted it.
+DELETED = 'deleted by others'
 
 
 def regions(size_bytes):
@@ -84,19 +86,51 @@ class Disk:
         if size_bytes != self.size(name):
             self.short[name] = size_bytes
 
-    def extend(self, name, size_bytes):
-        """A longer LV; what is new reads as zeros."""
-        shown = names.facts(self.tags.get(name, ())).get('shown')
-        if shown:
-            seen = regions(int(shown))
-            self.lvs[name][seen:] = [ZERO] * (len(self.lvs[name]) - seen)
-            self.tags[name] -= {names.shown(int(shown))}
+    def extend(self, name, size_bytes, thick=False):
+        """A longer LV, of which no more is shown yet.
+
+        :param thick: what is new is not zeroed yet
+        """
         missing = size_bytes - self.size(name)
         if missing > 0:
-            self.lvs[name] += [ZERO] * (
+            facts = names.facts(self.tags.get(name, ()))
+            self._fact(name, 'given', min(int(facts.get(each, self.size(name)))
+                                          for each in ('given', 'shown')))
+            if thick:
+                self._fact(name, 'shown', facts.get('shown', self.size(name)))
+            self.lvs[name] += [DELETED if thick else ZERO] * (
                 regions(size_bytes) - len(self.lvs[name]))
             self.cut(name, size_bytes)
         return missing > 0
+
+    def _fact(self, name, key, value):
+        self.tags[name] = frozenset(
+            tag for tag in self.tags.get(name, ())
+            if not tag.startswith('localclone.%s=' % key)) | (
+                set() if value is None else {names.tags(**{key: value})[0]})
+
+    def zero(self, name):
+        """All that is not zeroed yet."""
+        start = self.zero_part(name)
+        while start:
+            start = self.zero_part(name, start)
+
+    def zero_part(self, name, start=0):
+        """One region; where it ends, in bytes; 0: all is zeroed."""
+        shown = names.facts(self.tags.get(name, ())).get('shown')
+        if shown is None:
+            return 0
+        start = max(start, int(shown))
+        region = regions(start)
+        if region < len(self.lvs[name]):
+            self.lvs[name][region] = ZERO
+            return (region + 1) * GIB // REGIONS
+        self._fact(name, 'shown', None)
+        return 0
+
+    def show(self, name, size_bytes):
+        longer = self.size(name) - size_bytes >= GIB
+        self._fact(name, 'given', size_bytes if longer else None)
 
     def remove(self, name):
         self.flush(name)

@@ -197,7 +197,9 @@ class SimSnapshotStack:
             *[names.shown(image_bytes)] * longer])
         self.node.world.tick(self.node, 'after lvcreate')
         if size_bytes > image_bytes:
+            self.node.disk.zero(name)
             self.node.disk.extend(name, size_bytes)
+            self.node.disk.show(name, size_bytes)
 
     def _take(self, origin, name, tags):
         """LVM takes a snapshot in two steps: it may die in between."""

@@ -175,7 +175,18 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         return self.node.written.get(volume_id, 0)
 
     def extend_lv(self, name, size):
-        return self.node.disk.extend(name, size)
+        return self.node.disk.extend(name, size, thick=not self.pool)
+
+    def zero_part(self, name, start=0):
+        return self.node.disk.zero_part(name, start)
+
+    def show_lv(self, name, size):
+        self.node.disk.show(name, size)
+
+    def shown_bytes(self, volume_id, name, _size):
+        handle = self.node.devices.get(names.handle(volume_id))
+        lv = self.lvs().get(name)
+        return max(disks.size(handle) if handle else 0, lv.shown if lv else 0)
 
     def number_of(self, name):
         active = name in self.node.lvs and name not in (
