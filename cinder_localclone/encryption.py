@@ -25,6 +25,7 @@ from cinder_localclone import newborns
 from cinder_localclone import node as nodes
 from cinder_localclone import pinning
 from cinder_localclone import ports
+from cinder_localclone import records
 from cinder_localclone import rows
 from cinder_localclone import state
 
@@ -287,10 +288,31 @@ def check_copy(node: nodes.Node, volume: ports.Volume, copy: ports.Volume
     :param copy: the row that is copied into
     :raises EncryptionChange: if one of them is encrypted by this driver
     """
-    recorded = names.same_backend(
-        volume.host, node.host) and rows.recorded(volume)
-    if recorded or wanted(node, copy):
+    if rows.recorded(volume) or wanted(node, copy):
         raise encryption_errors.EncryptionChange(volume=volume.id)
+
+
+def check_copied_away(volume: ports.Volume) -> None:
+    """Cinder does not copy to another backend what this driver encrypts.
+
+    It would read the volume decrypted, and write plain text.
+
+    :raises EncryptionChange: if this driver encrypts the volume
+    """
+    if rows.recorded(volume):
+        raise encryption_errors.EncryptionChange(volume=volume.id)
+
+
+def check_connected(volume: ports.Volume) -> None:
+    """Cinder's own migration does not read an encrypted volume, either.
+
+    A retype, or a migration that is forced, does not ask the driver first.
+
+    :raises EncryptionChange: if Cinder, not an instance, would read it
+    """
+    if records.is_migrated_by_cinder(volume) and not any(
+            each.instance_uuid for each in volume.volume_attachment):
+        check_copied_away(volume)
 
 
 def _lasting(encryption: encryption_types.Encryption | None

@@ -36,10 +36,11 @@ class KeyUnreadable(exceptions.LocalCloneError):
 
 
 class EncryptionChange(exceptions.LocalCloneError):
-    """A retype that would have to encrypt a volume, or decrypt it."""
+    """A retype or migration that would encrypt a volume, or decrypt it."""
 
-    message = _('Volume %(volume)s can\'t get another encryption by a retype. '
-                'Nothing was changed. Make a volume of the new type, and '
+    message = _('Volume %(volume)s can\'t get another encryption by a retype '
+                'or by a migration to another backend. Nothing was changed. '
+                'Make a volume of the new type, and '
                 'copy the data in an instance that has both.')
     user_message = 'ENCRYPTION_CHANGE'
 

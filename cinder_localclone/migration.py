@@ -44,13 +44,14 @@ def migrate(node: nodes.Node, context: ports.Context, volume_id: str,
         older than its last move, and names another LV to be deleted
     :raises LocalCloneError: if it could not be moved; it is where it was.
         Never (False, None) then: Cinder would copy it
+    :raises EncryptionChange: if the copy would not be encrypted
     """
     if _is_node(node, host):
         volume = depart(node, context, volume_id,
                         volume_utils.extract_host(host['host']),
                         Asked.MIGRATION)
         return True, {'host': volume.host}
-    checks.volume_at_home(node, volume_id)
+    encryption.check_copied_away(checks.volume_at_home(node, volume_id))
     move = node.records.move_of(volume_id)
     if move and move.phase in state.READS_SOURCE:
         raise exceptions.MoveUnderWay(

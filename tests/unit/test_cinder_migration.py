@@ -24,6 +24,8 @@ from cinder_localclone import connections
 from cinder_localclone import deletion
 from cinder_localclone.dm import tables
 from cinder_localclone import driver
+from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import messages
@@ -156,6 +158,15 @@ class ExclusionTest(Base):
         self.copy()
         self.assertEqual((False, None), self.home().migrate_volume(
             self.context, self.volume(), ELSEWHERE))
+
+    @ddt.data(*BY_CINDER)
+    def test_encrypted_volume_is_not_connected_to_be_copied(self, how):
+        volume = self.volume()
+        volume.provider_id = str(encryption_types.Recorded(16 << 20, 'k'))
+        volume.save()
+        self.cinder_begins(*how)
+        with mock.patch.object(messages, 'api'):
+            self.assertRaises(encryption_errors.EncryptionChange, self.copy)
 
     @ddt.data(*BY_CINDER)
     def test_cinder_first(self, how):

@@ -15,6 +15,7 @@ from cinder_localclone import encryption
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
+from cinder_localclone import migration
 from cinder_localclone import names
 from cinder_localclone import rows
 from tests.unit import test_rooms
@@ -433,6 +434,53 @@ class RetypeTest(Case):
             volume.extra_specs = specs
             self.assertRaises(encryption_errors.EncryptionChange, self.check,
                               volume, encryption='luks2')
+
+
+@ddt.ddt
+class CopiedByCinderTest(Case):
+    """Cinder's own migration reads what is decrypted, and writes that."""
+
+    ELSEWHERE = {'host': 'x@lvm#pool', 'capabilities': {
+        'location_info': 'LVMVolumeDriver:x:group:thin:0'}}
+
+    def setUp(self):
+        super().setUp()
+        self.volume, self.plain = self.row(), self.world.create_volume(A)
+        self.create(self.volume)
+        for each in (self.volume, self.plain):
+            each.status, each.migration_status = 'available', 'migrating'
+
+    def test_out_of_the_backend(self):
+        def migrate(volume):
+            return migration.migrate(self.a.node, None, volume.id,
+                                     self.ELSEWHERE)
+        self.assertRaises(encryption_errors.EncryptionChange, migrate,
+                          self.volume)
+        self.assertEqual((False, None), migrate(self.plain))
+
+    @ddt.data('a@l', 'a@another')
+    def test_into_a_plain_volume(self, host):
+        """The type of the copy does not encrypt; the original is here, or
+        has its home in another section of this driver.
+        """
+        copy = self.world.create_volume(A)
+        for each in (self.volume, self.plain):
+            each.host = host + '#pool'
+        self.assertRaises(encryption_errors.EncryptionChange,
+                          encryption.check_copy, self.a.node, self.volume,
+                          copy)
+        encryption.check_copy(self.a.node, self.plain, copy)
+
+    def test_without_being_asked(self):
+        """A retype, or a forced migration, connects the volume at once."""
+        self.assertRaises(encryption_errors.EncryptionChange,
+                          encryption.check_connected, self.volume)
+        encryption.check_connected(self.plain)
+        self.volume.volume_attachment = [mock.Mock(instance_uuid='i')]
+        encryption.check_connected(self.volume)
+        self.volume.volume_attachment = []
+        self.volume.migration_status = None
+        encryption.check_connected(self.volume)
 
 
 class SourceTest(testtools.TestCase):
