@@ -86,6 +86,9 @@ class Base(test.TestCase):
             clear=lambda lv, size: None)
         node.snapshots.wanted_encryption.return_value = None
         node.stack.survey.return_value = survey.Survey({}, {})
+        node.stack.shown_bytes.return_value = 0
+        node.stack.own_block.return_value = 512
+        node.stack.logical_block.return_value = 512
         reconciler = reconcile.Reconciler(node, self.context)
         directory = mock.MagicMock()
         directory.find.side_effect = lambda _context, connector: (
