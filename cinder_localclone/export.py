@@ -207,9 +207,9 @@ class Exports:
         :returns: whether it was to be served and was not
         """
         iqn = properties['target_iqn']
-        if iqn not in self._remote_iqns(
-                volume_id, initiator) or self._has_ended(
-                    volume_id, initiator):
+        if self._has_ended(volume_id, initiator) or not (
+                iqn in self._remote_iqns(volume_id, initiator)
+                or self._was_renamed(volume_id, iqn)):
             return False
         return self._export(
             iqn, device or names.handle_path(volume_id), volume_id, False,
@@ -220,6 +220,15 @@ class Exports:
         return {iscsi_names.remote_iqn(self.prefix, volume_id, initiator),
                 iscsi_names.pass_iqn(self.prefix, volume_id, initiator,
                                      self.host)}
+
+    def _was_renamed(self, volume_id: str, iqn: str) -> bool:
+        """Whether a node was told a name while this one had another host.
+
+        The name has a digest of that. The attachment says whose it is; once
+        that is gone, :meth:`withdraw_unnamed` ends the export.
+        """
+        return iqn.startswith(self.prefix) and volume_id == (
+            iscsi_names.volume_of_pass_iqn(iqn, self.host))
 
     def _has_ended(self, volume_id: str, initiator: str) -> bool:
         return any((volume_id, which) in self._ended

@@ -120,12 +120,17 @@ def unnamed(volume: ports.Volume, move: state.Move | None, host: str,
     """What a node serves though no attachment names it.
 
     Where its home alone serves it a portal does not count: the node's address
-    may have been changed since, which need not end what is connected.
+    may have been changed since, which need not end what is connected. Nor
+    does it at the source of a deferred move: the guest has its volume from
+    there until its attachment names no export any more.
 
     :param served: iSCSI names of the volume's remote exports on the node
     """
-    named = (connections(volume) if _is_home(volume, host) and not (
-        move and _both_serve(move)) else wanted(volume, move, host, portal))
+    both = move is not None and _both_serve(move)
+    alone = _is_home(volume, host) and not both
+    left = bool(move and both and move.follows and host == move.source)
+    named = (connections(volume) if alone or left
+             else wanted(volume, move, host, portal))
     return served - {each.iqn for each in named}
 
 

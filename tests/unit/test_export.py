@@ -370,6 +370,25 @@ class ServedAgainTest(testtools.TestCase):
             VOLUME, INITIATOR, properties))
         self.assertEqual(before, self.lio.export.call_args)
 
+    def test_as_before_though_this_node_has_another_name(self):
+        """After ``cinder-manage volume update_host``."""
+        before = export.Exports('iqn.x:', '192.0.2.12', 3260, HOST)
+        properties = before.offer_volume(
+            VOLUME, INITIATOR, 'CHAP user secret', passed=True)
+        served = self.lio.export.call_args
+        for host, volume, again in (
+                ('renamed@l', VOLUME, True), ('renamed@other', VOLUME, False),
+                ('renamed@l', SHADOW, False)):
+            self.lio.export.reset_mock()
+            after = export.Exports('iqn.x:', '192.0.2.12', 3260, host)
+            self.assertIs(again, after.offer_again(
+                volume, INITIATOR, properties))
+            self.assertEqual([served] * again,
+                             self.lio.export.call_args_list)
+            after.withdraw_volume(volume, INITIATOR)
+            self.assertFalse(after.offer_again(
+                volume, INITIATOR, properties))
+
     def test_not_to_another_initiator(self):
         properties = self.connect()
         self.rebooted()

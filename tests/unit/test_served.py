@@ -6,6 +6,7 @@ kernels of lists.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import sys
@@ -101,6 +102,19 @@ class RuleTest(testtools.TestCase):
         # It is not the home's.
         self.assertEqual({'iqn:d', 'iqn:x'}, served.unnamed(
             found, None, E, *ask))
+
+    def test_nor_that_of_the_source_of_a_deferred_move(self):
+        """Until the swap the guest has its volume from there."""
+        follows = dataclasses.replace(
+            moving(Phase.MIGRATING, True), asked_by=state.Asked.FOLLOW)
+        self.assertTrue(follows.follows)
+        found = volume(attachment('e', 'old:3260', 'iqn:e'), host=E)
+        ask = follows, B, 'new:3260', {'iqn:e', 'iqn:x'}
+        self.assertEqual({'iqn:x'}, served.unnamed(found, *ask))
+        self.assertEqual({'iqn:e', 'iqn:x'}, served.unnamed(
+            volume(host=E), *ask))
+        self.assertEqual({'iqn:e', 'iqn:x'}, served.unnamed(
+            found, follows, E, *ask[2:]))
 
     @ddt.data(
         ('available', True), ('reserved', True), ('attaching', True),
