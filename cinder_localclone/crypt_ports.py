@@ -6,6 +6,7 @@ import typing
 
 from cinder_localclone import encryption_types
 from cinder_localclone.luks import headers
+from cinder_localclone.luks import options
 from cinder_localclone.luks import progress
 from cinder_localclone.lvm import reports
 from cinder_localclone import ports
@@ -68,7 +69,7 @@ class Crypt(typing.Protocol):
     def damaged_copies(self, volume_id: str) -> list[str]:
         """What is wrong with the copies of a volume's header, in words."""
 
-    def format(self, volume_id: str, options: Iterable[str], key: bytes
+    def format(self, volume_id: str, wanted: options.NewHeader, key: bytes
                ) -> None:
         """Make the header of a volume whose LV was created just now."""
 
@@ -84,7 +85,7 @@ class Crypt(typing.Protocol):
         """Remove a token from a header."""
 
     def add_key(self, volume_id: str, key: bytes, new_key: bytes, slot: str,
-                options: Iterable[str]) -> None:
+                derivation: options.Derivation) -> None:
         """Have another key open a volume."""
 
     def kill_slot(self, volume_id: str, slot: str, key: bytes) -> None:
@@ -132,7 +133,8 @@ class Crypt(typing.Protocol):
         """Remove all of them."""
 
     def begin_reencryption(self, volume_id: str, slot: str,
-                           options: Iterable[str], key: bytes) -> None:
+                           wanted: options.Reencryption, key: bytes
+                           ) -> None:
         """Write into a header that its volume is to be encrypted anew."""
 
     def end_reencryption(self, volume_id: str, key: bytes) -> None:

@@ -17,6 +17,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import header_files
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import notes
+from cinder_localclone.luks import options
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone.privileged import block
@@ -77,13 +78,13 @@ class Cryptsetup(header_files.HeaderFiles):
         return crypt.damaged_copies(names.handle_path(volume_id),
                                     self.timeout)
 
-    def format(self, volume_id: str, options: Iterable[str], key: bytes
+    def format(self, volume_id: str, wanted: options.NewHeader, key: bytes
                ) -> None:
         """Make the header of a volume whose LV was created just now.
 
         :raises NotBlank: if it was not
         """
-        secrets.format_luks2(names.handle_path(volume_id), list(options), key,
+        secrets.format_luks2(names.handle_path(volume_id), wanted, key,
                              self.timeout)
 
     def format_luks1(self, volume_id: str, cipher: str, key_bits: int,
@@ -106,16 +107,16 @@ class Cryptsetup(header_files.HeaderFiles):
         crypt.remove_token(names.handle_path(volume_id), number, self.timeout)
 
     def add_key(self, volume_id: str, key: bytes, new_key: bytes, slot: str,
-                options: Iterable[str]) -> None:
+                derivation: options.Derivation) -> None:
         """Have another key open a volume.
 
         :param key: one that opens it
         :param slot: which is free
-        :param options: :func:`.luks.options.key_derivation`
+        :param derivation: how long each guess of it takes
         :raises WrongKey: if the first one does not open it
         """
         secrets.add_key(names.handle_path(volume_id), key, new_key, slot,
-                        list(options), self.timeout)
+                        derivation, self.timeout)
 
     def kill_slot(self, volume_id: str, slot: str, key: bytes) -> None:
         """Drop a key slot.
@@ -139,7 +140,8 @@ class Cryptsetup(header_files.HeaderFiles):
         crypt.erase(names.handle_path(volume_id), self.timeout)
 
     def begin_reencryption(self, volume_id: str, slot: str,
-                           options: Iterable[str], key: bytes) -> None:
+                           wanted: options.Reencryption, key: bytes
+                           ) -> None:
         """Write into a header that its volume is to be encrypted anew.
 
         The volume is open.
@@ -148,7 +150,7 @@ class Cryptsetup(header_files.HeaderFiles):
         """
         secrets.begin_reencryption(
             names.handle_path(volume_id), names.crypt(volume_id), slot,
-            list(options), key, self.timeout)
+            wanted, key, self.timeout)
 
     def end_reencryption(self, volume_id: str, key: bytes) -> None:
         """Write into a header that its re-encryption, complete, is over.

@@ -8,7 +8,6 @@ the volume, and so does the one that the row names.
 """
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
@@ -102,7 +101,7 @@ class Change:
         self.recorded: encryption_types.Recorded = found
         self.header = headers_at_rest.to_change(node, volume)
         #: How long whoever guesses the new key has to work for each guess.
-        self.derivation: Iterable[str] = options.RANDOM_KEY
+        self.derivation = options.RANDOM_KEY
         #: What opens it, as the key manager gives it, by reference.
         self._keys: dict[str, bytes] = {}
         #: Secrets that are used though the key manager does not name them

@@ -209,7 +209,7 @@ def _begin(node: nodes.Node, volume: ports.Volume, header: headers.Header,
     volume = _record(node, volume, recorded)
     weak = token.shared and (
         token.key_format is encryption_types.KeyFormat.PASSPHRASE)
-    node.crypt.begin_reencryption(volume.id, slot, options.reencryption(
+    node.crypt.begin_reencryption(volume.id, slot, options.Reencryption(
         cipher, key_bits, wish.resilience or node.runner.resilience,
         options.PASSPHRASE if weak else options.RANDOM_KEY), key)
     events.say(events.REENCRYPTION_BEGINS, volume=volume.id, cipher=cipher,

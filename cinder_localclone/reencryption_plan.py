@@ -9,13 +9,10 @@ import dataclasses
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone.luks import headers
+from cinder_localclone.luks import options
 from cinder_localclone.luks import tokens
 from cinder_localclone import names
 from cinder_localclone import reencryption_errors
-
-
-#: What outlives a power cut. ("none" does not.)
-RESILIENCES = ('checksum', 'journal')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +50,7 @@ def new_cipher(volume_id: str, header: headers.Header, wish: Wish
 
     :raises CannotReencrypt: if it can't have that
     """
-    if wish.resilience not in ('', *RESILIENCES):
+    if wish.resilience not in ('', *options.RESILIENCES):
         raise reencryption_errors.CannotReencrypt(
             volume=volume_id, reason='%s would not outlive a power cut' %
             wish.resilience)

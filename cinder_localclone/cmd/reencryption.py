@@ -160,7 +160,7 @@ class Reencrypt(_Command):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The parser, with what it is to be encrypted with."""
         from cinder_localclone import encryption_types
-        from cinder_localclone import reencryption_plan
+        from cinder_localclone.luks import options
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--cipher', default='', metavar='CIPHER', help='one of %s; '
@@ -172,7 +172,7 @@ class Reencrypt(_Command):
             help='default: as now, or the most that another cipher takes')
         parser.add_argument(
             '--resilience', default='',
-            choices=reencryption_plan.RESILIENCES,
+            choices=options.RESILIENCES,
             help='how it outlives a power cut; default: '
                  'localclone_reencryption_resilience of the node')
         parser.add_argument(

@@ -1,58 +1,150 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cryptsetup(8) is told on its command line. Never a key."""
+"""What cryptsetup(8) is told on its command line. Never a key.
 
-from collections.abc import Iterable
+A privileged daemon is given values, never words: it makes the words of those
+values that are allowed here, so no caller can add an option of his own.
+"""
+
+import enum
+import typing
 
 from cinder_localclone import encryption_types
+from cinder_localclone import names
 
 SECTOR = 512
-#: A random key can't be guessed, so nobody has to wait for it: opening takes
-#: a tenth of the time.
-RANDOM_KEY = ('--pbkdf', 'pbkdf2', '--pbkdf-force-iterations', '1000')
-#: Of a passphrase. cryptsetup would take up to 1 GiB for one volume, and so
-#: would a node that opens many when it starts.
-PASSPHRASE = ('--pbkdf', 'argon2id', '--pbkdf-memory', '262144')
+#: By these a re-encryption outlives a power cut. ("none" does not.)
+RESILIENCES = ('checksum', 'journal')
 
 
-def key_derivation(encryption: encryption_types.Encryption
-                   ) -> tuple[str, ...]:
+class Derivation(enum.StrEnum):
+    """How long each guess of a key takes."""
+
+    #: A random key can't be guessed, so nobody has to wait for it: opening
+    #: takes a tenth of the time.
+    RANDOM_KEY = 'random key'
+    #: cryptsetup would take up to 1 GiB for one volume, and so would a node
+    #: that opens many when it starts.
+    PASSPHRASE = 'passphrase'
+
+
+RANDOM_KEY, PASSPHRASE = Derivation
+_DERIVATIONS = {
+    RANDOM_KEY: ('--pbkdf', 'pbkdf2', '--pbkdf-force-iterations', '1000'),
+    PASSPHRASE: ('--pbkdf', 'argon2id', '--pbkdf-memory', '262144'),
+}
+
+
+def derivation_words(derivation: str) -> tuple[str, ...]:
+    """Return the options of a key derivation.
+
+    :raises ValueError: if it is none of :class:`Derivation`
+    """
+    return _DERIVATIONS[Derivation(derivation)]
+
+
+def key_derivation(encryption: encryption_types.Encryption) -> Derivation:
     """How long whoever guesses a key has to work for each guess."""
     return PASSPHRASE if encryption.key_may_be_weak else RANDOM_KEY
 
 
+class NewHeader(typing.NamedTuple):
+    """What a LUKS2 header is made with.
+
+    :param luks_uuid: by which a header knows its volume
+    :param offset: bytes; where its data begin
+    """
+
+    luks_uuid: str
+    offset: int
+    cipher: str
+    key_bits: int
+    sector_size: int
+    integrity: str
+    derivation: str
+
+    def words(self) -> list[str]:
+        """Return the options of ``luksFormat``.
+
+        :raises ValueError: if a value is none that the driver uses
+        """
+        authenticated = _check_cipher(
+            self.cipher, self.key_bits, self.integrity)
+        _check(names.is_id(self.luks_uuid), self.luks_uuid)
+        _check(self.sector_size in encryption_types.SECTOR_SIZES,
+               self.sector_size)
+        _check(isinstance(self.offset, int) and self.offset >= 0,
+               self.offset)
+        words = [
+            '--type', 'luks2', '--uuid', self.luks_uuid,
+            '--offset', str(self.offset // SECTOR),
+            '--cipher', self.cipher, '--key-size', str(self.key_bits),
+            '--sector-size', str(self.sector_size),
+            '--key-slot', '0', *derivation_words(self.derivation)]
+        if authenticated:
+            # It is zeroed later, in parts, each with a time limit. A header
+            # is as long as others are, whatever comes after it.
+            words += [
+                '--integrity-no-wipe', '--luks2-metadata-size', '16k',
+                '--luks2-keyslots-size',
+                str(encryption_types.HEADER_BYTES - (32 << 10)),
+                '--integrity', self.integrity]
+        return words
+
+
 def new_header(encryption: encryption_types.Encryption, luks_uuid: str,
-               offset_bytes: int = 0) -> list[str]:
-    """Options of ``luksFormat``.
+               offset_bytes: int = 0) -> NewHeader:
+    """Return what the header of a new volume is made with.
 
     :param luks_uuid: by which a header knows its volume
     :param offset_bytes: where its data begin; 0: just behind the header
     """
-    options = [
-        '--type', 'luks2', '--uuid', luks_uuid,
-        '--offset', str((
-            offset_bytes or encryption_types.HEADER_BYTES) // SECTOR),
-        '--cipher', encryption.cipher,
-        '--key-size', str(encryption.key_bits),
-        '--sector-size', str(encryption.sector_size),
-        '--key-slot', '0', *key_derivation(encryption)]
-    if encryption.authenticated:
-        # It is zeroed later, in parts, each with a time limit. A header is
-        # as long as others are, whatever comes after it.
-        options += ['--integrity-no-wipe', '--luks2-metadata-size', '16k',
-                    '--luks2-keyslots-size',
-                    str(encryption_types.HEADER_BYTES - (32 << 10)),
-                    '--integrity', encryption.integrity]
-    return options
+    return NewHeader(
+        luks_uuid, offset_bytes or encryption_types.HEADER_BYTES,
+        encryption.cipher, encryption.key_bits, encryption.sector_size,
+        encryption.integrity, key_derivation(encryption))
 
 
-def reencryption(cipher: str, key_bits: int, resilience: str,
-                 derivation: Iterable[str]) -> list[str]:
-    """Options of ``reencrypt --init-only``: what is to become of a volume.
+class Reencryption(typing.NamedTuple):
+    """What is to become of a volume that is encrypted anew.
 
+    :param resilience: how a run outlives a power cut
     :param derivation: of its new slot, whose key is that of the old one
     """
-    return ['--cipher', cipher, '--key-size', str(key_bits),
-            '--resilience', resilience, *derivation]
+
+    cipher: str
+    key_bits: int
+    resilience: str
+    derivation: str
+
+    def words(self) -> list[str]:
+        """Return the options of ``reencrypt --init-only``.
+
+        :raises ValueError: if a value is none that the driver uses
+        """
+        _check_cipher(self.cipher, self.key_bits)
+        _check(self.resilience in RESILIENCES, self.resilience)
+        return ['--cipher', self.cipher, '--key-size', str(self.key_bits),
+                '--resilience', self.resilience,
+                *derivation_words(self.derivation)]
+
+
+def _check(allowed: object, value: object) -> None:
+    """:raises ValueError: unless it is"""
+    if not allowed:
+        raise ValueError('%r is no value that the driver uses' % (value,))
+
+
+def _check_cipher(name: str, key_bits: int, integrity: str = 'none') -> bool:
+    """Return whether sectors are authenticated.
+
+    :raises ValueError: if no type of the driver's is encrypted so
+    """
+    cipher = encryption_types.CIPHERS.get(name)
+    _check(cipher, name)
+    assert cipher is not None  # for mypy
+    _check(key_bits in cipher.key_bits, key_bits)
+    _check(integrity == 'none' or integrity in cipher.integrity, integrity)
+    return integrity != 'none'
 
 
 def going_on(resilience: str, zone: int) -> list[str]:

@@ -31,6 +31,7 @@ from cinder_localclone.privileged import process
 _Seen = typing.TypeVar('_Seen')
 _LOOK = '--disable-locks'
 _PAYLOAD = re.compile(r'^Payload offset:\s*(\d+)$', re.MULTILINE)
+_NUMBER = re.compile('[0-9]{1,3}')
 #: What cryptsetup says of a name that no device has.
 _NOT_ACTIVE = 'is not active'
 #: Who looks without locks may meet a writer at both copies, one after the
@@ -66,6 +67,29 @@ def require_handle(path: str) -> str:
     return volume_id or ''
 
 
+def require_number(number: str) -> str:
+    """Refuse what is no number of a key slot or a token.
+
+    cryptsetup would take other words for options of its own.
+
+    :returns: the number
+    :raises Foreign: if it is anything else
+    """
+    privileged.require(_NUMBER.fullmatch(number), number)
+    return number
+
+
+def require_path(path: str) -> str:
+    """Refuse what cryptsetup could take for an option.
+
+    :returns: the path
+    :raises Foreign: if it is not absolute, or goes up again
+    """
+    privileged.require(path.startswith('/') and '..' not in path.split('/'),
+                       path)
+    return path
+
+
 def beside_writer(look: Callable[[], _Seen]) -> _Seen:
     """What is seen of a header that somebody may be writing.
 
@@ -79,6 +103,7 @@ def beside_writer(look: Callable[[], _Seen]) -> _Seen:
 
 
 def _look(path: str, *argv: str, timeout: float) -> str:
+    require_path(path)
     return beside_writer(
         lambda: run(path, *argv, _LOOK, path, timeout=timeout))
 
@@ -109,6 +134,7 @@ def is_luks(path: str, timeout: float) -> bool:
 
     A read error looks as if there were none: never a reason to format.
     """
+    require_path(path)
     try:
         run(path, 'isLuks', _LOOK, path, timeout=timeout)
     except exceptions.CommandFailed as exc:
@@ -168,7 +194,8 @@ def payload_sectors(path: str, timeout: float) -> int:
     :raises HeaderDamaged: if it has no such header that can be read
     """
     found = _PAYLOAD.search(run(
-        path, 'luksDump', '--type', 'luks1', _LOOK, path, timeout=timeout))
+        require_path(path), 'luksDump', '--type', 'luks1', _LOOK, path,
+        timeout=timeout))
     if not found:
         raise encryption_errors.HeaderDamaged(
             path=path, reason='it does not say where its data begins')
@@ -224,7 +251,8 @@ def import_token(path: str, text: str, token_id: str | None = None,
     :param token_id: its number
     :param replace: whether there is one of that number already
     """
-    words = ['--token-id', token_id] if token_id is not None else []
+    words = [] if token_id is None else [
+        '--token-id', require_number(token_id)]
     _change(path, 'token', 'import', '--json-file', '-', *words,
             *['--token-replace'] * replace, timeout=timeout,
             stdin=text.encode())
@@ -233,12 +261,14 @@ def import_token(path: str, text: str, token_id: str | None = None,
 @privileged.entrypoint
 def remove_token(path: str, token_id: str, timeout: float) -> None:
     """Remove a token from a header."""
-    _change(path, 'token', 'remove', '--token-id', token_id, timeout=timeout)
+    _change(path, 'token', 'remove', '--token-id', require_number(token_id),
+            timeout=timeout)
 
 
 @privileged.entrypoint
 def set_uuid(path: str, uuid: str, timeout: float) -> None:
     """Give a header another UUID."""
+    privileged.require(names.is_id(uuid), uuid)
     _change(path, 'luksUUID', '--batch-mode', '--uuid', uuid, timeout=timeout)
 
 

@@ -13,6 +13,7 @@ Errors and time limits as in :mod:`.crypt`.
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import logging
 import os
@@ -117,14 +118,16 @@ def format_luks1(path: str, cipher: str, key_bits: int, key: bytes,
 
 
 @entrypoint
-def format_luks2(path: str, options: list[str], key: bytes, timeout: float
-                 ) -> None:
+def format_luks2(path: str, wanted: Sequence[typing.Any], key: bytes,
+                 timeout: float) -> None:
     """Make a LUKS2 header on a blank device.
 
-    :param options: :func:`.luks.options.new_header`
+    :param wanted: :class:`.luks.options.NewHeader`
     :raises NotBlank: if it has anything already
+    :raises ValueError: if it is to have what the driver never uses
     """
     crypt.require_handle(path)
+    options = words.NewHeader(*wanted).words()
     _check_blank(path, timeout)
     _run(path, 'luksFormat', *_KEY_ON_STDIN, *options, path, key=key,
          timeout=timeout)
@@ -176,7 +179,8 @@ def test(path: str, key: bytes, timeout: float, slot: str | None = None
 
 
 def _test(path: str, key: bytes, timeout: float, slot: str | None) -> None:
-    at = [] if slot is None else ['--key-slot', slot]
+    crypt.require_path(path)
+    at = [] if slot is None else ['--key-slot', crypt.require_number(slot)]
     crypt.beside_writer(lambda: _run(
         path, 'open', *_KEY_ON_STDIN, *_PROOF, *at, path, key=key,
         timeout=timeout))
@@ -208,18 +212,22 @@ def refresh(name: str, key: bytes, timeout: float, discards: bool = False
 
 
 @entrypoint
-def begin_reencryption(path: str, name: str, slot: str, options: list[str],
-                       key: bytes, timeout: float) -> None:
+def begin_reencryption(path: str, name: str, slot: str,
+                       wanted: Sequence[typing.Any], key: bytes,
+                       timeout: float) -> None:
     """Write into a header that its volume is to be encrypted anew.
 
     No data is: see :mod:`.runner`.
 
     :param name: of the device that decrypts it
     :param slot: which the key opens
-    :param options: :func:`.luks.options.reencryption`
+    :param wanted: :class:`.luks.options.Reencryption`
+    :raises ValueError: if that is what the driver never uses
     """
     privileged.require(
         name == names.crypt(crypt.require_handle(path)), name)
+    crypt.require_number(slot)
+    options = words.Reencryption(*wanted).words()
     _run(path, 'reencrypt', *_KEY_ON_STDIN, '--init-only', '--key-slot', slot,
          '--active-name', name, *options, path, key=key, timeout=timeout)
 
@@ -320,14 +328,17 @@ def _prove(path: str, head: bytearray, key: bytes, timeout: float) -> None:
 
 @entrypoint
 def add_key(path: str, key: bytes, new_key: bytes, slot: str,
-            options: list[str], timeout: float) -> None:
+            derivation: str, timeout: float) -> None:
     """Have another key open a volume.
 
     :param key: one that opens it
     :param slot: which is free
-    :param options: :func:`.luks.options.key_derivation`
+    :param derivation: one of :class:`.luks.options.Derivation`
+    :raises ValueError: if it is none
     """
     crypt.require_handle(path)
+    crypt.require_number(slot)
+    options = words.derivation_words(derivation)
     with _pipe(new_key) as descriptor:
         _run(path, 'luksAddKey', *_KEY_ON_STDIN, '--new-key-slot', slot,
              '--new-keyfile', '/dev/fd/%d' % descriptor, *options, path,
@@ -364,6 +375,7 @@ def kill_slot(path: str, slot: str, key: bytes, timeout: float) -> None:
     :raises WrongKey: if the key opens none of the others
     """
     crypt.require_handle(path)
+    crypt.require_number(slot)
     header = _header(path, timeout)
     others = {each for token in header.opened_by(tokens.Role.VOLUME)
               for each in token.keyslots

@@ -138,13 +138,11 @@ def _headers(smaller, larger):
     _wrap(_module('privileged.crypt'), 'payload_sectors',
           lambda real, *args: larger(real(*args)))
     _wrap(_module('privileged.secrets'), 'format_luks2',
-          lambda real, path, options, *args: real(
-              path, _offset(options, smaller), *args))
+          lambda real, path, wanted, *args: real(
+              path, _offset(wanted, smaller), *args))
 
 
-def _offset(options, change):
-    """cryptsetup's options, with the data at another place."""
-    words = list(options)
-    place = words.index('--offset') + 1
-    words[place] = str(change(int(words[place])))
-    return words
+def _offset(wanted, change):
+    """What a header is made with, with the data at another place."""
+    made = _module('luks.options').NewHeader(*wanted)
+    return made._replace(offset=change(made.offset))

@@ -101,7 +101,7 @@ class LayoutTest(testtools.TestCase):
     def test_options(self):
         found = options.new_header(encryption_types.Encryption(
             cipher='aes-gcm-random', key_bits=256, integrity='aead'), V1,
-            17199104)
+            17199104).words()
         self.assertEqual(str(17199104 // 512),
                          found[found.index('--offset') + 1])
         self.assertIn('--integrity-no-wipe', found)

@@ -8,8 +8,10 @@ import fixtures
 
 from cinder_localclone import cryptsetup
 from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone.luks import notes
+from cinder_localclone.luks import options
 from cinder_localclone.lvm import reports
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import crypt
@@ -198,7 +200,8 @@ class CryptsetupTest(commands.Case):
 
     def test_by_handle_and_name(self):
         self.commands.answer('dd', '\0' * (1 << 20))
-        self.room.format(VOLUME, ('--type', 'luks2'), b'k')
+        self.room.format(VOLUME, options.new_header(
+            encryption_types.Encryption(), VOLUME), b'k')
         self.room.write_token(VOLUME, '0', '{}')
         self.room.write_token(VOLUME, '0', '{}', replace=True)
         self.room.test(VOLUME, b'k', '3')
@@ -210,7 +213,8 @@ class CryptsetupTest(commands.Case):
                  HANDLE)
         key = ' --batch-mode --key-file - '
         self.assertEqual([
-            'cryptsetup luksFormat' + key + '--type luks2 ' + HANDLE,
+            'cryptsetup luksFormat' + key + ' '.join(options.new_header(
+                encryption_types.Encryption(), VOLUME).words()) + ' ' + HANDLE,
             token % '', token % '--token-replace ',
             'cryptsetup open' + key + '--test-passphrase --type luks '
             '--disable-locks --key-slot 3 ' + HANDLE,

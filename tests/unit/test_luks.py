@@ -471,20 +471,21 @@ class OptionsTest(testtools.TestCase):
             '--cipher', 'aes-xts-plain64', '--key-size', '512',
             '--sector-size', '512', '--key-slot', '0', '--pbkdf', 'pbkdf2',
             '--pbkdf-force-iterations', '1000'],
-            options.new_header(encryption_types.Encryption(), UUID))
+            options.new_header(encryption_types.Encryption(), UUID).words())
 
     def test_guessing_a_passphrase_takes_time(self):
         found = options.new_header(encryption_types.Encryption(
-            shared_key='x', key_format=KeyFormat.PASSPHRASE), UUID)
+            shared_key='x', key_format=KeyFormat.PASSPHRASE), UUID).words()
         self.assertIn('argon2id', found)
         self.assertNotIn('--pbkdf-force-iterations', found)
 
     def test_integrity(self):
         found = options.new_header(encryption_types.Encryption(
-            cipher='aes-gcm-random', key_bits=256, integrity='aead'), UUID)
+            cipher='aes-gcm-random', key_bits=256, integrity='aead'),
+            UUID).words()
         self.assertEqual(['--integrity', 'aead'], found[-2:])
         self.assertNotIn('--integrity', options.new_header(
-            encryption_types.Encryption(), UUID))
+            encryption_types.Encryption(), UUID).words())
 
     def test_of_opening(self):
         plain = options.opening(False, False, False)
@@ -493,3 +494,29 @@ class OptionsTest(testtools.TestCase):
             self.assertNotIn(option, plain)
             self.assertEqual({option}, set(options.opening(*[
                 each == number for each in range(3)])) - set(plain))
+
+
+@ddt.ddt
+class ValuesTest(testtools.TestCase):
+    """A caller of the privileged daemon chooses among values, no words."""
+
+    @ddt.data(
+        {'luks_uuid': '--header'}, {'cipher': 'cipher_null-ecb'},
+        {'key_bits': 64}, {'sector_size': 77}, {'offset': -512},
+        {'offset': '--header=/etc/x'}, {'integrity': 'aead'},
+        {'derivation': '--header=/etc/x'})
+    def test_new_header(self, other):
+        made = options.new_header(encryption_types.Encryption(), UUID)
+        self.assertRaises(ValueError, made._replace(**other).words)
+
+    @ddt.data(
+        {'cipher': 'cipher_null-ecb'}, {'key_bits': 64},
+        {'resilience': 'none'}, {'derivation': '--header=/etc/x'})
+    def test_reencryption(self, other):
+        made = options.Reencryption(
+            'aes-xts-plain64', 256, 'journal', options.PASSPHRASE)
+        self.assertEqual([
+            '--cipher', 'aes-xts-plain64', '--key-size', '256',
+            '--resilience', 'journal', '--pbkdf', 'argon2id',
+            '--pbkdf-memory', '262144'], made.words())
+        self.assertRaises(ValueError, made._replace(**other).words)

@@ -3,9 +3,11 @@
 
 import importlib
 import inspect
+import pathlib
 import pkgutil
 
 import ddt
+from oslo_rootwrap import filters
 import testtools
 
 from cinder_localclone import privileged
@@ -36,8 +38,8 @@ ENTRY_POINTS = {
               'rescan', 'set_recovery_timeout'},
     'links': {'ensure', 'remove', 'targets'},
     'lio': {'export', 'is_exported', 'unexport'},
-    'lvm': {'activate', 'add_tag', 'archive_room', 'create_snapshot', 'create_thick',
-            'create_thin', 'deactivate', 'extend', 'free',
+    'lvm': {'activate', 'add_tag', 'archive_room', 'create_snapshot',
+            'create_thick', 'create_thin', 'deactivate', 'extend', 'free',
             'free_of_disks',
             'group_tags', 'physical_volumes', 'protect', 'remove',
             'remove_tag', 'rename', 'resume', 'retag', 'retag_group',
@@ -87,3 +89,26 @@ class EntryPointsTest(testtools.TestCase):
                     for parameter in signature.parameters.values())):
                 self.assertIsNot(inspect.Signature.empty, each, name)
             self.assertTrue(function.__doc__, name)
+
+
+@ddt.ddt
+class RootwrapTest(testtools.TestCase):
+    """Which configuration a daemon of root's may be started with."""
+
+    @ddt.data(
+        ('/etc/cinder/cinder.conf', True), ('/etc/a..b/c.conf', True),
+        ('/etc/../tmp/evil.conf', False), ('/etc/..', False),
+        ('/etc/cinder/../../tmp/evil.conf', False),
+        ('/etc/cinder/..', False), ('/tmp/evil.conf', False))
+    @ddt.unpack
+    def test_configuration_below_etc(self, path, allowed):
+        root = pathlib.Path(privileged.__file__).resolve().parents[2]
+        found = [line.split(': RegExpFilter, ')[1].split(', ') for line in (
+            root / 'etc/cinder/rootwrap.d/localclone.filters'
+        ).read_text().splitlines() if ': RegExpFilter, ' in line]
+        self.assertEqual(2, len(found))
+        for words in found:
+            self.assertEqual(allowed, bool(filters.RegExpFilter(*words).match([
+                'privsep-helper', '--config-file', path,
+                '--privsep_context', words[6].replace('\\', ''),
+                '--privsep_sock_path', '/tmp/t/s'])), path)

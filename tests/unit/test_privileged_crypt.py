@@ -39,11 +39,13 @@ KEY, NEW_KEY = b'the key', b'the other key'
 FILE = '/backups/%s/%s-1' % (VOLUME, LUKS)
 #: How each entry point that gets a key is called. What is added is asked for.
 WITH_KEY = {
-    'begin_reencryption': (HANDLE, CRYPT, '0', ['--cipher', 'c'], KEY, 30),
+    'begin_reencryption': (HANDLE, CRYPT, '0', options.Reencryption(
+        'aes-xts-plain64', 512, 'checksum', options.RANDOM_KEY), KEY, 30),
     'end_reencryption': (HANDLE, KEY, 30),
-    'add_key': (HANDLE, KEY, NEW_KEY, '1', ['--pbkdf', 'pbkdf2'], 30),
+    'add_key': (HANDLE, KEY, NEW_KEY, '1', options.PASSPHRASE, 30),
     'format_luks1': (HANDLE, 'aes-xts-plain64', 256, KEY, 30),
-    'format_luks2': (HANDLE, ['--type', 'luks2'], KEY, 30),
+    'format_luks2': (HANDLE, options.new_header(
+        encryption_types.Encryption(), LUKS), KEY, 30),
     'kill_slot': (HANDLE, '1', KEY, 30),
     'open_device': (HANDLE, CRYPT, KEY, 30),
     'refresh': (CRYPT, KEY, 30),
@@ -60,6 +62,7 @@ CHANGES = {
     'remove_token': (HANDLE, '0', 30),
     'set_uuid': (HANDLE, LUKS, 30),
 }
+FAST = '--pbkdf pbkdf2 --pbkdf-force-iterations 1000'
 BLANK = '\0' * (1 << 20)
 
 
@@ -148,10 +151,33 @@ class KeysStayHiddenTest(commands.Case):
     @ddt.data(b'', 4097 * b'x')
     def test_what_does_not_go_into_a_pipe_is_no_new_key(self, new_key):
         self.assertRaises(ValueError, secrets.add_key, HANDLE, KEY, new_key,
-                          '1', [], 30)
+                          '1', options.RANDOM_KEY, 30)
         self.assertRan()
         for length in (1, 4096):
-            secrets.add_key(HANDLE, KEY, length * b'x', '1', [], 30)
+            secrets.add_key(HANDLE, KEY, length * b'x', '1',
+                            options.RANDOM_KEY, 30)
+
+    def test_no_options_of_the_callers(self):
+        """A slot of one byte of a file, and the test of a key, read it."""
+        evil = '--new-keyfile=/etc/shadow'
+        for error, name, *given in (
+                (ValueError, secrets.add_key, HANDLE, KEY, NEW_KEY, '1',
+                 evil, 30),
+                (exceptions.Foreign, secrets.add_key, HANDLE, KEY, NEW_KEY,
+                 evil, options.RANDOM_KEY, 30),
+                (exceptions.Foreign, secrets.kill_slot, HANDLE, evil, KEY,
+                 30),
+                (exceptions.Foreign, secrets.test, evil, KEY, 30),
+                (exceptions.Foreign, secrets.test, HANDLE, KEY, 30, evil),
+                (exceptions.Foreign, crypt.dump, evil, 30),
+                (exceptions.Foreign, crypt.is_luks, evil, 30),
+                (exceptions.Foreign, crypt.luks_uuid, '/x/../y', 30),
+                (exceptions.Foreign, crypt.payload_sectors, evil, 30),
+                (exceptions.Foreign, crypt.remove_token, HANDLE, evil, 30),
+                (exceptions.Foreign, crypt.import_token, HANDLE, '{}', evil),
+                (exceptions.Foreign, crypt.set_uuid, HANDLE, evil, 30)):
+            self.assertRaises(error, name, *given)
+        self.assertRan()
 
     def test_header_that_can_not_be_understood(self):
         """No slot of it is dropped."""
@@ -304,13 +330,17 @@ class LinesTest(commands.Case):
 
     @ddt.data(
         ('begin_reencryption', 'reencrypt {} --init-only --key-slot 0 '
-         '--active-name {crypt} --cipher c {handle}'),
+         '--active-name {crypt} --cipher aes-xts-plain64 --key-size 512 '
+         '--resilience checksum ' + FAST + ' {handle}'),
         ('add_key', 'luksAddKey {} --new-key-slot 1 --new-keyfile /dev/fd/'
-         '{fd} --pbkdf pbkdf2 {handle}'),
+         '{fd} --pbkdf argon2id --pbkdf-memory 262144 {handle}'),
         ('format_luks1', 'luksFormat {} --type luks1 --cipher '
          'aes-xts-plain64 --key-size 256 --pbkdf-force-iterations 1000 '
          '{handle}'),
-        ('format_luks2', 'luksFormat {} --type luks2 {handle}'),
+        ('format_luks2', 'luksFormat {} --type luks2 --uuid ' + LUKS + ' '
+         '--offset 32768 --cipher aes-xts-plain64 --key-size 512 '
+         '--sector-size 512 '
+         '--key-slot 0 ' + FAST + ' {handle}'),
         ('kill_slot', 'luksKillSlot {} {handle} 1'),
         ('refresh', 'refresh {} --disable-locks {crypt}'),
         ('resize', 'resize {} --disable-locks {crypt}'),
@@ -597,7 +627,7 @@ class FilesTest(CaseOfFiles):
         self.assertRaises(encryption_errors.LastKey, secrets.kill_slot,
                           self.path, '0', KEY, 60)
         secrets.add_key(self.path, KEY, NEW_KEY, '3',
-                        list(options.RANDOM_KEY), 60)
+                        options.RANDOM_KEY, 60)
         # Somebody's own, for all that is known.
         self.assertRaises(encryption_errors.LastKey, secrets.kill_slot,
                           self.path, '0', NEW_KEY, 60)
@@ -623,13 +653,13 @@ class FilesTest(CaseOfFiles):
         self.add_token('0', '0')
         for slot, key in (('1', NEW_KEY), ('2', b'recovery')):
             secrets.add_key(self.path, KEY, key, slot,
-                            list(options.RANDOM_KEY), 60)
+                            options.RANDOM_KEY, 60)
         self.add_token('1', '1')
         crypt.import_token(self.path, str(tokens.Token(
             key='', key_format=encryption_types.KeyFormat.PASSPHRASE,
             role=tokens.Role.RECOVERY, keyslots=('2',))), '2', timeout=60)
         secrets.add_key(self.path, KEY, b'by hand', '5',
-                        list(options.RANDOM_KEY), 60)
+                        options.RANDOM_KEY, 60)
         # That cryptsetup would do with.
         for key in (b'any other', b'by hand'):
             self.assertRaises(encryption_errors.WrongKey, secrets.kill_slot,

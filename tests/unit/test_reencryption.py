@@ -385,7 +385,7 @@ class StartTest(Case):
         self.patch(sim, 'begin', mock.Mock(wraps=sim.begin))
         self.start()
         (_header, _slot, given), _more = sim.begin.call_args
-        self.assertEqual(list(derivation), given[-len(derivation):])
+        self.assertEqual(derivation, given.derivation)
 
     def test_begun_though_cryptsetup_says_it_is_not(self):
         """It came to its time limit. A look had seen that there is none."""

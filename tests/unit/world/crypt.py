@@ -226,7 +226,7 @@ class SimCrypt:
             return ['damaged']
         return []
 
-    def format(self, volume_id, options, key):
+    def format(self, volume_id, wanted, key):
         """Of what is blank, and newly created by the same service."""
         self._insist_at_rest(volume_id, 'format')
         row = self.world.volumes[volume_id]
@@ -235,15 +235,13 @@ class SimCrypt:
                      'a format of what has a header')
         self._insist(set(self.node.lvs[row.name]) == {disks.EMPTY},
                      'a format of what has data')
-        self._insist('luks2' in options and volume_id in options, 'options')
-        said = {each: options[at + 1] for at, each in enumerate(options)
-                if each.startswith('--') and at + 1 < len(options)}
+        self._insist(wanted.words() and wanted.luks_uuid == volume_id,
+                     'what it is made with')
         self.world.headers[volume_id] = SimHeader(
-            {'0': key}, cipher=said['--cipher'],
-            integrity=said.get('--integrity', ''),
-            key_bits=int(said['--key-size']),
-            sector_size=int(said['--sector-size']),
-            data_offset=int(said['--offset']) * 512)
+            {'0': key}, cipher=wanted.cipher,
+            integrity=wanted.integrity.replace('none', ''),
+            key_bits=wanted.key_bits, sector_size=wanted.sector_size,
+            data_offset=wanted.offset)
 
     def format_luks1(self, volume_id, cipher, key_bits, key):
         """Of what is blank, and newly created by the same service."""
@@ -266,11 +264,11 @@ class SimCrypt:
                      'a token goes that has slots')
         del self._header(volume_id).tokens[number]
 
-    def add_key(self, volume_id, key, new_key, slot, options):
+    def add_key(self, volume_id, key, new_key, slot, derivation):
         self._insist_alone(volume_id, 'a slot')
         self.test(volume_id, key)
         found = self._header(volume_id).slots
-        self._insist(slot not in found and new_key and options,
+        self._insist(slot not in found and new_key and derivation,
                      'a slot that there is already')
         found[slot] = new_key
 
@@ -366,11 +364,11 @@ class SimCrypt:
     def drop_backups(self, volume_id):
         self.world.backups.pop(volume_id, None)
 
-    def begin_reencryption(self, volume_id, slot, options, key):
+    def begin_reencryption(self, volume_id, slot, wanted, key):
         self._insist_at_rest(volume_id, 're-encryption')
         self._insist(names.crypt(volume_id) in self.node.devices, 'closed')
         self.test(volume_id, key, slot)
-        reencryption.begin(self._header(volume_id), slot, options)
+        reencryption.begin(self._header(volume_id), slot, wanted)
 
     def end_reencryption(self, volume_id, key):
         self._insist_alone(volume_id, 'an end')

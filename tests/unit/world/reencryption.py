@@ -15,7 +15,7 @@ from cinder_localclone import names
 HALF, ALL = 1 << 29, 1 << 30
 
 
-def begin(header, slot, options):
+def begin(header, slot, wanted):
     """A slot more, of the same key, that the token has as well."""
     new = str(max(map(int, header.slots)) + 1)
     header.slots[new] = header.slots[slot]
@@ -23,10 +23,10 @@ def begin(header, slot, options):
         if slot in token.keyslots:
             header.tokens[number] = dataclasses.replace(
                 token, keyslots=(*token.keyslots, new))
-    said = dict(zip(options[::2], options[1::2]))
+    wanted.words()  # of what is allowed
     header.under_way = headers.Reencryption(
-        0, said['--resilience'], False, said['--cipher'],
-        int(said['--key-size']), digest=header.digest + ' and anew')
+        0, wanted.resilience, False, wanted.cipher, wanted.key_bits,
+        digest=header.digest + ' and anew')
 
 
 def recover(header):
