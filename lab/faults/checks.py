@@ -67,7 +67,7 @@ def _rows(lab):
 def _header_sectors(row):
     """By which the driver takes a volume's LV for longer: encrypted ones."""
     words = row['recorded'].split(':')
-    return int(words[2]) // 512 if words[:2] == ['lc1', 'luks2'] else 0
+    return int(words[2]) // 512 if words[:2] == ['lc2', 'luks2'] else 0
 
 
 def _snapshots(lab):
