@@ -307,6 +307,21 @@ def _ensure_open(node: nodes.Node, volume: ports.Volume) -> None:
             discards=crypt_tops.takes_discards(node, volume))
 
 
+def _take_room(node: nodes.Node, volume: ports.Volume) -> None:
+    """Make sure of the room for an LV that is written for the first time.
+
+    A clone, or a revert, of a volume in mid re-encryption shares the blocks
+    of its image until all of it is written.
+
+    :raises NoRoomToReencrypt: if there is none; the next check tries again
+    """
+    with node.allocation_lock():
+        lv = node.stack.lvs().get(volume.name)
+        if lv and names.REENCRYPTED not in lv.tags:
+            _check_room(node, volume)
+            node.crypt.mark(lv.name, names.REENCRYPTED)
+
+
 def _go_on(node: nodes.Node, volume: ports.Volume) -> None:
     """What has begun runs; the caller holds the volume's lock."""
     if node.runner.is_running(volume.id):
@@ -315,13 +330,12 @@ def _go_on(node: nodes.Node, volume: ports.Volume) -> None:
         pausing.recover(node, volume)
         if not node.crypt.header(volume.id).reencryption:
             return  # it was complete; what is left is the next look's
+    _take_room(node, volume)
     volume = _pin_new_key(node, volume)
     _ensure_open(node, volume)
     lv = node.stack.lvs().get(volume.name)
     if lv:
         crypt_tops.note_key(node, lv, volume.id, _recorded(volume).key)
-        if names.REENCRYPTED not in lv.tags:
-            node.crypt.mark(lv.name, names.REENCRYPTED)
     node.runner.start(volume.id)
     events.say(events.REENCRYPTION_GOES_ON, volume=volume.id)
 

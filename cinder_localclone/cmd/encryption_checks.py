@@ -28,8 +28,9 @@ MODULES = {'dm_crypt': 'CONFIG_DM_CRYPT', 'dm_flakey': 'CONFIG_DM_FLAKEY',
 #: their ciphers.
 AUTHENTICATED = {'dm_integrity': 'CONFIG_DM_INTEGRITY',
                  'algif_aead': 'CONFIG_CRYPTO_USER_API_AEAD'}
-#: Of cryptsetup: tokens by number, and metadata as JSON.
-NEEDED = (2, 4)
+#: Of cryptsetup: its progress as JSON, without which no re-encryption goes on.
+#: Earlier than 2.4.3 a forged header has it decrypt the disk (CVE-2021-4122).
+NEEDED = (2, 5, 0)
 #: How many volumes or secrets are named.
 SHOWN = 5
 #: Of the reason why a volume is locked so many characters are.
@@ -61,7 +62,7 @@ def version(text: str, how: str = '') -> list[Finding]:
     :param text: what ``cryptsetup --version`` printed
     :param how: see :func:`.packages.family`
     """
-    found = re.search(r'cryptsetup (\d+)\.(\d+)', text)
+    found = re.search(r'cryptsetup (\d+)\.(\d+)\.(\d+)', text)
     wanted = '.'.join(map(str, NEEDED))
     if found and tuple(map(int, found.groups())) >= NEEDED:
         return [Finding('cryptsetup', OK, found.group(0))]

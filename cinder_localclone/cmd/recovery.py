@@ -11,6 +11,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
+import getpass
 import os
 import sys
 import typing
@@ -89,7 +90,9 @@ class Rotate(AtHome, encryption.Rotate):
 
 
 def _read(file: str) -> str:
-    """A recovery key that somebody has kept."""
+    """A recovery key that somebody has kept; a terminal does not show it."""
+    if file == '-' and sys.stdin.isatty():
+        return getpass.getpass('Recovery key: ')
     try:
         with contextlib.nullcontext(sys.stdin) if file == '-' else open(
                 file) as opened:

@@ -229,7 +229,8 @@ class DoctorTest(testtools.TestCase):
     def test_version_of_cryptsetup(self):
         for text, verdict in (
                 ('cryptsetup 2.6.1 flags: UDEV BLKID', checks.OK),
-                ('cryptsetup 2.4.0', checks.OK), ('3.0', checks.WARN),
+                ('cryptsetup 2.5.0', checks.OK), ('3.0', checks.WARN),
+                ('cryptsetup 2.4.3', checks.WARN),
                 ('cryptsetup 3.0.0', checks.OK), ('', checks.WARN),
                 ('cryptsetup 2.3.7', checks.WARN)):
             found, = encryption_checks.version(text)

@@ -158,3 +158,16 @@ class HereTest(testtools.TestCase):
                 done.append('made')
         self.assertEqual([('g', 8), ('u', 7), 'made', ('u', 0), ('g', 0),
                           'made'], done)
+
+
+class TypedTest(testtools.TestCase):
+
+    def test_terminal_does_not_show_a_recovery_key(self):
+        typed = mock.Mock(spec=sys.stdin)
+        typed.isatty.return_value = True
+        self.useFixture(fixtures.MockPatchObject(
+            recovery.sys, 'stdin', typed))
+        with mock.patch.object(recovery.getpass, 'getpass', autospec=True,
+                               return_value='unseen'):
+            self.assertEqual('unseen', recovery._read('-'))
+        typed.read.assert_not_called()

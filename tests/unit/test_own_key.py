@@ -9,11 +9,13 @@ from unittest import mock
 import ddt
 
 from cinder_localclone import births
+from cinder_localclone import events
 from cinder_localclone import exceptions
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import options
 from cinder_localclone.luks import tokens
 from cinder_localclone import names
+from cinder_localclone import node as nodes
 from cinder_localclone import recovery_keys
 from cinder_localclone import reencryption
 from cinder_localclone import reencryption_errors
@@ -263,6 +265,44 @@ class OwnKeyTest(Case):
         reencryption.start(node, self.volume.id, reencryption_plan.Wish())
         self.assertEqual((self.volume.id, self.old), unlocking.noted_on_body(
             node.stack.survey(), self.volume.id))
+
+
+class RoomTest(Case):
+    """A clone in mid re-encryption becomes full: all of it is written."""
+
+    def begun(self):
+        reencryption.start(self.a.node, self.volume.id,
+                           reencryption_plan.Wish())
+        newborn = self.row()
+        self.bear(newborn)
+        newborn.status = 'available'
+        self.assertIsNotNone(self.world.headers[newborn.id].under_way)
+        return newborn
+
+    def look_with(self, room):
+        checked = []
+
+        def check(node, volume):
+            self.assertIn(nodes.FREE_SPACE, node.stack._node.held)
+            checked.append(volume.id)
+            if not room:
+                raise reencryption_errors.NoRoomToReencrypt(
+                    volume=volume.id, host=node.host, needed=1, free=0)
+        with mock.patch.object(reencryption, '_check_room', check):
+            self.a.reconciler.converge_node()
+        return checked
+
+    def test_goes_on_only_where_there_is_room(self):
+        newborn = self.begun()
+        said = []
+        with mock.patch.object(events, 'say', lambda event, **facts: (
+                said.append((event, facts.get('volume'))))):
+            self.assertEqual([newborn.id], self.look_with(False))
+        self.assertIn((events.REENCRYPTION_STOPPED, newborn.id), said)
+        self.assertNotIn(newborn.id, self.a.reencrypting)
+        self.assertEqual([newborn.id], self.look_with(True))
+        self.assertIn(newborn.id, self.a.reencrypting)
+        self.assertEqual([], self.look_with(False))  # it has its room
 
 
 @ddt.ddt
