@@ -255,6 +255,15 @@ class ExtendingTest(testtools.TestCase):
         self.extend()
         self.assertEqual(self.data + ['zero'] * 4, self.content())
 
+    def test_move_that_was_interrupted_is_given_up(self):
+        """Its service died before the commit; the handle grows here."""
+        interrupted = self.a.node.records.begin(
+            self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i')
+        self.extend()
+        self.assertNotIn(interrupted.shadow_id, self.world.shadows)
+        self.assertEqual(8, self.handle(self.a)['regions'])
+
     def test_then_it_moves(self):
         self.extend()
         self.a.move(self.volume, B)

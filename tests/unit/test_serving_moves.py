@@ -7,6 +7,7 @@ from unittest import mock
 
 from cinder_localclone import copying
 from cinder_localclone import exceptions
+from cinder_localclone import extending
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import follow
 from cinder_localclone import names
@@ -54,6 +55,17 @@ class OrderTest(test_reconcile.Base):
         self.a.reconciler.converge_node(moves=False)
         self.assertIn(self.shadow_id, self.a.exports)
         self.assertNotIn(self.handle, self.a.devices)  # it is elsewhere
+
+    def test_start_waits_for_no_move(self):
+        """Nor does the look at handles of volumes that are elsewhere."""
+        handle = names.handle(self.volume_id)
+        with self.a.lock(self.volume_id):
+            self.a.node.stack.ensure_handle_on_lv(
+                self.volume_id, 'volume-' + self.volume_id, worlds.GIB)
+        self.assertIn(handle, self.a.devices)
+        with mock.patch.object(self.a.reconciler, 'converge_locked') as each:
+            self.a.reconciler.converge_node(moves=False)
+        each.assert_not_called()
 
     def test_one_that_fails_stops_no_other(self):
         with mock.patch.object(stack.SimStack, 'ensure_source',
@@ -220,6 +232,57 @@ class ArrivedTest(test_follow.Case):
         home.reconciler.converge(guest.id)
         self.assertIsNotNone(home.node.records.move_of(guest.id))
         self.assertEqual({(guest.id, 'iqn.c')}, home.remote)
+
+
+class SourceInUseTest(test_follow.Case):
+    """The volume of a guest on A follows from B to A; A stops halfway."""
+
+    def follow_to(self, power):
+        guest = test_follow.Guest()
+        guest.detach(B)
+        guest.attach(A)
+        here, before = guest.nodes[A], guest.nodes[B]
+
+        def stop(*_which):
+            here.stop(power=power)
+            raise worlds.Stopped(here)
+        with mock.patch.object(stack.SimStack, 'follow_onto_clone', stop):
+            for _look in range(12):
+                with contextlib.suppress(worlds.Stopped):
+                    before.reconciler.converge_node()
+                    here.reconciler.converge_node()
+                    before.hydrate()
+                if here.dead:
+                    break
+        self.assertTrue(here.dead)
+        self.assertIs(here, guest.world.home(guest.volume))
+        here.dead = False
+        return guest
+
+    def test_handle_stays_though_its_export_fails(self):
+        """Until that can be made, nothing has the handle open."""
+        guest = self.follow_to(power=False)
+        before = guest.nodes[B]
+        before.stop(power=True)
+        before.dead = False
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')):
+            before.reconciler.converge(guest.id)
+        self.assertEqual(set(), before.remote)
+        self.assertIn(guest.handle, before.devices)
+
+    def test_extended_before_its_handle_is_swapped(self):
+        """What the guest has written is flushed at its source first."""
+        guest = self.follow_to(power=False)
+        here = guest.nodes[A]
+        move = here.node.records.move_of(guest.id)
+        del guest.world.done[:]
+        extending.extend(here.reconciler, guest.id, 2)
+        done = [each for _host, each, _what in guest.world.done]
+        self.assertLess(done.index('follow_onto_clone'),
+                        done.index('show_lv'))
+        self.assertTrue({names.FOLLOWS, names.SWAPPING}.isdisjoint(
+            here.disk.tags[names.metadata_lv(move.shadow_id)]))
 
 
 class AwayTest(test_follow.Case):

@@ -328,6 +328,19 @@ class RevertTest(Case):
         self.assertRaises(exceptions.StaleMove, self.records.replace_body,
                           self.read, NONE, B)
 
+    def test_while_it_moves(self):
+        """The commit of the move would give it the other LV again."""
+        moving = self.begin(Event.MOVE_BEGUN)
+        self.read = self.records.volume(self.volume.id)
+        self.assertRaises(exceptions.StaleMove, self.records.replace_body,
+                          self.read, NONE, B)
+        self.assertEqual(self.volume.id,
+                         self.records.volume(self.volume.id).name_id)
+        self.records.advance(moving, Event.FAILED)
+        self.read = self.records.volume(self.volume.id)
+        self.assertEqual(NONE, self.records.replace_body(
+            self.read, NONE, B).name_id)
+
     def test_given_up_and_asked_again(self):
         """What the first request has made may be removed by then."""
         first = self.read

@@ -3,6 +3,7 @@
 
 import dataclasses
 import itertools
+from unittest import mock
 
 import ddt
 import fixtures
@@ -456,6 +457,25 @@ class LookTest(Base):
         self.assertRaises(
             exceptions.MissingData, snapshots.serve_here,
             self.world.nodes[B].node, self.snapshot, AT_A)
+
+    @ddt.data('available', 'error_deleting')
+    def test_kept_if_its_status_was_reset_during_the_look(self, status):
+        """The look has listed it as deleted; the row says otherwise now."""
+        self.world.set_snapshot(self.snapshot, status='deleting')
+        recorded = self.node.node.snapshots._inner
+        listed = recorded.snapshots
+
+        def reset(snapshot_ids):
+            found = listed(snapshot_ids)
+            self.world.set_snapshot(self.snapshot, status=status)
+            return found
+        present = self.node.node.stack.survey()
+        with mock.patch.object(recorded, 'snapshots', reset):
+            snapshots.look(self.node.node, present)
+        self.assertIn(self.lv, self.node.lvs)
+        self.world.set_snapshot(self.snapshot, status='deleting')
+        snapshots.look(self.node.node, present)
+        self.assertNotIn(self.lv, self.node.lvs)
 
     def test_none_is_left_suspended(self):
         stack = self.node.node.stack._inner

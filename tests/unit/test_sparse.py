@@ -2,6 +2,7 @@
 """Moves of volumes with holes: the destination equals the source."""
 
 import itertools
+from unittest import mock
 
 import ddt
 
@@ -184,6 +185,22 @@ class SparseTest(test_move_steps.Base):
                                   self.volume, B)
         self.assertIn(A, str(error))
         self.expected[0] = 'late'
+        self.check(self.world, self.volume, self.expected)
+        self.assertEqual(2, self.moved())
+
+    def test_written_after_the_map_was_read(self):
+        """What was written is counted before: this is in a hole."""
+        self.assertIn(2, HOLES)
+        mapping = worlds.SimStack.holes
+
+        def late(this, *args, **kwargs):
+            found = mapping(this, *args, **kwargs)
+            self.a.write(self.volume.id, 2, 'late', flushed=False)
+            return found
+        with mock.patch.object(worlds.SimStack, 'holes', late):
+            self.assertRaises(sparse_errors.SourceWritten, self.a.move,
+                              self.volume, B)
+        self.expected[2] = 'late'
         self.check(self.world, self.volume, self.expected)
         self.assertEqual(2, self.moved())
 
