@@ -83,7 +83,8 @@ class Workers:
     def __init__(self, left, count):
         self.left = left
         self.labs = [None] * count
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._stopped = False
         #: How often the process of a class has died.
         self.died = collections.Counter()
 
@@ -95,6 +96,12 @@ class Workers:
             streams.append(os.fdopen(reader, 'rb', 0))
             threading.Thread(target=self._work, args=(number, writer)).start()
         return streams
+
+    def stop(self):
+        """Begin no more classes."""
+        with self._lock:
+            self.left.left.clear()
+            self._stopped = True
 
     def _work(self, number, writer):
         try:
@@ -146,7 +153,8 @@ class Workers:
             if running.returncode in (worker.INTERRUPTED, -signal.SIGINT):
                 self.left.left.clear()
                 return
-            again = self.died[job.name] <= self.AGAIN
+            again = (self.died[job.name] <= self.AGAIN
+                     and not self._stopped)
             if again:
                 self.left.put_back(job)
         if not again:
@@ -183,8 +191,11 @@ def main():
         print('no functional test matches', file=sys.stderr)
         return 1
     workers = Workers(queue.Queue(chosen), options.workers)
-    code = load.load(force_init=True, pretty_out=True, in_streams=[
-        ('subunit', stream) for stream in workers.start()])
+    try:
+        code = load.load(force_init=True, pretty_out=True, in_streams=[
+            ('subunit', stream) for stream in workers.start()])
+    finally:
+        workers.stop()
     return code or int(bool(workers.died))
 
 

@@ -100,7 +100,10 @@ class StripedTest(base.LabTest):
                 'dmsetup info half-a >/dev/null 2>&1 || exit 0; '
                 'vgremove -q --force --yes cinder-volumes && '
                 'pvremove -q --yes /dev/mapper/half-a /dev/mapper/half-b && '
-                'dmsetup remove half-a && dmsetup remove half-b && '
+                # udev, or a look of the service, may have them open.
+                'udevadm settle --timeout=10 && '
+                'dmsetup remove --retry half-a && '
+                'dmsetup remove --retry half-b && '
                 'udevadm settle --timeout=10 && '
                 'vgcreate -q cinder-volumes /dev/vda')
 

@@ -141,6 +141,22 @@ class WorkersTest(testtools.TestCase):
         self.assertEqual({'deadly': 2}, self.workers.died)
         self.assertIn(b'tests.functional.deadly.test', self.reported)
 
+    def test_stopped(self):
+        """Whoever killed a process, none is begun in its place."""
+        left = queue.Queue([job('deadly', 'x', 70), job('a', 'x')])
+        take, self.workers = left.take, functional.Workers(left, 1)
+
+        def taken(*words):
+            found = take(*words)
+            self.workers.stop()
+            return found
+        self.useFixture(fixtures.MockPatchObject(left, 'take', taken))
+        for stream in self.workers.start():
+            with stream:
+                stream.read()
+        self.assertEqual({'deadly': 1}, self.workers.died)
+        self.assertEqual('', self.ran.read_text())
+
     def test_interrupted(self):
         """No other is begun."""
         self.assertEqual([], self.run_all(
