@@ -71,7 +71,8 @@ class Begun(test_move_steps.Base):
 
     def setUp(self):
         super().setUp()
-        self.log = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
+        self.log = self.useFixture(fixtures.FakeLogger(
+            name='cinder_localclone', level=logging.WARNING))
         self.world, self.volume, self.expected = test_sparse.begin(
             self, (HOLE,))
         self.a, self.b = self.world.nodes[A], self.world.nodes[B]
