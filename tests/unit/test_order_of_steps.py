@@ -79,6 +79,7 @@ class OrderTest(testtools.TestCase):
         self.node.runner.is_running.return_value = False
         self.step(pausing, 'is_interrupted', True)
         self.step(pausing, 'recover')
+        self.step(reencryption, '_take_room')
         self.step(reencryption, '_pin_new_key', mock.MagicMock())
         self.step(reencryption, '_ensure_open')
         self.step(reencryption, '_recorded', mock.Mock(key='k'))
@@ -86,8 +87,8 @@ class OrderTest(testtools.TestCase):
         self.step(self.node.runner, 'start')
         reencryption._go_on(self.node, mock.MagicMock())
         self.assertEqual(
-            ['is_interrupted', 'recover', '_pin_new_key', '_ensure_open',
-             '_recorded',
+            ['is_interrupted', 'recover', '_take_room', '_pin_new_key',
+             '_ensure_open', '_recorded',
              'note_key', 'start'], self.steps)
 
     def copy(self):
