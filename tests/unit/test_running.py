@@ -57,6 +57,14 @@ class ComplaintTest(Case):
 
 class LogTest(Case):
 
+    def setUp(self):
+        super().setUp()
+        running.install(log=True)
+        # Other tests of this process may have set logging up anew.
+        logging.disable(logging.NOTSET)
+        for logger in (LOG, LOG.parent):
+            logger.disabled, logger.propagate = False, True
+
     def test_is_shown_if_the_test_fails(self):
         def body(case):
             LOG.debug('step %d', 1)
