@@ -173,7 +173,7 @@ class RaceTest(Base):
                 self.stop_everywhere(lambda stops: self.race(
                     request, how, moment, stops, faults))
             return
-        run = self.prepared(lambda pair: self.race(
+        run = self.runner(lambda pair: self.race(
             request, how, pair[0], pair[1:], faults))
         chosen = sampling.choice(self.id())
         for _pair in range(sampling.PAIRS):
