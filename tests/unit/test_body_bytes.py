@@ -312,7 +312,7 @@ class FollowTest(testtools.TestCase):
         guest.detach(B)
         guest.attach(C)
         self.assertIn(guest.id, c.passed)
-        self.assertEqual({guest.id: BODY}, c.asked)
+        self.assertEqual({guest.id: BODY}, c.scanned)
         self.assertEqual(BODY, disks.size(c.devices[guest.handle]))
         guest.write()
         guest.live_on()
@@ -324,7 +324,7 @@ class FollowTest(testtools.TestCase):
         guest.detach(B)
         guest.attach(C)
         extending.extend(guest.nodes[B].reconciler, guest.id, 2)
-        self.assertEqual(2 * GIB + EXTRA, c.asked[guest.id])
+        self.assertEqual(2 * GIB + EXTRA, c.scanned[guest.id])
         self.assertEqual(2 * GIB + EXTRA,
                          disks.size(c.devices[guest.handle]))
 

@@ -16,6 +16,7 @@ from cinder_localclone import iscsi_names
 from cinder_localclone import names
 from cinder_localclone import passing
 from cinder_localclone import served
+from cinder_localclone import state
 from cinder_localclone.state import Asked
 from cinder_localclone.state import Event
 from tests.unit import test_connections
@@ -23,6 +24,7 @@ from tests.unit import test_records
 from tests.unit import test_sessions
 from tests.unit import test_stack
 from tests.unit import world as worlds
+from tests.unit.world import iscsi
 
 A = 'a@l'
 V1, GIB = test_sessions.V1, test_sessions.GIB
@@ -450,6 +452,55 @@ class EndsTest(Passed):
                 self.volume.id, self.attached.connection_info)
         self.assertEqual({'below': 'x'}, self.b.devices[self.handle])
 
+    def test_not_what_an_ended_connection_has_open(self):
+        """An evacuated guest may still run here, and would go on writing."""
+        self.volume.volume_attachment = []
+        before = self.b.devices[self.handle]
+        with self.b.lock(self.volume.id):
+            self.assertRaises(
+                exceptions.SourceBusy, passing.begin, self.b.node,
+                self.volume.id, self.attached.connection_info)
+        self.assertEqual(before, self.b.devices[self.handle])
+
+    def test_sessions_with_earlier_homes_end(self):
+        with mock.patch.object(iscsi.SimSessions, 'end_other_passes',
+                               autospec=True) as end:
+            with self.b.lock(self.volume.id):
+                passing.begin(self.b.node, self.volume.id,
+                              self.attached.connection_info)
+        end.assert_called_once_with(
+            mock.ANY, self.volume.id,
+            self.attached.connection_info['target_iqn'])
+
+    def test_earlier_remains_go_first(self):
+        """A move to this node that failed; it could not clear up then."""
+        self.b.opened.clear()
+        self.b.stop(power=True)
+        self.b.dead = False
+        move = self.a.node.records.begin(
+            self.volume, 'b@l#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda shadow: shadow, 'CHAP u s', 'i')
+        self.b.disk.create(
+            move.destination_lv, self.volume.id, [worlds.EMPTY] * 4)
+        self.a.node.records.advance(move, Event.FAILED)
+        with self.b.lock(self.volume.id):
+            passing.begin(self.b.node, self.volume.id,
+                          self.attached.connection_info)
+        self.assertNotIn(move.destination_lv, self.b.lvs)
+        self.assertEqual({}, self.world.shadows)
+        self.assertEqual({self.volume.id}, self.b.passed_handles())
+
+    def test_given_up_although_its_home_is_gone(self):
+        """What waits for that home keeps the handle open, until it fails."""
+        self.a.gone = True
+        self.a.stop(power=True)
+        self.volume.volume_attachment = []
+        passing.look(self.b.node)
+        self.assertEqual({}, self.b.passed)
+        self.b.opened.clear()  # what waited has failed
+        passing.look(self.b.node)
+        self.assertEqual({}, self.b.devices)
+
     def test_one_that_fails_does_not_stop_the_others(self):
         self.a.remote.clear()
         self.b.passed.clear()
@@ -488,3 +539,24 @@ class EndsTest(Passed):
         self.assertTrue(connection.passes)
         self.assertNotIn(self.attached.connection_info['auth_password'],
                          repr(connection))
+
+
+class GivenBackTest(test_connections.Base):
+    """A live move to B, which may come back to the LV that is at A."""
+
+    def test_handle_stays_on_the_lv(self):
+        """Whatever an attachment still says of a pass-through of before."""
+        self.attach('in-use', 'a', None)
+        self.serve({'host': 'b', 'initiator': 'iqn.b'})
+        self.assertIs(state.Phase.STARTING, self.move().phase)
+        before, _after = self.volume.volume_attachment
+        before.connector = {'host': 'a', 'initiator': 'iqn.a'}
+        before.connection_info = dict(
+            driver_volume_type='local', target_iqn='iqn.a',
+            target_portal=self.b.node.exports.portal, auth_method='CHAP',
+            auth_username='user', auth_password='secret')
+        self.b.remote.add((self.volume.id, 'iqn.a'))
+        passing.look(self.a.node)
+        self.assertEqual({'below': self.move().source_lv},
+                         self.a.devices[self.handle])
+        self.assertEqual({}, self.a.passed)

@@ -152,7 +152,10 @@ class SimSessions:
         self.node.world.insist(
             disks.size(home.devices[names.handle(volume_id)]) >= size_bytes,
             'the home serves less')
-        self.node.asked[volume_id] = size_bytes
+        if (self.node.passed.get(volume_id) != home.host
+                or self.node.scanned[volume_id] < size_bytes):
+            self.node.scanned[volume_id] = disks.size(
+                home.devices[names.handle(volume_id)])
         self.node.passed[volume_id] = home.host
         return self.passed()[volume_id]
 

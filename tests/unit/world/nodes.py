@@ -213,8 +213,8 @@ class SimNode:
     sessions: dict = dataclasses.field(default_factory=dict)
     #: Volumes that are passed through here, and which node serves them.
     passed: dict = dataclasses.field(default_factory=dict)
-    #: How long these had to be, at least.
-    asked: dict = dataclasses.field(default_factory=dict)
+    #: How long their disks were when they were scanned last.
+    scanned: dict = dataclasses.field(default_factory=dict)
     #: The names of devices that others have open.
     opened: set = dataclasses.field(default_factory=set)
     #: The paths of volumes that Nova encrypts: volume id, name of a device.

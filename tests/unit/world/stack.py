@@ -391,8 +391,7 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         self._insist(disk == 'disk of ' + volume_id
                      and volume_id in self.node.passed, 'no such disk')
         before = self.node.devices.get(names.handle(volume_id))
-        home = self.node.world.nodes[self.node.passed[volume_id]]
-        size = disks.size(home.devices[names.handle(volume_id)])
+        size = self.node.scanned[volume_id]
         if before and self.devices()[names.handle(volume_id)].opened:
             size = max(size, disks.size(before))
         after = disks.sized({'below': disk}, size)
