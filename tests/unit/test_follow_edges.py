@@ -243,6 +243,7 @@ class ServedMeanwhileTest(Case):
         self.assertEqual('local', properties['driver_volume_type'])
 
 
+@ddt.ddt
 class FenceTest(Case):
 
     def test_the_second_look_is_at_the_attachments_as_they_are(self):
@@ -259,9 +260,30 @@ class FenceTest(Case):
             prepare(*args)
             self.volume.volume_attachment.append(self.guest.attachment())
         self.home.node.peers.prepare = meanwhile
+        self.stays()
+
+    def stays(self):
         self.volume.group_id = None
         self.home.reconciler.converge(self.guest.id)
         self.assertIs(self.home, self.world.home(self.volume))
+        self.assertEqual({}, self.world.shadows)
+
+    def test_a_host_that_no_attachment_names_yet(self):
+        """It has been given an export, and opens the volume any moment."""
+        self.home.remote.add((self.guest.id, 'iqn.x'))
+        self.home.offered.add((self.guest.id, 'iqn.x'))
+        self.stays()
+
+    @ddt.data('portal', 'status')
+    def test_attachment_that_is_not_by_its_home_and_complete(self, lack):
+        """Another node serves it, or Cinder is in the midst of it."""
+        attachment, = self.volume.volume_attachment
+        if lack == 'portal':
+            attachment.connection_info['target_portal'] = (
+                self.guest.nodes[A].node.exports.portal)
+        else:
+            attachment.attach_status = 'attaching'
+        self.stays()
 
 
 class StartTest(Case):
