@@ -369,6 +369,16 @@ class UnserveTest(Base):
         self.world.recover()
         self.assertEqual(1, len(self.b.sessions))
 
+    def test_others_that_wait_for_a_source_get_no_error(self):
+        """What is not copied is read here, too: that source may come back."""
+        self.a.move(self.volume, B)
+        self.b.node.exports.offer_volume(self.volume.id, 'iqn.x', 'auth')
+        self.b.opened.add(self.handle)
+        self.a.stop(power=True)
+        self.assertRaises(exceptions.TargetTimeout, self.unserve, self.b,
+                          {'host': 'x', 'initiator': 'iqn.x'})
+        self.assertEqual(1, len(self.b.sessions))
+
     def test_deleted_while_its_source_is_down(self):
         self.a.move(self.volume, B)
         self.b.node.exports.offer_volume(self.volume.id, 'iqn.x', 'auth')
