@@ -8,6 +8,7 @@ volumes are as long as elsewhere, so the driver takes them for that much
 longer.
 """
 
+import dataclasses
 import importlib
 import json
 
@@ -140,6 +141,12 @@ def _headers(smaller, larger):
     _wrap(_module('privileged.secrets'), 'format_luks2',
           lambda real, path, wanted, *args: real(
               path, _offset(wanted, smaller), *args))
+    # A pin has what the header says.
+    pinning = _module('pinning')
+    _wrap(pinning, 'pin', lambda real, encryption, offset, *args: real(
+        encryption, smaller(offset), *args))
+    _wrap(pinning, '_why_not_offered', lambda real, found: real(
+        dataclasses.replace(found, data_offset=larger(found.data_offset))))
 
 
 def _offset(wanted, change):

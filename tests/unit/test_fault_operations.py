@@ -2,6 +2,7 @@
 """The fault matrix: which cells its operations have, and their steps."""
 
 import ast
+import dataclasses
 import importlib
 import itertools
 import json
@@ -20,6 +21,7 @@ import testtools
 from cinder_localclone import encryption_types
 from cinder_localclone.luks import options
 from cinder_localclone import names
+from cinder_localclone import pins
 from cinder_localclone.state import Event
 from lab.core import process
 from lab.faults import cells
@@ -245,6 +247,8 @@ class ScalingTest(testtools.TestCase):
         self.real('privileged.block', 'size', 100)
         self.real('privileged.crypt', 'payload_sectors', 4096)
         self.real('privileged.secrets', 'format_luks2')
+        self.real('pinning', 'pin')
+        self.real('pinning', '_why_not_offered')
         self.patch(encryption_types, 'HEADER_BYTES',
                    encryption_types.HEADER_BYTES)
         before = self.functions()
@@ -340,6 +344,16 @@ class ScalingTest(testtools.TestCase):
             encryption_types.Encryption(), V), b'key', 30)
         self.assertEqual(16 << 20, self.out[0][1].offset)
         self.assertEqual(4096 * 16, self.payload_sectors('/dev/x', 30))
+
+    def test_pin(self):
+        encryption = encryption_types.Encryption()
+        self.pin(encryption, 256 << 20, 'digest')
+        self.assertEqual([(encryption, 16 << 20, 'digest')], self.out)
+        found = pins.Pin('aes-xts-plain64', 512, 512, '', 16 << 20, 'digest')
+        self._why_not_offered(found)
+        self.assertEqual(
+            (dataclasses.replace(found, data_offset=256 << 20),),
+            self.out[-1])
 
 
 #: As undisturbed runs have them.
