@@ -165,8 +165,9 @@ def name_secret(node: nodes.Node, lv: reports.LogicalVolume, key: str,
     :param more: what else they say of the header
     """
     wanted = names.tags(key=key, **more)
-    outdated = sorted(tag for tag in lv.tags if tag.startswith(
-        'localclone.key=') and tag not in wanted)
+    facts = tuple(tag.partition('=')[0] + '=' for tag in wanted)
+    outdated = sorted(tag for tag in lv.tags if tag.startswith(facts)
+                      and tag not in wanted)
     if outdated or not lv.tags >= set(wanted):
         node.crypt.note(lv.name, outdated, key=key, **more)
 

@@ -42,6 +42,8 @@ _BOOLEANS = {'true': True, 'yes': True, '1': True, '<is> true': True,
              'false': False, 'no': False, '0': False, '<is> false': False}
 _NONE = 'none'
 _MOVES = ('live', 'cold')
+#: What follows the word of moves if a volume shares a secret.
+_SHARES = '+s'
 _VERSION = 'lc2'
 #: Colons before the reference in a row's text; there may be more in it.
 _FIELDS = 6
@@ -155,6 +157,8 @@ class Recorded:
     :param pin: the header that it has; None before it is formatted
     :param becoming: the header that it gets by a re-encryption, from before
         that begins until its end is recorded
+    :param shares_key: whether the secret belongs to the volume that it was
+        made of, until its re-encryption has ended and it has its own
     """
 
     header_bytes: int
@@ -162,6 +166,7 @@ class Recorded:
     moves_live: bool = True
     pin: pins.Pin | None = None
     becoming: pins.Pin | None = None
+    shares_key: bool = False
 
     @property
     def authenticated(self) -> bool:
@@ -171,8 +176,8 @@ class Recorded:
     def __str__(self) -> str:
         return ':'.join((
             _VERSION, LUKS2, str(self.header_bytes),
-            'live' if self.moves_live else 'cold', str(self.pin or ''),
-            self._becoming(), self.key))
+            _MOVES[not self.moves_live] + _SHARES * self.shares_key,
+            str(self.pin or ''), self._becoming(), self.key))
 
     def _becoming(self) -> str:
         """The other pin without the parts that no re-encryption changes."""
@@ -195,11 +200,13 @@ class Recorded:
         try:
             (version, how, header_bytes, moves, pin, becoming, key
              ) = str(text).split(':', _FIELDS)
+            shares_key = moves.endswith(_SHARES)
+            moves = moves.removesuffix(_SHARES)
             if (version, how) != (_VERSION, LUKS2) or moves not in _MOVES:
                 raise ValueError
             pinned = pins.parse(pin)
             return cls(int(header_bytes), key, moves == 'live', pinned,
-                       _announced(pinned, becoming))
+                       _announced(pinned, becoming), shares_key)
         except ValueError:
             raise ValueError('it is not known how a volume is encrypted '
                              'whose row says "%s"' % text) from None

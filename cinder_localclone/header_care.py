@@ -40,6 +40,8 @@ class Status(typing.TypedDict):
     :param recovery_keys: slots of them
     :param unknown_keys: slots of keys of which nothing is known
     :param changing: whether a change of its key is not complete
+    :param shares_key: whether its secret belongs to the volume that it was
+        made of
     :param open: whether it is decrypted on its home
     """
 
@@ -50,6 +52,7 @@ class Status(typing.TypedDict):
     recovery_keys: list[str]
     unknown_keys: list[str]
     changing: bool
+    shares_key: bool
     open: bool
 
 
@@ -85,6 +88,7 @@ def status(node: nodes.Node, volume_id: str) -> Status:
         'unknown_keys': list(header.keyslots_without_token),
         'changing': key_change.is_pending(
             header, recorded.key if recorded else ''),
+        'shares_key': bool(recorded and recorded.shares_key),
         'open': device is not None}
 
 
@@ -154,6 +158,9 @@ def _wrong_with_key(node: nodes.Node, volume: ports.Volume,
         return
     for slot in token.keyslots:
         node.crypt.test(volume.id, opening, slot)
+    if _recorded(volume).shares_key:
+        yield ('its secret belongs to the volume that it was made of; it gets '
+               'its own when its re-encryption has ended')
 
 
 def _wrong_with_slots(volume: ports.Volume, header: headers.Header

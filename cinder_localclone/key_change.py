@@ -11,6 +11,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
+import typing
 
 from oslo_log import log as logging
 
@@ -266,8 +267,12 @@ class Change:
         volume_id = self.volume.id
         self._prove(token)
         self.node.keys.consume(token.key, 'volumes', volume_id)
-        recorded = dataclasses.replace(self.recorded, key=token.key)
-        self.node.secrets.record(volume_id, recorded, self.recorded)
+        self._record_as(key=token.key)
+
+    def _record_as(self, **changed: typing.Any) -> None:
+        """Change what the volume's row says."""
+        recorded = dataclasses.replace(self.recorded, **changed)
+        self.node.secrets.record(self.volume.id, recorded, self.recorded)
         self.recorded = recorded
 
     def _drop_slots(self, token: tokens.Token, by: tokens.Token) -> None:
@@ -285,6 +290,10 @@ class Change:
         replace_backups(self.node, self.volume.id)
         self._let_go(token.key)
         self.node.crypt.remove_token(self.volume.id, token.number or '')
+        back = token.replaces == self.recorded.key
+        if self.recorded.shares_key and not back:
+            # Last: until then the node's check goes on with the change.
+            self._record_as(shares_key=False)
         try:
             # Else whoever restores it would have that trace again.
             renew_backup(self.node, self.volume)

@@ -18,6 +18,7 @@ import enum
 import typing
 
 from cinder.volume import volume_utils
+from oslo_log import log as logging
 
 from cinder_localclone import crypt_tops
 from cinder_localclone import decrypting
@@ -31,6 +32,7 @@ from cinder_localclone.luks import tokens
 from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import own_key
 from cinder_localclone import pausing
 from cinder_localclone import pinning
 from cinder_localclone import ports
@@ -38,6 +40,8 @@ from cinder_localclone import reencryption_errors
 from cinder_localclone import reencryption_plan as plan
 from cinder_localclone import rows
 from cinder_localclone import survey as surveys
+
+LOG = logging.getLogger(__name__)
 
 #: In any other status something else is being done to a volume.
 QUIET = ('available', 'in-use')
@@ -393,11 +397,29 @@ class Look:
                 if pausing.is_interrupted(node, volume_id, header):
                     pausing.recover(node, volume)  # its devices are left
                 _end(node, volume)
-            self._clean.add((volume.id, volume.name))
+            if _has_own_key(node, volume_id):
+                self._clean.add((volume.id, volume.name))
         elif decrypting.is_complete(header):
             pausing.recover(node, volume)  # nothing is left to be paused
         elif names.PAUSED not in lv.tags:
             _go_on(node, volume)
+
+
+def _has_own_key(node: nodes.Node, volume_id: str) -> bool:
+    """Give a clone of a volume that was being re-encrypted its own key.
+
+    :returns: whether that is done; else the next check tries again
+    """
+    volume = node.records.volume(volume_id)
+    try:
+        if volume and _recorded(volume).shares_key:
+            own_key.give_late(node, volume_id)
+    except (exceptions.LocalCloneError, OSError) as exc:
+        LOG.warning('Volume %(volume)s still shares the secret of the volume '
+                    'that it was made of, will retry: %(error)s',
+                    {'volume': volume_id, 'error': exc})
+        return False
+    return True
 
 
 def _end(node: nodes.Node, volume: ports.Volume) -> None:

@@ -209,6 +209,8 @@ def remarks(answer: dict[str, typing.Any]) -> Iterator[str]:
         yield 'open'
     if answer['changing']:
         yield 'a change of its key is not complete: run "rotate" again'
+    if answer['shares_key']:
+        yield 'has the secret of the volume that it was made of'
     if answer['unknown_keys']:
         yield 'unknown key in %s' % slots(answer['unknown_keys'])
 

@@ -62,9 +62,11 @@ class CommandsTest(testtools.TestCase):
             dict(found, status='none')))
 
     def test_unknown_keys(self):
-        answer = dict(sample._status(sample.ENCRYPTED), unknown_keys=['3'])
-        self.assertEqual(['open', 'unknown key in slot 3'],
-                         list(encryption.remarks(answer)))
+        answer = dict(sample._status(sample.ENCRYPTED), unknown_keys=['3'],
+                      shares_key=True)
+        self.assertEqual(
+            ['open', 'has the secret of the volume that it was made of',
+             'unknown key in slot 3'], list(encryption.remarks(answer)))
 
     @ddt.data('rotate', 'header-backup')
     def test_all_and_one(self, name):

@@ -193,7 +193,9 @@ class RecordedTest(testtools.TestCase):
               ('lc2:luks2:16777216:live:aes-xts-plain64/512/4096//32768/ab:'
                'serpent-xts-plain64/256/:k', (16 << 20, 'k', True, PIN, pins.
                                               Pin('serpent-xts-plain64', 256,
-                                                  4096, '', 16 << 20, ''))))
+                                                  4096, '', 16 << 20, ''))),
+              ('lc2:luks2:16777216:live+s:aes-xts-plain64/512/4096//32768/ab:'
+               ':k', (16 << 20, 'k', True, PIN, None, True)))
     @ddt.unpack
     def test_what_is_written_is_read(self, text, recorded):
         recorded = encryption_types.Recorded(*recorded)
@@ -208,6 +210,7 @@ class RecordedTest(testtools.TestCase):
     @ddt.data('lc1:luks2:16777216:live:k', 'lc3:luks2:16777216:live:::k',
               'lc2:luks3:16777216:live:::k', 'lc2:luks2::live:::k',
               'lc2:luks2:16777216:often:::k', 'lc2:luks2:16777216:live::',
+              'lc2:luks2:16777216:+s:::k',
               'lc2:', 'lc20:luks2:1:live:::k', 'lc2:luks2:1:live:a/1::k',
               'lc2:luks2:1:live::a/1/:k')
     def test_what_is_not_understood_is_not_taken_for_plain(self, text):
@@ -227,4 +230,5 @@ class RecordedTest(testtools.TestCase):
             self.assertTrue(encryption_types.is_reference(key))
             self.assertFalse(encryption_types.is_reference(key + 'x'))
             self.assertLessEqual(len(str(encryption_types.Recorded(
-                header_bytes, key, False, pin, becoming))), 255)
+                header_bytes, key, becoming is not None, pin, becoming,
+                becoming is not None))), 255)

@@ -388,7 +388,7 @@ class StatusTest(Case):
         self.assertEqual({
             'cipher': 'aes-xts-plain64', 'key_bits': 512, 'sector_size': 512,
             'key_slots': ['0'], 'recovery_keys': [], 'unknown_keys': [],
-            'changing': False, 'open': False},
+            'changing': False, 'shares_key': False, 'open': False},
             self.status())
         self.assertRaises(exceptions.StaleMove, header_care.status,
                           self.b.node, self.volume.id)

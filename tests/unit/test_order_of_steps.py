@@ -140,7 +140,8 @@ class OrderTest(testtools.TestCase):
         self.step(key_change, 'Change', change)
         self.node.snapshots.wanted_encryption.return_value = None
         own_key.give(self.node, mock.MagicMock())
-        self.assertEqual(['announce', 'go_on', 'note_key'], [
+        self.assertEqual(['node.keys.create', 'announce', 'go_on',
+                          'note_key'], [
             name for name, *_what in change.method_calls])
 
     def test_nothing_was_adopted(self):

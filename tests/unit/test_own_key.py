@@ -4,29 +4,36 @@
 import contextlib
 import dataclasses
 import itertools
+import types
 from unittest import mock
 
 import ddt
 
 from cinder_localclone import births
+from cinder_localclone import encryption_errors
 from cinder_localclone import events
 from cinder_localclone import exceptions
+from cinder_localclone import header_care
+from cinder_localclone import key_change
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import options
 from cinder_localclone.luks import tokens
 from cinder_localclone import names
 from cinder_localclone import node as nodes
+from cinder_localclone import own_key
 from cinder_localclone import recovery_keys
 from cinder_localclone import reencryption
 from cinder_localclone import reencryption_errors
 from cinder_localclone import reencryption_plan
 from cinder_localclone import rows
 from cinder_localclone import unlocking
+from tests.unit import test_connections
 from tests.unit import test_key_change
 from tests.unit import test_reverting
 from tests.unit import world as worlds
 from tests.unit.world import crypt
 from tests.unit.world import effects
+from tests.unit.world import reencryption as sim
 
 A, B = test_key_change.A, test_key_change.B
 VOLUME, SNAPSHOT = 'volume', 'snapshot'
@@ -267,17 +274,187 @@ class OwnKeyTest(Case):
             node.stack.survey(), self.volume.id))
 
 
-class RoomTest(Case):
-    """A clone in mid re-encryption becomes full: all of it is written."""
+class ReencryptedCase(Case):
 
-    def begun(self):
+    def begun(self, of=VOLUME, **specs):
+        """Return a clone in mid re-encryption."""
+        lv = self.a.lvs[self.volume.name]
+        lv[:] = ['of a guest'] * len(lv)
         reencryption.start(self.a.node, self.volume.id,
                            reencryption_plan.Wish())
-        newborn = self.row()
-        self.bear(newborn)
+        newborn = self.born(of, **specs)
         newborn.status = 'available'
         self.assertIsNotNone(self.world.headers[newborn.id].under_way)
         return newborn
+
+    def ended(self, of=VOLUME, **specs):
+        """Return a clone whose re-encryption has just ended."""
+        newborn = self.begun(of, **specs)
+        for volume in (self.volume, newborn):
+            self.a.reconciler.converge_node()
+            self.assertIn(volume.id, self.a.reencrypting)
+            sim.end(self.a, volume.id)
+        return newborn
+
+
+@ddt.ddt
+class LateKeyTest(ReencryptedCase):
+    """A clone in mid re-encryption gets its own key when that has ended."""
+
+    AWAY = encryption_errors.KeyUnavailable(reason='away')
+
+    def look(self):
+        self.a.reconciler.converge_node()
+
+    def shown(self, newborn):
+        """Return what "status" and "verify" say of the shared secret."""
+        node = self.a.node
+        with node.lock(newborn.id):
+            node.stack.ensure_handle_on_lv(
+                newborn.id, newborn.name, rows.body_bytes(newborn))
+        problems = ''.join(
+            each['problem'] for each in header_care.verify(node, newborn.id)
+            if each['what'] == 'key')
+        shares = header_care.status(node, newborn.id)['shares_key']
+        self.assertEqual(shares, 'gets its own' in problems)
+        return shares
+
+    @ddt.data(VOLUME, SNAPSHOT)
+    def test_own_key(self, of):
+        newborn = self.ended(of)
+        self.assertEqual(self.old, rows.recorded(newborn).key)
+        self.assertTrue(self.shown(newborn))
+        self.assertFalse(self.shown(self.volume))
+        self.look()
+        self.assert_own(newborn)
+        self.assertFalse(self.shown(newborn))
+        key = rows.recorded(newborn).key
+        self.look()
+        self.assertEqual(key, rows.recorded(newborn).key)
+        self.assertEqual({self.old, key}, set(self.world.secrets.kept))
+
+    def test_in_use(self):
+        """Its guest keeps it open; its UUID stays."""
+        newborn = self.begun()
+        newborn.status = 'in-use'
+        newborn.volume_attachment = [types.SimpleNamespace(
+            id='1', connector=test_connections.ON_A, connection_info={
+                'driver_volume_type': 'local'}, attached_host='a',
+            instance_uuid=None, attach_status='attached')]
+        name = names.crypt(newborn.id)
+        self.look()
+        self.a.opened.add(name)
+        sim.end(self.a, newborn.id)
+        self.look()
+        self.assertNotEqual(self.old, rows.recorded(newborn).key)
+        self.assertIn(name, self.a.devices)
+        self.assertEqual(self.volume.id, self.world.headers[newborn.id].uuid)
+        self.assertFalse(self.shown(newborn))
+
+    def test_key_manager_is_away(self):
+        """The re-encryption ends; the next check gives the key."""
+        newborn = self.ended()
+        self.world.secrets.state = crypt.AWAY
+        self.look()
+        self.assertIsNone(rows.recorded(newborn).becoming)
+        self.assertEqual(self.old, rows.recorded(newborn).key)
+        self.world.secrets.state = ''
+        self.assertTrue(self.shown(newborn))
+        self.look()
+        self.assert_own(newborn)
+
+    def test_new_secret_that_is_refused(self):
+        """The change goes back; the clone still shares the secret."""
+        newborn = self.ended()
+        with mock.patch.object(
+                crypt.SimKeys, 'get_again', autospec=True,
+                side_effect=encryption_errors.KeyRefused(
+                    key='k', reason='no')):
+            self.look()
+        self.assertEqual(self.old, rows.recorded(newborn).key)
+        self.assertTrue(self.shown(newborn))
+        self.look()
+        self.assert_own(newborn)
+
+    def test_operator_is_first(self):
+        newborn = self.ended()
+        with mock.patch.object(own_key, 'give_late', side_effect=self.AWAY):
+            self.look()
+        key_change.rotate(self.a.node, newborn.id)
+        key = rows.recorded(newborn).key
+        self.assertFalse(self.shown(newborn))
+        self.look()
+        self.assertEqual(key, rows.recorded(newborn).key)
+
+    def test_clone_of_the_clone(self):
+        """Made after the end, before the clone has its own key."""
+        newborn = self.ended()
+        with mock.patch.object(own_key, 'give_late',
+                               side_effect=self.AWAY):
+            self.look()
+        self.assertTrue(rows.recorded(newborn).shares_key)
+        self.volume = newborn
+        self.assert_own(self.born())
+
+    def test_shared_key_of_its_type(self):
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        newborn = self.ended(key='type:ours')
+        self.assertTrue(self.shown(newborn))
+        self.look()
+        self.assert_own(newborn, 'ours')
+        self.assertFalse(self.shown(newborn))
+
+    def test_image_has_the_shared_key_of_its_type(self):
+        self.of(worlds.World())
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        volume = self.volume = self.row(key='type:ours')
+        self.create(volume)
+        volume.status = 'available'
+        newborn = self.begun(key='type:ours')
+        self.assertFalse(rows.recorded(newborn).shares_key)
+
+    def test_type_takes_the_secret_by_now(self):
+        newborn = self.ended()
+        newborn.extra_specs['localclone:key'] = 'type:' + self.old
+        self.look()
+        self.assertEqual(self.old, rows.recorded(newborn).key)
+        self.assertFalse(self.shown(newborn))
+
+    @ddt.data('kill', 'cut')
+    def test_at_every_step(self, fault):
+        for stop in itertools.count(1):
+            self.of(worlds.World())
+            newborn = self.ended()
+            node = self.a.node
+            self.look_without_key()
+            self.world.moment, self.world.acting = 0, None
+            self.world.stop_at, self.world.faults = (stop,), (fault,)
+            try:
+                with node.lock(newborn.id):
+                    own_key.give_late(node, newborn.id)
+            except effects.Stopped:
+                self.a.dead = False
+                self.world.stop_at = ()
+                recorded = rows.recorded(newborn).key
+                self.assertIn(self.world.secrets.kept[recorded][1],
+                              self.world.headers[newborn.id].slots.values())
+                for _look in range(2):
+                    self.look()
+                self.assert_own(newborn)
+                self.assertEqual(2, len(self.world.secrets.kept))
+                continue
+            self.assert_own(newborn)
+            self.assertGreater(stop, 12)
+            return
+
+    def look_without_key(self):
+        with mock.patch.object(own_key, 'give_late',
+                               side_effect=self.AWAY):
+            self.look()
+
+
+class RoomTest(ReencryptedCase):
+    """A clone in mid re-encryption becomes full: all of it is written."""
 
     def look_with(self, room):
         checked = []

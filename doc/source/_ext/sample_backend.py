@@ -111,7 +111,8 @@ def _status(volume_id):
     found = {'cipher': 'aes-xts-plain64', 'key_bits': 512,
              'sector_size': 512, 'key_slots': ['0', '1'],
              'recovery_keys': ['1'], 'unknown_keys': [], 'changing': False,
-             'open': True, 'reencryption': _reencryption('none')}
+             'shares_key': False, 'open': True,
+             'reencryption': _reencryption('none')}
     return found if volume_id == ENCRYPTED else dict(
         found, key_slots=['0', '1'], recovery_keys=[], changing=True,
         open=False, reencryption=_reencryption('paused'))
