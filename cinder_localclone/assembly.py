@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
 import datetime
+import signal
 import time
 import typing
 
@@ -19,6 +20,7 @@ from oslo_concurrency import processutils
 from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_service import loopingcall
+from oslo_service import service as oslo_service
 from oslo_utils import timeutils
 from tooz import coordination as tooz
 
@@ -357,6 +359,26 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
         _loop(1, lambda: wake_copies(
             reconciler.copying.waker, opts.pacing(conf).tick))]
     return loops
+
+
+def pause_at_end(service: Service) -> None:
+    """Have re-encryptions pause when the service is told to end (SIGTERM).
+
+    What was started in a container is killed with it, by SIGKILL. The
+    launcher of oslo.service calls what was added last first, and waits.
+    Without eventlet nothing tells a driver of that signal.
+    """
+    handler = getattr(signal.getsignal(signal.SIGTERM), '__self__', None)
+    if isinstance(handler, oslo_service.SignalHandler):
+        handler.add_handler(
+            'SIGTERM', lambda _number, _frame: _pause_all(service.node))
+
+
+def _pause_all(node: nodes.Node) -> None:
+    try:
+        node.runner.end()
+    except Exception:
+        LOG.exception('The re-encryptions on this node could not be paused.')
 
 
 def look_at_moves(reconciler: reconcile.Reconciler) -> float | None:

@@ -210,8 +210,14 @@ class Runner(typing.Protocol):
     def resilience(self) -> str:
         """How a run outlives a power cut, unless asked otherwise."""
 
+    def obstacle(self) -> str:
+        """Say why nothing can be re-encrypted on this node; '' if it can."""
+
     def start(self, volume_id: str) -> None:
         """Have a volume re-encrypted; its header says how."""
+
+    def end(self) -> None:
+        """Have all pause that may be killed when the service has ended."""
 
     def stop(self, volume_id: str) -> bool:
         """Have that pause; whether it has, within a limited time."""

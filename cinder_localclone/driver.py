@@ -111,6 +111,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage_driver.ManageDriver,
         # Peers are asked later: at start there may be none.
         self.service.reconciler.converge_node(moves=False)
         if self._server is None:
+            assembly.pause_at_end(self.service)
             self._server = peer.start_server(
                 self.host, handlers.Handlers(self.service))
             self._loops = assembly.start_loops(

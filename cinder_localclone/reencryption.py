@@ -175,7 +175,8 @@ def start(node: nodes.Node, volume_id: str, wish: plan.Wish) -> State:
     :raises OtherKeys: if it has keys that would be lost
     :raises NoRoomToReencrypt: if its thin pool can't take all of it
     :raises CannotReencrypt: if it is authenticated, or its key is being
-        changed, or there is no such cipher
+        changed, or there is no such cipher; or if the end of the service
+        would kill it
     :raises KeyUnavailable: if the key manager does not answer
     """
     with node.lock(volume_id):
@@ -186,6 +187,10 @@ def start(node: nodes.Node, volume_id: str, wish: plan.Wish) -> State:
             plan.check_same(volume.id, header.reencryption, wish)
             _take_off(node, volume, names.PAUSED)
         else:
+            problem = node.runner.obstacle()
+            if problem:
+                raise reencryption_errors.CannotReencrypt(
+                    volume=volume.id, reason=problem)
             volume = _begin(node, volume, header, wish)
         _go_on(node, volume)
         return state(node, volume)

@@ -5,7 +5,9 @@ It begins as ``cinder-localclone encryption run``, which asks for the key, and
 then is cryptsetup itself, so whoever ends it (SIGTERM) has that pause. It is
 never killed: what it has suspended then stays suspended, and a guest's I/O
 with it. Where systemd runs the node it is a unit of its own, else a session
-of its own. It is found by its command line, whoever has started it.
+of its own. It is found by its command line; as any process can write any
+command line over its own, it has to be root's in every respect, and in that
+unit where systemd runs the node.
 """
 
 from collections.abc import Iterable
@@ -24,9 +26,15 @@ from cinder_localclone.luks import options
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
+from cinder_localclone import reencryption_errors
 
 #: Where systemd has its sockets if it runs the node.
 SYSTEMD = '/run/systemd/system'
+PROC = '/proc'
+#: Whose these processes are.
+OWNER = 0
+#: The inode of the first PID namespace (PROC_PID_INIT_INO of the kernel).
+HOSTS_NAMESPACE = 0xEFFFFFFC
 #: Where what such a process says goes; gone after a boot, as it is.
 DIRECTORY = '/run/localclone'
 #: A unit that does not end when it is asked to is left alone.
@@ -57,20 +65,83 @@ def volume_of(argv: Sequence[str]) -> str | None:
     return next((word for word in words if word and names.is_id(word)), None)
 
 
+def is_owned(status: str, owner: int) -> bool:
+    """Whether a process is of one user alone. Pure.
+
+    The owner of its directory does not tell: that is root as well for any
+    process that has made itself undumpable.
+
+    :param status: /proc/<pid>/status: real, effective, saved and file
+        system's user id
+    """
+    return any(line.split()[1:] == [str(owner)] * 4
+               for line in status.splitlines() if line.startswith('Uid:'))
+
+
+def is_in_unit(cgroups: str, volume_id: str) -> bool:
+    """Whether a process is in the unit of a volume's re-encryption. Pure.
+
+    :param cgroups: /proc/<pid>/cgroup
+    """
+    unit = '/system.slice/' + names.reencryption_unit(volume_id)
+    return any(line.endswith(unit) for line in cgroups.splitlines())
+
+
+def is_by_systemd() -> bool:
+    """Whether systemd runs what this process can see, and starts units."""
+    return bool(os.path.isdir(SYSTEMD) and shutil.which('systemd-run')
+                and _read('1', 'comm').strip() == 'systemd')
+
+
+@privileged.entrypoint
+def obstacle() -> str:
+    """Say why nothing can be re-encrypted here; '' if it can.
+
+    When a container ends, the kernel kills all that is in its PID namespace,
+    by SIGKILL; and of a unit of the host nothing is seen from there.
+    """
+    if is_by_systemd() or _namespace() == HOSTS_NAMESPACE:
+        return ''
+    return ('cinder-volume is in a container with a PID namespace of its own, '
+            'whose end would kill the re-encryption and leave guests\' I/O '
+            'suspended; run the container in the host\'s PID namespace')
+
+
+def _namespace() -> int:
+    return os.stat(os.path.join(PROC, 'self/ns/pid')).st_ino
+
+
+def _read(pid: str, name: str) -> str:
+    """What the kernel says of a process; nothing of one that has ended."""
+    try:
+        return pathlib.Path(PROC, pid, name).read_bytes().decode(
+            errors='replace')
+    except OSError:
+        return ''
+
+
 def _argv(pid: str) -> list[str]:
     """The command line of a process; none of one that has ended."""
-    try:
-        text = pathlib.Path('/proc', pid, 'cmdline').read_bytes()
-    except OSError:
-        return []
-    return text.decode(errors='replace').split('\0')[:-1]
+    return _read(pid, 'cmdline').split('\0')[:-1]
+
+
+def _runs(pid: str, volume_id: str, by_systemd: bool) -> bool:
+    """Whether a process is what re-encrypts a volume, or is about to."""
+    return (is_run(_argv(pid), volume_id)
+            and is_owned(_read(pid, 'status'), OWNER)
+            and (not by_systemd or is_in_unit(_read(pid, 'cgroup'),
+                                              volume_id)))
+
+
+def _all() -> list[str]:
+    return [pid for pid in os.listdir(PROC) if pid.isdecimal()]
 
 
 def processes(volume_id: str) -> list[str]:
     """The ids of those that re-encrypt a volume, or are about to."""
     privileged.require(names.is_id(volume_id), volume_id)
-    return [pid for pid in os.listdir('/proc')
-            if pid.isdecimal() and is_run(_argv(pid), volume_id)]
+    by_systemd = is_by_systemd()
+    return [pid for pid in _all() if _runs(pid, volume_id, by_systemd)]
 
 
 def _file(volume_id: str, kind: str) -> str:
@@ -86,13 +157,18 @@ def start(volume_id: str, config_files: list[str], backend: str,
 
     :param config_files: of the service, for the process's own use
     :param backend: the section of the backend
+    :raises CannotReencrypt: if the end of this service would kill it
     """
     if processes(volume_id):
         return
+    problem = obstacle()
+    if problem:
+        raise reencryption_errors.CannotReencrypt(
+            volume=volume_id, reason=problem)
     os.makedirs(DIRECTORY, mode=0o700, exist_ok=True)
     _forget(volume_id)
     argv = command(volume_id, config_files, backend)
-    if os.path.isdir(SYSTEMD) and shutil.which('systemd-run'):
+    if is_by_systemd():
         _start_unit(volume_id, argv, timeout)
     else:
         _start_session(volume_id, argv)
@@ -172,19 +248,35 @@ def stop(volume_id: str, seconds: float) -> bool:
 
     :returns: whether there is none any more
     """
+    return not _stop([volume_id], seconds)
+
+
+@privileged.entrypoint
+def stop_sessions(seconds: float) -> list[str]:
+    """Have all pause that are no units: they may not outlive the service.
+
+    :returns: volumes of which one goes on
+    """
+    return [] if is_by_systemd() else _stop(running(), seconds)
+
+
+def _stop(volume_ids: Iterable[str], seconds: float) -> list[str]:
+    """Have some pause, and return those that have not in time."""
     deadline = time.monotonic() + seconds
     told: set[str] = set()
+    left = list(volume_ids)
     while True:
-        found = processes(volume_id)
-        if not found:
-            _forget(volume_id)
-            return True
-        if time.monotonic() > deadline:
-            return False
-        for pid in found:
-            if pid not in told:
-                _terminate(pid, volume_id)
-                told.add(pid)
+        for volume_id in list(left):
+            found = processes(volume_id)
+            if not found:
+                _forget(volume_id)
+                left.remove(volume_id)
+            for pid in found:
+                if pid not in told and time.monotonic() <= deadline:
+                    _terminate(pid, volume_id)
+                    told.add(pid)
+        if not left or time.monotonic() > deadline:
+            return left
         time.sleep(0.1)
 
 
@@ -192,7 +284,8 @@ def _terminate(pid: str, volume_id: str) -> None:
     with contextlib.suppress(ProcessLookupError):
         descriptor = os.pidfd_open(int(pid))
         try:
-            if is_run(_argv(pid), volume_id):  # not another one of its id
+            # Not another one of its id.
+            if _runs(pid, volume_id, is_by_systemd()):
                 signal.pidfd_send_signal(descriptor, signal.SIGTERM)
         finally:
             os.close(descriptor)
@@ -207,9 +300,10 @@ def is_running(volume_id: str) -> bool:
 @privileged.entrypoint
 def running() -> list[str]:
     """The ids of all volumes that are being re-encrypted on this node."""
-    found = (volume_of(_argv(pid)) for pid in os.listdir('/proc')
-             if pid.isdecimal())
-    return sorted({volume_id for volume_id in found if volume_id})
+    by_systemd = is_by_systemd()
+    found = ((pid, volume_of(_argv(pid))) for pid in _all())
+    return sorted({volume_id for pid, volume_id in found
+                   if volume_id and _runs(pid, volume_id, by_systemd)})
 
 
 @privileged.entrypoint

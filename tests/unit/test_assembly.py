@@ -2,6 +2,7 @@
 """A service is built from its configuration; its lock, its loops."""
 
 import dataclasses
+import signal
 from unittest import mock
 
 from cinder import exception
@@ -11,6 +12,7 @@ import ddt
 import fixtures
 from oslo_concurrency import processutils
 from oslo_config import cfg
+from oslo_service import service as oslo_service
 import testtools
 from tooz import coordination
 
@@ -336,6 +338,42 @@ class LockTest(testtools.TestCase):
             self.assertIn(what + ' is in use', str(error))
             self.assertIn('n1@l', str(error))
         self.lock.release.assert_not_called()
+
+
+class EndTest(testtools.TestCase):
+    """The service is told to end."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(signal.signal, signal.SIGTERM,
+                        signal.getsignal(signal.SIGTERM))
+        self.service = mock.create_autospec(
+            assembly.Service, instance=True, node=mock.MagicMock())
+        self.end = self.service.node.runner.end
+
+    def test_re_encryptions_pause_before_anything_ends(self):
+        order = []
+        handler = oslo_service.SignalHandler()
+        self.addCleanup(handler.clear)
+        handler.clear()
+        handler.add_handler('SIGTERM', lambda *_: order.append('ends'))
+        for failed in (None, OSError):
+            self.end.side_effect = lambda failed=failed: (
+                order.append('pauses'), failed and self.fail_(failed))
+            assembly.pause_at_end(self.service)
+            handler._handle_signal_cb(signal.SIGTERM, None)
+            self.assertEqual('ends', order[-1])
+            self.assertEqual('pauses', order[0])
+            order.clear()
+
+    @staticmethod
+    def fail_(error):
+        raise error
+
+    def test_no_launcher(self):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        assembly.pause_at_end(self.service)
+        self.assertEqual(signal.SIG_DFL, signal.getsignal(signal.SIGTERM))
 
 
 @ddt.ddt

@@ -109,6 +109,21 @@ class Case(test_encrypted_guests.Case):
         self.assertEqual([], self.world.wrongs)
 
 
+class ContainerTest(Case):
+
+    def test_nothing_is_written_where_it_would_be_killed(self):
+        header, row = repr(self.header), self.volume.provider_id
+        with mock.patch.object(sim.SimRunner, 'obstacle', autospec=True,
+                               return_value='a container'):
+            error = self.assertRaises(reencryption_errors.CannotReencrypt,
+                                      self.start)
+        self.assertIn('a container', str(error))
+        self.assertEqual((header, row), (
+            repr(self.header), self.volume.provider_id))
+        self.assertNotIn(names.REENCRYPTED, self.tags())
+        self.start()
+
+
 @ddt.ddt
 class PinTest(Case):
     """What the row says of the header, from the announcement to the end."""

@@ -13,6 +13,7 @@ import fixtures
 
 from cinder_localclone import exceptions
 from cinder_localclone.privileged import runner
+from cinder_localclone import reencryption_errors
 from cinder_localclone import runner as runners
 from tests.unit import commands
 
@@ -43,6 +44,10 @@ class Case(commands.Case):
             self.useFixture(fixtures.MockPatchObject(
                 runner, name, os.path.join(self.directory, path)))
         self.useFixture(fixtures.MockPatchObject(runner, 'SEEN', 0))
+        self.useFixture(fixtures.MockPatchObject(
+            runner, 'OWNER', os.getuid()))
+        self.useFixture(fixtures.MockPatchObject(
+            runner, 'HOSTS_NAMESPACE', runner._namespace()))
         self.runner = runners.Runner(
             ['/etc/cinder.conf', '/etc/more.conf'], 'lc', 30, 'checksum')
 
@@ -100,11 +105,85 @@ class CommandLineTest(Case):
             ' '.join(runner.resuming(VOLUME, 'journal', 32)))
 
 
+class ProcessTest(Case):
+    """Any process can have such a command line."""
+
+    def proc(self, pid, **files):
+        """A process as the kernel shows it, and no other."""
+        directory = pathlib.Path(self.directory, 'proc')
+        self.useFixture(fixtures.MockPatchObject(
+            runner, 'PROC', str(directory)))
+        (directory / pid).mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (directory / pid / name).write_text(text)
+
+    STATUS = 'Name:\tx\nPid:\t7\nUid:\t%s\nGid:\t0\t0\t0\t0\n'
+    ROOT = STATUS % '0\t0\t0\t0'
+    UNIT = '0::/system.slice/localclone-reencrypt-%s.service\n'
+    RUN = '\0'.join(['encryption', 'run', VOLUME, ''])
+
+    def systemd(self):
+        os.mkdir(runner.SYSTEMD)
+        self.useFixture(fixtures.MockPatchObject(
+            runner.shutil, 'which', return_value='/x'))
+        self.proc('1', comm='systemd\n')
+
+    def found(self):
+        return runner.processes(VOLUME) == ['7'] and (
+            runner.running() == [VOLUME])
+
+    def test_of_root_alone(self):
+        """Nor one of somebody who has run a program that is setuid."""
+        self.useFixture(fixtures.MockPatchObject(runner, 'OWNER', 0))
+        for uids, owned in (
+                ('0\t0\t0\t0', True), ('64055\t64055\t64055\t64055', False),
+                ('1000\t0\t0\t0', False), ('0\t1000\t0\t1000', False)):
+            self.proc('7', cmdline=self.RUN, status=self.STATUS % uids)
+            self.assertEqual(owned, self.found(), uids)
+            self.assertEqual(owned, bool(runner.processes(VOLUME)), uids)
+        self.proc('7', cmdline=self.RUN, status='')
+        self.assertEqual([], runner.processes(VOLUME))
+
+    def test_of_its_unit_alone(self):
+        self.useFixture(fixtures.MockPatchObject(runner, 'OWNER', 0))
+        self.systemd()
+        for cgroups, found in (
+                (self.UNIT % VOLUME, True),
+                ('0::/../../' + (self.UNIT % VOLUME)[4:], True),
+                ('4:memory:/\n1:name=systemd:' + (self.UNIT % VOLUME)[3:],
+                 True),
+                ('0::/machine.slice/qemu.scope/emulator\n', False),
+                (self.UNIT % OTHER, False), ('', False),
+                ('0::/machine.slice' + (self.UNIT % VOLUME)[16:], False)):
+            self.proc('7', cmdline=self.RUN, status=self.ROOT,
+                      cgroup=cgroups)
+            self.assertEqual(found, self.found(), cgroups)
+            self.assertEqual(found, bool(runner.running()), cgroups)
+
+    def test_another_process_of_its_id_is_not_told_to_end(self):
+        """It has ended between both looks."""
+        process = self.run_as(SLEEPS, 'encryption', 'run', OTHER)
+        with mock.patch.object(runner.signal, 'pidfd_send_signal') as sent:
+            runner._terminate(str(process.pid), VOLUME)
+            sent.assert_not_called()
+            with mock.patch.object(runner, 'OWNER', os.getuid() + 1):
+                runner._terminate(str(process.pid), OTHER)
+            sent.assert_not_called()
+            runner._terminate(str(process.pid), OTHER)
+            sent.assert_called_once()
+
+
 class StartTest(Case):
 
+    def test_its_files_are_roots_alone(self):
+        before = os.umask(0)
+        self.addCleanup(os.umask, before)
+        with mock.patch.object(subprocess, 'Popen'):
+            self.runner.start(VOLUME)
+        self.assertEqual(0o700, os.stat(runner.DIRECTORY).st_mode & 0o777)
+
     def test_unit(self):
-        os.mkdir(runner.SYSTEMD)
-        with mock.patch.object(runner.shutil, 'which', return_value='/x'):
+        with mock.patch.object(runner, 'is_by_systemd', return_value=True):
             self.runner.start(VOLUME)
         line, = self.commands.ran
         self.assertTrue(line.startswith(
@@ -157,6 +236,68 @@ class StartTest(Case):
         for act in (self.runner.start, self.runner.stop,
                     self.runner.is_running, self.runner.progress):
             self.assertRaises(exceptions.Foreign, act, '../' + VOLUME)
+
+
+class ContainerTest(Case):
+    """What the end of a container kills leaves a guest's I/O suspended."""
+
+    def contained(self):
+        self.useFixture(fixtures.MockPatchObject(
+            runner, 'HOSTS_NAMESPACE', -1))
+
+    def test_neither_systemd_nor_the_hosts_processes(self):
+        self.assertEqual('', self.runner.obstacle())
+        self.contained()
+        self.assertIn('PID namespace', self.runner.obstacle())
+        with mock.patch.object(subprocess, 'Popen') as started:
+            error = self.assertRaises(
+                reencryption_errors.CannotReencrypt, self.runner.start,
+                VOLUME)
+        started.assert_not_called()
+        self.assertIn(self.runner.obstacle(), str(error))
+
+    def test_systemd_of_the_host_alone(self):
+        """Its sockets are there, and nothing that it starts is seen."""
+        self.contained()
+        os.mkdir(runner.SYSTEMD)
+        with mock.patch.object(runner.shutil, 'which', return_value='/x'):
+            for first, by_systemd in (('dumb-init', False), ('systemd', True)):
+                directory = pathlib.Path(self.directory, 'proc')
+                (directory / '1').mkdir(parents=True, exist_ok=True)
+                (directory / '1/comm').write_text(first + '\n')
+                (directory / 'self/ns/pid').mkdir(parents=True, exist_ok=True)
+                with mock.patch.object(runner, 'PROC', str(directory)):
+                    self.assertEqual(by_systemd, runner.is_by_systemd())
+                    self.assertEqual(by_systemd,
+                                     not self.runner.obstacle())
+
+    def test_all_pause_when_the_service_ends(self):
+        ready = [self.run_as(PAUSES, 'encryption', 'run', each)
+                 for each in (VOLUME, OTHER)]
+        self.runner.end()
+        self.assertEqual([1, 1], [each.wait(5) for each in ready])
+
+    def test_none_begins_while_the_service_ends(self):
+        self.runner.end()
+        with mock.patch.object(subprocess, 'Popen') as started:
+            self.runner.start(VOLUME)
+        started.assert_not_called()
+
+    def test_one_that_does_not_pause(self):
+        process = self.run_as(STUBBORN, 'encryption', 'run', VOLUME)
+        with mock.patch.object(runners, 'STOPPING', 0.3), \
+                mock.patch.object(runners.LOG, 'error') as said:
+            self.runner.end()
+        said.assert_called_once()
+        self.assertIsNone(process.poll())
+
+    def test_units_outlive_the_service(self):
+        process = self.run_as(SLEEPS, 'encryption', 'run', VOLUME)
+        with mock.patch.object(runner, 'is_by_systemd', return_value=True), \
+                mock.patch.object(runner, 'is_in_unit', return_value=True):
+            self.assertTrue(self.runner.is_running(VOLUME))
+            self.runner.end()
+        self.assertIsNone(process.poll())
 
 
 class StopTest(Case):

@@ -110,6 +110,13 @@ class SimRunner:
         #: Whether it does not pause in time.
         self.stubborn = False
 
+    def obstacle(self):
+        return ''
+
+    def end(self):
+        for volume_id in list(self.node.reencrypting):
+            self.stop(volume_id)
+
     def start(self, volume_id):
         header = self.node.world.headers[volume_id]
         self.node.world.insist(
