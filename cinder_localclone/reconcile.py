@@ -232,6 +232,7 @@ class Reconciler:
         # Anew: that may have taken a while.
         found = self.node.records.volume(move.volume_id)
         if found is None:
+            self.copying.hindered(move)  # it holds a turn of others
             return False
         self.serving.try_to_settle(found, move)
         tops.converge(self.node, found, found.name)

@@ -145,7 +145,7 @@ class Serving:
         if stays:
             parts.append(functools.partial(
                 self._offer_handle, move, volume if serves else None))
-        _do_all(parts)
+        _do_all(move.volume_id, parts)
         return stays
 
     def _offer_source(self, move: state.Move) -> None:
@@ -183,18 +183,25 @@ class Serving:
         :raises Exception: the first that one of them has failed with; of
             rtslib and of configfs, too
         """
-        _do_all(functools.partial(self._offer_again, volume, each)
-                for each in self._wanted(volume, move))
+        _do_all(volume.id, (
+            functools.partial(self._offer_again, volume, each)
+            for each in self._wanted(volume, move)))
 
     def settle(self, volume: ports.Volume, move: state.Move | None) -> None:
         """Serve the hosts whose attachments say so, and no others.
 
-        A detach that was lost leaves an export behind.
+        A detach that was lost leaves an export behind. Guests wait for what
+        can't be offered: it is tried again, whoever has asked.
 
         :raises Exception: as :meth:`offer`
         """
+        self._unsettled.pop(volume.id, None)
         try:
             self.offer(volume, move)
+        except Exception as exc:
+            if not isinstance(exc, _LASTING):
+                self._unsettled[volume.id] = exc
+            raise
         finally:
             self._withdraw_unnamed(volume, move)
 
@@ -280,7 +287,7 @@ def ensure_handle_on_all(node: nodes.Node, move: state.Move) -> None:
         move.volume_id, move.destination_lv, move.volume_bytes)
 
 
-def _do_all(parts: Iterable[Callable[[], Any]]) -> None:
+def _do_all(volume_id: str, parts: Iterable[Callable[[], Any]]) -> None:
     """One that fails keeps no other from being done.
 
     :raises Exception: the first
@@ -291,8 +298,9 @@ def _do_all(parts: Iterable[Callable[[], Any]]) -> None:
             part()
         except Exception as exc:
             if failure:
-                LOG.error('Another export is not as it should be, either: '
-                          '%s', exc)
+                LOG.error('Another export of volume %(volume)s is not as it '
+                          'should be, either: %(error)s',
+                          {'volume': volume_id, 'error': exc})
             failure = failure or exc
     if failure:
         raise failure

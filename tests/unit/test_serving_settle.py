@@ -2,7 +2,10 @@
 """What guests elsewhere have of a volume at rest, and what nobody has."""
 
 import contextlib
+import logging
 from unittest import mock
+
+import fixtures
 
 from cinder_localclone import copies
 from cinder_localclone import events
@@ -11,6 +14,7 @@ from cinder_localclone.moves import follow
 from cinder_localclone.moves import offering
 from cinder_localclone import names
 from cinder_localclone import rows
+from cinder_localclone import serving
 from cinder_localclone import state
 from cinder_localclone import tops
 from tests.unit import test_serving
@@ -85,6 +89,44 @@ class SettleTest(test_serving.Base):
             self.a.reconciler.converge(self.volume_id)
         self.a.reconciler.converge_moves()
         self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
+
+    def test_what_fails_as_a_live_migration_asks_is_tried_again(self):
+        """It is refused, but a guest elsewhere waits for its export."""
+        self.served('in-use')
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=OSError('no such address')), (
+                self.a.lock(self.volume_id)):
+            self.assertRaises(OSError, self.serving.settle, self.volume,
+                              None)
+        self.assertEqual(set(), self.a.remote)
+        self.a.reconciler.converge_moves()
+        self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
+        self.assertEqual({}, self.serving._unsettled)
+
+    def test_what_lasts_is_not_tried_again_for_that(self):
+        self.served('in-use')
+        lasting = exceptions.NotPossible(volume='v', reason='no')
+        with mock.patch.object(iscsi.SimExports, 'offer_again',
+                               side_effect=lasting), (
+                self.a.lock(self.volume_id)):
+            self.assertRaises(exceptions.NotPossible, self.serving.settle,
+                              self.volume, None)
+        self.assertEqual({}, self.serving._unsettled)
+
+    def test_settled_by_a_request(self):
+        self.served('in-use')
+        self.serving._unsettled[self.volume_id] = OSError('before')
+        with self.a.lock(self.volume_id):
+            self.serving.settle(self.volume, None)
+        self.assertEqual({}, self.serving._unsettled)
+
+    def test_second_failure_names_the_volume(self):
+        log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
+        with contextlib.suppress(OSError):
+            serving._do_all(self.volume_id, [mock.Mock(
+                side_effect=OSError(each)) for each in ('first', 'second')])
+        self.assertIn(self.volume_id, log.output)
+        self.assertIn('second', log.output)
 
     def test_at_a_glance(self):
         """The target is asked for no more than is needed."""

@@ -190,11 +190,16 @@ class DestinationTest(Case):
             return ''
         move = self.move()
         with mock.patch.object(destination, 'rebuild', rebuild), \
-                mock.patch.object(completion, 'complete') as complete:
+                mock.patch.object(completion, 'complete',
+                                  autospec=True) as complete, \
+                mock.patch.object(copying.Copies, 'hindered',
+                                  autospec=True) as hindered:
             with self.home.lock(self.guest.id):
                 self.assertFalse(self.home.reconciler._as_destination(
                     move, self.guest.volume))
         complete.assert_not_called()
+        # Its queue position is another copy's.
+        hindered.assert_called_once_with(mock.ANY, move)
 
     def test_served_though_it_can_not_be_rebuilt(self):
         """If its handle is on the clone, and only then; it is opened too."""
