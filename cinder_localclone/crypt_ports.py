@@ -27,6 +27,9 @@ class Keys(typing.Protocol):
                   volume_id: str = '') -> bytes:
         """Return the same over a new login."""
 
+    def check_shared(self, key: str) -> None:
+        """Check that a secret may be that of all volumes of a type."""
+
     def remove(self, key: str, volume_id: str = '') -> None:
         """Delete a secret that no row names."""
 

@@ -144,6 +144,8 @@ def _recorded(volume: ports.Volume) -> encryption_types.Recorded:
 def _with_secret(node: nodes.Node, volume: ports.Volume,
                  encryption: encryption_types.Encryption) -> ports.Volume:
     """The row says how much longer the body is, and names the secret."""
+    if encryption.shared_key:
+        node.keys.check_shared(encryption.shared_key)
     recorded = encryption_types.Recorded(
         _layout(volume, encryption).extra_bytes, encryption.shared_key,
         not encryption.authenticated)

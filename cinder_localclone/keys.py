@@ -125,13 +125,14 @@ class Keys:
         :param volume_id: the volume that the secret must be named after; '':
             a row names the secret, which may be that of a type
         :param or_shared: also a secret that is named after no volume, as that
-            of a type is
+            of a type is; or one that the volume shares with the volume that
+            it was made of: then the key manager says that it uses the secret
         :raises KeyUnavailable: if there is no answer
         :raises KeyRefused: if there is no such secret, or not for this
             service; or if the name is another
         """
         secret = self._ask(key, 'get', key)
-        if not (or_shared and not names.is_secret(secret.name or '')):
+        if not (or_shared and _is_shared(secret, volume_id)):
             _check_name(key, secret, volume_id)
         try:
             found = _bytes(secret)
@@ -153,6 +154,19 @@ class Keys:
         """
         self._login = None
         return self.get(key, key_format, volume_id)
+
+    def check_shared(self, key: str) -> None:
+        """Check that a secret may be that of all volumes of a type.
+
+        :raises KeyUnavailable: as :meth:`get`
+        :raises KeyRefused: if it is named after a volume, and goes with it
+        """
+        name = self._ask(key, 'get', key, True).name or ''
+        if names.is_secret(name):
+            raise encryption_errors.KeyRefused(
+                key=key, reason='it is the secret of volume %s, so a type '
+                'can\'t have it; store another one for the type' % (
+                    name[-_ID:]))
 
     def remove(self, key: str, volume_id: str = '') -> None:
         """Delete a secret; one that is gone is.
@@ -373,6 +387,18 @@ def _check_name(key: str, secret: typing.Any, volume_id: str) -> None:
     if volume_id and secret.name != names.secret(volume_id):
         raise encryption_errors.KeyRefused(
             key=key, reason='it is not named after volume %s' % volume_id)
+
+
+def _is_shared(secret: typing.Any, volume_id: str) -> bool:
+    """Whether a volume may have a secret that is not named after it.
+
+    Of a secret that is named after another volume the key manager itself has
+    to say so: see :meth:`Keys.consume`.
+    """
+    return not names.is_secret(secret.name or '') or any(
+        (each.get('resource_type'), each.get('resource_id')) == (
+            'volumes', volume_id) for each in getattr(
+                secret, 'consumers', None) or ())
 
 
 def _bytes(secret: typing.Any) -> bytes:

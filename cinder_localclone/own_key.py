@@ -120,8 +120,12 @@ def _give_uuid(node: nodes.Node, volume: ports.Volume) -> None:
 
 def _wanted(node: nodes.Node, volume: ports.Volume
             ) -> encryption_types.Encryption:
-    return (node.snapshots.wanted_encryption(volume)
-            or encryption_types.Encryption())
+    """:raises KeyRefused: if its type has the secret of a volume"""
+    wanted = (node.snapshots.wanted_encryption(volume)
+              or encryption_types.Encryption())
+    if wanted.shared_key:
+        node.keys.check_shared(wanted.shared_key)
+    return wanted
 
 
 def _set(node: nodes.Node, volume: ports.Volume,

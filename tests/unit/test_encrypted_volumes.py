@@ -150,6 +150,15 @@ class CreateTest(Case):
             self.delete(volume)
         self.assertEqual(['ours'], list(self.world.secrets.kept))
 
+    def test_secret_of_the_type_that_is_a_volumes(self):
+        """That goes with its volume, and no boot opens another by it."""
+        self.world.pool = 'pool'
+        theirs, volume = self.row(), self.row(key='type:theirs')
+        self.world.secrets.kept['theirs'] = names.secret(theirs.id), b'K'
+        self.assertRaises(encryption_errors.KeyRefused, self.create, volume)
+        self.assertEqual(({}, {}, set()), (
+            self.a.lvs, self.a.devices, self.world.secrets.consumers))
+
     def test_nothing_is_left_whatever_fails(self):
         self.world.pool = 'pool'
         volume = self.row()

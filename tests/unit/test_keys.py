@@ -150,6 +150,39 @@ class KeysTest(testtools.TestCase):
         self.assertRaises(encryption_errors.KeyRefused, self.keys.get,
                           theirs, KeyFormat.HEX, VOLUME, or_shared=True)
 
+    def test_secret_that_a_volume_shares_with_what_it_was_made_of(self):
+        """The key manager itself says so; a disk's word is not enough."""
+        key = self.keys.create(OTHER)
+        secret = self.manager.kept[key]
+
+        def get(**how):
+            return self.keys.get(key, KeyFormat.HEX, VOLUME, **how)
+        for used_by in ({'resource_type': 'snapshots',
+                         'resource_id': VOLUME},
+                        {'resource_type': 'volumes', 'resource_id': OTHER}):
+            secret._consumers = [dict(used_by, service='volume')]
+            self.assertRaises(encryption_errors.KeyRefused, get,
+                              or_shared=True)
+        secret._consumers.append({
+            'service': 'volume', 'resource_type': 'volumes',
+            'resource_id': VOLUME})
+        self.assertEqual(self.keys.get(key, KeyFormat.HEX),
+                         get(or_shared=True))
+        # Of what only a header names nothing but the name counts.
+        self.assertRaises(encryption_errors.KeyRefused, get)
+
+    def test_secret_of_a_type_is_no_volumes(self):
+        """It would go with that volume."""
+        key = self.keys.create(VOLUME)
+        error = self.assertRaises(encryption_errors.KeyRefused,
+                                  self.keys.check_shared, key)
+        self.assertIn(VOLUME, str(error))
+        for name in (None, 'for all'):
+            key = self.manager.store(
+                mock.sentinel.us, symmetric_key.SymmetricKey(
+                    'AES', 256, bytes(32), name=name))
+            self.keys.check_shared(key)
+
     def test_a_secret_from_its_beginning_to_its_end(self):
         key = self.keys.create(VOLUME)
         secret = self.manager.kept[key]

@@ -136,10 +136,16 @@ class SimKeys:
         return key
 
     def get(self, key, key_format, volume_id='', or_shared=False):
-        name, _secret = self._ask(key).kept[key]
-        if not or_shared or names.is_secret(name):
+        secrets = self._ask(key)
+        name, secret = secrets.kept[key]
+        if not or_shared or names.is_secret(name) and (
+                key, 'volumes', volume_id) not in secrets.consumers:
             self._check_name(key, volume_id)
-        return self._ask(key).kept[key][1]
+        return secret
+
+    def check_shared(self, key):
+        if names.is_secret(self._ask(key).kept[key][0]):
+            raise encryption_errors.KeyRefused(key=key, reason='its name')
 
     def get_again(self, key, key_format, volume_id=''):
         return self.get(key, key_format, volume_id)
