@@ -65,15 +65,18 @@ def _no_backup_wanted(volume_id: str, header: headers.Header
                       ) -> Iterator[None]:
     """Nobody is told to restore the header of what is re-encrypted.
 
+    Its backups are of before, also when that has just ended.
+
     :param header: as it was when it could be read
     """
     try:
         yield
     except encryption_errors.HeaderDamaged as exc:
-        if is_complete(header) and (
+        if header.reencryption and (
                 type(exc) is encryption_errors.HeaderDamaged):
             raise _not_recovered(
-                volume_id, 'its header could not be read just then') from exc
+                volume_id, 'its header could not be used just then (%s)'
+                % exc.kwargs['reason']) from exc
         raise
 
 
@@ -197,7 +200,7 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
         to write to it
     :raises LocalCloneError: as :func:`key_of`
     """
-    header = crypt.header(volume_id)
+    found = header = crypt.header(volume_id)
     pinning.check(volume_id, header, expected)
     if header.foreign_requirements:
         raise encryption_errors.HeaderDamaged(
@@ -222,7 +225,7 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
         failed = _try_to_end(crypt, keys, volume_id, header, expected, luks,
                              check)
         if not failed:
-            with _no_backup_wanted(volume_id, header):
+            with _no_backup_wanted(volume_id, found):
                 header = crypt.header(volume_id)
     try:
         key = key_of(crypt, keys, volume_id, header, expected, luks)
@@ -231,9 +234,10 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     except encryption_errors.KeyUnavailable as exc:
         def open_sealed() -> None:
             check()
-            crypt.open_sealed(volume_id, expected.key, *how)
+            with _no_backup_wanted(volume_id, found):
+                crypt.open_sealed(volume_id, expected.key, *how)
         # What it names was compared before anybody was asked.
-        if not _is_done_sealed(volume_id, 'opened', open_sealed):
+        if not _is_opened_sealed(volume_id, open_sealed, exc):
             if failed:
                 raise failed from exc  # who may be there later
             raise
@@ -241,9 +245,26 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
         return
     check()
     proven()
-    crypt.open(volume_id, key, *how)
+    with _no_backup_wanted(volume_id, found):
+        crypt.open(volume_id, key, *how)
     if not readonly:
         crypt.seal(volume_id, expected.key, key)
+
+
+def _is_opened_sealed(volume_id: str, act: Callable[[], None],
+                      away: encryption_errors.KeyUnavailable) -> bool:
+    """Whether the key that is kept of a volume has opened it.
+
+    :param away: what the key manager has failed with. It is the cause of
+        whatever fails here: with its key the same may succeed
+    :raises NotPossible: if the volume is not to be open any more
+    """
+    try:
+        return _is_done_sealed(volume_id, 'opened', act)
+    except exceptions.NotPossible:
+        raise
+    except (exceptions.LocalCloneError, OSError) as exc:
+        raise exc from away
 
 
 def _try_to_end(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,

@@ -100,15 +100,15 @@ class ForeignHeader(HeaderDamaged):
 
 
 class NotRecovered(HeaderDamaged):
-    """A re-encryption that was killed, where nobody may put it in order.
+    """A re-encryption that has not ended, where nobody may put it in order.
 
     What must not be done comes first: not everything shows all of a text.
     """
 
     message = _('Do not restore a backup of the header of %(path)s: it is of '
                 'before, and would make noise of the data. Its re-encryption '
-                'was interrupted, and %(reason)s. Nothing was written to it. '
-                'The home of its volume recovers it, by itself.')
+                'has not ended in order: %(reason)s. Nothing was written to '
+                'it. The home of its volume recovers it, by itself.')
     user_message = 'REENCRYPTING'
 
 

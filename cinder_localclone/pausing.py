@@ -85,11 +85,14 @@ def recover(node: nodes.Node, volume: ports.Volume) -> None:
 
     :raises Interrupted: if it is open, and in use: nobody can put together
         what is beneath a guest
+    :raises ForeignHeader: if its header is not that of its row; nothing is
+        closed or written then
     """
     volume_id, recorded = rows.handle_id(volume), rows.recorded(volume)
     present = surveys.Survey({}, node.stack.devices(
         surveys.names_of(volume_id)))
     header = node.crypt.header(volume_id)
+    pinning.check(volume_id, header, pinning.of_row(recorded))
     if header.reencryption and header.reencryption.complete:
         decrypting.end_reencryption(
             node.crypt, node.keys, volume_id, header,

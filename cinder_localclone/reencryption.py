@@ -339,8 +339,9 @@ def _go_on(node: nodes.Node, volume: ports.Volume) -> None:
         pausing.recover(node, volume)
         if not node.crypt.header(volume.id).reencryption:
             return  # it was complete; what is left is the next look's
-    _take_room(node, volume)
+    # The pin first: without room the row would go on announcing any key.
     volume = _pin_new_key(node, volume)
+    _take_room(node, volume)
     _ensure_open(node, volume)
     lv = node.stack.lvs().get(volume.name)
     if lv:

@@ -126,9 +126,13 @@ def unlock(stack: ports.Stack, passed: Known,
               if only in (None, local.volume_id)]
     deadline, noted = time.monotonic() + seconds, known(present, passed)
 
-    def act(local: restore.Local) -> Outcome:
-        return _unlock(stack, present, crypt, keys, local,
-                       noted.get(local.volume_id, ('', '')))
+    def act(local: restore.Local, again: bool) -> Outcome:
+        # The volume service has not waited: it may have opened it, or made
+        # another handle.
+        found = stack.survey() if again else present
+        notes = known(found, passed) if again else noted
+        return _unlock(stack, found, crypt, keys, local,
+                       notes.get(local.volume_id, ('', '')))
     return _side_by_side(act, wanted, deadline)
 
 
@@ -173,13 +177,15 @@ def _obstacle(present: survey.Survey, local: restore.Local,
         'own')
 
 
-def _side_by_side(act: Callable[[restore.Local], Outcome],
+def _side_by_side(act: Callable[[restore.Local, bool], Outcome],
                   wanted: list[restore.Local], deadline: float
                   ) -> list[Outcome]:
     """A few at a time; who is not done in time is left behind.
 
     Whoever comes back from there begins with no other. What is to be tried
     again comes after the others.
+
+    :param act: ``act(local, again)``; whether it was tried before
     """
     done: dict[int, Outcome] = {}
     waiting: queue.SimpleQueue[tuple[float, int]] = queue.SimpleQueue()
@@ -193,7 +199,9 @@ def _side_by_side(act: Callable[[restore.Local], Outcome],
                 early = due - time.monotonic()
                 if early > 0:
                     time.sleep(early)
-                done[number] = act(wanted[number])
+                    if time.monotonic() >= deadline:
+                        return
+                done[number] = act(wanted[number], number in done)
                 again = time.monotonic() + PAUSE
                 if done[number].passing and again <= deadline:
                     waiting.put((again, number))
@@ -225,7 +233,8 @@ def _check_noted(stack: ports.Stack, local: restore.Local) -> None:
     :raises NotPossible: if it is not
     """
     lv = stack.lvs().get(local.lv)
-    if local.lv and not (lv and names.OPENED in lv.tags):
+    if local.lv and not (lv and names.OPENED in lv.tags
+                         and names.AWAY not in lv.tags):
         raise exceptions.NotPossible(
             volume=local.volume_id, reason='it is not noted any more that it '
             'is to be open on this node.')

@@ -245,6 +245,33 @@ class OwnKeyTest(Case):
         self.assertIn((self.old, 'volumes', newborn.id),
                       self.world.secrets.consumers)
 
+    def test_boot_of_one_whose_image_is_re_encrypted(self):
+        """The tags name the secret of its image, and so does the key manager.
+
+        Nobody else may have it opened by those.
+        """
+        self.reencrypt()
+        newborn = self.born()
+        thief = self.born()
+        self.world.secrets.consumers.discard(
+            (self.old, 'volumes', thief.id))
+        for each in newborn, thief:
+            self.a.disk.tags[each.name] -= {names.NEWBORN}
+            self.a.disk.tags[each.name] |= {names.OPENED, *names.tags(
+                luks=self.a.node.crypt.uuid(each.id), key=self.old)}
+        found = {each.volume_id: each for each in unlocking.unlock(
+            self.a.node.stack, {}, self.a.node.crypt._inner,
+            self.a.node.keys, 9)}
+        self.assertEqual('', found[newborn.id].problem)
+        self.assertEqual({newborn.id: 'opened', thief.id: 'locked'}, {
+            volume_id: each.state for volume_id, each in found.items()})
+        self.assertIn('its name', found[thief.id].problem)
+
+    def test_secret_of_the_type_that_is_a_volumes(self):
+        newborn = self.row(key='type:' + self.old)
+        self.assertRaises(encryption_errors.KeyRefused, self.bear, newborn)
+        self.assertNotIn(newborn.name, self.a.lvs)
+
     def test_revert_after_a_change(self):
         """The header is of before, and so is the secret that it names."""
         snapshot_id = self.snapshot()
@@ -480,6 +507,22 @@ class RoomTest(ReencryptedCase):
         self.assertEqual([newborn.id], self.look_with(True))
         self.assertIn(newborn.id, self.a.reencrypting)
         self.assertEqual([], self.look_with(False))  # it has its room
+
+    def test_key_is_pinned_though_there_is_no_room(self):
+        """What its image's row has announced only is not left open."""
+        with mock.patch.object(reencryption, '_pin_new_key',
+                               autospec=True, side_effect=OSError):
+            self.assertRaises(OSError, reencryption.start, self.a.node,
+                              self.volume.id, reencryption_plan.Wish())
+        newborn = self.row()
+        self.bear(newborn)
+        newborn.status = 'available'
+        self.assertEqual('', rows.recorded(newborn).becoming.digest)
+        with mock.patch.object(events, 'say', autospec=True):
+            self.assertIn(newborn.id, self.look_with(False))
+        self.assertNotIn(newborn.id, self.a.reencrypting)
+        self.assertEqual(self.world.headers[newborn.id].under_way.digest,
+                         rows.recorded(newborn).becoming.digest)
 
 
 @ddt.ddt

@@ -911,6 +911,46 @@ class BootTest(Case):
                 self.assertRaises(encryption_errors.NotRecovered, self.open,
                                   luks=self.volume.id)
 
+    def test_nobody_is_told_to_restore_what_does_not_open(self):
+        """Its backups are of before its end, also if that is made by now."""
+        damaged = encryption_errors.HeaderDamaged(path='p', reason='gone')
+        for strike, state, name in (
+                (sim.cut_short, '', 'open'),
+                (sim.almost_end, '', 'open'),
+                (sim.go_on, '', 'open'),
+                (sim.go_on, crypt.AWAY, 'open_sealed')):
+            self.start()
+            self.seal()
+            strike(self.a, self.volume.id)
+            self.a.devices.pop(self.crypt)
+            self.a.reencrypting.clear()
+            self.world.secrets.state = state
+            with mock.patch.object(crypt.SimCrypt, name, autospec=True,
+                                   side_effect=damaged):
+                error = self.assertRaises(encryption_errors.NotRecovered,
+                                          self.open)
+            self.assertIn('gone', str(error))
+            self.world.secrets.state = ''
+
+    def test_what_is_not_its_own_is_not_recovered(self):
+        """Nothing of it is closed, written or opened."""
+        for strike in sim.kill, sim.cut_short:
+            self.start()
+            strike(self.a, self.volume.id)
+            before = dict(self.a.devices)
+            with mock.patch.object(
+                    pinning, 'of_row', autospec=True,
+                    return_value=dataclasses.replace(
+                        self.expected(), pin=None, becoming=None)):
+                with self.node.lock(self.volume.id):
+                    self.assertRaises(
+                        encryption_errors.ForeignHeader, pausing.recover,
+                        self.node, self.volume)
+            self.assertEqual(before, dict(self.a.devices))
+            self.assertTrue(self.header.under_way)
+            self.look()
+            self.look()
+
     def test_power_cut_in_the_very_end_and_a_key_that_is_kept(self):
         """It ends it as well, where the key manager may need this volume."""
         self.cut_in_the_very_end(seals=True)

@@ -180,6 +180,41 @@ class UnlockTest(Case):
         for call in slept.mock_calls:
             self.assertAlmostEqual(unlocking.PAUSE, call.args[0], 1)
 
+    def test_pause_that_outlasts_the_time_that_there_is(self):
+        """The volume service is at work on the volume by then."""
+        volume, now = self.volume(), [0.0]
+        self.world.secrets.state = crypt.AWAY
+
+        def sleep(seconds):
+            now[0] += seconds + 9  # the node is busy
+        with mock.patch.object(unlocking.time, 'monotonic', lambda: now[0]), \
+                mock.patch.object(unlocking.time, 'sleep', sleep), \
+                mock.patch.object(unlocking, '_unlock', autospec=True,
+                                  side_effect=unlocking._unlock) as tried:
+            found = self.unlock(seconds=5)[volume.id]
+        self.assertEqual('locked', found.state)
+        tried.assert_called_once()
+
+    def test_what_the_service_has_opened_before_the_next_try(self):
+        """It is looked at anew: the service does not wait."""
+        volume, asked = self.volume(), []
+        ask = self.keys._ask
+
+        def late(key=None):
+            if not asked:
+                asked.append(key)
+                raise encryption_errors.KeyUnavailable(reason='late')
+            return ask(key)
+
+        def sleep(_seconds):
+            with self.a.lock(volume.id):
+                self.crypt.open(volume.id, b'key secret-%s' % (
+                    volume.id.encode()), True)
+        with mock.patch.object(self.keys, '_ask', late), mock.patch.object(
+                unlocking.time, 'sleep', sleep):
+            self.assertEqual({volume.id: 'open'}, self.states())
+        self.assertEqual([], self.world.wrongs)
+
     def test_headers_that_stay_locked_hold_up_no_other(self):
         """Each waits for its lock; those that did not come after all."""
         volumes = [self.volume() for _ in range(unlocking.AT_ONCE + 1)]
@@ -214,6 +249,15 @@ class UnlockTest(Case):
         self.assertRaises(exceptions.NotPossible, unlocking._check_noted,
                           gone, here)
         unlocking._check_noted(gone, passed)
+
+    def test_what_is_used_elsewhere_while_the_key_manager_is_asked(self):
+        """What this node has left of it is not to be given out."""
+        volume = self.volume()
+        local, = unlocking.plan(self.a.sim_stack.survey())
+        unlocking._check_noted(self.a.sim_stack, local)
+        self.a.disk.tags[volume.name] |= {names.AWAY}
+        self.assertRaises(exceptions.NotPossible, unlocking._check_noted,
+                          self.a.sim_stack, local)
 
     def test_what_leaves_while_the_key_manager_is_asked(self):
         """The service does not wait; opening would write to what it copies.
@@ -333,6 +377,20 @@ class SealedTest(Case):
             found = self.unlock()[self.opened.id]
         self.assertIn('not noted', found.problem)
         self.assertNotIn(names.crypt(self.opened.id), self.a.devices)
+
+    def test_kept_key_that_fails_while_the_key_manager_is_away(self):
+        """With that one's key it may succeed: it is tried again."""
+        for failed, passing in (
+                (exceptions.CommandTimeout(command='c', seconds=9), True),
+                (exceptions.CommandFailed(command='c', code=4, stderr='x'),
+                 True),
+                (OSError('no memory'), True),
+                (exceptions.NotPossible(volume='v', reason='gone'), False)):
+            with mock.patch.object(crypt.SimCrypt, 'open_sealed',
+                                   autospec=True, side_effect=failed):
+                found = self.unlock()[self.opened.id]
+            self.assertIs(passing, found.passing, failed)
+            self.assertIn(str(failed), found.problem)
 
     def test_header_of_another_volume(self):
         self.world.headers[self.opened.id].uuid = 'another'
