@@ -256,11 +256,10 @@ def assemble(conf: Configuration, host: str, backend_name: str,
         crypt=cryptsetup.Cryptsetup(
             conf.volume_group, conf.localclone_command_timeout,
             conf.localclone_header_backup_dir or '', opts.sealed_keys(conf),
-            conf.localclone_key_cache_dir),
+            conf.localclone_key_cache_dir, names.backend_of(host)),
         keys=keys.Keys(conf.localclone_key_auth,
                        conf.localclone_key_timeout),
         runner=runner.Runner(
-            getattr(cfg.CONF, 'config_file', None) or (),
             names.backend_of(host), conf.localclone_command_timeout,
             conf.localclone_reencryption_resilience),
         exports=export.Exports(conf.target_prefix, conf.target_ip_address,

@@ -22,6 +22,7 @@ from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import lvm
 from cinder_localclone.privileged import sealed
 from cinder_localclone.privileged import secrets
@@ -40,11 +41,13 @@ class Cryptsetup(header_files.HeaderFiles):
     :param backups: directory of backups of headers; '' for none
     :param sealed: directory of keys that are kept, sealed; '' for none
     :param before: directory of those that may have been kept before
+    :param backend: section of the backend, by which the privileged daemon
+        finds the same directories in its own configuration
     """
 
     def __init__(self, group: str, timeout: float, backups: str = '',
-                 sealed: str = '', before: str = ''):
-        super().__init__(timeout, backups)
+                 sealed: str = '', before: str = '', backend: str = ''):
+        super().__init__(timeout, backups, backend)
         self.sealed = sealed
         self.before = before
         self.group = group
@@ -136,7 +139,11 @@ class Cryptsetup(header_files.HeaderFiles):
         secrets.test(names.handle_path(volume_id), key, self.timeout, slot)
 
     def erase(self, volume_id: str) -> None:
-        """No key opens a volume any more."""
+        """Empty all key slots of a volume: no key opens it any more.
+
+        Others may have turned the path of its handle to another device.
+        """
+        devicemapper.mend_path(names.handle(volume_id))
         crypt.erase(names.handle_path(volume_id), self.timeout)
 
     def begin_reencryption(self, volume_id: str, slot: str,
@@ -205,7 +212,7 @@ class Cryptsetup(header_files.HeaderFiles):
         """
         try:
             if self.sealed:
-                sealed.seal(self.sealed, volume_id, recorded, key,
+                sealed.seal(self.backend, volume_id, recorded, key,
                             self.timeout)
             else:
                 self.forget_sealed(volume_id)
@@ -228,7 +235,7 @@ class Cryptsetup(header_files.HeaderFiles):
         """
         sealed.open_device(
             names.handle_path(volume_id), names.crypt(volume_id),
-            self._kept(), recorded, self.timeout, readonly, keep_header,
+            self._keeper(), recorded, self.timeout, readonly, keep_header,
             discards)
 
     def end_reencryption_sealed(self, volume_id: str, recorded: str) -> None:
@@ -236,7 +243,7 @@ class Cryptsetup(header_files.HeaderFiles):
 
         :raises NotSealed: as :meth:`open_sealed`
         """
-        sealed.end_reencryption(names.handle_path(volume_id), self._kept(),
+        sealed.end_reencryption(names.handle_path(volume_id), self._keeper(),
                                 recorded, self.timeout)
 
     def resize_sealed(self, volume_id: str, recorded: str) -> None:
@@ -244,18 +251,18 @@ class Cryptsetup(header_files.HeaderFiles):
 
         :raises NotSealed: as :meth:`open_sealed`; WrongKey, too
         """
-        sealed.resize(names.crypt(volume_id), self._kept(), recorded,
+        sealed.resize(names.crypt(volume_id), self._keeper(), recorded,
                       self.timeout)
 
-    def _kept(self) -> str:
-        """Where keys are kept.
+    def _keeper(self) -> str:
+        """Return the backend section whose directory has the keys.
 
         :raises NotSealed: if none are
         """
         if not self.sealed:
             raise encryption_errors.NotSealed(
                 path='', reason='localclone_key_cache is none')
-        return self.sealed
+        return self.backend
 
     def forget_sealed(self, volume_id: str) -> None:
         """Keep it no more, nor what was kept before.
@@ -264,7 +271,7 @@ class Cryptsetup(header_files.HeaderFiles):
         """
         if self.sealed or os.path.isdir(self.before):
             try:
-                sealed.forget(self.sealed or self.before, volume_id)
+                sealed.forget(self.backend, volume_id)
             except OSError as exc:
                 raise exceptions.CommandFailed(
                     command='remove the key that is kept of volume %s'
@@ -277,7 +284,7 @@ class Cryptsetup(header_files.HeaderFiles):
         """
         directory = self.sealed or self.before
         try:
-            return (set(sealed.volumes(directory))
+            return (set(sealed.volumes(self.backend))
                     if os.path.isdir(directory) else set())
         except OSError as exc:
             raise exceptions.CommandFailed(

@@ -317,6 +317,15 @@ class Foreign(LocalCloneError):
                 'was done. This is a defect of the driver.')
 
 
+class ForeignGroup(LocalCloneError):
+    """The privileged layer was asked for LVs of another volume group."""
+
+    message = _('No backend of this driver has the volume group %(group)s in '
+                'the configuration of the privileged process (%(files)s). '
+                'Nothing was done. If helper_command is set, it must name '
+                'the configuration files of the service.')
+
+
 class WrongDevice(LocalCloneError):
     """A path does not lead to the device that it names."""
 

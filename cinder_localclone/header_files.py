@@ -16,7 +16,7 @@ from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone.luks import headers
 from cinder_localclone import names
-from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import backups
 from cinder_localclone.privileged import secrets
 
 LOG = logging.getLogger(__name__)
@@ -27,11 +27,14 @@ class HeaderFiles:
 
     :param timeout: limit of each command, seconds
     :param backups: directory of them; '' for none
+    :param backend: section of the backend, by which the privileged daemon
+        finds the same directory in its own configuration
     """
 
-    def __init__(self, timeout: float, backups: str = ''):
+    def __init__(self, timeout: float, backups: str = '', backend: str = ''):
         self.timeout = timeout
         self.backups = backups
+        self.backend = backend
 
     def back_up(self, volume_id: str, what: str = '1') -> None:
         """Copy a volume's header to where backups of headers are.
@@ -42,10 +45,9 @@ class HeaderFiles:
         """
         if not self.backups:
             return
-        file = self._backup(volume_id, names.header_backup(volume_id, what))
         try:
-            crypt.header_backup(names.handle_path(volume_id), file,
-                                self.timeout)
+            backups.make(names.handle_path(volume_id), self.backend,
+                         names.header_backup(volume_id, what), self.timeout)
         except (exceptions.LocalCloneError, OSError) as exc:
             LOG.error('There is no backup of the header of volume %(volume)s '
                       'in %(directory)s: %(error)s', {
@@ -62,13 +64,13 @@ class HeaderFiles:
         """
         if self.backups:
             with self._saying_where(volume_id):
-                crypt.renew_backup(names.handle_path(volume_id),
-                                   self.backups, self.timeout)
+                backups.renew(names.handle_path(volume_id), self.backend,
+                              self.timeout)
 
     def backup_names(self, volume_id: str) -> list[str]:
         """The backups of a volume's header, the oldest first."""
-        return crypt.backups(
-            self.backups, volume_id) if self.backups else []
+        return backups.listed(
+            self.backend, volume_id) if self.backups else []
 
     def backed_up(self, volume_id: str, name: str
                   ) -> tuple[headers.Header, str]:
@@ -76,19 +78,21 @@ class HeaderFiles:
 
         :raises HeaderDamaged: if it can't be read, or not be understood
         """
-        path = self._backup(volume_id, name)
+        which = self.backend, volume_id, name, self.timeout
         try:
-            return (headers.parse(crypt.dump(path, self.timeout)),
-                    crypt.luks_uuid(path, self.timeout))
+            return (headers.parse(backups.dump(*which)),
+                    backups.luks_uuid(*which))
         except ValueError as exc:
-            raise encryption_errors.HeaderDamaged(path=path, reason=exc)
+            raise encryption_errors.HeaderDamaged(path=os.path.join(
+                self.backups, volume_id, name), reason=exc)
 
     def test_backup(self, volume_id: str, name: str, key: bytes) -> None:
         """Prove that a key opens what a backup was made of.
 
         :raises WrongKey: if it does not
         """
-        secrets.test(self._backup(volume_id, name), key, self.timeout)
+        secrets.test_backup(self.backend, volume_id, name, key,
+                            self.timeout)
 
     def save(self, volume_id: str, uuid: str) -> None:
         """Copy what a volume has instead of its header into a file.
@@ -96,14 +100,14 @@ class HeaderFiles:
         :param uuid: LUKS UUID that it should have
         """
         with self._saying_where(volume_id):
-            crypt.save_beginning(
-                names.handle_path(volume_id), self.backups, uuid,
+            backups.save_beginning(
+                names.handle_path(volume_id), self.backend, uuid,
                 encryption_types.HEADER_BYTES, self.timeout)
 
     def restore(self, volume_id: str, name: str) -> None:
         """Write a backup over a volume's header."""
-        crypt.header_restore(names.handle_path(volume_id), self._backup(
-            volume_id, name), self.timeout)
+        backups.restore(names.handle_path(volume_id), self.backend, name,
+                        self.timeout)
 
     @contextlib.contextmanager
     def _saying_where(self, volume_id: str) -> Iterator[None]:
@@ -112,9 +116,6 @@ class HeaderFiles:
         except OSError as exc:
             raise encryption_errors.NoBackup(
                 volume=volume_id, directory=self.backups, reason=exc)
-
-    def _backup(self, volume_id: str, name: str) -> str:
-        return os.path.join(self.backups, volume_id, name)
 
     def keeps_backups(self) -> bool:
         """Whether this node keeps backups of headers at all."""
@@ -133,10 +134,9 @@ class HeaderFiles:
 
     def backed_up_volumes(self) -> list[str]:
         """The ids of the volumes of whose headers this node has backups."""
-        return crypt.backed_up_volumes(
-            self.backups) if self.backups else []
+        return backups.volumes(self.backend) if self.backups else []
 
     def drop_backups(self, volume_id: str) -> None:
         """Remove all of them."""
         if self.backups:
-            crypt.drop_backups(self.backups, volume_id)
+            backups.drop(self.backend, volume_id)

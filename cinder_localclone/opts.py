@@ -7,6 +7,9 @@ from cinder_localclone import pace
 from cinder_localclone import queue
 from cinder_localclone import state
 
+#: What volume_driver is in a section of this driver.
+DRIVER = 'cinder_localclone.driver.LocalCloneDriver'
+
 localclone_opts = [
     cfg.IntOpt(
         'localclone_region_size', default=64, min=4, max=1024,
@@ -186,7 +189,8 @@ localclone_opts = [
         help='Whose credentials store and read the secrets of volumes that '
              'the driver encrypts (extra spec localclone:encryption). Every '
              'node needs them: it opens its volumes before anybody has sent '
-             'it a token. Whoever has them can read all of these secrets.'),
+             'it a token. Whoever has them can read all of these secrets, and '
+             'so can every user with a role in the same project.'),
     cfg.IntOpt(
         'localclone_key_timeout', default=15, min=1, max=300,
         help='Seconds to wait for an answer of the key manager. Keep it well '
@@ -197,7 +201,9 @@ localclone_opts = [
         help='Directory for backups of the headers of volumes that the '
              'driver encrypts, 16 MiB each. Without its header a volume is '
              'lost: choose a directory on another disk than the volumes\'. '
-             'Default: none are made.'),
+             'Root must own it and each directory above it, and nobody else '
+             'may be able to write to them; no part of the path may be a '
+             'link. Default: none are made.'),
     cfg.StrOpt(
         'localclone_reencryption_resilience', default='checksum',
         choices=[
@@ -244,7 +250,10 @@ localclone_opts = [
              'TPM whoever has the node\'s system disk has these keys.'),
     cfg.StrOpt(
         'localclone_key_cache_dir', default='/var/lib/localclone/keys',
-        help='Directory of the keys that are kept. Services of one cloud on '
+        help='Directory of the keys that are kept. It is created for root '
+             'alone; root must own each directory above it, and nobody else '
+             'may be able to write to them; no part of the path may be a '
+             'link. Services of one cloud on '
              'the same node may share it; those of different clouds must '
              'not: each removes the keys of volumes that it does not know.'),
     cfg.IntOpt(

@@ -4,8 +4,6 @@
 A process for each; see :mod:`.privileged.runner`.
 """
 
-from collections.abc import Iterable
-
 from oslo_log import log as logging
 
 from cinder_localclone.luks import progress
@@ -21,15 +19,12 @@ STOPPING = 20
 class Runner:
     """:class:`.crypt_ports.Runner`, in processes that outlive this one.
 
-    :param config_files: of this service
-    :param backend: its section there
+    :param backend: section of the backend
     :param timeout: limit of each command, seconds
     :param resilience: how a run outlives a power cut, unless asked otherwise
     """
 
-    def __init__(self, config_files: Iterable[str], backend: str,
-                 timeout: float, resilience: str):
-        self.config_files = list(config_files)
+    def __init__(self, backend: str, timeout: float, resilience: str):
         self.backend = backend
         self.timeout = timeout
         self.resilience = resilience
@@ -48,8 +43,7 @@ class Runner:
         """
         if self._ends:
             return
-        runner.start(volume_id, self.config_files, self.backend,
-                     self.timeout)
+        runner.start(volume_id, self.backend, self.timeout)
 
     def stop(self, volume_id: str) -> bool:
         """Have that pause; whether it has, within a limited time."""

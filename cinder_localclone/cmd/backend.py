@@ -25,7 +25,6 @@ if typing.TYPE_CHECKING:
     import cinder_localclone.stack
     import cinder_localclone.state
 
-DRIVER = 'cinder_localclone.driver.LocalCloneDriver'
 #: Seconds for a peer's work.
 TIMEOUT = 50
 #: What is added to the connection of a database, so that one that is down, or
@@ -82,23 +81,23 @@ class Settings:
 
     def __init__(self, files: list[str] | None = None):
         self.files = files
-        self._conf = cfg.ConfigOpts()
-        self._conf([], project='cinder', default_config_files=files)
-        self._conf.register_opts(NODE_OPTS)
-        self.host: str = self._conf.host
-        self.rpc_timeout: int = self._conf.rpc_response_timeout
+        self.conf = cfg.ConfigOpts()
+        self.conf([], project='cinder', default_config_files=files)
+        self.conf.register_opts(NODE_OPTS)
+        self.host: str = self.conf.host
+        self.rpc_timeout: int = self.conf.rpc_response_timeout
 
     @property
     def named(self) -> str:
         """The files that were read, for messages."""
-        return ', '.join(self._conf.config_file) or 'cinder.conf'
+        return ', '.join(self.conf.config_file) or 'cinder.conf'
 
     def sections(self) -> dict[str, Section]:
         """The enabled backends that use this driver, by name."""
-        named = {name: Section(self._conf, name)
-                 for name in self._conf.enabled_backends or ()}
+        named = {name: Section(self.conf, name)
+                 for name in self.conf.enabled_backends or ()}
         return {name: section for name, section in named.items()
-                if section.volume_driver == DRIVER}
+                if section.volume_driver == opts.DRIVER}
 
 
 class Backend:
@@ -207,7 +206,8 @@ class Backend:
         return cryptsetup.Cryptsetup(
             self.conf.volume_group, self.conf.localclone_command_timeout,
             self.conf.localclone_header_backup_dir or '',
-            opts.sealed_keys(self.conf), self.conf.localclone_key_cache_dir)
+            opts.sealed_keys(self.conf), self.conf.localclone_key_cache_dir,
+            self.name)
 
     def keys(self) -> 'cinder_localclone.keys.Keys':
         """The key manager, with the credentials of the service."""
@@ -263,9 +263,11 @@ class Backend:
         return volume, move
 
 
-def act_as_root() -> None:
+def act_as_root(settings: Settings | None) -> None:
     """Do privileged work in this process instead of a daemon.
 
+    :param settings: by which that finds directories and volume groups; None:
+        there are none
     :raises CommandError: if it is not root's
     """
     if os.geteuid():
@@ -274,7 +276,10 @@ def act_as_root() -> None:
     from oslo_privsep import priv_context
 
     from cinder_localclone import privileged
+    from cinder_localclone.privileged import configuration
     from cinder_localclone.privileged import secrets
+    if settings:
+        configuration.use(settings.conf.config_file)
     of_brick = [each for each in vars(brick).values()  # as many as it has
                 if isinstance(each, priv_context.PrivContext)]
     for context in (privileged.default, secrets.context, *of_brick):

@@ -39,7 +39,7 @@ class Shred(base.Command):
         from cinder_localclone import secret_care
         backend = self.app.backend()
         if not os.geteuid():
-            backends.act_as_root()
+            backends.act_as_root(backend.settings)
         records, keys, crypt = (
             backend.records, backend.keys(), backend.crypt())
         found = secret_care.find(records, keys, crypt.backed_up_volumes())

@@ -37,7 +37,7 @@ class AtHome(encryption.Command):
         :raises CommandError: if it is not
         """
         backend = self.app.backend()
-        backends.act_as_root()
+        backends.act_as_root(backend.settings)
         home = self.home(self.one(backend, volume_id))
         if home != backend.host:
             raise base.CommandError(

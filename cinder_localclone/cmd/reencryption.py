@@ -217,7 +217,7 @@ class Run(base.VolumeCommand):
         from cinder_localclone.privileged import runner
         from cinder_localclone import unlocking
         backend, volume_id = self.app.backend(), parsed_args.volume
-        backends.act_as_root()
+        backends.act_as_root(backend.settings)
         crypt = backend.crypt()
         header = crypt.header(volume_id)
         if header.reencryption is None:

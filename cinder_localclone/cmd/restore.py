@@ -21,7 +21,7 @@ class Restore(base.Command):
         """The rows of the table."""
         from cinder_localclone import restore
         backend = self.app.backend()
-        backends.act_as_root()
+        backends.act_as_root(backend.settings)
         outcome = restore.restore(backend.stack(), backend.sessions())
         self.app.exit_code = int(any(problem for _local, problem in outcome))
         return ('Volume', 'LV', 'State', 'Problem'), [

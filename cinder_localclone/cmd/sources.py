@@ -216,7 +216,7 @@ class Watch:
         If Cinder can't be imported, the sources that need it say so.
         """
         if not os.geteuid():
-            backends.act_as_root()
+            backends.act_as_root(self.backend.settings)
         with contextlib.suppress(Exception):
             self.backend.load_cinder()
 

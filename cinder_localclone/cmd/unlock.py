@@ -38,7 +38,7 @@ class Unlock(base.Command):
         """The rows of the table."""
         from cinder_localclone import unlocking
         backend = self.app.backend()
-        backends.act_as_root()
+        backends.act_as_root(backend.settings)
         seconds = parsed_args.wait
         if seconds is None:
             seconds = backend.conf.localclone_unlock_timeout
@@ -77,7 +77,7 @@ class OpenWanted(base.Command):
         """The rows of the table."""
         from cinder_localclone import opening
         backend = self.app.backend()
-        backends.act_as_root()
+        backends.act_as_root(backend.settings)
         outcome = opening.open_wanted(
             recovery.node(backend), parsed_args.volumes)
         self.app.exit_code = int(any(each.problem for each in outcome))

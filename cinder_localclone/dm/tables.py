@@ -121,12 +121,15 @@ class Segment:
         return self.arguments[first:end]
 
 
-def _parse_segments(table: str) -> Iterable[Segment]:
-    for line in table.splitlines():
-        words = line.split()
-        if len(words) > 2:
-            yield Segment(int(words[0]), int(words[1]), words[2],
-                          tuple(words[3:]))
+def parse(table: str) -> tuple[Segment, ...]:
+    """Return the lines of a table; others are left out.
+
+    :raises ValueError: if one has no numbers where its place is
+    """
+    found = (line.split() for line in table.splitlines())
+    return tuple(Segment(int(words[0]), int(words[1]), words[2],
+                         tuple(words[3:]))
+                 for words in found if len(words) > 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +152,7 @@ class Device:
     @functools.cached_property
     def segments(self) -> tuple[Segment, ...]:
         """The lines of its table."""
-        return tuple(_parse_segments(self.table))
+        return parse(self.table)
 
     @property
     def target(self) -> str:

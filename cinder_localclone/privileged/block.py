@@ -18,6 +18,7 @@ import time
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import configuration
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 
@@ -28,7 +29,11 @@ _BLKDISCARD = 0x1277
 
 @privileged.entrypoint
 def read_head(path: str, length: int, timeout: float) -> None:
-    """Read the first ``length`` bytes, past the page cache."""
+    """Read the first ``length`` bytes, past the page cache.
+
+    Allows: reads the beginning of any path; the caller learns whether that
+    works, and no byte.
+    """
     process.run('dd', 'if=' + path, 'of=/dev/null', 'iflag=direct',
                 'bs=%d' % min(length, 1 << 20),
                 'count=%d' % max(1, length >> 20), 'status=none',
@@ -39,9 +44,12 @@ def read_head(path: str, length: int, timeout: float) -> None:
 def zero_head(group: str, lv: str, timeout: float) -> None:
     """Write zeros over the first 4 KiB of move metadata and flush them.
 
+    Allows: zeroes 4 KiB of the metadata LV of a move.
+
     :raises WrongDevice: if the path does not lead to the LV: that would be
         written into a file, or to another volume
     """
+    configuration.require_groups(group)
     path = names.lv_path(group, lv)
     privileged.require(names.shadow_of_metadata(lv), path)
     if not _lv_number(group, lv):
@@ -53,7 +61,10 @@ def zero_head(group: str, lv: str, timeout: float) -> None:
 
 @privileged.entrypoint
 def head_is_zero(path: str, timeout: float) -> bool:
-    """Whether the first 4 KiB are all zeros on the disk itself."""
+    """Whether the first 4 KiB are all zeros on the disk itself.
+
+    Allows: tells whether any path begins with 4 KiB of zeros.
+    """
     return not process.run(
         'dd', 'if=' + path, 'bs=4096', 'count=1', 'iflag=direct',
         'status=none', timeout=timeout).strip('\0')
@@ -61,13 +72,18 @@ def head_is_zero(path: str, timeout: float) -> bool:
 
 @privileged.entrypoint
 def flush(path: str, timeout: float) -> None:
-    """Flush a device's volatile caches (sync(1): fsync of the device)."""
+    """Flush a device's volatile caches (sync(1): fsync of the device).
+
+    Allows: flushes any path.
+    """
     process.run('sync', path, timeout=timeout)
 
 
 @privileged.entrypoint
 def identity(path: str) -> tuple[int, str]:
     """What a SCSI disk says it is, from sysfs, without reading it.
+
+    Allows: reads sysfs of any disk: size and serial number.
 
     :returns: size in bytes, unit serial number; 0 and '' if it does not say,
         as while it is being scanned, or has just gone
@@ -87,7 +103,10 @@ def parse_serial(page: bytes) -> str:
 
 @privileged.entrypoint
 def size(path: str) -> int:
-    """The size of a device in bytes, from sysfs."""
+    """The size of a device in bytes, from sysfs.
+
+    Allows: reads the size of any block device in sysfs.
+    """
     return _size(path)
 
 
@@ -101,6 +120,8 @@ def _size(path: str) -> int:
 def completed_reads(path: str) -> int:
     """Reads that a disk has completed since it appeared, failed ones too.
 
+    Allows: reads a counter of any disk in sysfs.
+
     The first field of Documentation/block/stat.rst.
     """
     with open(sysfs.of_disk(path, 'stat')) as counters:
@@ -110,6 +131,8 @@ def completed_reads(path: str) -> int:
 @privileged.entrypoint
 def written_sectors(path: str) -> int:
     """Sectors that were written to a device since it appeared.
+
+    Allows: reads a counter of any disk in sysfs.
 
     The seventh field of Documentation/block/stat.rst. Flushes write none.
 
@@ -126,6 +149,8 @@ def written_sectors(path: str) -> int:
 def discard(path: str, parts: list[tuple[int, int]], at_once: int,
             seconds: float, timeout: float) -> None:
     """Discard parts of a clone that nobody was given yet.
+
+    Allows: discards any part of a clone of the driver.
 
     :param parts: first byte, bytes
     :param at_once: most bytes of one call, so that none takes long
@@ -161,8 +186,12 @@ def _discard(path: str, parts: Iterable[tuple[int, int]], at_once: int,
 
 @privileged.entrypoint
 def disable_discards(path: str) -> None:
-    """Make a clone refuse discards, and so all that is stacked on it."""
+    """Make a clone refuse discards, and so all that is stacked on it.
+
+    Allows: makes a clone of the driver refuse discards.
+    """
     privileged.require(names.shadow_of_clone(os.path.basename(path)), path)
+    sysfs.check_mapped(path)
     with open(sysfs.of_disk(path, 'queue', 'discard_max_bytes'),
               'w') as limit:
         limit.write('0')
@@ -170,13 +199,18 @@ def disable_discards(path: str) -> None:
 
 @privileged.entrypoint
 def logical_block(path: str) -> int:
-    """The logical block size of a device, in bytes; 0 if there is none."""
+    """The logical block size of a device, in bytes; 0 if there is none.
+
+    Allows: reads the sector size of any block device in sysfs.
+    """
     return sysfs.logical_block(sysfs.number(path))
 
 
 @privileged.entrypoint
 def lv_number(group: str, lv: str) -> str:
     """The ``major:minor`` of an LV, '' unless it is active.
+
+    Allows: reads the device number of any active LV.
 
     By the kernel, in which the device bears the name that LVM gave it.
     """
@@ -191,5 +225,8 @@ def _lv_number(group: str, lv: str) -> str:
 
 @privileged.entrypoint
 def number(path: str) -> str:
-    """The ``major:minor`` of a block device, '' if the path leads to none."""
+    """The ``major:minor`` of a block device, '' if the path leads to none.
+
+    Allows: reads the device number of any path.
+    """
     return sysfs.number(path)

@@ -47,6 +47,8 @@ class Export:
 def targets(prefix: str) -> str:
     """The names of the targets under a prefix: JSON list.
 
+    Allows: lists iSCSI targets of the node by any prefix.
+
     There are none without configfs or the module. Whoever needs to know more
     of them asks for :func:`exports`, which takes 5 ms for each.
     """
@@ -57,6 +59,8 @@ def targets(prefix: str) -> str:
 @privileged.entrypoint
 def unfinished(prefix: str) -> str:
     """Those that nobody can log in to yet, or ever: JSON list of names.
+
+    Allows: lists iSCSI targets of the node by any prefix.
 
     A portal is the last thing that each is given before it is enabled.
     """
@@ -69,6 +73,9 @@ def unfinished(prefix: str) -> str:
 def exports(prefix: str) -> str:
     """The targets under a prefix: JSON list of dictionaries.
 
+    Allows: lists iSCSI targets of the node by any prefix, with the paths of
+    their devices; no CHAP secrets.
+
     Each has ``iqn`` and ``devices`` (paths). What goes meanwhile is left out.
     """
     return json.dumps([
@@ -80,6 +87,8 @@ def exports(prefix: str) -> str:
 @privileged.entrypoint
 def unused_backstores() -> str:
     """The driver's backstores that no target serves: JSON list of names.
+
+    Allows: lists backstores of the driver.
 
     Each keeps its device open. One that is just being made is among them.
     """
@@ -94,6 +103,8 @@ def unused_backstores() -> str:
 @privileged.entrypoint
 def hanging(prefix: str, timeout: float) -> list[str]:
     """The targets under a prefix that a change hangs in.
+
+    Allows: lists iSCSI targets of the node by any prefix.
 
     Whoever changes a target holds its lock, which each look at one of its
     parameters takes as well (iscsi_target_configfs.c).

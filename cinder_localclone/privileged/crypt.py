@@ -12,11 +12,8 @@ seconds.
 """
 
 from collections.abc import Callable
-from collections.abc import Iterator
 import contextlib
-import itertools
 import os
-import pathlib
 import re
 import time
 import typing
@@ -27,9 +24,10 @@ from cinder_localclone.luks import copies
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
+from cinder_localclone.privileged import sysfs
 
 _Seen = typing.TypeVar('_Seen')
-_LOOK = '--disable-locks'
+LOOK = '--disable-locks'
 _PAYLOAD = re.compile(r'^Payload offset:\s*(\d+)$', re.MULTILINE)
 _NUMBER = re.compile('[0-9]{1,3}')
 #: What cryptsetup says of a name that no device has.
@@ -56,14 +54,19 @@ def run(path: str, *argv: str, timeout: float, stdin: bytes | None = None,
 
 
 def require_handle(path: str) -> str:
-    """What has a header of the driver's: the handle of a volume.
+    """Refuse any device that is not the handle of a volume.
+
+    The path must lead there, too: os-brick's encryptors turn such links to
+    devices of their own.
 
     :returns: the volume id
     :raises Foreign: if it is anything else
+    :raises WrongDevice: if the path leads to another device
     """
     directory, name = os.path.split(path)
     volume_id = names.volume_of_handle(name)
     privileged.require(volume_id and directory == '/dev/mapper', path)
+    sysfs.check_mapped(path)
     return volume_id or ''
 
 
@@ -79,17 +82,6 @@ def require_number(number: str) -> str:
     return number
 
 
-def require_path(path: str) -> str:
-    """Refuse what cryptsetup could take for an option.
-
-    :returns: the path
-    :raises Foreign: if it is not absolute, or goes up again
-    """
-    privileged.require(path.startswith('/') and '..' not in path.split('/'),
-                       path)
-    return path
-
-
 def beside_writer(look: Callable[[], _Seen]) -> _Seen:
     """What is seen of a header that somebody may be writing.
 
@@ -103,9 +95,9 @@ def beside_writer(look: Callable[[], _Seen]) -> _Seen:
 
 
 def _look(path: str, *argv: str, timeout: float) -> str:
-    require_path(path)
+    require_handle(path)
     return beside_writer(
-        lambda: run(path, *argv, _LOOK, path, timeout=timeout))
+        lambda: run(path, *argv, LOOK, path, timeout=timeout))
 
 
 def _change(path: str, *argv: str, timeout: float,
@@ -118,6 +110,9 @@ def _change(path: str, *argv: str, timeout: float,
 def dump(path: str, timeout: float, mend: bool = False) -> str:
     """What the header of a LUKS2 device says, as JSON. No keys are in it.
 
+    Allows: reads the metadata of any volume's header, no keys; has cryptsetup
+    repair one damaged copy by the other.
+
     :param mend: whether one damaged copy of it is to be mended by the other
     :raises HeaderDamaged: if it has none that can be read
     """
@@ -129,32 +124,19 @@ def dump(path: str, timeout: float, mend: bool = False) -> str:
 
 
 @privileged.entrypoint
-def is_luks(path: str, timeout: float) -> bool:
-    """Whether a header, LUKS1 or LUKS2, can be read.
-
-    A read error looks as if there were none: never a reason to format.
-    """
-    require_path(path)
-    try:
-        run(path, 'isLuks', _LOOK, path, timeout=timeout)
-    except exceptions.CommandFailed as exc:
-        if exc.kwargs.get('code') == 1:
-            return False
-        raise
-    except encryption_errors.HeaderDamaged:
-        return False
-    return True
-
-
-@privileged.entrypoint
 def luks_uuid(path: str, timeout: float) -> str:
-    """The UUID in a header, or in a backup of one."""
+    """Return the LUKS UUID of a volume.
+
+    Allows: reads the UUID of any volume's header.
+    """
     return _look(path, 'luksUUID', timeout=timeout).strip()
 
 
 @privileged.entrypoint
 def damaged_copies(path: str, timeout: float) -> list[str]:
     """What is wrong with the copies of a LUKS2 header, in words.
+
+    Allows: reads any volume's header.
 
     cryptsetup does not say it, as long as one of them is whole.
     """
@@ -191,10 +173,13 @@ def beginning(path: str, size: int, timeout: float,
 def payload_sectors(path: str, timeout: float) -> int:
     """Where the data of a LUKS1 device begins, in sectors of 512 bytes.
 
+    Allows: reads the LUKS1 header of any volume.
+
     :raises HeaderDamaged: if it has no such header that can be read
     """
+    require_handle(path)
     found = _PAYLOAD.search(run(
-        require_path(path), 'luksDump', '--type', 'luks1', _LOOK, path,
+        path, 'luksDump', '--type', 'luks1', LOOK, path,
         timeout=timeout))
     if not found:
         raise encryption_errors.HeaderDamaged(
@@ -206,6 +191,8 @@ def payload_sectors(path: str, timeout: float) -> int:
 def close(name: str, timeout: float) -> bool:
     """Close what decrypts a volume, if nothing has it open.
 
+    Allows: closes the crypt device of any volume that nothing uses.
+
     To close a device cryptsetup reads its header, and would mend that.
 
     :returns: False if there is no such device
@@ -213,7 +200,7 @@ def close(name: str, timeout: float) -> bool:
     """
     privileged.require(names.is_crypt(name), name)
     try:
-        run(name, 'close', _LOOK, name, timeout=timeout)
+        run(name, 'close', LOOK, name, timeout=timeout)
     except exceptions.CommandFailed as exc:
         if _NOT_ACTIVE in str(exc):
             return False
@@ -224,6 +211,8 @@ def close(name: str, timeout: float) -> bool:
 @privileged.entrypoint
 def remove_integrity(name: str, timeout: float) -> bool:
     """Remove what has a volume's tags, if nothing has it open.
+
+    Allows: removes the integrity device of any volume that nothing uses.
 
     What decrypts the volume is above it, and is closed with it.
 
@@ -238,7 +227,10 @@ def remove_integrity(name: str, timeout: float) -> bool:
 
 @privileged.entrypoint
 def erase(path: str, timeout: float) -> None:
-    """Empty all key slots: nobody opens it any more, whatever key he has."""
+    """Empty all key slots: nobody opens it any more, whatever key he has.
+
+    Allows: destroys the key slots of any volume.
+    """
     _change(path, 'erase', '--batch-mode', timeout=timeout)
 
 
@@ -246,6 +238,8 @@ def erase(path: str, timeout: float) -> None:
 def import_token(path: str, text: str, token_id: str | None = None,
                  replace: bool = False, timeout: float = 30) -> None:
     """Write a token into a header.
+
+    Allows: writes any token into the header of any volume.
 
     :param text: :class:`.luks.tokens.Token`, as it is printed
     :param token_id: its number
@@ -260,170 +254,19 @@ def import_token(path: str, text: str, token_id: str | None = None,
 
 @privileged.entrypoint
 def remove_token(path: str, token_id: str, timeout: float) -> None:
-    """Remove a token from a header."""
+    """Remove a token from a header.
+
+    Allows: removes any token of the header of any volume.
+    """
     _change(path, 'token', 'remove', '--token-id', require_number(token_id),
             timeout=timeout)
 
 
 @privileged.entrypoint
 def set_uuid(path: str, uuid: str, timeout: float) -> None:
-    """Give a header another UUID."""
+    """Give a header another UUID.
+
+    Allows: changes the LUKS UUID of any volume.
+    """
     privileged.require(names.is_id(uuid), uuid)
     _change(path, 'luksUUID', '--batch-mode', '--uuid', uuid, timeout=timeout)
-
-
-# -- backups of headers
-
-def _require_backup(path: str, volume_id: str) -> pathlib.Path:
-    file = pathlib.Path(path)
-    privileged.require(
-        file.is_absolute() and '..' not in file.parts
-        and file.parent.name == volume_id
-        and names.is_header_backup(file.name), path)
-    return file
-
-
-@privileged.entrypoint
-def header_backup(path: str, file: str, timeout: float) -> None:
-    """Copy the header of a volume into a file, which outlives a power cut.
-
-    :param file: ``<directory>/<volume id>/<name>``; that directory is made
-    """
-    _back_up(path, _require_backup(file, require_handle(path)), timeout)
-
-
-def _back_up(path: str, target: pathlib.Path, timeout: float) -> None:
-    with _written(target) as partial:
-        run(path, 'luksHeaderBackup', _LOOK, path, '--header-backup-file',
-            str(partial), timeout=timeout)
-
-
-@privileged.entrypoint
-def save_beginning(path: str, directory: str, luks_uuid: str, size: int,
-                   timeout: float) -> None:
-    """Copy what a volume begins with, whatever it is, into a new file.
-
-    :param directory: of all volumes' backups
-    :param luks_uuid: that it should have
-    :param size: bytes
-    """
-    of_volume = pathlib.Path(directory, require_handle(path))
-    target = next(file for file in (
-        of_volume / names.header_backup(
-            luks_uuid, 'before-restore-%d' % number)
-        for number in itertools.count(1)) if not file.exists())
-    with _written(_require_backup(
-            str(target), require_handle(path))) as partial:
-        process.run(
-            'dd', 'if=' + path, 'of=%s' % partial, 'bs=1M', 'iflag=direct',
-            'count=%d' % (size >> 20), 'status=none', timeout=timeout)
-
-
-@contextlib.contextmanager
-def _written(target: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A file that is about to be written; it is kept when that is done."""
-    partial = target.with_name(target.name + '.partial')
-    target.parent.mkdir(mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        _shred(partial)  # that of a power cut has keys, too
-    yield partial
-    with open(partial, 'rb') as written:
-        os.fchmod(written.fileno(), 0o600)
-        os.fsync(written.fileno())
-    os.replace(partial, target)
-    for directory in (target.parent, target.parent.parent):
-        with _opened(directory) as descriptor:
-            os.fsync(descriptor)
-
-
-@privileged.entrypoint
-def backups(directory: str, volume_id: str) -> list[str]:
-    """The names of the backups of a volume's header, the oldest first.
-
-    :param directory: of all volumes' backups
-    """
-    privileged.require(names.is_id(volume_id), volume_id)
-    return [file.name for file in sorted(
-        pathlib.Path(directory, volume_id).glob('*'), key=_number)
-        if _number(file)]
-
-
-@privileged.entrypoint
-def renew_backup(path: str, directory: str, timeout: float) -> str:
-    """Copy the header of a volume into a new file, then drop the old ones.
-
-    :param directory: of all volumes' backups
-    :returns: the name of the file
-    """
-    volume_id = require_handle(path)
-    of_volume = pathlib.Path(directory, volume_id)
-    luks_uuid = run(path, 'luksUUID', _LOOK, path, timeout=timeout).strip()
-    name = names.header_backup(luks_uuid, str(1 + max(
-        map(_number, of_volume.glob('*')), default=0)))
-    _back_up(path, _require_backup(str(of_volume / name), volume_id), timeout)
-    for file in sorted(of_volume.glob('*')):
-        if names.is_header_backup(file.name) and file.name != name:
-            _shred(file)
-    return name
-
-
-def _number(file: pathlib.Path) -> int:
-    found = re.fullmatch(names.UUID + r'-(\d{1,9})', file.name)
-    return int(found.group(1)) if found else 0
-
-
-@privileged.entrypoint
-def header_restore(path: str, file: str, timeout: float) -> None:
-    """Write the header in a file over that of a volume.
-
-    What is to be checked before, :mod:`.encryption` has checked.
-    """
-    _require_backup(file, require_handle(path))
-    _change(path, 'luksHeaderRestore', '--batch-mode',
-            '--header-backup-file', file, timeout=timeout)
-
-
-@privileged.entrypoint
-def drop_backups(directory: str, volume_id: str) -> None:
-    """Overwrite the backups of a volume's header, and remove them.
-
-    :param directory: of all volumes' backups
-    """
-    privileged.require(names.is_id(volume_id), volume_id)
-    of_volume = pathlib.Path(directory, volume_id)
-    for file in sorted(of_volume.glob('*')):
-        _shred(_require_backup(str(file), volume_id))
-    with contextlib.suppress(FileNotFoundError):
-        with _opened(of_volume) as descriptor:
-            os.fsync(descriptor)
-        of_volume.rmdir()
-
-
-@privileged.entrypoint
-def backed_up_volumes(directory: str) -> list[str]:
-    """The ids of the volumes of whose headers there are backups."""
-    with contextlib.suppress(FileNotFoundError):
-        return sorted(
-            each.name for each in pathlib.Path(directory).iterdir()
-            if names.is_id(each.name) and each.is_dir()
-            and any(file.name.partition('.')[1:] == ('', '')
-                    for file in each.iterdir()))
-    return []
-
-
-def _shred(file: pathlib.Path) -> None:
-    """Best effort: where a file system writes anew, the old is still there."""
-    with open(file, 'r+b') as opened:
-        opened.write(bytes(file.stat().st_size))
-        opened.flush()
-        os.fsync(opened.fileno())
-    file.unlink()
-
-
-@contextlib.contextmanager
-def _opened(directory: pathlib.Path) -> Iterator[int]:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

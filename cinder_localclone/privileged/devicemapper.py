@@ -19,6 +19,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import control
+from cinder_localclone.privileged import lower
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 from cinder_localclone.privileged import thin_pool
@@ -33,6 +34,9 @@ def survey(timeout: float, only: list[str] | None = None
            ) -> list[tuple[str, str, str, int, bool, str]]:
     """The driver's own devices, and all of cryptsetup's.
 
+    Allows: reads the tables of the driver's devices and of cryptsetup's, with
+    keys masked.
+
     :param only: those of these names, as far as they are there
     :returns: the fields of :class:`.dm.ioctl.Status`, with the live table
     """
@@ -45,9 +49,16 @@ def survey(timeout: float, only: list[str] | None = None
 @privileged.entrypoint
 def create(name: str, uuid: str, table: str, timeout: float,
            readonly: bool = False) -> None:
-    """Create a device with its first table, and activate it."""
+    """Create a device with its first table, and activate it.
+
+    Allows: creates a device of the driver's by name, with any table of the
+    targets linear, clone, flakey and error. Its lower devices are the
+    driver's, LVs of its volume groups, or disks of its iSCSI sessions; which
+    of these, the caller chooses.
+    """
     privileged.require(names.is_device(name), name)
     privileged.require(uuid == names.device_uuid(name), uuid)
+    lower.require(table)
     _load('create', name, '--uuid', uuid, *['--readonly'] * readonly,
           table=table, timeout=timeout)
 
@@ -63,6 +74,9 @@ def _load(*command: str, table: str, timeout: float) -> None:
 @privileged.entrypoint
 def mend_path(name: str) -> bool:
     """See that a device's path leads to this very device.
+
+    Allows: turns the link of a device of the driver's in /dev/mapper back to
+    it.
 
     Others may turn the link elsewhere (os-brick's encryptors do), and udev,
     which made it, does not look again.
@@ -90,9 +104,13 @@ def mend_path(name: str) -> bool:
 def swap_table(name: str, table: str, timeout: float) -> None:
     """Give a device another table; I/O in flight ends on the old one.
 
+    Allows: gives a device of the driver's another table, bounded as that of
+    ``create``.
+
     Whatever fails, the device is not left suspended: it is on its old table.
     """
     privileged.require(names.is_device(name), name)
+    lower.require(table)
     _load('load', name, table=table, timeout=timeout)
     _resume(name, timeout)
 
@@ -115,6 +133,9 @@ def _resume(name: str, timeout: float) -> None:
 def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
     """Give a handle in use another table; what was written before is flushed.
 
+    Allows: gives a handle another table, bounded as that of ``create``;
+    flushes any path.
+
     A disk on which that is stable then is flushed once while the device is
     used, so that little is left when it is flushed again, with the device
     suspended. Whatever fails, the device is resumed: on its old table then.
@@ -122,6 +143,7 @@ def swap_flushed(name: str, table: str, disk: str, timeout: float) -> None:
     :param disk: its path; '' if nothing can be flushed
     """
     privileged.require(names.volume_of_handle(name), name)
+    lower.require(table)
     if disk:
         process.run('sync', disk, timeout=timeout)
     try:
@@ -145,6 +167,8 @@ def _clear_and_resume(name: str, timeout: float) -> None:
 def remove(name: str, timeout: float) -> bool:
     """Remove a device that nothing has open.
 
+    Allows: removes a device of the driver's that nothing uses.
+
     :returns: False if there is no such device
     """
     privileged.require(names.is_device(name), name)
@@ -156,7 +180,10 @@ def remove(name: str, timeout: float) -> bool:
 
 @privileged.entrypoint
 def message(name: str, text: str, timeout: float) -> None:
-    """Send a message to a device's target (dm-clone.rst, "Messages")."""
+    """Send a message to a device's target (dm-clone.rst, "Messages").
+
+    Allows: sends any message to a device of the driver's.
+    """
     privileged.require(names.is_device(name), name)
     process.run('dmsetup', 'message', name, '0', *text.split(),
                 timeout=timeout)
@@ -165,6 +192,8 @@ def message(name: str, text: str, timeout: float) -> None:
 @privileged.entrypoint
 def send(messages: list[tuple[str, str]], timeout: float) -> list[str]:
     """Send messages to devices, without a process for each.
+
+    Allows: sends any message to devices of the driver's.
 
     DM_TARGET_MSG of include/uapi/linux/dm-ioctl.h.
 
@@ -192,13 +221,19 @@ def _send(messages: list[tuple[str, str]]) -> list[str]:
 
 @privileged.entrypoint
 def status(name: str, timeout: float) -> str:
-    """The status line of a device (dm-clone.rst, "Status")."""
+    """The status line of a device (dm-clone.rst, "Status").
+
+    Allows: reads the status of any device-mapper device.
+    """
     return control.status(name, timeout)
 
 
 @privileged.entrypoint
 def clone_statuses(timeout: float) -> dict[str, str]:
-    """The status lines of all clones, by name."""
+    """The status lines of all clones, by name.
+
+    Allows: reads the status of the driver's clones.
+    """
     return {each.name: each.lines for each in control.statuses(
         names.shadow_of_clone, timeout)
         if each.lines.split()[2:3] == ['clone']}  # one is just being made
@@ -206,7 +241,10 @@ def clone_statuses(timeout: float) -> dict[str, str]:
 
 @privileged.entrypoint
 def targets(timeout: float) -> str:
-    """The target types the kernel knows, after loading those needed."""
+    """The target types the kernel knows, after loading those needed.
+
+    Allows: lists device-mapper targets; loads four kernel modules.
+    """
     for module in ('dm-clone', 'dm-thin-pool', 'dm-crypt', 'dm-flakey'):
         process.run('modprobe', '-q', module, timeout=timeout, ok=(0, 1))
     return process.run('dmsetup', 'targets', timeout=timeout)
@@ -217,12 +255,16 @@ def replace_suspended(name: str, table: str, timeout: float,
                       in_use: bool = False) -> None:
     """Replace a clone's table: suspended while the new one is loaded.
 
+    Allows: gives a device of the driver's another table, bounded as that of
+    ``create``, and suspends it meanwhile.
+
     Whatever fails, the device is resumed: on its old table then.
 
     :param in_use: whether a guest would have to be told of what the clone
         could not record: then it keeps its table
     """
     privileged.require(names.is_device(name), name)
+    lower.require(table)
     # A load that was given up, and came late: a resume would take it, which
     # does not know what is local by now.
     process.run('dmsetup', 'clear', name, timeout=timeout)
@@ -243,6 +285,9 @@ def discard_beneath(handle: str, clone: str, table: str,
                     seconds: float, timeout: float) -> None:
     """Discard parts of a clone while its handle is in use.
 
+    Allows: discards any part of a clone of the driver's, and suspends a handle
+    meanwhile.
+
     The handle is suspended for a moment, again and again; see
     :mod:`.while_suspended`. Hydration has to be off.
 
@@ -255,6 +300,7 @@ def discard_beneath(handle: str, clone: str, table: str,
     """
     privileged.require(names.volume_of_handle(handle), handle)
     privileged.require(names.shadow_of_clone(clone), clone)
+    lower.require(table)
     path = '/dev/mapper/' + clone
     sysfs.check_mapped(path)
     queue = sysfs.of_disk(path, 'queue', 'discard_max_bytes')

@@ -48,7 +48,10 @@ def _iscsiadm(*argv: str, timeout: float, ok: tuple[int, ...] = (_OK,),
 
 @privileged.entrypoint
 def initiator_name() -> str:
-    """This node's name, which root alone may read; '' if none can be read."""
+    """This node's name, which root alone may read; '' if none can be read.
+
+    Allows: reads the iSCSI name of this node.
+    """
     try:
         with open(_INITIATOR_NAME, errors='replace') as file:
             lines = file.read().splitlines()
@@ -63,6 +66,8 @@ def initiator_name() -> str:
 @privileged.entrypoint
 def disks(iqn: str = '') -> str:
     """The disks of all iSCSI sessions: JSON of {target name: [path]}.
+
+    Allows: lists all iSCSI sessions and their disks.
 
     :param iqn: of those with this target alone
     """
@@ -95,6 +100,8 @@ def _sessions(iqn: str = '') -> Iterator[tuple[str, str]]:
 def set_recovery_timeout(path: str, seconds: int) -> None:
     """How long an iSCSI disk holds I/O while its session is down.
 
+    Allows: sets how long any iSCSI disk of the node waits for its session.
+
     The kernel refuses it (EBUSY) of a session that is down at the moment;
     the next reconciliation sets it then.
 
@@ -114,6 +121,9 @@ def set_recovery_timeout(path: str, seconds: int) -> None:
 @privileged.entrypoint
 def bring_back(path: str, timeout: float) -> bool:
     """A disk that the kernel has set offline works again.
+
+    Allows: sets any SCSI disk of the node online that the kernel has set
+    offline.
 
     It does that to a disk that did not answer to its error handling, and
     never undoes it: all I/O fails at once, also when the disk answers again.
@@ -137,7 +147,10 @@ def bring_back(path: str, timeout: float) -> bool:
 
 @privileged.entrypoint
 def rescan(path: str, timeout: float) -> None:
-    """Ask a disk for its size again."""
+    """Ask a disk for its size again.
+
+    Allows: has any SCSI disk of the node read its size again.
+    """
     process.run('tee', sysfs.of_disk(path, 'device', 'rescan'), stdin=b'1\n',
                 timeout=timeout)
 
@@ -160,6 +173,9 @@ def parse_session(device: str) -> str | None:
 def end_session(iqn: str, timeout: float) -> None:
     """Log out of a target and forget it, whatever still uses its disk.
 
+    Allows: logs out of any target that has a name of the driver's, whatever
+    uses its disk.
+
     The way out of a hang: I/O that waits for a dead source fails within a
     second. What iscsiadm finds neither a record nor a session of may have
     one nevertheless, in sysfs; else it is done already.
@@ -177,7 +193,10 @@ def end_session(iqn: str, timeout: float) -> None:
 
 @privileged.entrypoint
 def is_down(iqn: str) -> bool:
-    """Whether there is a session with a target, which does not answer."""
+    """Whether there is a session with a target, which does not answer.
+
+    Allows: reads the state of any iSCSI session.
+    """
     states = []
     for _target, device in _sessions(iqn):
         with contextlib.suppress(OSError):  # it has just ended
@@ -189,13 +208,19 @@ def is_down(iqn: str) -> bool:
 
 @privileged.entrypoint
 def known_portal(iqn: str, timeout: float) -> str:
-    """The portal that the initiator's records have for a target, or ''."""
+    """The portal that the initiator's records have for a target, or ''.
+
+    Allows: reads the initiator's record of any target; no secrets.
+    """
     return parse_portal(_records(timeout), iqn)
 
 
 @privileged.entrypoint
 def recorded(timeout: float) -> list[str]:
-    """The names of all targets that the initiator's records have."""
+    """The names of all targets that the initiator's records have.
+
+    Allows: lists the targets of the initiator's records.
+    """
     return parse_targets(_records(timeout))
 
 
@@ -221,6 +246,9 @@ def parse_portal(records: str, iqn: str) -> str:
 @privileged.entrypoint
 def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
     """Make the initiator's record of a target, or complete it.
+
+    Allows: records a target that has a name of the driver's, by any prefix, at
+    any portal: another machine can so become the source of a disk.
 
     A login fails at once where the target is not served (any more): iscsid
     would ask for it for two minutes. Nor does iscsid log in at a boot: the
@@ -263,6 +291,8 @@ def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
 @privileged.entrypoint
 def login(iqn: str, timeout: float) -> None:
     """Log in as recorded and scan for the disk; a session that exists is ok.
+
+    Allows: logs in to a target that has a name of the driver's, as recorded.
 
     Targets of the driver have one disk each.
     """

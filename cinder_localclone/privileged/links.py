@@ -18,6 +18,9 @@ from cinder_localclone.privileged import sysfs
 def ensure(volume_id: str, device: str) -> bool:
     """See that the path of a volume leads to a device of the driver's.
 
+    Allows: turns the link of any volume in /dev/localclone to that volume's
+    own handle or guard.
+
     :param device: its name
     :returns: False if it did
     """
@@ -40,6 +43,8 @@ def ensure(volume_id: str, device: str) -> bool:
 def remove(volume_id: str) -> bool:
     """Remove the path of a volume.
 
+    Allows: removes the link of any volume in /dev/localclone.
+
     :returns: False if there is none
     """
     privileged.require(names.is_id(volume_id), volume_id)
@@ -53,6 +58,8 @@ def remove(volume_id: str) -> bool:
 @privileged.entrypoint
 def targets() -> dict[str, str]:
     """The names of the devices that all paths lead to, by volume id.
+
+    Allows: lists the links in /dev/localclone.
 
     '' is that of what is no device of device-mapper, or gone.
     """

@@ -186,6 +186,9 @@ def is_exported(iqn: str, name: str, device: str, serial: str,
                 user: str, password: str) -> bool:
     """Whether :func:`export` of the same has nothing to do.
 
+    Allows: compares an export of the driver's with what the caller names, its
+    CHAP secret, too.
+
     Said of what the driver has made to its end, and nobody has changed.
     """
     return sysfs.mapped_name(device) == os.path.basename(device) and (
@@ -199,6 +202,10 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
            address: str, port: int, initiator: str, user: str,
            password: str) -> bool:
     """Serve a device to one initiator, and to it alone, with CHAP.
+
+    Allows: exports a device of the driver's, but no crypt device, under a name
+    of the driver's, by any prefix, on any address, to any one initiator, with
+    a password that the caller names.
 
     What exists already and is as asked for is left alone, so that sessions
     live on; anything else under that name is replaced. All targets of one
@@ -216,6 +223,9 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     import rtslib_fb
     privileged.require(iscsi_names.is_iqn(iqn), iqn)
     privileged.require(names.is_backstore(name), name)
+    privileged.require(
+        os.path.dirname(device) == '/dev/mapper'
+        and names.is_device(os.path.basename(device)), device)
     found = sysfs.mapped_name(device)
     if found != os.path.basename(device):
         raise exceptions.WrongDevice(path=device, found=found or 'another')
@@ -321,6 +331,8 @@ def _remove(target: typing.Any, store: typing.Any) -> bool:
 @_one_at_a_time
 def unexport(iqn: str, name: str) -> bool:
     """Stop serving; returns whether there was anything to stop.
+
+    Allows: removes an export of the driver's.
 
     :param iqn: '' for the backstore alone
     :param name: of the backstore, removed with its last target; '' if there

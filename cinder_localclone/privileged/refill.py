@@ -10,6 +10,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import block
+from cinder_localclone.privileged import configuration
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
@@ -26,12 +27,15 @@ def local(group: str, lv: str, regions: int, timeout: float
           ) -> thin_map.Holes:
     """Which regions a clone has on record as local.
 
+    Allows: reads the map in any LV of the driver's volume groups.
+
     Past the page cache, which does not know what the kernel writes.
 
     :param lv: of its metadata
     :param regions: how many it has
     :raises OddMetadata: if they are not understood
     """
+    configuration.require_groups(group)
     return clone_metadata.local(_dd(
         timeout, 'if=' + names.lv_path(group, lv), 'iflag=direct'), regions)
 
@@ -41,6 +45,9 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
            at_once: int, start: int, count: int, timeout: float
            ) -> tuple[int, thin_map.Holes]:
     """Copy some blocks of a pool, unless anything was written to them since.
+
+    Allows: copies blocks of any path into an LV of the driver's volume groups
+    where its pool has none, and suspends a handle meanwhile.
 
     They are read before the handle is suspended. Once it is, they are looked
     for in the pool's map. Each is written whole: with zeros beyond the clone,
@@ -61,6 +68,7 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
         that can be taken back
     :raises CommandTimeout: if it takes too long: any may be there, in part
     """
+    configuration.require_groups(group)
     privileged.require(names.volume_of_handle(handle), handle)
     path = names.lv_path(group, lv)
     if sysfs.mapped_name(path) != names.mapped(group, lv):
@@ -82,9 +90,12 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
 def forget_read(devices: list[str], timeout: float) -> None:
     """Whoever has read zeros from these reads again.
 
+    Allows: drops the page cache of any device in /dev/mapper.
+
     :param devices: names of a handle, and of what is above it
     """
     for name in devices:
+        privileged.require('/' not in name, name)  # cryptsetup's, too
         process.run('blockdev', '--flushbufs', '/dev/mapper/' + name,
                     timeout=timeout)
 

@@ -25,6 +25,7 @@ import typing
 from cinder_localclone.luks import options
 from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import configuration
 from cinder_localclone.privileged import process
 from cinder_localclone import reencryption_errors
 
@@ -97,6 +98,8 @@ def is_by_systemd() -> bool:
 def obstacle() -> str:
     """Say why nothing can be re-encrypted here; '' if it can.
 
+    Allows: tells whether systemd runs the node.
+
     When a container ends, the kernel kills all that is in its PID namespace,
     by SIGKILL; and of a unit of the host nothing is seen from there.
     """
@@ -151,14 +154,20 @@ def _file(volume_id: str, kind: str) -> str:
 # -- start
 
 @privileged.entrypoint
-def start(volume_id: str, config_files: list[str], backend: str,
-          timeout: float) -> None:
+def start(volume_id: str, backend: str, timeout: float) -> None:
     """Have a volume re-encrypted whose header says how; unless it is.
 
-    :param config_files: of the service, for the process's own use
+    Allows: starts the re-encryption of any volume, as its header says, with
+    the configuration files of the daemon itself. Where systemd runs the node
+    the process has all capabilities.
+
+    The process reads the configuration files that this one was started with.
+
     :param backend: the section of the backend
     :raises CannotReencrypt: if the end of this service would kill it
+    :raises Foreign: if those files have no such section
     """
+    privileged.require(configuration.has(backend), backend)
     if processes(volume_id):
         return
     problem = obstacle()
@@ -167,7 +176,7 @@ def start(volume_id: str, config_files: list[str], backend: str,
             volume=volume_id, reason=problem)
     os.makedirs(DIRECTORY, mode=0o700, exist_ok=True)
     _forget(volume_id)
-    argv = command(volume_id, config_files, backend)
+    argv = command(volume_id, configuration.files(), backend)
     if is_by_systemd():
         _start_unit(volume_id, argv, timeout)
     else:
@@ -246,6 +255,8 @@ def resuming(volume_id: str, resilience: str, zone: int) -> list[str]:
 def stop(volume_id: str, seconds: float) -> bool:
     """Have it pause, after the part that it is at work on.
 
+    Allows: ends the re-encryption of any volume for now (SIGTERM).
+
     :returns: whether there is none any more
     """
     return not _stop([volume_id], seconds)
@@ -254,6 +265,9 @@ def stop(volume_id: str, seconds: float) -> bool:
 @privileged.entrypoint
 def stop_sessions(seconds: float) -> list[str]:
     """Have all pause that are no units: they may not outlive the service.
+
+    Allows: ends all re-encryptions for now (SIGTERM) where systemd does not
+    run the node.
 
     :returns: volumes of which one goes on
     """
@@ -293,13 +307,19 @@ def _terminate(pid: str, volume_id: str) -> None:
 
 @privileged.entrypoint
 def is_running(volume_id: str) -> bool:
-    """Whether a volume is being re-encrypted, or is about to be."""
+    """Whether a volume is being re-encrypted, or is about to be.
+
+    Allows: tells whether a volume is being re-encrypted.
+    """
     return bool(processes(volume_id))
 
 
 @privileged.entrypoint
 def running() -> list[str]:
-    """The ids of all volumes that are being re-encrypted on this node."""
+    """The ids of all volumes that are being re-encrypted on this node.
+
+    Allows: lists the volumes that are being re-encrypted.
+    """
     by_systemd = is_by_systemd()
     found = ((pid, volume_of(_argv(pid))) for pid in _all())
     return sorted({volume_id for pid, volume_id in found
@@ -308,7 +328,10 @@ def running() -> list[str]:
 
 @privileged.entrypoint
 def said(volume_id: str) -> str:
-    """The end of what it has said of its progress; '' if nothing."""
+    """The end of what it has said of its progress; '' if nothing.
+
+    Allows: reads the progress of the re-encryption of any volume.
+    """
     privileged.require(names.is_id(volume_id), volume_id)
     try:
         with open(_file(volume_id, 'json'), 'rb') as output:

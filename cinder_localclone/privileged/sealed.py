@@ -8,15 +8,18 @@ under a name that says which volume and which secret it is of, and is not
 unsealed under another.
 """
 
+from collections.abc import Iterator
+import contextlib
 import os
-import pathlib
 
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone.luks import notes
 from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import configuration
 from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import folders
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import secrets
 
@@ -25,66 +28,56 @@ _COMMAND = 'systemd-creds'
 _PARTIAL = '.partial'
 
 
-def _directory(directory: str) -> pathlib.Path:
-    path = pathlib.Path(directory)
-    privileged.require(
-        path.is_absolute() and '..' not in path.parts, directory)
-    return path
+@contextlib.contextmanager
+def _directory(backend: str, make: bool = False
+               ) -> Iterator[folders.Folder]:
+    with folders.configured(
+            backend, configuration.SEALED_KEYS, make) as directory:
+        yield directory
 
 
-def _file(directory: str, volume_id: str) -> pathlib.Path:
-    privileged.require(names.is_id(volume_id), directory)
-    return _directory(directory) / notes.sealed_key_file(volume_id)
-
-
-def _partial(file: pathlib.Path) -> pathlib.Path:
-    return file.with_name(file.name + _PARTIAL)
+def _file(volume_id: str) -> str:
+    privileged.require(names.is_id(volume_id), volume_id)
+    return notes.sealed_key_file(volume_id)
 
 
 @secrets.entrypoint
-def seal(directory: str, volume_id: str, recorded: str, key: bytes,
+def seal(backend: str, volume_id: str, recorded: str, key: bytes,
          timeout: float) -> None:
     """Keep the key of a volume; what was kept before goes.
 
-    :param directory: of all that are kept; it is made
+    Allows: keeps any key for any volume in the configured directory, in the
+    place of the key that is there.
+
+    :param backend: section of the backend, whose directory of keys is made
     :param recorded: reference of its secret
     :raises FileNotFoundError: if systemd-creds is not installed
     """
-    file = _file(directory, volume_id)
+    file = _file(volume_id)
     if not key:
         raise ValueError('there is no key of volume ' + volume_id)
     text = process.run(
         _COMMAND, 'encrypt', '--name=' + notes.sealed_key(
             volume_id, recorded), '-', '-', timeout=timeout,
         stdin=key.hex().encode())
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = _partial(file)
-    partial.unlink(missing_ok=True)
-    with open(partial, 'x', opener=_private) as opened:
-        opened.write(text)
-        opened.flush()
-        os.fsync(opened.fileno())
-    os.replace(partial, file)
-    _flush(file.parent)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, mode=0o600)
-
-
-def _flush(directory: pathlib.Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with _directory(backend, make=True) as directory:
+        directory.unlink(file + _PARTIAL)
+        with directory.file(file + _PARTIAL, 'xb') as opened:
+            opened.write(text.encode())
+            opened.flush()
+            os.fsync(opened.fileno())
+        directory.rename(file + _PARTIAL, file)
+        directory.flush()
 
 
 @secrets.entrypoint
-def open_device(path: str, name: str, directory: str, recorded: str,
+def open_device(path: str, name: str, backend: str, recorded: str,
                 timeout: float, readonly: bool = False,
                 keep_header: bool = False, discards: bool = False) -> None:
     """Have a volume decrypted with the key that is kept of it.
+
+    Allows: opens any volume under its own name, with the key that is kept of
+    it: a caller needs no key.
 
     :param recorded: reference of the secret that it must be of; the others
         as of :func:`.secrets.open_device`
@@ -94,26 +87,29 @@ def open_device(path: str, name: str, directory: str, recorded: str,
     volume_id = crypt.require_handle(path)
     privileged.require(name == names.crypt(volume_id), name)
     secrets.open_with(path, name, _unseal(
-        _file(directory, volume_id), notes.sealed_key(volume_id, recorded),
-        timeout), timeout, readonly, keep_header, discards)
+        backend, volume_id, recorded, timeout), timeout, readonly,
+        keep_header, discards)
 
 
 @secrets.entrypoint
-def end_reencryption(path: str, directory: str, recorded: str,
+def end_reencryption(path: str, backend: str, recorded: str,
                      timeout: float) -> None:
     """As :func:`.secrets.end_reencryption`, by the key that is kept.
+
+    Allows: as ``secrets.end_reencryption``, with the key that is kept.
 
     :param recorded: as of :func:`open_device`; and its errors
     """
     volume_id = crypt.require_handle(path)
     secrets.end_with(path, _unseal(
-        _file(directory, volume_id), notes.sealed_key(volume_id, recorded),
-        timeout), timeout)
+        backend, volume_id, recorded, timeout), timeout)
 
 
 @secrets.entrypoint
-def resize(name: str, directory: str, recorded: str, timeout: float) -> None:
+def resize(name: str, backend: str, recorded: str, timeout: float) -> None:
     """Let what decrypts a volume grow with its handle, by what is kept.
+
+    Allows: as ``secrets.resize``, with the key that is kept.
 
     :param name: of the device that decrypts it; the others, and errors, as
         of :func:`open_device`
@@ -121,44 +117,60 @@ def resize(name: str, directory: str, recorded: str, timeout: float) -> None:
     privileged.require(names.is_crypt(name), name)
     volume_id = name.removeprefix(names.crypt(''))
     secrets.resize_with(name, _unseal(
-        _file(directory, volume_id), notes.sealed_key(volume_id, recorded),
-        timeout), timeout)
+        backend, volume_id, recorded, timeout), timeout)
 
 
-def _unseal(file: pathlib.Path, name: str, timeout: float) -> bytes:
-    if not file.exists():
-        raise encryption_errors.NotSealed(path=file, reason='there is none')
+def _unseal(backend: str, volume_id: str, recorded: str, timeout: float
+            ) -> bytes:
+    name = _file(volume_id)
+    path = os.path.join(configuration.directory(
+        backend, configuration.SEALED_KEYS), name)
     try:
-        return bytes.fromhex(process.run(
-            _COMMAND, 'decrypt', '--name=' + name, str(file), '-',
-            timeout=timeout).strip())
+        with _directory(backend) as directory:
+            with directory.file(name, 'rb') as file:
+                return bytes.fromhex(process.run(
+                    _COMMAND, 'decrypt',
+                    '--name=' + notes.sealed_key(volume_id, recorded),
+                    '/dev/fd/%d' % file.fileno(), '-', timeout=timeout,
+                    pass_fds=(file.fileno(),)).strip())
     except (exceptions.CommandFailed, exceptions.CommandTimeout,
-            FileNotFoundError) as exc:  # a TPM may hang
-        raise encryption_errors.NotSealed(path=file, reason=exc)
+            OSError) as exc:  # a TPM may hang
+        raise encryption_errors.NotSealed(path=path, reason=exc)
     except ValueError:  # whose text would quote it
         raise encryption_errors.NotSealed(
-            path=file, reason='it is no key') from None
+            path=path, reason='it is no key') from None
 
 
 @secrets.entrypoint
-def forget(directory: str, volume_id: str) -> None:
-    """Keep the key of a volume no more."""
-    file = _file(directory, volume_id)
-    found = [each for each in (file, _partial(file)) if each.exists()]
-    for each in found:
-        each.unlink()
-    if found:
-        _flush(file.parent)
+def forget(backend: str, volume_id: str) -> None:
+    """Keep the key of a volume no more.
+
+    Allows: removes the key that is kept of any volume.
+
+    :param backend: section of the backend
+    """
+    file = _file(volume_id)
+    with contextlib.suppress(FileNotFoundError):
+        with _directory(backend) as directory:
+            found = [directory.unlink(each)
+                     for each in (file, file + _PARTIAL)]
+            if any(found):
+                directory.flush()
 
 
 @privileged.entrypoint
-def volumes(directory: str) -> list[str]:
-    """The ids of the volumes whose keys are kept, or were about to be.
+def volumes(backend: str) -> list[str]:
+    """Return the ids of the volumes whose keys are kept, or were about to be.
+
+    Allows: lists the volumes whose keys are kept in the configured directory.
 
     In the daemon that has no keys: it reads the names of files.
 
-    :raises FileNotFoundError: if there is no such directory
+    :param backend: section of the backend
     """
-    return sorted({volume_id for file in _directory(directory).iterdir() if (
-        volume_id := notes.volume_of_sealed(
-            file.name.removesuffix(_PARTIAL)))})
+    with contextlib.suppress(FileNotFoundError):
+        with _directory(backend) as directory:
+            return sorted({volume_id for file in directory.names() if (
+                volume_id := notes.volume_of_sealed(
+                    file.removesuffix(_PARTIAL)))})
+    return []

@@ -32,6 +32,7 @@ from cinder_localclone.luks import options as words
 from cinder_localclone.luks import tokens
 from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import backups
 from cinder_localclone.privileged import crypt
 from cinder_localclone.privileged import header_lock
 from cinder_localclone.privileged import process
@@ -108,6 +109,8 @@ def format_luks1(path: str, cipher: str, key_bits: int, key: bytes,
                  timeout: float) -> None:
     """Make a header that QEMU reads, on a blank device.
 
+    Allows: formats the handle of any volume whose first MiB is blank.
+
     :raises NotBlank: if it has anything already
     """
     crypt.require_handle(path)
@@ -121,6 +124,9 @@ def format_luks1(path: str, cipher: str, key_bits: int, key: bytes,
 def format_luks2(path: str, wanted: Sequence[typing.Any], key: bytes,
                  timeout: float) -> None:
     """Make a LUKS2 header on a blank device.
+
+    Allows: formats the handle of any volume whose first MiB is blank, with an
+    offered cipher.
 
     :param wanted: :class:`.luks.options.NewHeader`
     :raises NotBlank: if it has anything already
@@ -140,6 +146,8 @@ def open_device(path: str, name: str, key: bytes, timeout: float,
                 readonly: bool = False, keep_header: bool = False,
                 discards: bool = False) -> None:
     """Have a volume decrypted.
+
+    Allows: opens any volume under its own name, with its key.
 
     :param path: of its handle
     :param name: of the device that decrypts it
@@ -172,14 +180,34 @@ def test(path: str, key: bytes, timeout: float, slot: str | None = None
          ) -> None:
     """Prove that a key opens a volume, or one slot of it.
 
+    Allows: tells whether a key opens any volume.
+
     :raises WrongKey: if it does not
     :raises HeaderDamaged: if it has no header that can be read
     """
+    crypt.require_handle(path)
     _test(path, key, timeout, slot)
 
 
+@entrypoint
+def test_backup(backend: str, volume_id: str, name: str, key: bytes,
+                timeout: float) -> None:
+    """Prove that a key opens what a backup of a header was made of.
+
+    Allows: tells whether a key opens any backup in the configured directory.
+
+    :param backend: section of the backend
+    :param name: of the file
+    :raises WrongKey: if it does not
+    :raises HeaderDamaged: if it can't be read
+    """
+    with backups.opened(backend, volume_id, name) as (shown, descriptor):
+        _run(shown, 'open', *_KEY_ON_STDIN, *_PROOF,
+             '/dev/fd/%d' % descriptor, key=key, timeout=timeout,
+             pass_fds=(descriptor,))
+
+
 def _test(path: str, key: bytes, timeout: float, slot: str | None) -> None:
-    crypt.require_path(path)
     at = [] if slot is None else ['--key-slot', crypt.require_number(slot)]
     crypt.beside_writer(lambda: _run(
         path, 'open', *_KEY_ON_STDIN, *_PROOF, *at, path, key=key,
@@ -189,6 +217,8 @@ def _test(path: str, key: bytes, timeout: float, slot: str | None) -> None:
 @entrypoint
 def resize(name: str, key: bytes, timeout: float) -> None:
     """Let what decrypts a volume grow with its handle.
+
+    Allows: resizes the crypt device of any volume to its handle, with its key.
 
     It may be passed through, so nothing is written to its header.
     """
@@ -205,7 +235,11 @@ def resize_with(name: str, key: bytes, timeout: float) -> None:
 @entrypoint
 def refresh(name: str, key: bytes, timeout: float, discards: bool = False
             ) -> None:
-    """Change how a volume that is open takes discards."""
+    """Change how a volume that is open takes discards.
+
+    Allows: changes how the crypt device of any volume takes discards, with its
+    key.
+    """
     privileged.require(names.is_crypt(name), name)
     _run(name, 'refresh', *_KEY_ON_STDIN, '--disable-locks',
          *['--allow-discards'] * discards, name, key=key, timeout=timeout)
@@ -216,6 +250,9 @@ def begin_reencryption(path: str, name: str, slot: str,
                        wanted: Sequence[typing.Any], key: bytes,
                        timeout: float) -> None:
     """Write into a header that its volume is to be encrypted anew.
+
+    Allows: begins the re-encryption of any volume that is open, with an
+    offered cipher and its key.
 
     No data is: see :mod:`.runner`.
 
@@ -235,6 +272,9 @@ def begin_reencryption(path: str, name: str, slot: str,
 @entrypoint
 def end_reencryption(path: str, key: bytes, timeout: float) -> None:
     """Write into a header what cryptsetup was killed just before.
+
+    Allows: writes the end of a complete re-encryption into the header of any
+    volume, with its key.
 
     Nothing is written before the same header, so ended, is opened by the key.
     The copy that it is made from is written last. What is left in the areas
@@ -272,6 +312,9 @@ def end_with(path: str, key: bytes, timeout: float) -> None:
 @entrypoint
 def test_ended(path: str, key: bytes, timeout: float) -> None:
     """Prove that a key opens a volume once its re-encryption is over.
+
+    Allows: tells whether a key opens any volume once its re-encryption is
+    over.
 
     Only the end of that is missing. Nothing is written.
 
@@ -331,6 +374,8 @@ def add_key(path: str, key: bytes, new_key: bytes, slot: str,
             derivation: str, timeout: float) -> None:
     """Have another key open a volume.
 
+    Allows: adds a key to any volume, with one of its keys.
+
     :param key: one that opens it
     :param slot: which is free
     :param derivation: one of :class:`.luks.options.Derivation`
@@ -365,6 +410,9 @@ def _pipe(key: bytes) -> Iterator[int]:
 @entrypoint
 def kill_slot(path: str, slot: str, key: bytes, timeout: float) -> None:
     """Drop a key slot.
+
+    Allows: removes a key slot of any volume, with the key of another slot that
+    stays.
 
     As a batch cryptsetup drops even the last one there is, with its own key,
     or without any.

@@ -67,6 +67,21 @@ def name_of(number: str) -> str:
     return _text('dev', 'block', number, 'dm', 'name')
 
 
+def uuid_of(number: str) -> str:
+    """The UUID of the device-mapper device ``major:minor``, or ''."""
+    return _text('dev', 'block', number, 'dm', 'uuid')
+
+
+def of_number(number: str) -> str:
+    """The path of the entry of the block device ``major:minor``."""
+    return os.path.join(ROOT, 'dev', 'block', number)
+
+
+def target_of_session(session: str) -> str:
+    """The name of the target of an iSCSI session, or ''."""
+    return _text('class', 'iscsi_session', session, 'targetname')
+
+
 def is_counted(number: str) -> bool:
     """Whether the kernel counts the I/O of the device ``major:minor``."""
     return _text('dev', 'block', number, 'queue', 'iostats') == '1'

@@ -23,6 +23,7 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import configuration
 from cinder_localclone.privileged import control
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
@@ -56,6 +57,8 @@ def holes(group: str, lv: str, size: int, region: int, timeout: float
           ) -> thin_map.Holes:
     """What nothing was ever written to of a volume that nothing writes to.
 
+    Allows: reads the map of a thin LV of the driver's volume groups.
+
     :param size: bytes of the volume
     :param region: bytes of a region
     :returns: the largest; none for an LV that is not thin
@@ -63,6 +66,7 @@ def holes(group: str, lv: str, size: int, region: int, timeout: float
     :raises PoolFails: if it can't write its metadata
     :raises WrongDevice: if a path does not lead to the device that it names
     """
+    configuration.require_groups(group)
     dump = _dump(group, lv, size, region, timeout, thin_map.MOST)
     return dump.holes() if dump else []
 
@@ -70,7 +74,11 @@ def holes(group: str, lv: str, size: int, region: int, timeout: float
 @privileged.entrypoint
 def unmapped(group: str, lv: str, size: int, region: int, timeout: float
              ) -> thin_map.Holes:
-    """The same, all of it; what is in use may have been mapped since."""
+    """The same, all of it; what is in use may have been mapped since.
+
+    Allows: reads the map of a thin LV of the driver's volume groups.
+    """
+    configuration.require_groups(group)
     dump = _dump(group, lv, size, region, timeout, thin_map.ALL)
     return dump.all_holes() if dump else []
 
@@ -79,10 +87,13 @@ def unmapped(group: str, lv: str, size: int, region: int, timeout: float
 def check(group: str, lv: str, timeout: float) -> None:
     """See that the pool of an LV can write its metadata.
 
+    Allows: reads the state of the pool of an LV of the driver's volume groups.
+
     :raises OddMap: if the LV is not active
     :raises PoolFails: if it can't
     :raises WrongDevice: if its path leads elsewhere
     """
+    configuration.require_groups(group)
     thin = _thin(group, lv, timeout)
     if thin:
         pool = sysfs.name_of(thin[0])
@@ -93,9 +104,13 @@ def check(group: str, lv: str, timeout: float) -> None:
 def block(group: str, lv: str, timeout: float) -> int:
     """How many bytes the pool of an LV maps at once; 0 if it is not thin.
 
+    Allows: reads the block size of the pool of an LV of the driver's volume
+    groups.
+
     :raises OddMap: if the LV is not active
     :raises WrongDevice: if its path leads elsewhere
     """
+    configuration.require_groups(group)
     thin = _thin(group, lv, timeout)
     return state.SECTOR * tables.parse_pool_block(
         control.table(thin[0], timeout)) if thin else 0
@@ -174,8 +189,12 @@ def to_be_written(group: str, lv: str, blocks: int, timeout: float
 def release(group: str, pool: str, timeout: float) -> bool:
     """Release what a service that was killed has left of a map.
 
+    Allows: releases the metadata snapshot of a pool of the driver's volume
+    groups.
+
     :returns: whether there was anything
     """
+    configuration.require_groups(group)
     device = names.mapped(group, pool, 'tpool')
     number = sysfs.number('/dev/mapper/' + device)
     if not number:

@@ -2,16 +2,21 @@
 """Privileged commands that are recorded instead of run."""
 
 import functools
+import os
 import shlex
 
 import fixtures
 import testtools
 
 from cinder_localclone import exceptions
+from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import configuration
 from cinder_localclone.privileged import control
+from cinder_localclone.privileged import lower
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import secrets
+from cinder_localclone.privileged import sysfs
 
 
 class Commands(fixtures.Fixture):
@@ -31,9 +36,27 @@ class Commands(fixtures.Fixture):
             self.useFixture(fixtures.MockPatchObject(
                 context, 'client_mode', False))
         self.useFixture(fixtures.MockPatchObject(process, 'run', self._run))
+        # Of whatever is named here, all is the driver's own.
+        for module, name in ((configuration, 'require_groups'),
+                             (lower, 'require')):
+            self.useFixture(fixtures.MockPatchObject(
+                module, name, autospec=True))
+        self.useFixture(fixtures.MockPatchObject(
+            lower, 'is_own_lv', lambda _number: True))
+        self.useFixture(fixtures.MockPatchObject(
+            sysfs, 'mapped_name', functools.partial(
+                self._mapped_name, sysfs.mapped_name)))
         for name in ('status', 'table'):
             self.useFixture(fixtures.MockPatchObject(
                 control, name, functools.partial(self._ioctl, name)))
+
+    @staticmethod
+    def _mapped_name(mapped_name, path):
+        """Handles, and what is above them, are where their paths lead."""
+        directory, name = os.path.split(path)
+        return name if directory == '/dev/mapper' and (
+            names.volume_of_handle(name) or names.is_crypt(name)
+        ) else mapped_name(path)
 
     def answer(self, begin, out='', code=0, err='', times=None):
         """How commands end whose line begins like this.

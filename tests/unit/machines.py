@@ -28,13 +28,16 @@ from cinder_localclone import export
 from cinder_localclone import handlers
 from cinder_localclone import iscsi_names
 from cinder_localclone import names
+from cinder_localclone import opts
 from cinder_localclone import privileged
 from cinder_localclone.privileged import control
+from cinder_localclone.privileged import lower
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sysfs
 from cinder_localclone import reconcile
 from cinder_localclone import sessions
 from cinder_localclone import stack
+from tests.unit import configured
 from tests.unit import dm_kernel
 from tests.unit import world as worlds
 from tests.unit.world import peers
@@ -87,6 +90,16 @@ class Machine:
         found += [names.mapped(GROUP, name, *['tpool'] * (name == POOL))
                   for name, lv in self.lvs.items() if lv.number == number]
         return (found + [''])[0]
+
+    def uuid_of(self, number):
+        return next((device.uuid for device in self.devices.values()
+                     if device.number == number), 'LVM-' if any(
+                         lv.number == number for lv in self.lvs.values())
+                    else '')
+
+    def disk_at(self, number):
+        return next((disk for disk in self.disks.values()
+                     if disk.number == number), None)
 
     def of_disk(self, path, *entry):
         return '/'.join((path, *entry))
@@ -351,13 +364,20 @@ class Machines(fixtures.Fixture):
             'lio.unexport': self._unexport,
             'links.targets': lambda: {},
         }
+        self.useFixture(configured.Configured(
+            volume_driver=opts.DRIVER, volume_group=GROUP))
         for what, fake in (
                 ((process, 'run'), self._run),
                 ((process, 'stream'), self._stream),
                 ((control, '_ioctl'), self._ioctl),
                 ((sysfs, 'number'), lambda path: self.machine.number(path)),
                 ((sysfs, 'name_of'), lambda number: self.machine.name_of(
-                    number) or 'g-pool-tmeta'),
+                    number) or ('' if self.machine.disk_at(number) else
+                                'g-pool-tmeta')),
+                ((sysfs, 'uuid_of'), lambda number: self.machine.uuid_of(
+                    number)),
+                ((lower, '_target_of'), lambda number: getattr(
+                    self.machine.disk_at(number), 'iqn', '')),
                 ((sysfs, 'check_mapped'), lambda path: None),
                 ((sessions.Sessions, '_check_portal'),
                  lambda _self, portal: None)):

@@ -254,7 +254,12 @@ class SysfsTest(testtools.TestCase):
         limit.write_text('4294966784')
         path = str(self.root / ('localclone-clone-' + VOLUME))
         os.symlink('/dev/sdx', path)
-        block.disable_discards(path)
+        for found in ('sdx', ''):
+            with mock.patch.object(sysfs, 'mapped_name', return_value=found):
+                self.assertRaises(exceptions.WrongDevice,
+                                  block.disable_discards, path)
+        with mock.patch.object(sysfs, 'mapped_name', os.path.basename):
+            block.disable_discards(path)
         self.assertEqual('0', limit.read_text())
         limit.write_text('4294966784')
         self.assertRaises(exceptions.Foreign, block.disable_discards,

@@ -458,7 +458,7 @@ class BackendTest(testtools.TestCase):
         mode = self.useFixture(fixtures.MockPatchObject(
             priv_context.PrivContext, 'set_client_mode', autospec=True)).mock
         if allowed:
-            backend.act_as_root()
+            backend.act_as_root(None)
             # A helper may not be found: root's PATH lacks the environment.
             self.assertEqual(
                 [mock.call(each, False) for each in (
@@ -468,7 +468,7 @@ class BackendTest(testtools.TestCase):
                         brick, 'brick_privsep_hide_output', None)]))],
                 mode.mock_calls)
         else:
-            self.assertRaises(base.CommandError, backend.act_as_root)
+            self.assertRaises(base.CommandError, backend.act_as_root, None)
             mode.assert_not_called()
 
     @ddt.data(

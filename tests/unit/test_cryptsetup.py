@@ -13,11 +13,14 @@ from cinder_localclone import exceptions
 from cinder_localclone.luks import notes
 from cinder_localclone.luks import options
 from cinder_localclone.lvm import reports
+from cinder_localclone.privileged import backups
 from cinder_localclone.privileged import block
 from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import lvm
 from cinder_localclone.privileged import secrets
 from tests.unit import commands
+from tests.unit import configured
 from tests.unit import luks_headers
 
 LUKS = '00000000-0000-4000-8000-00000000000a'
@@ -111,6 +114,9 @@ class CryptsetupTest(commands.Case):
 
     def test_backup_that_can_not_be_written(self):
         self.room.backups = '/nonexistent/backups'
+        self.room.backend = configured.BACKEND
+        self.useFixture(configured.Configured(
+            localclone_header_backup_dir=self.room.backups))
         self.commands.answer('cryptsetup luksUUID', LUKS)
         for make in (self.room.renew_backup,
                      lambda volume: self.room.save(volume, LUKS)):
@@ -123,10 +129,10 @@ class CryptsetupTest(commands.Case):
         self.room.backups = '/b'
         full = OSError(28, 'No space left on device')
         for name, make in (
-                ('renew_backup', self.room.renew_backup),
+                ('renew', self.room.renew_backup),
                 ('save_beginning',
                  lambda volume: self.room.save(volume, LUKS))):
-            with mock.patch.object(crypt, name, side_effect=full):
+            with mock.patch.object(backups, name, side_effect=full):
                 error = self.assertRaises(encryption_errors.NoBackup, make,
                                           VOLUME)
             self.assertIn('volume %s in /b ' % VOLUME, str(error))
@@ -136,12 +142,11 @@ class CryptsetupTest(commands.Case):
         self.room.backups = '/b'
         for error in (OSError(28, 'No space left on device'),
                       exceptions.CommandTimeout(command='c', seconds=30)):
-            with mock.patch.object(crypt, 'header_backup',
-                                   side_effect=error) as made:
+            with mock.patch.object(backups, 'make', side_effect=error) as made:
                 self.room.back_up(VOLUME)
             made.assert_called_once()
 
-    @mock.patch.object(cryptsetup.header_files, 'crypt')
+    @mock.patch.object(cryptsetup.header_files, 'backups')
     def test_no_place_for_backups(self, called):
         self.room.back_up(VOLUME)
         self.room.renew_backup(VOLUME)
@@ -151,31 +156,31 @@ class CryptsetupTest(commands.Case):
             self.room.backup_names(VOLUME)))
         self.assertEqual([], called.mock_calls)
 
-    @mock.patch.object(cryptsetup.header_files, 'crypt')
+    @mock.patch.object(cryptsetup.header_files, 'backups')
     def test_place_of_backups(self, called):
-        self.room = cryptsetup.Cryptsetup('g', 30, '/b')
+        self.room = cryptsetup.Cryptsetup('g', 30, '/b', backend='lc')
         self.assertTrue(self.room.keeps_backups())
         self.room.renew_backup(VOLUME)
         self.room.save(VOLUME, LUKS)
         self.room.restore(VOLUME, 'x')
-        self.assertIs(called.backups.return_value,
+        self.assertIs(called.listed.return_value,
                       self.room.backup_names(VOLUME))
-        self.assertIs(called.backed_up_volumes.return_value,
+        self.assertIs(called.volumes.return_value,
                       self.room.backed_up_volumes())
         self.assertEqual([
-            mock.call.renew_backup(HANDLE, '/b', 30),
-            mock.call.save_beginning(HANDLE, '/b', LUKS, 16 << 20, 30),
-            mock.call.header_restore(HANDLE, '/b/%s/x' % VOLUME, 30),
-            mock.call.backups('/b', VOLUME),
-            mock.call.backed_up_volumes('/b')], called.mock_calls)
+            mock.call.renew(HANDLE, 'lc', 30),
+            mock.call.save_beginning(HANDLE, 'lc', LUKS, 16 << 20, 30),
+            mock.call.restore(HANDLE, 'lc', 'x', 30),
+            mock.call.listed('lc', VOLUME),
+            mock.call.volumes('lc')], called.mock_calls)
 
     def test_what_a_backup_says(self):
         """Not what the volume says: that may be lost, or be another."""
-        self.room.backups = '/b'
+        self.room.backups, self.room.backend = '/b', 'lc'
         path = '/b/%s/x' % VOLUME
-        with mock.patch.object(crypt, 'dump') as dump, mock.patch.object(
-                crypt, 'luks_uuid', return_value=LUKS) as luks_uuid, \
-                mock.patch.object(secrets, 'test') as tested:
+        with mock.patch.object(backups, 'dump') as dump, mock.patch.object(
+                backups, 'luks_uuid', return_value=LUKS) as luks_uuid, \
+                mock.patch.object(secrets, 'test_backup') as tested:
             dump.return_value = luks_headers.PLAIN
             header, found = self.room.backed_up(VOLUME, 'x')
             self.room.test_backup(VOLUME, 'x', b'k')
@@ -184,9 +189,10 @@ class CryptsetupTest(commands.Case):
                                       self.room.backed_up, VOLUME, 'x')
         self.assertEqual(('aes-xts-plain64', LUKS), (header.cipher, found))
         self.assertIn(path, str(error))
-        dump.assert_called_with(path, 30)
-        luks_uuid.assert_called_once_with(path, 30)
-        tested.assert_called_once_with(path, b'k', 30)
+        which = 'lc', VOLUME, 'x'
+        dump.assert_called_with(*which, 30)
+        luks_uuid.assert_called_once_with(*which, 30)
+        tested.assert_called_once_with(*which, b'k', 30)
 
     def test_where_backups_are_at_the_moment(self):
         place = self.useFixture(fixtures.TempDir()).path
@@ -253,18 +259,28 @@ class CryptsetupTest(commands.Case):
         self.assertEqual(5, sum(line.startswith('blkdiscard')
                                 for line in self.commands.ran))
 
+    def test_erase_mends_the_path_before(self):
+        """Others may have turned it to another device."""
+        with mock.patch.object(crypt, 'erase') as erase, mock.patch.object(
+                devicemapper, 'mend_path') as mend:
+            order = mock.Mock()
+            order.attach_mock(mend, 'mend')
+            order.attach_mock(erase, 'erase')
+            self.room.erase(VOLUME)
+        self.assertEqual([mock.call.mend('localclone-' + VOLUME),
+                          mock.call.erase(HANDLE, 30)], order.mock_calls)
+
     def test_backups(self):
         made, dropped = (self.useFixture(fixtures.MockPatchObject(
-            crypt, name)).mock for name in ('header_backup', 'drop_backups'))
+            backups, name)).mock for name in ('make', 'drop'))
         self.room.back_up(VOLUME)
         self.room.drop_backups(VOLUME)
         made.assert_not_called()  # there is nowhere to put them
         dropped.assert_not_called()
-        self.room.backups = '/b'
+        self.room.backups, self.room.backend = '/b', 'lc'
         self.room.back_up(VOLUME)
-        made.assert_called_once_with(
-            HANDLE, '/b/%s/%s-1' % (VOLUME, VOLUME), 30)
+        made.assert_called_once_with(HANDLE, 'lc', VOLUME + '-1', 30)
         made.side_effect = OSError('no space left')
         self.room.back_up(VOLUME)  # the volume works without
         self.room.drop_backups(VOLUME)
-        dropped.assert_called_once_with('/b', VOLUME)
+        dropped.assert_called_once_with('lc', VOLUME)

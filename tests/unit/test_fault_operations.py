@@ -52,10 +52,11 @@ READERS = {
             'free_of_disks', 'physical_volumes', 'archive_room'},
     'lio': {'is_exported'},
     'thin_pool': {'block', 'check'}, 'refill': {'forget_read', 'local'},
-    'links': {'targets'}, 'secrets': {'test', 'test_ended'},
-    'runner': {'is_running', 'running', 'said'}, 'sealed': {'volumes'},
-    'crypt': {'backed_up_volumes', 'backups', 'damaged_copies', 'dump',
-              'is_luks', 'luks_uuid', 'payload_sectors'}}
+    'links': {'targets'}, 'secrets': {'test', 'test_backup', 'test_ended'},
+    'runner': {'is_running', 'obstacle', 'running', 'said',
+               'stop_sessions'}, 'sealed': {'volumes'},
+    'crypt': {'damaged_copies', 'dump', 'luks_uuid', 'payload_sectors'},
+    'backups': {'dump', 'listed', 'luks_uuid', 'volumes'}}
 
 
 def privileged():

@@ -1,12 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is asked of LVM."""
 
+import inspect
+from unittest import mock
+
 from cinder_localclone import exceptions
+from cinder_localclone import opts
+from cinder_localclone.privileged import configuration
+from cinder_localclone.privileged import lower
 from cinder_localclone.privileged import lvm
+from cinder_localclone.privileged import sysfs
 from tests.unit import commands
+from tests.unit import configured
+from tests.unit import test_privileged
 
 JSON = '--reportformat json --units b --nosuffix '
+OWN = 'volume-bc5cfce0-cd3d-4029-88f4-3c64da986803'
 EXISTS = '  Logical Volume "v" already exists in volume group "g"'
+REQUIRE = configuration.require_groups
 #: All that changes a group's metadata, of group g.
 CHANGES = (
     lambda: lvm.create_thin('g', 'p', 'v', 1 << 30, ['a', 'b=c'], 30),
@@ -20,7 +31,57 @@ CHANGES = (
     lambda: lvm.rename('g', 'v', 'w', 30),
     lambda: lvm.protect('g', 'v', 30),
     lambda: lvm.skip_activation('g', 'v', 30),
-    lambda: lvm.remove('g', 'v', 30))
+    lambda: lvm.remove('g', OWN, 30))
+
+
+class OwnTest(commands.Case):
+    """A caller changes nothing but LVs of the driver's own groups."""
+
+    def test_another_group(self):
+        calls = [(name, list(inspect.signature(function).parameters))
+                 for name, function in test_privileged.entry_points(
+                     'lvm').items()]
+        self.useFixture(configured.Configured({'other': {
+            'volume_group': 'stock', 'volume_driver': 'cinder.lvm'}},
+            volume_driver=opts.DRIVER, volume_group='g'))
+        with mock.patch.object(configuration, 'require_groups', REQUIRE):
+            for name, parameters in calls:
+                if parameters[0] not in ('group', 'groups'):
+                    continue
+                for group in ('stock', '--config', '@tag', 'g/v'):
+                    given = [[group] if each == 'groups' else group if (
+                        each == 'group') else 30 for each in parameters]
+                    error = self.assertRaises(exceptions.ForeignGroup,
+                                              getattr(lvm, name), *given)
+                    self.assertIn('helper_command', str(error))
+        self.assertRan()
+
+    def test_names_that_are_options(self):
+        for call in (lambda: lvm.rename('g', '--all', 'w', 30),
+                     lambda: lvm.rename('g', 'v', '-f', 30),
+                     lambda: lvm.create_thick('g', '-Zy', 1, [], 30),
+                     lambda: lvm.protect('g', 'v/../w', 30)):
+            self.assertRaises(exceptions.Foreign, call)
+        self.assertRan()
+
+    def test_removes_nothing_that_nobody_has_named_by_an_id(self):
+        for name in ('root', 'home-2', 'localclone-pool'):
+            self.assertRaises(exceptions.Foreign, lvm.remove, 'g', name, 30)
+        self.assertRan()
+
+    def test_resumes_its_own(self):
+        with mock.patch.object(lower, 'is_own_lv', return_value=False):
+            self.assertRaises(exceptions.Foreign, lvm.resume, '253:1', 30)
+        self.assertRan()
+
+    def test_zeroes_what_its_path_leads_to(self):
+        self.commands.answer('lvs', 'localclone.fresh,localclone.volume='
+                             + OWN[7:])
+        with mock.patch.object(sysfs, 'mapped_name', return_value='x'):
+            self.assertRaises(
+                exceptions.WrongDevice, lvm.zero_decrypted, 'g', 'v',
+                'localclone-crypt-' + OWN[7:], 0, 4096, 30)
+        self.assertEqual(1, len(self.commands.ran))
 
 
 class LvmTest(commands.Case):
@@ -220,16 +281,16 @@ class LvmTest(commands.Case):
                               'v', crypt, 0, 4096, 30)
 
     def test_remove(self):
-        self.assertTrue(lvm.remove('g', 'v', 30))
+        self.assertTrue(lvm.remove('g', OWN, 30))
         self.assertRan("lvremove --force --config 'activation { "
-                       "retry_deactivation = 1 }' g/v")
+                       "retry_deactivation = 1 }' g/" + OWN)
 
     def test_what_is_gone_is_removed(self):
         self.commands.answer('lvremove', code=5, err='  Failed to find '
                              'logical volume "g/v"')
-        self.assertFalse(lvm.remove('g', 'v', 30))
+        self.assertFalse(lvm.remove('g', OWN, 30))
 
     def test_what_is_in_use_is_not_removed(self):
         self.commands.answer('lvremove', code=5, err='contains a filesystem '
                              'in use')
-        self.assertRaises(exceptions.CommandFailed, lvm.remove, 'g', 'v', 30)
+        self.assertRaises(exceptions.CommandFailed, lvm.remove, 'g', OWN, 30)

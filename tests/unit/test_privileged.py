@@ -22,12 +22,12 @@ ENTRY_POINTS = {
     'configfs': {'exports', 'hanging', 'targets', 'unfinished',
                  'unused_backstores'},
     'control': set(),
-    'crypt': {'backed_up_volumes', 'backups', 'close', 'damaged_copies',
-              'drop_backups', 'dump', 'erase', 'header_backup',
-              'header_restore', 'import_token', 'is_luks', 'luks_uuid',
-              'payload_sectors', 'remove_integrity', 'remove_token',
-              'renew_backup',
-              'save_beginning', 'set_uuid'},
+    'backups': {'drop', 'dump', 'listed', 'luks_uuid', 'make', 'renew',
+                'restore', 'save_beginning', 'volumes'},
+    'configuration': set(), 'folders': set(), 'lower': set(),
+    'crypt': {'close', 'damaged_copies', 'dump', 'erase', 'import_token',
+              'luks_uuid', 'payload_sectors', 'remove_integrity',
+              'remove_token', 'set_uuid'},
     'devicemapper': {'clone_statuses', 'create', 'discard_beneath',
                      'mend_path', 'message', 'remove', 'replace_suspended',
                      'send', 'status', 'survey', 'swap_flushed',
@@ -46,11 +46,12 @@ ENTRY_POINTS = {
             'skip_activation', 'transactions', 'volumes', 'zero',
             'zero_decrypted'},
     'header_lock': set(), 'process': set(),
-    'runner': {'is_running', 'running', 'said', 'start', 'stop'},
+    'runner': {'is_running', 'obstacle', 'running', 'said', 'start', 'stop',
+               'stop_sessions'},
     'secrets': {'add_key', 'begin_reencryption', 'end_reencryption',
                 'format_luks1',
                 'format_luks2', 'kill_slot', 'open_device', 'refresh',
-                'resize', 'test', 'test_ended'},
+                'resize', 'test', 'test_backup', 'test_ended'},
     'sealed': {'end_reencryption', 'forget', 'open_device', 'resize', 'seal',
                'volumes'},
     'sysfs': set(),
@@ -91,6 +92,9 @@ class EntryPointsTest(testtools.TestCase):
             self.assertTrue(function.__doc__, name)
 
 
+SOCKET = '/tmp/tmpa1b2c3_d/privsep.sock'  # tempfile.mkdtemp()
+
+
 @ddt.ddt
 class RootwrapTest(testtools.TestCase):
     """Which configuration a daemon of root's may be started with."""
@@ -102,6 +106,14 @@ class RootwrapTest(testtools.TestCase):
         ('/etc/cinder/..', False), ('/tmp/evil.conf', False))
     @ddt.unpack
     def test_configuration_below_etc(self, path, allowed):
+        self._each(path, SOCKET, allowed)
+
+    @ddt.data('/tmp/x', '/tmp/tmpa1b2c3_d/../../etc/x/privsep.sock',
+              '/tmp/tmpa1b2c3_d/privsep.sock/x', '/tmp/tmpa1/privsep.sock')
+    def test_socket_of_privseps(self, path):
+        self._each('/etc/cinder/cinder.conf', path, False)
+
+    def _each(self, path, socket, allowed):
         root = pathlib.Path(privileged.__file__).resolve().parents[2]
         found = [line.split(': RegExpFilter, ')[1].split(', ') for line in (
             root / 'etc/cinder/rootwrap.d/localclone.filters'
@@ -111,4 +123,4 @@ class RootwrapTest(testtools.TestCase):
             self.assertEqual(allowed, bool(filters.RegExpFilter(*words).match([
                 'privsep-helper', '--config-file', path,
                 '--privsep_context', words[6].replace('\\', ''),
-                '--privsep_sock_path', '/tmp/t/s'])), path)
+                '--privsep_sock_path', socket])), path)

@@ -28,6 +28,7 @@ from cinder_localclone.privileged import runner
 from cinder_localclone.privileged import secrets
 from cinder_localclone.privileged import sysfs
 from tests.unit import commands
+from tests.unit import configured
 from tests.unit import luks_headers
 from tests.unit import needs
 
@@ -36,7 +37,6 @@ LUKS = '11111111-2222-4333-8444-555555555555'
 HANDLE = '/dev/mapper/localclone-' + VOLUME
 CRYPT = 'localclone-crypt-' + VOLUME
 KEY, NEW_KEY = b'the key', b'the other key'
-FILE = '/backups/%s/%s-1' % (VOLUME, LUKS)
 #: How each entry point that gets a key is called. What is added is asked for.
 WITH_KEY = {
     'begin_reencryption': (HANDLE, CRYPT, '0', options.Reencryption(
@@ -51,13 +51,13 @@ WITH_KEY = {
     'refresh': (CRYPT, KEY, 30),
     'resize': (CRYPT, KEY, 30),
     'test': (HANDLE, KEY, 30),
+    'test_backup': (configured.BACKEND, VOLUME, LUKS + '-1', KEY, 30),
     'test_ended': (HANDLE, KEY, 30),
 }
 #: The same of those without a key that change something.
 CHANGES = {
     'close': (CRYPT, 30),
     'erase': (HANDLE, 30),
-    'header_restore': (HANDLE, FILE, 30),
     'import_token': (HANDLE, '{}'),
     'remove_token': (HANDLE, '0', 30),
     'set_uuid': (HANDLE, LUKS, 30),
@@ -78,6 +78,15 @@ def complete(test):
         test.useFixture(fixtures.MockPatchObject(module, name, value))
 
 
+def keep_backup(test):
+    """There is a backup of the header."""
+    directory = pathlib.Path(test.useFixture(fixtures.TempDir()).path)
+    test.useFixture(configured.Configured(
+        localclone_header_backup_dir=directory))
+    (directory / VOLUME).mkdir(mode=0o700)
+    (directory / VOLUME / (LUKS + '-1')).touch()
+
+
 def entry_points(module, context):
     return {name for name, value in vars(module).items()
             if context.is_entrypoint(value)}
@@ -90,6 +99,7 @@ class KeysStayHiddenTest(commands.Case):
         super().setUp()
         self.commands.answer('dd', BLANK)
         self.commands.answer('cryptsetup luksDump', luks_headers.ROTATING)
+        keep_backup(self)
 
     def test_every_entry_point_is_looked_at(self):
         self.assertEqual(set(WITH_KEY), entry_points(
@@ -168,10 +178,10 @@ class KeysStayHiddenTest(commands.Case):
                 (exceptions.Foreign, secrets.kill_slot, HANDLE, evil, KEY,
                  30),
                 (exceptions.Foreign, secrets.test, evil, KEY, 30),
+                (exceptions.Foreign, secrets.test, '/etc/shadow', KEY, 30),
                 (exceptions.Foreign, secrets.test, HANDLE, KEY, 30, evil),
                 (exceptions.Foreign, crypt.dump, evil, 30),
-                (exceptions.Foreign, crypt.is_luks, evil, 30),
-                (exceptions.Foreign, crypt.luks_uuid, '/x/../y', 30),
+                (exceptions.Foreign, crypt.luks_uuid, '/dev/sda', 30),
                 (exceptions.Foreign, crypt.payload_sectors, evil, 30),
                 (exceptions.Foreign, crypt.remove_token, HANDLE, evil, 30),
                 (exceptions.Foreign, crypt.import_token, HANDLE, '{}', evil),
@@ -222,7 +232,7 @@ class OwnNamesTest(commands.Case):
 
     @ddt.data(*WITH_KEY)
     def test_with_a_key(self, name):
-        if name != 'test':
+        if name != 'test_backup':
             self._refused(getattr(secrets, name), WITH_KEY[name])
         self.assertRan()
 
@@ -241,20 +251,21 @@ class OwnNamesTest(commands.Case):
         self.assertRan()
 
     def test_looking_may_mend_what_is_the_drivers(self):
-        crypt.dump('/dev/sda', 30)
         for look in (lambda path: crypt.dump(path, 30, True),
                      lambda path: crypt.damaged_copies(path, 30)):
             self.assertRaises(exceptions.Foreign, look, '/dev/sda')
-        self.assertEqual(1, len(self.commands.ran))
+        self.assertRan()
 
-    @ddt.data('/backups/%s/x' % VOLUME, '/backups/%s-1' % LUKS,
-              'x/%s/%s-1' % (VOLUME, LUKS), '/b/%s/../%s-1' % (VOLUME, LUKS),
-              '/b/../%s/%s-1' % (VOLUME, LUKS))
-    def test_backups(self, file):
-        for function in (crypt.header_backup, crypt.header_restore):
-            self.assertRaises(exceptions.Foreign, function, HANDLE, file, 30)
-        for function in (crypt.drop_backups, crypt.backups):
-            self.assertRaises(exceptions.Foreign, function, '/b', '..')
+    @ddt.data(*CHANGES, *WITH_KEY)
+    def test_path_that_leads_to_another_volume(self, name):
+        """Its header would be written, or erased."""
+        call, given = (getattr(crypt, name), CHANGES[name]) if (
+            name in CHANGES) else (getattr(secrets, name), WITH_KEY[name])
+        if HANDLE not in given:
+            return
+        with mock.patch.object(sysfs, 'mapped_name', return_value=HANDLE[
+                :-1] + 'f'):
+            self.assertRaises(exceptions.WrongDevice, call, *given)
         self.assertRan()
 
 
@@ -263,7 +274,7 @@ class LinesTest(commands.Case):
     """The lines as they are, with cryptsetup 2.6.1."""
 
     def test_looking_takes_no_locks(self):
-        for function in (crypt.dump, crypt.is_luks, crypt.luks_uuid):
+        for function in (crypt.dump, crypt.luks_uuid):
             function(HANDLE, 30)
         self.commands.answer('cryptsetup', 'Payload offset:\t4096\n')
         self.assertEqual(4096, crypt.payload_sectors(HANDLE, 30))
@@ -462,6 +473,7 @@ class LinesTest(commands.Case):
 
     def test_what_is_killed_has_ended_before(self):
         """Nobody is to write the header after its caller has gone on."""
+        keep_backup(self)
         complete(self)
         for name in WITH_KEY:
             self.commands.answer('dd', BLANK)
@@ -488,16 +500,6 @@ class LinesTest(commands.Case):
         self.commands.answer('cryptsetup', code=code, err=text)
         self.assertRaises(error, secrets.open_device, HANDLE, CRYPT, KEY, 30)
         self.assertRaises(error, secrets.test, HANDLE, KEY, 30)
-
-    def test_not_luks_and_not_there(self):
-        self.commands.answer('cryptsetup isLuks', code=1, times=1)
-        self.assertFalse(crypt.is_luks(HANDLE, 30))
-        self.assertTrue(crypt.is_luks(HANDLE, 30))
-        self.commands.answer('cryptsetup', code=1, times=1, err='Device %s '
-                             'is not a valid LUKS device.' % HANDLE)
-        self.assertFalse(crypt.is_luks(HANDLE, 30))
-        self.commands.answer('cryptsetup', code=4, err='does not exist')
-        self.assertRaises(exceptions.CommandFailed, crypt.is_luks, HANDLE, 30)
 
     def test_luks1_that_does_not_say_where_its_data_begins(self):
         self.commands.answer('cryptsetup', 'Version:\t1\n')
@@ -534,14 +536,14 @@ class Order(fixtures.Fixture):
         for name, of in (
                 ('fsync', lambda number: os.readlink(
                     '/proc/self/fd/%d' % number)),
-                ('replace', lambda _old, new: str(new)), ('unlink', str)):
+                ('replace', lambda _old, new: new), ('unlink', str)):
             self.useFixture(fixtures.MockPatchObject(
                 os, name, self._noting(name, of, getattr(os, name))))
 
     def _noting(self, name, of, act):
-        def noting(*target):
+        def noting(*target, **where):
             what = name, pathlib.Path(of(*target)).name
-            act(*target)
+            act(*target, **where)
             self.done.append(what)
         return noting
 
@@ -563,6 +565,10 @@ class CaseOfFiles(testtools.TestCase):
         self.directory = pathlib.Path(
             self.useFixture(fixtures.TempDir()).path)
         self.path = self.image('image')
+        self.backups = self.directory / 'backups'
+        self.backups.mkdir(mode=0o700)
+        self.useFixture(configured.Configured(
+            localclone_header_backup_dir=self.backups))
 
     def image(self, name):
         path = self.directory / name
@@ -603,11 +609,9 @@ class CaseOfFiles(testtools.TestCase):
 class FilesTest(CaseOfFiles):
 
     def test_a_header_from_its_beginning_to_its_end(self):
-        self.assertFalse(crypt.is_luks(self.path, 60))
         self.assertRaises(encryption_errors.HeaderDamaged, crypt.dump,
                           self.path, 60)
         self.format(self.path)
-        self.assertTrue(crypt.is_luks(self.path, 60))
         self.assertEqual(LUKS, crypt.luks_uuid(self.path, 60))
         self.assertRaises(encryption_errors.NotBlank, self.format, self.path)
         secrets.test(self.path, KEY, 60)
@@ -691,7 +695,6 @@ class FilesTest(CaseOfFiles):
             file.write(bytes(4096))
         damaged = pathlib.Path(self.path).read_bytes()
         crypt.dump(self.path, 60)
-        crypt.is_luks(self.path, 60)
         crypt.luks_uuid(self.path, 60)
         secrets.test(self.path, KEY, 60)
         self.assertTrue(damaged == pathlib.Path(self.path).read_bytes())
@@ -731,157 +734,3 @@ class FilesTest(CaseOfFiles):
              '--key-file', '-', self.path], input=KEY, check=True)
         self.assertEqual(4096, crypt.payload_sectors(self.path, 60))
         secrets.test(self.path, KEY, 60)
-
-    def test_backups(self):
-        self.format(self.path)
-        files = [str(self.directory / VOLUME / ('%s-%d' % (LUKS, number)))
-                 for number in (1, 2)]
-        for file in files:
-            crypt.header_backup(self.path, file, 60)
-            crypt.header_backup(self.path, file, 60)  # in its place
-            self.assertEqual(0o100600, os.stat(file).st_mode)
-        self.assertEqual(LUKS, crypt.luks_uuid(files[1], 60))
-        with open(self.path, 'r+b') as file:
-            file.write(bytes(16 << 20))
-        self.assertFalse(crypt.is_luks(self.path, 60))
-        for number in (1, 2):
-            with self.through_the_cache():
-                crypt.save_beginning(self.path, str(self.directory), LUKS,
-                                     16 << 20, 60)
-            saved = self.directory / VOLUME / (
-                '%s-before-restore-%d' % (LUKS, number))
-            self.assertEqual(16 << 20, saved.stat().st_size)
-        self.assertEqual([path.rpartition('/')[2] for path in files],
-                         crypt.backups(str(self.directory), VOLUME))
-        secrets.test(files[1], KEY, 60)
-        self.assertRaises(encryption_errors.WrongKey, secrets.test,
-                          files[1], NEW_KEY, 60)
-        self.assertEqual(
-            ('0',), headers.parse(crypt.dump(files[1], 60)).all_keyslots)
-        crypt.header_restore(self.path, files[1], 60)
-        secrets.test(self.path, KEY, 60)
-        (self.directory / VOLUME / 'notes').touch()
-        for number in (3, 4):
-            self.assertEqual('%s-%d' % (LUKS, number), crypt.renew_backup(
-                self.path, str(self.directory), 60))
-            self.assertEqual(
-                {'%s-%d' % (LUKS, number), 'notes'}, {
-                    path.name for path in (
-                        self.directory / VOLUME).iterdir()})
-        (self.directory / VOLUME / 'notes').unlink()
-        crypt.header_backup(self.path, files[1], 60)
-        for _repeated in range(2):
-            crypt.drop_backups(str(self.directory), VOLUME)
-            self.assertFalse((self.directory / VOLUME).exists())
-
-    def test_what_a_power_cut_has_left_of_a_backup(self):
-        """It has keys as well: it is overwritten, and all others go."""
-        self.format(self.path)
-        old, part, other = [
-            self.of_volume(name % LUKS, text='keys')
-            for name in ('%s-9', '%s-10.partial', '%s-4.partial')]
-        kept = self.directory / 'kept'
-        os.link(part, kept)
-        crypt.renew_backup(self.path, str(self.directory), 60)
-        new, = part.parent.iterdir()
-        self.assertEqual(LUKS + '-10', new.name)
-        self.assertEqual(bytes(4), kept.read_bytes())
-        secrets.test(str(new), KEY, 60)
-
-    def test_names_of_backups(self):
-        """By number: the last one is what is restored."""
-        for number in (9, 10, 11):
-            self.of_volume('%s-%d' % (LUKS, number))
-        for name in ('notes', '%s-12.partial' % LUKS):
-            self.of_volume(name)
-        self.assertEqual(
-            ['%s-%d' % (LUKS, number) for number in (9, 10, 11)],
-            crypt.backups(str(self.directory), VOLUME))
-
-    def of_volume(self, name, volume=VOLUME, text=''):
-        file = self.directory / volume / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-        return file
-
-    def test_volumes_that_have_backups(self):
-        """Not those of which there is only a part of one, or no directory."""
-        none = self.directory / 'none'
-        self.assertEqual([], crypt.backed_up_volumes(str(none)))
-        other, part, empty, file = ('%s%d' % (VOLUME[:-1], number)
-                                    for number in range(4, 8))
-        self.of_volume(LUKS + '-1', other)
-        self.of_volume(LUKS + '-1')
-        self.of_volume(LUKS + '-2.partial')
-        self.of_volume(LUKS + '-1.partial', part)
-        self.of_volume(LUKS + '-1', 'lost+found')
-        (self.directory / empty).mkdir()
-        (self.directory / file).touch()
-        self.assertEqual([VOLUME, other],
-                         crypt.backed_up_volumes(str(self.directory)))
-
-    def test_what_is_removed_is_overwritten_before(self):
-        """However small: not only in the memory of this process."""
-        file, seen = self.of_volume('small', text='keys'), []
-
-        def flushed(descriptor):
-            seen.append(os.pread(descriptor, 99, 0))
-        before = len(os.listdir('/proc/self/fd'))
-        with mock.patch.object(os, 'fsync', flushed):
-            crypt._shred(file)
-        self.assertEqual([bytes(4)], seen)
-        self.assertFalse(file.exists())
-        with crypt._opened(self.directory):
-            pass
-        self.assertEqual(before, len(os.listdir('/proc/self/fd')))
-
-    def test_backups_outlive_a_power_cut(self):
-        self.format(self.path)
-        directory, first, second = self.directory / VOLUME, *(
-            '%s-%d' % (LUKS, number) for number in (1, 2))
-        order = self.useFixture(Order())
-
-        def written(name):
-            return [('fsync', name + '.partial'), ('replace', name),
-                    ('fsync', VOLUME), ('fsync', self.directory.name)]
-        crypt.header_backup(self.path, str(directory / first), 60)
-        self.assertEqual(0o40700, directory.stat().st_mode)
-        self.assertEqual(written(first), order.done)
-        del order.done[:]
-        crypt.renew_backup(self.path, str(self.directory), 60)
-        # That of before goes when there is another one.
-        self.assertEqual(
-            [*written(second), ('fsync', first), ('unlink', first)],
-            order.done)
-        del order.done[:]
-        crypt.drop_backups(str(self.directory), VOLUME)
-        self.assertEqual(
-            [('fsync', second), ('unlink', second), ('fsync', VOLUME)],
-            order.done)
-
-    def test_backup_that_fails_leaves_what_there_was(self):
-        self.format(self.path)
-        name = crypt.renew_backup(self.path, str(self.directory), 60)
-        with mock.patch.object(os, 'replace', side_effect=OSError):
-            self.assertRaises(OSError, crypt.renew_backup, self.path,
-                              str(self.directory), 60)
-        with open(self.path, 'r+b') as file:
-            file.write(bytes(16 << 20))
-        self.assertRaises(exceptions.LocalCloneError, crypt.header_backup,
-                          self.path, str(self.directory / VOLUME / name), 60)
-        self.assertEqual([name],
-                         crypt.backups(str(self.directory), VOLUME))
-        secrets.test(str(self.directory / VOLUME / name), KEY, 60)
-
-    def test_what_is_removed_is_overwritten(self):
-        """Who keeps a name of the file has no keys by it."""
-        self.format(self.path)
-        kept = [self.directory / str(number) for number in (1, 2)]
-        for link in kept:
-            name = crypt.renew_backup(self.path, str(self.directory), 60)
-            os.link(self.directory / VOLUME / name, link)
-        self.assertTrue(crypt.is_luks(str(kept[1]), 60))
-        crypt.drop_backups(str(self.directory), VOLUME)
-        for link in kept:
-            self.assertFalse(link.read_bytes().strip(b'\0'))
-            self.assertEqual(16 << 20, link.stat().st_size)

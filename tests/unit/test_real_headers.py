@@ -23,6 +23,7 @@ from cinder_localclone import own_key
 from cinder_localclone.privileged import crypt as privileged_crypt
 from cinder_localclone import recovery_keys
 from cinder_localclone import rows
+from tests.unit import configured
 from tests.unit import test_privileged_crypt
 from tests.unit import world as worlds
 
@@ -33,7 +34,7 @@ class Crypt(cryptsetup.Cryptsetup):
     """Headers are real; LVs and what decrypts them are the world's."""
 
     def __init__(self, sim, backups):
-        super().__init__('g', 60, backups)
+        super().__init__('g', 60, backups, backend=configured.BACKEND)
         self.note, self.close = sim.note, sim.close
         self.mark, self.unmark = sim.mark, sim.unmark
 
@@ -42,8 +43,6 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
 
     def setUp(self):
         super().setUp()
-        backups = self.directory / 'backups'
-        backups.mkdir()
         for module, name, value in (
                 (names, 'handle_path', lambda volume_id: str(
                     self.directory / names.handle(volume_id))),
@@ -53,7 +52,7 @@ class RealTest(test_privileged_crypt.CaseOfFiles):
         self.world = worlds.World()
         node = self.world.nodes[A].node
         self.node = dataclasses.replace(node, crypt=Crypt(
-            node.crypt, str(backups)))
+            node.crypt, str(self.backups)))
         self.volume = self.create()
 
     def create(self):

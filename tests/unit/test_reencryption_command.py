@@ -141,6 +141,7 @@ class RunTest(Case):
     def setUp(self):
         super().setUp()
         self.crypt, self.keys = mock.MagicMock(), mock.MagicMock()
+        self.backend.settings = None
         self.backend.conf = types.SimpleNamespace(
             localclone_reencryption_zone=16)
         self.backend.crypt = lambda: self.crypt

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that re-encrypts: how it is started, found and stopped."""
 
+import inspect
 import os
 import pathlib
 import subprocess
@@ -16,6 +17,7 @@ from cinder_localclone.privileged import runner
 from cinder_localclone import reencryption_errors
 from cinder_localclone import runner as runners
 from tests.unit import commands
+from tests.unit import configured
 
 # Not those of another process that runs these tests.
 VOLUME, OTHER = [str(uuid.uuid4()) for _each in range(2)]
@@ -48,8 +50,8 @@ class Case(commands.Case):
             runner, 'OWNER', os.getuid()))
         self.useFixture(fixtures.MockPatchObject(
             runner, 'HOSTS_NAMESPACE', runner._namespace()))
-        self.runner = runners.Runner(
-            ['/etc/cinder.conf', '/etc/more.conf'], 'lc', 30, 'checksum')
+        self.configured = self.useFixture(configured.Configured())
+        self.runner = runners.Runner('lc', 30, 'checksum')
 
     def run_as(self, argv, *shown):
         """A process whose command line ends so."""
@@ -194,9 +196,18 @@ class StartTest(Case):
                      'StandardOutput=file:%s' % self.written('json')):
             self.assertIn(' --property=' + each + ' ', line)
         self.assertTrue(line.endswith(
-            '-m cinder_localclone.cmd.main --config-file /etc/cinder.conf '
-            '--config-file /etc/more.conf --backend lc encryption run '
-            + VOLUME))
+            '-m cinder_localclone.cmd.main --config-file %s --backend lc '
+            'encryption run %s' % (self.configured.path, VOLUME)))
+
+    def test_configuration_is_that_of_the_daemon(self):
+        """A class that a configuration names is called by root's process."""
+        with mock.patch.object(subprocess, 'Popen') as started:
+            self.assertRaises(exceptions.Foreign, runner.start, VOLUME,
+                              'lc\n--config-file=/tmp/evil.conf', 30)
+        started.assert_not_called()
+        self.assertRan()
+        self.assertEqual(['volume_id', 'backend', 'timeout'], list(
+            inspect.signature(runner.start.args[0]).parameters))
 
     def test_session(self):
         self.written('json', 'of an earlier one')
@@ -210,7 +221,7 @@ class StartTest(Case):
             [str(self.written(kind)) for kind in ('json', 'log')],
             [given[name].name for name in ('stdout', 'stderr')])
         self.assertEqual(
-            runner.command(VOLUME, self.runner.config_files, 'lc'),
+            runner.command(VOLUME, [self.configured.path], 'lc'),
             started.call_args.args[0])
         self.assertEqual('', self.written('json').read_text())
         self.assertIsNone(self.runner.progress(VOLUME))

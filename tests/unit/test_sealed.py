@@ -19,12 +19,15 @@ from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sealed
 from cinder_localclone.privileged import secrets
 from tests.unit import commands
+from tests.unit import configured
 from tests.unit import test_privileged_crypt
 
 VOLUME = test_privileged_crypt.VOLUME
 HANDLE, CRYPT = test_privileged_crypt.HANDLE, test_privileged_crypt.CRYPT
 KEY = b'\x00\xffthe key\n'
 NAME = '--name=' + notes.sealed_key(VOLUME, 'ref')
+#: By the descriptor of the file, which nobody else can replace.
+DECRYPT = r'^systemd-creds decrypt %s /dev/fd/\d+ -$' % NAME
 
 
 class SealedTest(commands.Case):
@@ -34,13 +37,15 @@ class SealedTest(commands.Case):
         self.root = self.useFixture(fixtures.TempDir()).path
         self.directory = os.path.join(self.root, 'var', 'keys')
         self.file = pathlib.Path(self.directory, VOLUME + '.cred')
+        self.useFixture(configured.Configured(
+            localclone_key_cache_dir=self.directory))
         self.commands.answer('systemd-creds encrypt', 'sealed text\n')
 
     def seal(self):
-        return sealed.seal(self.directory, VOLUME, 'ref', KEY, 30)
+        return sealed.seal(configured.BACKEND, VOLUME, 'ref', KEY, 30)
 
     def open(self, reference='ref', **more):
-        return sealed.open_device(HANDLE, CRYPT, self.directory, reference,
+        return sealed.open_device(HANDLE, CRYPT, configured.BACKEND, reference,
                                   30, **more)
 
     def test_seal(self):
@@ -56,7 +61,7 @@ class SealedTest(commands.Case):
     def test_outlives_a_power_cut(self):
         order = self.useFixture(test_privileged_crypt.Order())
         self.seal()
-        sealed.forget(self.directory, VOLUME)
+        sealed.forget(configured.BACKEND, VOLUME)
         name = self.file.name
         self.assertEqual(
             [('fsync', name + '.partial'), ('replace', name),
@@ -75,9 +80,7 @@ class SealedTest(commands.Case):
         del self.commands.ran[:], self.commands.inputs[:]
         self.commands.answer('systemd-creds decrypt', KEY.hex())
         self.assertIsNone(self.open(keep_header=True))
-        self.assertEqual(
-            'systemd-creds decrypt %s %s -' % (NAME, self.file),
-            self.commands.ran[0])
+        self.assertRegex(self.commands.ran[0], DECRYPT)
         self.assertRegex(self.commands.ran[1], '^cryptsetup open .*--disable-'
                          'locks %s %s$' % (HANDLE, CRYPT))
         self.assertEqual([None, KEY], self.commands.inputs)
@@ -100,11 +103,12 @@ class SealedTest(commands.Case):
         del (self.commands.ran[:], self.commands.inputs[:],
              self.commands.limits[:])
         self.commands.answer('systemd-creds decrypt', KEY.hex())
-        self.assertIsNone(sealed.resize(CRYPT, self.directory, 'ref', 30))
-        self.assertRan(
-            'systemd-creds decrypt %s %s -' % (NAME, self.file),
+        self.assertIsNone(sealed.resize(CRYPT, configured.BACKEND, 'ref', 30))
+        decrypted, resized = self.commands.ran
+        self.assertRegex(decrypted, DECRYPT)
+        self.assertEqual(
             'cryptsetup resize --batch-mode --key-file - --disable-locks '
-            + CRYPT)
+            + CRYPT, resized)
         self.assertEqual([None, KEY], self.commands.inputs)
 
     def test_end_of_a_re_encryption(self):
@@ -114,9 +118,8 @@ class SealedTest(commands.Case):
         self.commands.answer('systemd-creds decrypt', KEY.hex())
         test_privileged_crypt.complete(self)
         self.assertIsNone(sealed.end_reencryption(
-            HANDLE, self.directory, 'ref', 30))
-        self.assertEqual('systemd-creds decrypt %s %s -' % (NAME, self.file),
-                         self.commands.ran[0])
+            HANDLE, configured.BACKEND, 'ref', 30))
+        self.assertRegex(self.commands.ran[0], DECRYPT)
         self.assertIn('--test-passphrase', self.commands.ran[1])
         self.assertEqual([KEY, b'SKUL', b'LUKS'], [
             self.commands.inputs[1], *(
@@ -126,10 +129,10 @@ class SealedTest(commands.Case):
         test_privileged_crypt.complete(self)
         self.assertRaises(
             encryption_errors.NotSealed, sealed.end_reencryption, HANDLE,
-            self.directory, 'ref', 30)
+            configured.BACKEND, 'ref', 30)
         self.assertRaises(
             exceptions.Foreign, sealed.end_reencryption, '/dev/sda',
-            self.directory, 'ref', 30)
+            configured.BACKEND, 'ref', 30)
         self.assertEqual([], self.commands.ran)
 
     def test_end_of_what_is_no_handle(self):
@@ -139,15 +142,15 @@ class SealedTest(commands.Case):
         for path in ('/tmp/localclone-' + VOLUME, VOLUME):
             self.assertRaises(
                 exceptions.Foreign, sealed.end_reencryption, path,
-                self.directory, 'ref', 30)
+                configured.BACKEND, 'ref', 30)
         self.assertEqual([], self.commands.ran)
 
     def test_resize_of_what_there_is_no_key_of(self):
         self.assertRaises(encryption_errors.NotSealed, sealed.resize, CRYPT,
-                          self.directory, 'ref', 30)
+                          configured.BACKEND, 'ref', 30)
         for name in ('sda', HANDLE, names.handle(VOLUME), '../' + CRYPT):
             self.assertRaises(exceptions.Foreign, sealed.resize, name,
-                              self.directory, 'ref', 30)
+                              configured.BACKEND, 'ref', 30)
         self.assertEqual([], self.commands.ran)
 
     def test_what_there_is_no_key_of(self):
@@ -172,25 +175,23 @@ class SealedTest(commands.Case):
         self.assertNotIn('half', str(error) + repr(error.__cause__))
 
     def test_only_volumes(self):
-        self.assertRaises(exceptions.Foreign, sealed.seal, self.directory,
+        self.assertRaises(exceptions.Foreign, sealed.seal, configured.BACKEND,
                           '../x', 'ref', KEY, 30)
-        self.assertRaises(exceptions.Foreign, sealed.seal, 'keys', VOLUME,
-                          'ref', KEY, 30)
         self.assertRaises(exceptions.Foreign, sealed.open_device, HANDLE,
-                          CRYPT[:-1] + 'f', self.directory, 'ref', 30)
-        self.assertRaises(ValueError, sealed.seal, self.directory, VOLUME,
+                          CRYPT[:-1] + 'f', configured.BACKEND, 'ref', 30)
+        self.assertRaises(ValueError, sealed.seal, configured.BACKEND, VOLUME,
                           'ref', b'', 30)
 
     def test_forget(self):
         self.seal()
         for _repeated in range(2):
-            self.assertIsNone(sealed.forget(self.directory, VOLUME))
+            self.assertIsNone(sealed.forget(configured.BACKEND, VOLUME))
         self.assertFalse(self.file.exists())
 
     def test_forget_what_was_cut_off(self):
         self.seal()
         partial = self.file.rename(str(self.file) + '.partial')
-        sealed.forget(self.directory, VOLUME)
+        sealed.forget(configured.BACKEND, VOLUME)
         self.assertFalse(partial.exists())
 
     def test_volumes(self):
@@ -201,9 +202,7 @@ class SealedTest(commands.Case):
                      '.cred', VOLUME + '.cred.old'):
             self.file.with_name(name).touch()
         self.assertEqual(sorted({VOLUME, other}),
-                         sealed.volumes(self.directory))
-        self.assertRaises(exceptions.Foreign, sealed.volumes, 'keys')
-        self.assertRaises(exceptions.Foreign, sealed.volumes, '/x/../keys')
+                         sealed.volumes(configured.BACKEND))
         self.assertTrue(privileged.default.is_entrypoint(sealed.volumes))
 
     def test_the_daemon_is_one_that_logs_nothing(self):
@@ -217,7 +216,10 @@ class CryptsetupTest(commands.Case):
     def setUp(self):
         super().setUp()
         directory = self.useFixture(fixtures.TempDir()).path
-        self.room = cryptsetup.Cryptsetup('g', 30, '', directory)
+        self.room = cryptsetup.Cryptsetup(
+            'g', 30, '', directory, '', configured.BACKEND)
+        self.useFixture(configured.Configured(
+            localclone_key_cache_dir=directory))
         self.file = pathlib.Path(directory, VOLUME + '.cred')
 
     def test_kept_and_used(self):
@@ -273,7 +275,8 @@ class CryptsetupTest(commands.Case):
         are go as their volumes are opened, or closed.
         """
         self.commands.answer('systemd-creds encrypt', 'x')
-        room = cryptsetup.Cryptsetup('g', 30, '', '', self.room.sealed)
+        room = cryptsetup.Cryptsetup(
+            'g', 30, '', '', self.room.sealed, configured.BACKEND)
         for end in (lambda: room.seal(VOLUME, 'ref', KEY),
                     lambda: room.forget_sealed(VOLUME)):
             self.room.seal(VOLUME, 'ref', KEY)

@@ -14,6 +14,7 @@ from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import sealed
 from tests.unit import commands
+from tests.unit import configured
 from tests.unit import dm_kernel
 from tests.unit import test_sealed
 
@@ -28,14 +29,16 @@ class FilesTest(commands.Case):
         self.root = self.useFixture(fixtures.TempDir()).path
         self.directory = os.path.join(self.root, 'keys')
         self.file = pathlib.Path(self.directory, VOLUME + '.cred')
+        self.useFixture(configured.Configured(
+            localclone_key_cache_dir=self.directory))
         self.commands.answer('systemd-creds encrypt', 'sealed text\n')
 
     def seal(self):
-        sealed.seal(self.directory, VOLUME, 'ref', test_sealed.KEY, 30)
+        sealed.seal(configured.BACKEND, VOLUME, 'ref', test_sealed.KEY, 30)
 
     def test_forget_where_nothing_was_ever_kept(self):
         """Else no volume is closed until the first key is kept."""
-        self.assertIsNone(sealed.forget(self.directory, VOLUME))
+        self.assertIsNone(sealed.forget(configured.BACKEND, VOLUME))
         self.assertFalse(os.path.exists(self.directory))
 
     def test_seal_after_one_was_cut_off(self):
@@ -61,14 +64,14 @@ class FilesTest(commands.Case):
                      HANDLE.replace('/dev/mapper/', '/dev/mapper/../')):
             self.assertRaises(
                 exceptions.Foreign, sealed.open_device, path, CRYPT,
-                self.directory, 'ref', 30)
+                configured.BACKEND, 'ref', 30)
         self.assertEqual([], self.commands.ran)
 
     def test_opens_it_as_asked(self):
         self.seal()
         self.commands.answer('systemd-creds decrypt', test_sealed.KEY.hex())
         for wanted in ({}, {'readonly': True}, {'discards': True}):
-            sealed.open_device(HANDLE, CRYPT, self.directory, 'ref', 30,
+            sealed.open_device(HANDLE, CRYPT, configured.BACKEND, 'ref', 30,
                                **wanted)
             self.assertEqual(
                 {**dict.fromkeys(('readonly', 'discards'), False), **wanted},
@@ -80,7 +83,7 @@ class FilesTest(commands.Case):
         self.commands.answer('systemd-creds decrypt', 'half a secret')
         error = self.assertRaises(
             encryption_errors.NotSealed, sealed.resize, CRYPT,
-            self.directory, 'ref', 30)
+            configured.BACKEND, 'ref', 30)
         self.assertTrue(error.__suppress_context__)
 
     def test_in_order(self):
@@ -88,7 +91,7 @@ class FilesTest(commands.Case):
         found = sorted(VOLUME[:-1] + each for each in '0123456789abcdef')
         for each in reversed(found):
             self.file.with_name(each + '.cred').touch()
-        self.assertEqual(found, sealed.volumes(self.directory))
+        self.assertEqual(found, sealed.volumes(configured.BACKEND))
 
     def test_without_systemd_creds(self):
         """It was removed since: the key manager is asked instead."""
@@ -97,13 +100,13 @@ class FilesTest(commands.Case):
                 2, 'No such file', 'systemd-creds')):
             self.assertRaises(
                 encryption_errors.NotSealed, sealed.resize, CRYPT,
-                self.directory, 'ref', 30)
+                configured.BACKEND, 'ref', 30)
 
     def test_resizes_what_decrypts_only(self):
         self.seal()
         del self.commands.ran[:]
         self.assertRaises(exceptions.Foreign, sealed.resize, VOLUME,
-                          self.directory, 'ref', 30)
+                          configured.BACKEND, 'ref', 30)
         self.assertEqual([], self.commands.ran)
 
 

@@ -522,7 +522,7 @@ class CommandTest(Case):
 
     def test_it_needs_root(self):
         with mock.patch.object(backends.os, 'geteuid', return_value=1):
-            self.assertRaises(base.CommandError, backends.act_as_root)
+            self.assertRaises(base.CommandError, backends.act_as_root, None)
 
     def test_sessions_are_those_of_the_backend(self):
         """What is passed through is recorded by the backend's name: without

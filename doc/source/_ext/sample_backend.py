@@ -399,7 +399,7 @@ def run(words: list[str]) -> tuple[str, int]:
                 (main, 'LocalClone', _Sample),
                 (_Peers, 'ready', words[0] == 'drain'),
                 (_Peers, 'encrypted', words[0] == 'encryption'),
-                (backend, 'act_as_root', lambda: None),
+                (backend, 'act_as_root', lambda _settings: None),
                 (recovery, 'node', lambda _backend: None),
                 (recovery_keys, 'add', _added),
                 (recovery_keys, 'remove', lambda *args: '1'),

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of the headers of volumes, in files that root alone reads.
+
+They are in the directory ``localclone_header_backup_dir`` of a backend, a
+folder for each volume; see :mod:`.folders`. Errors and time limits as in
+:mod:`.crypt`; OSError, if the directory can't be used.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import itertools
+import os
+import re
+
+from cinder_localclone import names
+from cinder_localclone import privileged
+from cinder_localclone.privileged import configuration
+from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import folders
+from cinder_localclone.privileged import process
+
+_PARTIAL = '.partial'
+
+
+@contextlib.contextmanager
+def _all_of(backend: str) -> Iterator[folders.Folder]:
+    with folders.configured(
+            backend, configuration.HEADER_BACKUPS) as directory:
+        yield directory
+
+
+@contextlib.contextmanager
+def _of_volume(backend: str, volume_id: str) -> Iterator[folders.Folder]:
+    privileged.require(names.is_id(volume_id), volume_id)
+    with _all_of(backend) as directory:
+        with folders.inside(directory, volume_id) as folder:
+            yield folder
+
+
+@contextlib.contextmanager
+def _made_for(backend: str, volume_id: str) -> Iterator[folders.Folder]:
+    with _all_of(backend) as directory:
+        with folders.inside(directory, volume_id, make=True) as folder:
+            yield folder
+            directory.flush()
+
+
+@contextlib.contextmanager
+def opened(backend: str, volume_id: str, name: str
+           ) -> Iterator[tuple[str, int]]:
+    """Open a backup for reading.
+
+    :returns: its path, for messages; a descriptor
+    """
+    _require_name(name)
+    with _of_volume(backend, volume_id) as folder:
+        with folder.file(name, 'rb') as file:
+            yield os.path.join(folder.path, name), file.fileno()
+
+
+def _require_name(name: str) -> str:
+    privileged.require(names.is_header_backup(name), name)
+    return name
+
+
+def _number(name: str) -> int:
+    found = re.fullmatch(names.UUID + r'-(\d{1,9})', name)
+    return int(found.group(1)) if found else 0
+
+
+# -- write
+
+@privileged.entrypoint
+def make(path: str, backend: str, name: str, timeout: float) -> None:
+    """Copy the header of a volume into a file, which outlives a power cut.
+
+    Allows: writes the header of a volume's own handle into the folder of that
+    volume in the configured directory.
+
+    :param backend: section of the backend
+    :param name: of the file; the backup of that name is replaced
+    """
+    volume_id = crypt.require_handle(path)
+    _require_name(name)
+    with _made_for(backend, volume_id) as folder:
+        _copy(path, folder, name, timeout)
+
+
+def _copy(path: str, folder: folders.Folder, name: str, timeout: float
+          ) -> None:
+    with _written(folder, name) as partial:
+        crypt.run(path, 'luksHeaderBackup', crypt.LOOK, path,
+                  '--header-backup-file', partial, timeout=timeout,
+                  pass_fds=(folder.descriptor,))
+
+
+@contextlib.contextmanager
+def _written(folder: folders.Folder, name: str) -> Iterator[str]:
+    """Give the path of a new file; keep the file once it is written."""
+    partial = _require_name(name) + _PARTIAL
+    with contextlib.suppress(FileNotFoundError):
+        _shred(folder, partial)  # that of a power cut has keys, too
+    yield folder.through(partial)
+    with folder.file(partial, 'rb') as written:
+        os.fchmod(written.fileno(), 0o600)
+        os.fsync(written.fileno())
+    folder.rename(partial, name)
+    folder.flush()
+
+
+@privileged.entrypoint
+def renew(path: str, backend: str, timeout: float) -> str:
+    """Copy the header of a volume into a new file, then drop the old ones.
+
+    Allows: the same, and overwrites and removes the older backups of that
+    volume.
+
+    :param backend: section of the backend
+    :returns: the name of the file
+    """
+    volume_id = crypt.require_handle(path)
+    luks_uuid = crypt.run(path, 'luksUUID', crypt.LOOK, path,
+                          timeout=timeout).strip()
+    with _made_for(backend, volume_id) as folder:
+        name = names.header_backup(luks_uuid, str(
+            1 + max(map(_number, folder.names()), default=0)))
+        _copy(path, folder, name, timeout)
+    with _of_volume(backend, volume_id) as folder:
+        for each in folder.names():
+            if names.is_header_backup(each) and each != name:
+                _shred(folder, each)
+    return name
+
+
+@privileged.entrypoint
+def save_beginning(path: str, backend: str, luks_uuid: str, size: int,
+                   timeout: float) -> None:
+    """Copy the beginning of a volume, whatever it has, into a new file.
+
+    Allows: writes the beginning of a volume, of the length that the caller
+    names, into the folder of that volume in the configured directory.
+
+    :param backend: section of the backend
+    :param luks_uuid: that it should have
+    :param size: bytes
+    """
+    volume_id = crypt.require_handle(path)
+    with _made_for(backend, volume_id) as folder:
+        name = next(each for each in (
+            names.header_backup(luks_uuid, 'before-restore-%d' % number)
+            for number in itertools.count(1)) if each not in folder.names())
+        with _written(folder, name) as partial:
+            folder.file(name + _PARTIAL, 'xb').close()  # for root alone
+            process.run(
+                'dd', 'if=' + path, 'of=' + partial, 'bs=1M', 'iflag=direct',
+                'count=%d' % (size >> 20), 'status=none', timeout=timeout,
+                pass_fds=(folder.descriptor,))
+
+
+@privileged.entrypoint
+def restore(path: str, backend: str, name: str, timeout: float) -> None:
+    """Write the header in a backup over that of its volume.
+
+    Allows: overwrites the header of a volume with a backup in the folder of
+    the same volume, whichever the caller names.
+
+    :mod:`.header_care` has made the checks before that.
+
+    :param backend: section of the backend
+    :param name: of the file
+    """
+    with opened(backend, crypt.require_handle(path), name) as (
+            _shown, descriptor):
+        crypt.run(path, 'luksHeaderRestore', '--batch-mode',
+                  '--header-backup-file', '/dev/fd/%d' % descriptor, path,
+                  timeout=timeout, grace=crypt.GRACE, pass_fds=(descriptor,))
+
+
+@privileged.entrypoint
+def drop(backend: str, volume_id: str) -> None:
+    """Overwrite the backups of a volume's header, and remove them.
+
+    Allows: overwrites and removes the backups of any volume in the configured
+    directory.
+
+    :param backend: section of the backend
+    """
+    with contextlib.suppress(FileNotFoundError):
+        with _of_volume(backend, volume_id) as folder:
+            for each in folder.names():
+                _shred(folder, _require_name(each))
+            folder.flush()
+        with _all_of(backend) as directory:
+            os.rmdir(volume_id, dir_fd=directory.descriptor)
+
+
+def _shred(folder: folders.Folder, name: str) -> None:
+    """Best effort: where a file system writes anew, the old is still there."""
+    with folder.file(name, 'r+b') as file:
+        file.write(bytes(os.fstat(file.fileno()).st_size))
+        file.flush()
+        os.fsync(file.fileno())
+    folder.unlink(name)
+
+
+# -- read
+
+@privileged.entrypoint
+def listed(backend: str, volume_id: str) -> list[str]:
+    """Return the names of the backups of a volume's header, oldest first.
+
+    Allows: lists the backups of any volume in the configured directory.
+
+    :param backend: section of the backend
+    """
+    with contextlib.suppress(FileNotFoundError):
+        with _of_volume(backend, volume_id) as folder:
+            return sorted(filter(_number, folder.names()), key=_number)
+    return []
+
+
+@privileged.entrypoint
+def volumes(backend: str) -> list[str]:
+    """Return the ids of the volumes of whose headers there are backups.
+
+    Allows: lists the volumes that have backups in the configured directory.
+
+    :param backend: section of the backend
+    """
+    with contextlib.suppress(FileNotFoundError):
+        with _all_of(backend) as directory:
+            return [each for each in directory.names()
+                    if names.is_id(each) and _has_any(directory, each)]
+    return []
+
+
+def _has_any(directory: folders.Folder, volume_id: str) -> bool:
+    try:
+        with folders.inside(directory, volume_id) as folder:
+            return any('.' not in each for each in folder.names())
+    except OSError:
+        return False  # a file, say
+
+
+@privileged.entrypoint
+def dump(backend: str, volume_id: str, name: str, timeout: float) -> str:
+    """Return what a backup says, as JSON. No keys are in that.
+
+    Allows: reads the metadata of any backup in the configured directory; no
+    keys.
+
+    :param backend: section of the backend
+    :param name: of the file
+    :raises HeaderDamaged: if it can't be read
+    """
+    return _look(backend, volume_id, name, 'luksDump',
+                 '--dump-json-metadata', timeout=timeout)
+
+
+@privileged.entrypoint
+def luks_uuid(backend: str, volume_id: str, name: str, timeout: float
+              ) -> str:
+    """Return the LUKS UUID in a backup.
+
+    Allows: reads the UUID of any backup in the configured directory.
+
+    :param backend: section of the backend
+    :param name: of the file
+    """
+    return _look(backend, volume_id, name, 'luksUUID',
+                 timeout=timeout).strip()
+
+
+def _look(backend: str, volume_id: str, name: str, *argv: str,
+          timeout: float) -> str:
+    with opened(backend, volume_id, name) as (shown, descriptor):
+        return crypt.run(shown, *argv, crypt.LOOK, '/dev/fd/%d' % descriptor,
+                         timeout=timeout, pass_fds=(descriptor,))

@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files with keys: where they are, and that nothing else is reached."""
+
+import os
+import pathlib
+import subprocess
+import sys
+from unittest import mock
+
+import ddt
+import fixtures
+import testtools
+
+from cinder_localclone import encryption_errors
+from cinder_localclone import exceptions
+from cinder_localclone.luks import headers
+from cinder_localclone.privileged import backups
+from cinder_localclone.privileged import configuration
+from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import folders
+from cinder_localclone.privileged import process
+from cinder_localclone.privileged import sealed
+from cinder_localclone.privileged import secrets
+from tests.unit import commands
+from tests.unit import configured
+from tests.unit import test_privileged_crypt
+
+VOLUME, LUKS, HANDLE = (test_privileged_crypt.VOLUME,
+                        test_privileged_crypt.LUKS,
+                        test_privileged_crypt.HANDLE)
+KEY, NEW_KEY = test_privileged_crypt.KEY, test_privileged_crypt.NEW_KEY
+Order = test_privileged_crypt.Order
+BACKEND = configured.BACKEND
+NAME = LUKS + '-1'
+
+
+class FilesTest(test_privileged_crypt.CaseOfFiles):
+    """Headers of real cryptsetup."""
+
+    def test_backups(self):
+        self.format(self.path)
+        files = ['%s-%d' % (LUKS, number) for number in (1, 2)]
+        for file in files:
+            backups.make(self.path, BACKEND, file, 60)
+            backups.make(self.path, BACKEND, file, 60)  # in its place
+            self.assertEqual(0o100600, (
+                self.backups / VOLUME / file).stat().st_mode)
+        self.assertEqual(LUKS, backups.luks_uuid(
+            BACKEND, VOLUME, files[1], 60))
+        with open(self.path, 'r+b') as file:
+            file.write(bytes(16 << 20))
+        self.assertRaises(encryption_errors.HeaderDamaged, crypt.dump,
+                          self.path, 60)
+        for number in (1, 2):
+            with self.through_the_cache():
+                backups.save_beginning(self.path, BACKEND, LUKS, 16 << 20,
+                                       60)
+            saved = self.backups / VOLUME / (
+                '%s-before-restore-%d' % (LUKS, number))
+            self.assertEqual(16 << 20, saved.stat().st_size)
+        self.assertEqual(files, backups.listed(BACKEND, VOLUME))
+        which = BACKEND, VOLUME, files[1]
+        secrets.test_backup(*which, KEY, 60)
+        self.assertRaises(encryption_errors.WrongKey, secrets.test_backup,
+                          *which, NEW_KEY, 60)
+        self.assertEqual(
+            ('0',), headers.parse(backups.dump(*which, 60)).all_keyslots)
+        backups.restore(self.path, BACKEND, files[1], 60)
+        secrets.test(self.path, KEY, 60)
+        (self.backups / VOLUME / 'notes').touch()
+        for number in (3, 4):
+            self.assertEqual('%s-%d' % (LUKS, number), backups.renew(
+                self.path, BACKEND, 60))
+            self.assertEqual(
+                {'%s-%d' % (LUKS, number), 'notes'}, {
+                    path.name for path in (
+                        self.backups / VOLUME).iterdir()})
+        (self.backups / VOLUME / 'notes').unlink()
+        backups.make(self.path, BACKEND, files[1], 60)
+        for _repeated in range(2):
+            backups.drop(BACKEND, VOLUME)
+            self.assertFalse((self.backups / VOLUME).exists())
+
+    def test_what_a_power_cut_has_left_of_a_backup(self):
+        """It has keys as well: it is overwritten, and all others go."""
+        self.format(self.path)
+        old, part, other = [
+            self.of_volume(name % LUKS, text='keys')
+            for name in ('%s-9', '%s-10.partial', '%s-4.partial')]
+        kept = self.directory / 'kept'
+        os.link(part, kept)
+        backups.renew(self.path, BACKEND, 60)
+        new, = part.parent.iterdir()
+        self.assertEqual(LUKS + '-10', new.name)
+        self.assertEqual(bytes(4), kept.read_bytes())
+        secrets.test_backup(BACKEND, VOLUME, new.name, KEY, 60)
+
+    def test_names_of_backups(self):
+        """By number: the last one is what is restored."""
+        for number in (9, 10, 11):
+            self.of_volume('%s-%d' % (LUKS, number))
+        for name in ('notes', '%s-12.partial' % LUKS):
+            self.of_volume(name)
+        self.assertEqual(
+            ['%s-%d' % (LUKS, number) for number in (9, 10, 11)],
+            backups.listed(BACKEND, VOLUME))
+
+    def of_volume(self, name, volume=VOLUME, text=''):
+        file = self.backups / volume / name
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def test_volumes_that_have_backups(self):
+        """Not those of which there is only a part of one, or no directory."""
+        self.backups.rmdir()
+        self.assertEqual([], backups.volumes(BACKEND))
+        self.backups.mkdir(mode=0o700)
+        other, part, empty, file = ('%s%d' % (VOLUME[:-1], number)
+                                    for number in range(4, 8))
+        self.of_volume(LUKS + '-1', other)
+        self.of_volume(LUKS + '-1')
+        self.of_volume(LUKS + '-2.partial')
+        self.of_volume(LUKS + '-1.partial', part)
+        self.of_volume(LUKS + '-1', 'lost+found')
+        (self.backups / empty).mkdir()
+        (self.backups / file).touch()
+        self.assertEqual([VOLUME, other], backups.volumes(BACKEND))
+
+    def test_what_is_removed_is_overwritten_before(self):
+        """However small: not only in the memory of this process."""
+        file, seen = self.of_volume(LUKS + '-1', text='keys'), []
+
+        def flushed(descriptor):
+            if not os.path.isdir('/proc/self/fd/%d' % descriptor):
+                seen.append(os.pread(descriptor, 99, 0))
+        before = len(os.listdir('/proc/self/fd'))
+        with mock.patch.object(os, 'fsync', flushed):
+            backups.drop(BACKEND, VOLUME)
+        self.assertEqual([bytes(4)], seen)
+        self.assertFalse(file.exists())
+        self.assertEqual(before, len(os.listdir('/proc/self/fd')))
+
+    def test_backups_outlive_a_power_cut(self):
+        self.format(self.path)
+        directory, first, second = self.backups / VOLUME, *(
+            '%s-%d' % (LUKS, number) for number in (1, 2))
+        order = self.useFixture(Order())
+
+        def written(name):
+            return [('fsync', name + '.partial'), ('replace', name),
+                    ('fsync', VOLUME), ('fsync', self.backups.name)]
+        backups.make(self.path, BACKEND, first, 60)
+        self.assertEqual(0o40700, directory.stat().st_mode)
+        self.assertEqual(written(first), order.done)
+        del order.done[:]
+        backups.renew(self.path, BACKEND, 60)
+        # That of before goes when there is another one.
+        self.assertEqual(
+            [*written(second), ('fsync', first), ('unlink', first)],
+            order.done)
+        del order.done[:]
+        backups.drop(BACKEND, VOLUME)
+        self.assertEqual(
+            [('fsync', second), ('unlink', second), ('fsync', VOLUME)],
+            order.done)
+
+    def test_backup_that_fails_leaves_what_there_was(self):
+        self.format(self.path)
+        name = backups.renew(self.path, BACKEND, 60)
+        with mock.patch.object(os, 'replace', side_effect=OSError):
+            self.assertRaises(OSError, backups.renew, self.path, BACKEND,
+                              60)
+        with open(self.path, 'r+b') as file:
+            file.write(bytes(16 << 20))
+        self.assertRaises(exceptions.LocalCloneError, backups.make,
+                          self.path, BACKEND, name, 60)
+        self.assertEqual([name], backups.listed(BACKEND, VOLUME))
+        secrets.test_backup(BACKEND, VOLUME, name, KEY, 60)
+
+    def test_what_is_removed_is_overwritten(self):
+        """Who keeps a name of the file has no keys by it."""
+        self.format(self.path)
+        kept = [self.directory / str(number) for number in (1, 2)]
+        for link in kept:
+            name = backups.renew(self.path, BACKEND, 60)
+            os.link(self.backups / VOLUME / name, link)
+        self.assertEqual(b'LUKS', kept[1].read_bytes()[:4])
+        backups.drop(BACKEND, VOLUME)
+        for link in kept:
+            self.assertFalse(link.read_bytes().strip(b'\0'))
+            self.assertEqual(16 << 20, link.stat().st_size)
+
+
+@ddt.ddt
+class FoldersTest(testtools.TestCase):
+    """Only what root has made is opened."""
+
+    def setUp(self):
+        super().setUp()
+        self.root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.directory = self.root / 'keys'
+        self.directory.mkdir(mode=0o700)
+        self.configure(self.directory)
+
+    def configure(self, path, **sections):
+        self.useFixture(configured.Configured(
+            sections, localclone_key_cache_dir=path))
+
+    def opened(self, backend=BACKEND, **more):
+        return folders.configured(backend, configuration.SEALED_KEYS, **more)
+
+    def refused(self, text):
+        error = self.assertRaises(OSError, self.opened().__enter__)
+        self.assertIn(text, str(error))
+
+    def test_used_by_its_descriptor(self):
+        with self.opened() as folder:
+            self.directory.rename(self.root / 'moved')
+            with folder.file('x', 'xb') as file:
+                file.write(b'x')
+            folder.rename('x', 'y')
+            self.assertEqual(['y'], folder.names())
+        self.assertEqual(0o100600, (self.root / 'moved' / 'y').stat().st_mode)
+
+    def test_nothing_stays_open(self):
+        before = len(os.listdir('/proc/self/fd'))
+        with self.opened() as folder:
+            with folders.inside(folder, 'a', make=True):
+                pass
+        self.configure(self.root / 'none' / 'keys')
+        self.assertRaises(FileNotFoundError, self.opened().__enter__)
+        self.assertEqual(before, len(os.listdir('/proc/self/fd')))
+
+    def test_link(self):
+        (self.root / 'link').symlink_to(self.directory)
+        for path in (self.root / 'link', self.root / 'link' / 'deeper'):
+            self.configure(path)
+            self.refused('a link, or no directory')
+
+    @ddt.data(0o770, 0o702, 0o1777)
+    def test_writable_by_others(self, mode):
+        self.directory.chmod(mode)
+        self.refused('writable by others')
+
+    def test_below_what_is_writable_by_others(self):
+        """They would put another directory of root's in its place."""
+        (self.directory / 'deeper').mkdir(mode=0o700)
+        self.configure(self.directory / 'deeper')
+        self.directory.chmod(0o777)
+        self.refused('writable by others')
+        self.directory.chmod(0o1777)  # as /tmp: nobody renames root's
+        with self.opened() as folder:
+            self.assertEqual([], folder.names())
+
+    def test_of_another_user(self):
+        found = os.fstat
+
+        def fstat(descriptor):
+            seen = found(descriptor)
+            return mock.Mock(st_mode=seen.st_mode, st_uid=1) if (
+                os.path.samestat(seen, self.directory.stat())) else seen
+        with mock.patch.object(os, 'fstat', fstat):
+            self.refused('not owned by root')
+
+    def test_problem(self):
+        """What doctor tells."""
+        self.assertEqual('', folders.problem(str(self.directory)))
+        self.assertEqual('', folders.problem(str(self.root / 'none')))
+        self.directory.chmod(0o770)
+        self.assertEqual('%s is writable by others than root'
+                         % self.directory,
+                         folders.problem(str(self.directory)))
+
+    @ddt.data('keys', '/x/../keys')
+    def test_path_that_can_not_be(self, path):
+        self.configure(path)
+        self.assertRaises(exceptions.Foreign, self.opened().__enter__)
+
+    def test_not_configured(self):
+        """The daemon may have been started with other files."""
+        self.useFixture(configured.Configured())
+        error = self.assertRaises(OSError, folders.configured(
+            BACKEND, configuration.HEADER_BACKUPS).__enter__)
+        self.assertIn('helper_command', str(error))
+
+    def test_file_that_is_a_link_or_no_file(self):
+        (self.directory / 'link').symlink_to('/etc/passwd')
+        os.mkfifo(self.directory / 'pipe')
+        with self.opened() as folder:
+            for name in ('link', 'pipe'):
+                self.assertRaises(OSError, folder.file, name, 'rb')
+
+    def test_two_backends_of_one_node(self):
+        """Each section has its own, or what all share."""
+        self.configure(self.root / 'own', second={
+            'localclone_key_cache_dir': self.root / 'second'},
+            backend_defaults={
+                'localclone_key_cache_dir': self.root / 'shared'}, third={})
+        for backend, expected in (
+                (BACKEND, 'own'), ('second', 'second'), ('third', 'shared'),
+                ('none', 'shared')):
+            self.assertEqual(str(self.root / expected), (
+                configuration.directory(backend, configuration.SEALED_KEYS)))
+        self.configure(self.root / 'own')
+        self.assertEqual('/var/lib/localclone/keys', configuration.directory(
+            'second', configuration.SEALED_KEYS))
+        self.assertEqual('', configuration.directory(
+            BACKEND, configuration.HEADER_BACKUPS))
+
+
+class DaemonTest(testtools.TestCase):
+
+    def test_reads_what_privsep_has_read(self):
+        """In a process that is started as privsep-helper is."""
+        found = self.useFixture(configured.Configured(
+            localclone_header_backup_dir='/b'))
+        seen = subprocess.run(
+            [sys.executable, '-W', 'ignore', '-c', """
+import sys
+from oslo_config import cfg
+cfg.CONF(args=sys.argv[1:], project='privsep')
+from cinder_localclone import privileged
+from cinder_localclone.privileged import configuration
+print(configuration.files(), configuration.has('lc'),
+      configuration.directory('lc', configuration.HEADER_BACKUPS))""",
+             '--config-file', found.path], check=True, capture_output=True,
+            text=True, timeout=120).stdout
+        self.assertEqual("['%s'] True /b\n" % found.path, seen)
+
+
+class LinksTest(commands.Case):
+    """For a user of Cinder's who was taken over, or a mistake."""
+
+    def setUp(self):
+        super().setUp()
+        self.root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.backups = self.root / 'backups'
+        self.backups.mkdir(mode=0o700)
+        self.useFixture(configured.Configured(
+            localclone_header_backup_dir=self.backups,
+            localclone_key_cache_dir=self.backups))
+
+    def test_a_backup_that_is_a_link(self):
+        """Whatever it leads to would be overwritten, or be read."""
+        victim = self.root / 'shadow'
+        victim.write_text('root:*:')
+        of_volume = self.backups / VOLUME
+        of_volume.mkdir(mode=0o700)
+        (of_volume / NAME).symlink_to(victim)
+        (of_volume / (LUKS + '-9.partial')).symlink_to(victim)
+        for name, *given in (
+                (backups.drop, BACKEND, VOLUME),
+                (backups.make, HANDLE, BACKEND, LUKS + '-9', 30),
+                (backups.restore, HANDLE, BACKEND, NAME, 30),
+                (backups.dump, BACKEND, VOLUME, NAME, 30),
+                (secrets.test_backup, BACKEND, VOLUME, NAME, KEY, 30)):
+            self.assertRaises(OSError, name, *given)
+        self.assertEqual('root:*:', victim.read_text())
+        self.assertRan()
+
+    def test_a_folder_that_is_a_link(self):
+        """The bytes of a guest would be a file of root's anywhere."""
+        target = self.root / 'cron.d'
+        target.mkdir(mode=0o700)
+        (self.backups / VOLUME).symlink_to(target)
+
+        def write(*argv, **_more):
+            path = next(each[3:] for each in argv if each.startswith('of='))
+            pathlib.Path(path).write_bytes(b'* * * * * root id\n')
+        with mock.patch.object(process, 'run', write):
+            self.assertRaises(OSError, backups.save_beginning, HANDLE,
+                              BACKEND, LUKS, 1 << 20, 30)
+        self.assertEqual([], list(target.iterdir()))
+
+    def test_sealed_key_that_is_a_link(self):
+        (self.backups / (VOLUME + '.cred')).symlink_to('/etc/passwd')
+        self.assertRaises(encryption_errors.NotSealed, sealed.resize,
+                          'localclone-crypt-' + VOLUME, BACKEND, 'ref', 30)
+        self.assertRan()
+
+    def test_names(self):
+        for name in ('x', '../' + NAME, NAME + '/x', LUKS):
+            for call, *given in (
+                    (backups.make, HANDLE, BACKEND, name, 30),
+                    (backups.restore, HANDLE, BACKEND, name, 30),
+                    (backups.dump, BACKEND, VOLUME, name, 30),
+                    (backups.luks_uuid, BACKEND, VOLUME, name, 30),
+                    (secrets.test_backup, BACKEND, VOLUME, name, KEY, 30)):
+                self.assertRaises(exceptions.Foreign, call, *given)
+        for call in (backups.drop, backups.listed):
+            self.assertRaises(exceptions.Foreign, call, BACKEND, '..')
+        for path in ('/dev/sda', '/tmp/localclone-' + VOLUME):
+            for call, *given in ((backups.make, NAME, 30),
+                                 (backups.restore, NAME, 30),
+                                 (backups.renew, 30),
+                                 (backups.save_beginning, LUKS, 1, 30)):
+                self.assertRaises(exceptions.Foreign, call, path, BACKEND,
+                                  *given)
+        self.assertRan()

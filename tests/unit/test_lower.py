@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What devices of the driver may be stacked on."""
+
+import pathlib
+
+import ddt
+import fixtures
+import testtools
+
+from cinder_localclone.dm import guards
+from cinder_localclone.dm import tables
+from cinder_localclone import exceptions
+from cinder_localclone import names
+from cinder_localclone import opts
+from cinder_localclone.privileged import configuration
+from cinder_localclone.privileged import lower
+from cinder_localclone.privileged import sysfs
+from cinder_localclone import state
+from tests.unit import configured
+
+VOLUME = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
+GEOMETRY = state.Geometry(128, 1, 1)
+IQN = 'iqn.2026-11.org.example:localclone-' + VOLUME
+
+
+@ddt.ddt
+class LowerTest(testtools.TestCase):
+    """A table leads to no disk of the node's own."""
+
+    def setUp(self):
+        super().setUp()
+        self.root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MockPatchObject(
+            sysfs, 'ROOT', str(self.root)))
+        self.useFixture(configured.Configured(
+            {'other': {'volume_driver': 'x', 'volume_group': 'stock'}},
+            volume_driver=opts.DRIVER, volume_group='my-vg',
+            localclone_metadata_group='fast'))
+        handle = names.handle(VOLUME)
+        for number, name, uuid in (
+                ('253:1', 'my--vg-volume', 'LVM-abc'),
+                ('253:2', 'fast-meta', 'LVM-abc'),
+                ('253:3', handle, names.device_uuid(handle)),
+                ('253:4', 'stock-volume', 'LVM-abc'),
+                ('253:5', 'my--vg-volume', 'mine'),
+                ('253:6', 'fast--er-volume', 'LVM-abc'),
+                ('253:7', handle, 'CRYPT-LUKS2-abc'),
+                ('253:8', 'crypt-root', 'CRYPT-LUKS2-abc')):
+            self.write(name, 'dev', 'block', number, 'dm', 'name')
+            self.write(uuid, 'dev', 'block', number, 'dm', 'uuid')
+        for number, session, target in (('8:0', 'session1', IQN),
+                                        ('8:16', 'session2', 'iqn.san:1')):
+            disk = self.root / 'devices' / session / 'target' / 'block' / 'x'
+            disk.mkdir(parents=True)
+            (self.root / 'dev' / 'block' / number).symlink_to(disk)
+            self.write(target, 'class', 'iscsi_session', session,
+                       'targetname')
+        (self.root / 'dev' / 'block' / '8:32').mkdir()  # a disk of its own
+
+    def write(self, text, *entry):
+        path = self.root.joinpath(*entry)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + '\n')
+
+    @ddt.data('253:1', '253:2', '253:3', '8:0')
+    def test_own(self, number):
+        lower.require(tables.linear(8, number))
+        lower.require(str(guards.Guard(number, 4, 8)))
+
+    def test_own_tables(self):
+        lower.require(tables.error(8))
+        lower.require(tables.on_clone(8, '253:3', 16, '253:1'))
+        lower.require(tables.clone(8, '253:2', '253:1', '8:0', GEOMETRY))
+
+    @ddt.data('253:4', '253:5', '253:6', '253:7', '253:8', '8:16', '8:32',
+              '9:9', '/dev/null', '/nonexistent', '../x')
+    def test_others(self, device):
+        for table in (tables.linear(8, device),
+                      str(guards.Guard(device, 4, 8)),
+                      tables.on_clone(8, '253:3', 16, device),
+                      tables.clone(8, device, '253:1', '8:0', GEOMETRY),
+                      tables.clone(8, '253:2', device, '8:0', GEOMETRY),
+                      tables.clone(8, '253:2', '253:1', device, GEOMETRY)):
+            self.assertRaises(exceptions.Foreign, lower.require, table)
+
+    @ddt.data('', '0 8', '0 8 linear', '0 8 crypt cipher key 0 253:1 0',
+              '0 8 snapshot 253:1 253:2 P 8', '0 8 error\n\n')
+    def test_other_tables(self, table):
+        self.assertRaises(exceptions.Foreign, lower.require, table)
+
+    def test_groups(self):
+        self.assertEqual({'my-vg', 'fast'}, configuration.groups())
+        configuration.require_groups('my-vg', 'fast')
+        for group in ('stock', 'my', ''):
+            self.assertRaises(exceptions.ForeignGroup,
+                              configuration.require_groups, group)
+        self.useFixture(configured.Configured(
+            {'backend_defaults': {'volume_driver': opts.DRIVER}}))
+        self.assertEqual({'cinder-volumes'}, configuration.groups())
