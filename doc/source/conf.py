@@ -10,6 +10,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), '_ext'))
 extensions = ['openstackdocstheme', 'oslo_config.sphinxext',
               'sphinx.ext.graphviz', 'move_states', 'command_output',
               'driver_options', 'kept_runs', 'monitoring', 'peer_methods',
+              'privileged_calls',
               'what_works']
 graphviz_output_format = 'svg'
 project = 'cinder-localclone'

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages that code makes: the command, the states, monitoring."""
 
+import importlib
 import pathlib
 import re
 import sys
@@ -14,12 +15,16 @@ from cinder_localclone.cmd import sources
 from cinder_localclone import events
 from cinder_localclone import notices
 from cinder_localclone import peer
+from cinder_localclone import privileged
+from cinder_localclone.privileged import secrets
 from cinder_localclone import state
+from tests.unit import test_privileged
 
 DOC = pathlib.Path(__file__).parents[2] / 'doc/source'
 sys.path.insert(0, str(DOC / '_ext'))
 import monitoring_tables  # noqa: E402
 import peer_table  # noqa: E402
+import privileged_table  # noqa: E402
 import sample_backend  # noqa: E402
 import state_table  # noqa: E402
 
@@ -66,6 +71,29 @@ class UpgradePageTest(testtools.TestCase):
             {each.name for each in peer.METHODS.values()},
             {name for row in rows.values()
              for name in re.findall('``(.*?)``', row)})
+
+
+class SecurityPageTest(testtools.TestCase):
+
+    def test_every_privileged_entry_point_says_what_it_allows(self):
+        package = pathlib.Path(privileged.__file__).parent
+        found = list(privileged_table.entry_points(package))
+        self.assertEqual(
+            {(module, name) for module in test_privileged.ENTRY_POINTS
+             for name in test_privileged.entry_points(module)},
+            {(module, name) for _daemon, module, name, _allows in found})
+        self.assertEqual([], [each for each in found if not each[-1]])
+        for daemon, context in (('default', privileged.default),
+                                ('secrets', secrets.context)):
+            self.assertIn('.. privileged-calls:: %s\n' % daemon, (
+                DOC / 'admin/security.rst').read_text())
+            rows = '\n'.join(privileged_table.rst(package, daemon))
+            for _daemon, module, name, allows in found:
+                self.assertEqual(
+                    context.is_entrypoint(getattr(importlib.import_module(
+                        'cinder_localclone.privileged.' + module), name)),
+                    '   * - ``%s.%s``\n     - %s\n' % (
+                        module, name, allows) in rows + '\n')
 
 
 class CompletionTest(testtools.TestCase):
