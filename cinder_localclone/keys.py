@@ -275,6 +275,15 @@ class Keys:
         """
         self._ask('', 'list', None, True)
 
+    def project(self) -> str:
+        """Return the name of the project that the secrets are of, or ''.
+
+        :raises KeyUnavailable: as :meth:`check`
+        :raises KeyRefused: as :meth:`check`
+        """
+        return str(self._call('', lambda login: getattr(
+            login.credentials, 'project_name', '')) or '')
+
     def _ask(self, key: str, method: str, *args: typing.Any) -> typing.Any:
         return self._call(key, lambda login: getattr(login.manager, method)(
             login.credentials, *args))

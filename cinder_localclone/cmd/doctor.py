@@ -166,17 +166,19 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
 
 def _encryption(backend):
     """What encrypted volumes need; nothing if there can be none."""
+    from cinder_localclone.privileged import folders
     recorded = backend.records
     if not (recorded.secrets_in_use(host=backend.host)
             or recorded.is_encryption_offered()):
         return []
     keys = backend.keys()
-    findings = encryption_checks.key_manager(keys.check)
-    if all(each.verdict == checks.OK for each in findings):
+    findings = encryption_checks.key_manager(keys.check, keys.project)
+    if findings[0].verdict == checks.OK:
         findings += examine('secrets without volume', lambda: (
             encryption_checks.left(secret_care.find(backend.records, keys))))
     return findings + encryption_checks.header_backups(
-        backend.conf.localclone_header_backup_dir, _group_disks(backend))
+        backend.conf.localclone_header_backup_dir, _group_disks(backend),
+        unsafe=folders.problem)
 
 
 def _group_disks(backend):
@@ -312,7 +314,7 @@ class Doctor(base.Command):
     @staticmethod
     def _privileges(backend):
         if not os.geteuid():
-            backends.act_as_root()
+            backends.act_as_root(backend and backend.settings)
         elif backend:
             backend.load_cinder()  # says how the helper is started
         return []

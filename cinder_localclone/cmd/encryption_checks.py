@@ -73,18 +73,32 @@ def version(text: str, how: str = '') -> list[Finding]:
             wanted, packages.install(['cryptsetup'], how)))]
 
 
-def key_manager(check: Callable[[], None]) -> list[Finding]:
-    """Whether the key manager answers this service.
+#: The project that the users of all services have a role in.
+SERVICES = 'service', 'services'
+
+
+def key_manager(check: Callable[[], None], project: Callable[[], str]
+                ) -> list[Finding]:
+    """Whether the key manager answers this service, and who else reads there.
 
     :param check: raises if it does not
+    :param project: returns the name of the project that has the secrets
     """
     try:
         check()
+        found = project()
     except exceptions.LocalCloneError as exc:
         return [Finding(
             'key manager', WARN, ONLY + ' '.join(str(exc).split())[:250],
             'check [key_manager] and [barbican] in cinder.conf, and '
             'localclone_key_auth')]
+    if found in SERVICES:
+        return [Finding('key manager', OK), Finding(
+            'project of the secrets', WARN, 'the secrets of encrypted volumes '
+            'are in the project %s: the users of all services that have a '
+            'role there read them' % found, 'set [key_manager] to a user of '
+            'a project that nobody else has a role in, before the first '
+            'encrypted volume is created')]
     return [Finding('key manager', OK)]
 
 
@@ -168,12 +182,14 @@ def disks_below(number: str, sys: str = '/sys') -> set[str]:
 
 
 def header_backups(directory: str | None, group_disks: Iterable[str] = (),
-                   below: Callable[[str], set[str]] = disks_below
+                   below: Callable[[str], set[str]] = disks_below,
+                   unsafe: Callable[[str], str] = lambda directory: ''
                    ) -> list[Finding]:
     """Whether headers can outlive what the volumes are on.
 
     :param group_disks: the disks of their volume group
     :param below: see :func:`disks_below`
+    :param unsafe: says why the service refuses a directory; '' if it does not
     """
     check = 'header backups'
     fix = 'set localclone_header_backup_dir to a directory on another disk'
@@ -182,6 +198,11 @@ def header_backups(directory: str | None, group_disks: Iterable[str] = (),
     if not os.path.isdir(directory):
         return [Finding(check, WARN, '%s is no directory' % directory,
                         'mkdir -m 700 ' + directory)]
+    if unsafe(directory):
+        return [Finding(
+            check, WARN, '%s, so none are made in %s' % (
+                unsafe(directory), directory), 'chown root and chmod go-w '
+            'that directory; write the path without links')]
     device = os.stat(directory).st_dev
     same = below('%d:%d' % (os.major(device), os.minor(device))).intersection(
         group_disks)

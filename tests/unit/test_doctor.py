@@ -21,6 +21,7 @@ from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
+from cinder_localclone.privileged import folders
 from cinder_localclone import queue
 from cinder_localclone import secret_care
 from cinder_localclone import state
@@ -110,7 +111,7 @@ class DoctorTest(testtools.TestCase):
     def test_healthy(self):
         self.assertEqual({}, self.rows())
         self.assertEqual('cinder.conf', self.names[0])
-        self.root.assert_called_once_with()
+        self.root.assert_called_once_with(self.backend.settings)
         self.backend.nodes.assert_called_once_with()
 
     def test_encrypted_volumes(self):
@@ -123,6 +124,22 @@ class DoctorTest(testtools.TestCase):
         wrong = self.rows()
         self.assertEqual({'key manager'}, set(wrong))
         self.assertIn('no route', wrong['key manager'][2])
+
+    def test_project_of_the_secrets(self):
+        """Whoever has a role in it reads them."""
+        self.backend.records.secrets_in_use.return_value = {'k'}
+        for project, warned in (('service', True), ('services', True),
+                                ('volume-keys', False), ('', False)):
+            self.backend.keys().project.return_value = project
+            self.assertEqual(warned, 'project of the secrets' in self.rows())
+        self.assertIn('secrets without volume', self.names)
+
+    def test_directory_that_the_service_refuses(self):
+        self.backend.records.secrets_in_use.return_value = {'k'}
+        self.backend.conf.localclone_header_backup_dir = '/'
+        with mock.patch.object(folders, 'problem', return_value='x is a link'):
+            row = self.rows()['header backups']
+        self.assertIn('x is a link, so none are made in /', row[2])
 
     def test_directory_of_header_backups(self):
         for path, verdict in (('/', checks.OK), ('/nowhere', checks.WARN),

@@ -378,6 +378,12 @@ class KeysTest(testtools.TestCase):
             of_authtoken.assert_called_once_with()
         self.credentials.assert_called_once_with(keys.CONF)
 
+    def test_project(self):
+        self.credentials.return_value.project_name = 'volume-keys'
+        self.assertEqual('volume-keys', self.keys.project())
+        self.credentials.return_value = object()  # of another auth_type
+        self.assertEqual('', keys.Keys('key_manager', 20).project())
+
     def test_of_cinders_own_user(self):
         section = types.SimpleNamespace(
             password='p', auth_url='http://k', username='cinder',
