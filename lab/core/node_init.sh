@@ -68,7 +68,7 @@ sed -i -e 's/^node.startup.*/node.startup = manual/' \
 cat >/etc/lvm/lvmlocal.conf <<EOF
 devices {
     use_devicesfile = 0
-    global_filter = [ "a|^/dev/vd[ab]$|", "a|^/dev/mapper/half-[ab]$|", "r|.*|" ]
+    global_filter = [ "a|^/dev/vd[ab]$|", "a|^/dev/mapper/half-[ab]$|", "a|^/dev/loop7$|", "r|.*|" ]
 }
 EOF
 # Cinder's rootwrap: the node's services are root already.

@@ -4,6 +4,7 @@
 import atexit
 import os
 import time
+import uuid
 
 import testtools
 
@@ -230,6 +231,33 @@ class LabTest(testtools.TestCase):
     def volume(self, size=1, node='node1', volume_type='localclone'):
         return instances.create_volume(self.demo, size, volume_type,
                                        node=node)
+
+    def created_in_vain(self, node):
+        """A volume that only one node may have, which fails; its id."""
+        look.take_volumes(self.lab, node)
+        try:
+            volume = self.demo.post('/volumes', json={'volume': {
+                'size': 1, 'volume_type': 'localclone'}},
+            ).raise_for_status().json()['volume']['id']
+            instances.wait_status(self.demo, volume, 'error')
+        finally:
+            look.take_volumes(self.lab)
+        return volume
+
+    def put_in_group(self, volume):
+        """As Cinder does; a volume stays where its group is."""
+        group = str(uuid.uuid4())
+        look.sql(self.lab, "INSERT INTO `groups` (id, deleted, status, host) "
+                 "VALUES ('%s', 0, 'available', 'node1@localclone')" % group)
+        # These before the volume is deleted.
+        self.addCleanup(look.sql, self.lab, "DELETE FROM `groups`")
+        self.addCleanup(self.take_out_of_group, volume)
+        look.sql(self.lab, "UPDATE volumes SET group_id = '%s' WHERE "
+                 "id = '%s'" % (group, volume))
+
+    def take_out_of_group(self, volume):
+        look.sql(self.lab, "UPDATE volumes SET group_id = NULL WHERE "
+                 "id = '%s'" % volume)
 
     def act(self, volume, action, client=None, **how):
         """Ask for an action on a volume; the answer, unchecked.

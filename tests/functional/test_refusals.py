@@ -87,18 +87,6 @@ class RefusalTest(base.LabTest):
         self.instance.attach(volume, self.n2).detach()
         look.wait_moved(self.lab, volume)
 
-    def created_in_vain(self, node):
-        """A volume that only one node may have, which fails; its id."""
-        look.take_volumes(self.lab, node)
-        try:
-            volume = self.demo.post('/volumes', json={'volume': {
-                'size': 1, 'volume_type': 'localclone'}},
-            ).raise_for_status().json()['volume']['id']
-            instances.wait_status(self.demo, volume, 'error')
-        finally:
-            look.take_volumes(self.lab)
-        return volume
-
     def test_host_without_backend_and_initiator(self):
         volume = self.volume()
         text, told = self.refused(volume, connector={'host': 'elsewhere'})
