@@ -28,6 +28,23 @@ iscsiadm -m iface -I %(face)s --op delete
 exit $code
 '''
 
+#: What another array may need: iscsid.conf(5).
+OTHER_ARRAY = '''
+node.startup = automatic
+node.session.auth.authmethod = CHAP
+node.session.auth.username = host
+node.session.auth.password = secret-of-host
+node.session.auth.username_in = array
+node.session.auth.password_in = secret-of-array
+node.session.auth.chap_algs = SHA256,MD5
+node.session.nr_sessions = 2
+node.session.scan = auto
+node.conn[0].timeo.noop_out_interval = 0
+node.conn[0].timeo.noop_out_timeout = 0
+node.conn[0].iscsi.HeaderDigest = CRC32C,None
+node.session.timeo.replacement_timeout = 5
+'''
+
 
 class PromisesTest(base.LabTest):
 
@@ -98,5 +115,21 @@ class PromisesTest(base.LabTest):
         self.assertEqual(expected, self.checksum(remote))
         remote.detach()
         attached = self.instance.attach(volume, self.n2)
+        self.assert_moved(volume, attached, expected)
+        attached.detach()
+
+    def test_iscsid_conf_of_another_array(self):
+        """A host may log in to other arrays, with other settings."""
+        volume = self.volume()
+        attached = self.instance.attach(volume, self.n1)
+        expected = self.fill(attached)
+        attached.detach()
+        conf = '/etc/iscsi/iscsid.conf'
+        self.n2.run('cp %s /run/iscsid.conf && cat >>%s' % (conf, conf),
+                    stdin=OTHER_ARRAY.encode())
+        self.addCleanup(self.n2.run, 'cp /run/iscsid.conf ' + conf)
+        attached = self.instance.attach(volume, self.n2)
+        self.assertEqual(1, len(self.n2.run(
+            'iscsiadm -m session').stdout.splitlines()))
         self.assert_moved(volume, attached, expected)
         attached.detach()
