@@ -117,7 +117,8 @@ def give_back(node: nodes.Node, volume: ports.Volume) -> None:
             forget(node, [volume.id], recorded, key_of_type(node, volume))
             return
         node.snapshots.set_encryption(
-            row, dataclasses.replace(recorded, key='', pin=None))
+            row, dataclasses.replace(
+                recorded, key='', pin=None, becoming=None))
         _drop_here(node, volume.id)
         # By now it may be created elsewhere, with another secret, or with the
         # same one if that is its type's: so only its own goes, which the row

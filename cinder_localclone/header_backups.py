@@ -110,6 +110,10 @@ class Look:
         pinning.check(volume_id, header, pinning.of_row(recorded))
         if header.reencryption:
             return  # what comes after its end sees to it
+        lv = node.stack.lvs().get(volume.name)
+        if lv and names.RESTORED in lv.tags:
+            header_care.end_restore(node, volume)
+            header = node.crypt.header(volume_id)
         if (_is_outdated(volume, node.stack.lvs())
                 or not _is_right(node, volume_id, header)):
             # Never by a header that is not the volume's own.
@@ -140,9 +144,10 @@ def _known(volume: ports.Volume) -> tuple[str, ...]:
 
 def _is_outdated(volume: ports.Volume,
                  lvs: Mapping[str, reports.LogicalVolume]) -> bool:
-    """Whether a key has gone that backups may still have."""
+    """Whether a key has gone that backups, or the header, may still have."""
     lv = lvs.get(volume.name)
-    return lv is not None and names.OUTDATED in lv.tags
+    return lv is not None and bool(
+        {names.OUTDATED, names.RESTORED} & set(lv.tags))
 
 
 def _is_right(node: nodes.Node, volume_id: str, header: headers.Header

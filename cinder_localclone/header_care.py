@@ -270,13 +270,37 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> str:
         token, key = _opening(node, volume, backup, saved)
         tops.ensure_closed(node, volume_id)
         node.crypt.save(volume_id, uuid)
+        lv = node.stack.lvs().get(volume.name)
+        is_older = lv is not None and bool(
+            {names.OUTDATED, names.RESTORED} & set(lv.tags))
+        if is_older:
+            node.crypt.mark(volume.name, names.RESTORED)
         node.crypt.restore(volume_id, backup)
         node.crypt.test(volume_id, key)
         _record(node, volume, token.key)
-        lv = node.stack.lvs().get(volume.name)
-        if lv and names.OUTDATED in lv.tags:
+        if is_older:
             _drop_other_keys(node, volume, token, key)
         return backup
+
+
+def end_restore(node: nodes.Node, volume: ports.Volume) -> None:
+    """Do what is left of a :func:`restore` that was cut short.
+
+    For a caller that holds the volume's lock. Nobody else writes its header.
+
+    :param volume: its row. Its LV is tagged :data:`.names.RESTORED`
+    :raises ForeignHeader: if its header is not the one that its row has pinned
+    :raises KeyNotChanged: if its secret does not open it
+    :raises LocalCloneError: if a step failed: the next check tries again
+    """
+    header = headers_at_rest.to_change(node, volume)
+    token = next((each for each in header.opened_by(tokens.Role.VOLUME)
+                  if each.key == _recorded(volume).key), None)
+    if token is None:
+        _refuse(volume.id, 'its header has no key of the secret that its row '
+                'names')
+    _drop_other_keys(node, volume, token, node.keys.get(
+        token.key, token.key_format))
 
 
 def _drop_other_keys(node: nodes.Node, volume: ports.Volume,
@@ -298,6 +322,7 @@ def _drop_other_keys(node: nodes.Node, volume: ports.Volume,
                     'emptied. Add recovery keys again if it needs any.', {
                         'volume': volume.id, 'slots': ', '.join(slots)})
     key_change.renew_backup(node, volume)
+    node.crypt.unmark(volume.name, names.RESTORED)
 
 
 def _check_same(node: nodes.Node, volume: ports.Volume,
@@ -310,7 +335,10 @@ def _check_same(node: nodes.Node, volume: ports.Volume,
         _refuse(volume.id, 'the backup is of a header whose volume was being '
                 're-encrypted')
     recorded = _recorded(volume)
-    if recorded.becoming:
+    # As long as its new key is not pinned, nothing is encrypted with that. A
+    # header that has the new key alone is of after the end.
+    if (recorded.becoming and recorded.becoming.digest
+            and saved.pin != recorded.becoming):
         _refuse(volume.id, 'it was being re-encrypted: what is encrypted anew '
                 'already can\'t be read by a header of before')
     problem = pinning.why_not(saved, pinning.of_row(recorded))

@@ -435,6 +435,8 @@ def _end(node: nodes.Node, volume: ports.Volume) -> None:
     """
     # Whoever wrote its end may have been killed between both copies of it.
     header = node.crypt.header(volume.id, mend=True)
+    if header.reencryption:
+        return  # it has begun meanwhile; the next look has it go on
     if not header.opened_by(tokens.Role.VOLUME):
         raise encryption_errors.HeaderDamaged(
             path=names.handle_path(volume.id), reason='it names no secret '

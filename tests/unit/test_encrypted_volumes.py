@@ -3,6 +3,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import itertools
 import re
 from unittest import mock
@@ -187,6 +188,25 @@ class CreateTest(Case):
             {(key, 'volumes', image.id),
              (rows.recorded(volume).key, 'volumes', volume.id)},
             self.world.secrets.consumers)
+
+    def test_use_of_the_secret_of_an_image_can_not_be_ended(self):
+        """The image was being re-encrypted. The row stays one that can be
+        read: else the volume could not even be deleted.
+        """
+        volume, image = self.row(), self.row()
+        self.create(image)
+        recorded = rows.recorded(image)
+        volume.provider_id = str(dataclasses.replace(
+            recorded, becoming=dataclasses.replace(
+                recorded.pin, digest='anew')))
+        refused = encryption_errors.KeyRefused(key='k', reason='403')
+        with mock.patch.object(crypt.SimKeys, 'release',
+                               side_effect=refused):
+            self.assertRaises(encryption_errors.KeyRefused, self.create,
+                              volume)
+        self.assertEqual('', rows.recorded(volume).key)
+        self.create(volume)
+        self.assertWhole(volume)
 
     def test_secret_that_something_else_names(self):
         volume, other = self.row(), self.row()

@@ -639,13 +639,53 @@ class RestoreTest(Case):
         """Its key opens what the backup is of; what is encrypted anew would
         be noise all the same, and nobody would be told.
         """
-        recorded = rows.recorded(self.volume)
-        self.volume.provider_id = str(dataclasses.replace(
-            recorded, becoming=dataclasses.replace(
-                recorded.pin, key_bits=256, digest='')))
+        self.becomes('anew')
         for lose in (lambda: None, self.lose):
             lose()
             self.refused('re-encrypted')
+
+    def becomes(self, digest):
+        """The row announces a re-encryption."""
+        recorded = rows.recorded(self.volume)
+        self.volume.provider_id = str(dataclasses.replace(
+            recorded, becoming=dataclasses.replace(
+                recorded.pin, key_bits=256, digest=digest)))
+
+    def test_lost_when_a_re_encryption_began(self):
+        """The power went while that wrote the header. No data is encrypted
+        with a key before the row has pinned the key.
+        """
+        self.becomes('')
+        self.lose()
+        self.restore()
+        self.assert_opens()
+
+    def test_of_a_re_encryption_whose_end_is_not_recorded(self):
+        self.becomes('anew')
+        for copy in (self.header, *self.world.copies.values()):
+            copy.digest, copy.key_bits = 'anew', 256
+        self.lose()
+        self.restore()
+        self.assert_opens()
+
+    @ddt.data(exceptions.CommandTimeout(command='c', timeout=1),
+              KeyboardInterrupt())
+    def test_outdated_and_cut_short(self, error):
+        """The look comes before whoever restores it again, if anybody does.
+        """
+        added = self.add()
+        with mock.patch.object(crypt.SimCrypt, 'renew_backup',
+                               side_effect=RecoveryTest.NO_BACKUP):
+            self.assertRaises(encryption_errors.StaleBackup, self.remove)
+        self.lose()
+        with mock.patch.object(crypt.SimCrypt, 'kill_slot',
+                               side_effect=error):
+            self.assertRaises(type(error), self.restore)
+        self.assertTrue(self.opens(added.key))
+        header_backups.Look(self.a.node).look(None)
+        self.assertFalse(self.opens(added.key))
+        self.assert_opens()
+        self.assertFalse(self.is_marked())
 
     def test_of_another_volume(self):
         for copy in self.world.copies.values():
