@@ -4,6 +4,7 @@
 from collections.abc import Iterable, Mapping
 import typing
 
+from cinder_localclone.dm import tables
 from cinder_localclone import encryption_types
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import options
@@ -152,6 +153,9 @@ class Crypt(typing.Protocol):
     def open(self, volume_id: str, key: bytes, keep_header: bool = False,
              discards: bool = False, readonly: bool = False) -> None:
         """Have a volume decrypted."""
+
+    def opened(self, volume_id: str) -> tables.Device | None:
+        """Return the device that decrypts a volume, as the kernel has it."""
 
     def drop_half(self, volume_id: str) -> None:
         """Remove what is left of an authenticated volume, not open."""

@@ -30,6 +30,7 @@ def ensure_open(node: nodes.Node, volume: ports.Volume, lv: str) -> None:
     :param volume: its row, as it is now
     :param lv: the LV that the node has of it; '' if it passes it through
     :raises KeyUnavailable: if the key manager does not answer
+    :raises ForeignHeader: if it is open in another way than its row allows
     :raises LocalCloneError: if it can't be opened
     """
     volume_id = rows.handle_id(volume)
@@ -41,23 +42,26 @@ def ensure_open(node: nodes.Node, volume: ports.Volume, lv: str) -> None:
     found = None if foreign else present.lvs.get(lv)
     if rows.is_authenticated(volume):
         _check_alone(node, volume)
+    expected = pinning.of_row(recorded)
     if not present.crypt(volume_id):
         _note_used(node, present, lv)
         decrypting.open_volume(
-            node.crypt, node.keys, volume_id, pinning.of_row(recorded),
+            node.crypt, node.keys, volume_id, expected,
             keep_header=not _is_at_rest(node, volume),
             discards=takes_discards(node, volume),
             luks=names.facts(found.tags).get('luks', '') if found else '',
             proven=lambda: note_opened(node, found, volume_id, key))
         return
+    # A boot has opened it without the row, or could not close it again.
+    pinning.check_opened(volume_id, expected.pin, expected.becoming,
+                         present.crypt(volume_id))
     if found:  # it may have followed to here
         note_opened(node, found, volume_id, key)
     elif foreign and volume_id not in node.crypt.passed():
         note_opened(node, None, volume_id, key)
     _note_used(node, present, lv)
     if is_short(present, volume_id):
-        decrypting.grow(node.crypt, node.keys, volume_id,
-                        pinning.of_row(recorded))
+        decrypting.grow(node.crypt, node.keys, volume_id, expected)
 
 
 def _check_alone(node: nodes.Node, volume: ports.Volume) -> None:

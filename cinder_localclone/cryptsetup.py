@@ -12,6 +12,8 @@ import os
 
 from oslo_log import log as logging
 
+from cinder_localclone.dm import ioctl
+from cinder_localclone.dm import tables
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
 from cinder_localclone import header_files
@@ -191,6 +193,16 @@ class Cryptsetup(header_files.HeaderFiles):
         secrets.open_device(
             names.handle_path(volume_id), names.crypt(volume_id), key,
             self.timeout, readonly, keep_header, discards)
+
+    def opened(self, volume_id: str) -> tables.Device | None:
+        """Return the device that decrypts a volume, as the kernel has it.
+
+        :returns: None if it is not open
+        """
+        name = names.crypt(volume_id)
+        return tables.own_devices(
+            (ioctl.Status(*each) for each in devicemapper.survey(
+                self.timeout, [name])), names.device_uuid('')).get(name)
 
     def drop_half(self, volume_id: str) -> None:
         """Remove what is left of an authenticated volume that is not open."""

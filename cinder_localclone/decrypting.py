@@ -236,6 +236,7 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
             check()
             with _no_backup_wanted(volume_id, found):
                 crypt.open_sealed(volume_id, expected.key, *how)
+            _check_opened(crypt, volume_id, header)
         # What it names was compared before anybody was asked.
         if not _is_opened_sealed(volume_id, open_sealed, exc):
             if failed:
@@ -247,6 +248,7 @@ def open_volume(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,
     proven()
     with _no_backup_wanted(volume_id, found):
         crypt.open(volume_id, key, *how)
+    _check_opened(crypt, volume_id, header)
     if not readonly:
         crypt.seal(volume_id, expected.key, key)
 
@@ -265,6 +267,23 @@ def _is_opened_sealed(volume_id: str, act: Callable[[], None],
         raise
     except (exceptions.LocalCloneError, OSError) as exc:
         raise exc from away
+
+
+def _check_opened(crypt: crypt_ports.Crypt, volume_id: str,
+                  header: headers.Header) -> None:
+    """Close a volume that cryptsetup has opened by another header.
+
+    Nobody was given its path yet.
+
+    :param header: the header that was checked
+    :raises ForeignHeader: if it was another one
+    """
+    try:
+        pinning.check_opened(volume_id, header.pin, header.becoming,
+                             crypt.opened(volume_id))
+    except encryption_errors.ForeignHeader:
+        crypt.close(volume_id)
+        raise
 
 
 def _try_to_end(crypt: crypt_ports.Crypt, keys: crypt_ports.Keys,

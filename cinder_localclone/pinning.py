@@ -5,16 +5,22 @@ Two tests. Any header, also one of which no database can be asked, has to be
 one that this driver makes: no cipher that encrypts nothing, no key slot that
 any key opens. Where the row of the volume is at hand, the header has to be
 the one that the row has pinned.
+
+cryptsetup reads the header once more to open the volume. A disk, or a network,
+may answer otherwise then, so the third test compares the table that the kernel
+has with the header that was checked.
 """
 
 import dataclasses
 
+from cinder_localclone.dm import tables
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone.luks import headers
 from cinder_localclone import names
 from cinder_localclone import pins
 
+_SECTOR = 512
 #: How LUKS2 names what a type calls its integrity, and the bits that the key
 #: of the data is longer by.
 _INTEGRITY = {'none': ('', 0), 'hmac-sha256': ('hmac(sha256)', 256),
@@ -137,6 +143,69 @@ def check(volume_id: str, header: headers.Header, expected: Expected
     if problem:
         raise encryption_errors.ForeignHeader(
             path=names.handle_path(volume_id), reason=problem)
+
+
+def check_opened(volume_id: str, pin: pins.Pin | None,
+                 becoming: pins.Pin | None, opened: tables.Device | None
+                 ) -> None:
+    """Check that the kernel decrypts a volume as its header must say.
+
+    :param pin: the pin of the header
+    :param becoming: the pin of its re-encryption, if there is one
+    :param opened: the device that decrypts the volume
+    :raises ForeignHeader: if it was opened by another header
+    """
+    problem = why_not_opened(pin, becoming, opened)
+    if problem:
+        raise encryption_errors.ForeignHeader(
+            path=names.handle_path(volume_id), reason=problem)
+
+
+def why_not_opened(pin: pins.Pin | None, becoming: pins.Pin | None,
+                   opened: tables.Device | None) -> str:
+    """Say why a volume is not decrypted as it must be; '' if it is.
+
+    The parameters are those of :func:`check_opened`.
+    """
+    if pin is None or opened is None or not opened.segments:
+        return 'nothing decrypts it'
+    for segment in opened.segments:
+        # Only a running re-encryption has other devices in between. Its
+        # header is authenticated by both keys.
+        if segment.target == 'linear' and becoming:
+            continue
+        if segment.target != 'crypt' or len(segment.arguments) < 5:
+            return 'its device is of type %s' % segment.target
+        problem = _why_otherwise(pin, becoming, segment)
+        if problem:
+            return problem
+    return ''
+
+
+def _why_otherwise(pin: pins.Pin, becoming: pins.Pin | None,
+                   segment: tables.Segment) -> str:
+    """Compare a table of dm-crypt with pins.
+
+    See the kernel's Documentation/admin-guide/device-mapper/dm-crypt.rst.
+    """
+    cipher, key, iv_offset, _device, offset, *options = segment.arguments
+    more = {name: value for name, _colon, value in (
+        each.partition(':') for each in options[1:])}
+    if pin.integrity:
+        # The kernel names these ciphers in another way.
+        return '' if 'integrity' in more and 'null' not in cipher else (
+            'the kernel does not authenticate it')
+    key_bits = (8 * int(key.split(':')[1]) if key.startswith(':')
+                else 4 * len(key))
+    found = cipher, key_bits, int(more.get('sector_size', _SECTOR))
+    if found not in [(each.cipher, each.key_bits, each.sector_size)
+                     for each in (pin, becoming) if each]:
+        return 'the kernel decrypts it by %s with %d bits and sectors of %d ' \
+            'bytes' % found
+    if (int(iv_offset) != segment.start or int(offset)
+            != segment.start + pin.data_offset // _SECTOR):
+        return 'the kernel decrypts other sectors'
+    return ''
 
 
 def settled(recorded: encryption_types.Recorded, header: headers.Header

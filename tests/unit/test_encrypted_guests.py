@@ -280,12 +280,14 @@ class ConnectionsTest(Case):
     def test_discards(self):
         self.volume.extra_specs = {'localclone:encryption': 'luks2',
                                    'localclone:discards': 'true'}
-        with mock.patch.object(crypt.SimCrypt, 'open') as opened:
+        with mock.patch.object(
+                crypt.SimCrypt, 'open', autospec=True,
+                side_effect=crypt.SimCrypt.open) as opened:
             self.assertTrue(self.serve(
                 test_connections.ON_A)['data']['discard'])
         self.assertEqual((self.volume.id, False, True),
-                         (opened.call_args.args[0], *(
-                             opened.call_args.args[2:4])))
+                         (opened.call_args.args[1], *(
+                             opened.call_args.args[3:5])))
         self.volume.extra_specs = {'localclone:encryption': 'rot13'}
         self.assertFalse(self.serve(test_connections.ON_A)['data']['discard'])
 
@@ -561,9 +563,11 @@ class SnapshotTest(SnapshotCase):
         self.assertNotIn(names.handle(self.snapshot_id), self.a.devices)
 
     def test_nothing_is_written_through_it(self):
-        with mock.patch.object(crypt.SimCrypt, 'open') as opened:
+        with mock.patch.object(
+                crypt.SimCrypt, 'open', autospec=True,
+                side_effect=crypt.SimCrypt.open) as opened:
             self.serve(test_connections.ON_A)
-        self.assertEqual((True, False, True), opened.call_args.args[2:])
+        self.assertEqual((True, False, True), opened.call_args.args[3:])
 
     def test_on_no_other_host(self):
         self.assertRaises(encryption_errors.NotThere, self.serve,

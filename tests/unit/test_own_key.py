@@ -441,7 +441,8 @@ class LateKeyTest(ReencryptedCase):
         self.assertFalse(rows.recorded(newborn).shares_key)
 
     def test_type_takes_the_secret_by_now(self):
-        newborn = self.ended()
+        newborn, kept = self.ended(), self.world.secrets.kept
+        kept[self.old] = 'for all', kept[self.old][1]
         newborn.extra_specs['localclone:key'] = 'type:' + self.old
         self.look()
         self.assertEqual(self.old, rows.recorded(newborn).key)

@@ -12,7 +12,9 @@ from unittest import mock
 import ddt
 import testtools
 
+from cinder_localclone import crypt_tops
 from cinder_localclone import decrypting
+from cinder_localclone.dm import tables
 from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
@@ -153,6 +155,22 @@ class AllowedTest(testtools.TestCase):
         self.assertNotEqual('', pinning.why_not_ours(parsed(
             luks_headers.KILLED, change)))
 
+    @ddt.data({'sector_size': 4096}, {'integrity': {'type': 'crc32c'}})
+    def test_part_with_other_sectors(self, change):
+        def other(metadata):
+            metadata['segments']['2'].update(change)
+        self.assertIn('in another way', pinning.why_not_ours(parsed(
+            luks_headers.KILLED, other)))
+
+    @ddt.data({'key_bits': 768},
+              {'integrity': 'hmac(sha256)', 'key_bits': 768,
+               'data_offset': encryption_types.HEADER_BYTES - 512})
+    def test_key_or_offset_without_its_integrity(self, change):
+        pin = pinning.pin(encryption_types.Encryption(),
+                          encryption_types.HEADER_BYTES, 'd')
+        self.assertNotEqual('', pinning._why_not_offered(
+            dataclasses.replace(pin, **change)))
+
     def test_part_with_a_third_key(self):
         def change(metadata):
             digests = metadata['digests']
@@ -226,6 +244,19 @@ class PinnedTest(testtools.TestCase):
                 dataclasses.replace(announced.becoming, key_bits=128)))
             self.assertFalse(pinning.is_begun(header, other))
             self.assertIn('key bits', pinning.why_not(header, other))
+
+    @ddt.data({'done': 1}, {'complete': True}, {'interrupted': True})
+    def test_key_that_has_encrypted_something(self, how):
+        header, expected = self.of(luks_headers.STARTED)
+        announced = dataclasses.replace(expected, becoming=(
+            dataclasses.replace(expected.becoming, digest='')))
+        self.assertTrue(pinning.is_begun(header, announced))
+        self.assertFalse(pinning.is_begun(dataclasses.replace(
+            header, reencryption=dataclasses.replace(
+                header.reencryption, **how)), announced))
+        self.assertFalse(pinning.is_begun(header, dataclasses.replace(
+            announced, pin=dataclasses.replace(
+                announced.pin, digest='another'))))
 
     def test_settled(self):
         header, _expected = self.of(luks_headers.PLAIN)
@@ -375,6 +406,20 @@ class RealSecretTest(Real):
         for by_row in (True, False):
             self.assertEqual([secret], self.opened(self.volume, by_row))
 
+    def test_secret_of_a_type_in_the_place_of_its_own(self):
+        """Only a row, or a tag at a boot, makes that the volume's."""
+        secret = self.secret(self.key())
+        self.world.secrets.kept['of a type'] = 'for all', secret
+
+        def change(metadata):
+            own = metadata['tokens']['0']
+            metadata['tokens'] = {
+                '0': dict(own, keyslots=[]),
+                '1': dict(own, key='of a type', replaces=own['key'])}
+        rewritten(names.handle_path(self.volume.id), change)
+        for by_row in (True, False):
+            self.assertEqual([], self.opened(self.volume, by_row))
+
     def test_secret_that_its_header_does_not_connect_with_its_own(self):
         """It is the volume's by its name, and nobody has announced it."""
         other = self.node.keys.create(self.volume.id)
@@ -412,6 +457,138 @@ class RealSecretTest(Real):
                 self.node.crypt, self.node.keys, self.volume.id,
                 pinning.of_row(rows.recorded(self.volume)))
         self.assertIn('later', str(error))
+
+
+def device(*lines):
+    """What the kernel says of a volume that is decrypted."""
+    return tables.Device('d', '', '253:9', 0, False, '\n'.join(lines))
+
+
+@ddt.ddt
+class OpenedTest(testtools.TestCase):
+    """What cryptsetup has opened is what was checked."""
+
+    KEY = ':64:logon:cryptsetup:x-d0'
+    TABLE = '0 2064384 crypt %s %s %d 253:7 %d'
+
+    def why_not(self, *lines, **more):
+        return pinning.why_not_opened(dataclasses.replace(
+            parsed(luks_headers.PLAIN).pin, **more), None,
+            device(*lines) if lines else None)
+
+    def table(self, cipher='aes-xts-plain64', key=KEY, iv=0, offset=32768):
+        return self.TABLE % (cipher, key, iv, offset)
+
+    @ddt.data(KEY, '0' * 128)
+    def test_as_checked(self, key):
+        for more in ('', ' 2 no_read_workqueue no_write_workqueue'):
+            self.assertEqual('', self.why_not(self.table(key=key) + more))
+        self.assertEqual('', self.why_not(
+            self.table() + ' 2 allow_discards sector_size:4096',
+            sector_size=4096))
+
+    @ddt.data({'cipher': 'cipher_null-ecb', 'key': '-'},
+              {'cipher': 'cipher_null-ecb'}, {'key': ':32:logon:x'},
+              {'key': '0' * 64}, {'key': '-'}, {'iv': 8}, {'offset': 0})
+    def test_otherwise(self, more):
+        self.assertNotEqual('', self.why_not(self.table(**more)))
+
+    @ddt.data('0 2064384 linear 253:7 32768', '0 8 crypt', '0 8 error')
+    def test_without_a_cipher(self, table):
+        self.assertNotEqual('', self.why_not(table))
+        self.assertNotEqual('', self.why_not(self.table(), table))
+
+    def test_other_sectors(self):
+        self.assertIn('4096', self.why_not(
+            self.table() + ' 1 sector_size:4096'))
+        self.assertIn('512 bytes', self.why_not(
+            self.table(), sector_size=4096))
+
+    def test_not_there(self):
+        self.assertNotEqual('', self.why_not())
+        self.assertNotEqual('', self.why_not(''))
+
+    def test_in_a_re_encryption(self):
+        """The first part is encrypted anew, or a process is at work."""
+        header = parsed(luks_headers.PAUSED)
+        header = dataclasses.replace(header, reencryption=dataclasses.replace(
+            header.reencryption, key_bits=256))
+        new, old = ('0 8192 crypt aes-xts-plain64 :32:logon:x 0 253:7 32768',
+                    '8192 2056192 crypt aes-xts-plain64 :64:logon:y 8192 '
+                    '253:7 40960')
+        running = '0 2064384 linear 253:11 0'
+        for lines in ((new, old), (old,), (running,)):
+            self.assertEqual('', pinning.why_not_opened(
+                header.pin, header.becoming, device(*lines)))
+        for lines in ((new,), (new, old), (running,)):
+            self.assertNotEqual('', self.why_not(*lines))
+        self.assertNotEqual('', pinning.why_not_opened(
+            header.pin, header.becoming, device(new, old.replace(
+                'aes-xts-plain64', 'cipher_null-ecb'))))
+
+    def test_authenticated(self):
+        table = '0 8 crypt capi:%s(aes)-random :32:logon:x 0 253:9 0'
+        self.assertEqual('', self.why_not(
+            table % 'gcm' + ' 1 integrity:28:aead', integrity='aead'))
+        for other in (table % 'gcm', table % 'gcm' + ' 1 allow_discards',
+                      table % 'null' + ' 1 integrity:28:aead'):
+            self.assertNotEqual('', self.why_not(other, integrity='aead'))
+
+
+@ddt.ddt
+class ChangedInBetweenTest(test_own_key.Case):
+    """A network answers otherwise once the header was checked."""
+
+    def setUp(self):
+        super().setUp()
+        self.node, sim = self.a.node, crypt.SimCrypt.open
+
+        def otherwise(own, *args):
+            self.header.cipher = 'cipher_null-ecb'
+            try:
+                sim(own, *args)
+            finally:
+                self.header.cipher = crypt.PIN.cipher
+        self.patch(crypt.SimCrypt, 'open', otherwise)
+
+    @ddt.data('', crypt.AWAY)
+    def test_closed_again(self, key_manager):
+        self.a.disk.sealed = {}
+        recorded = rows.recorded(self.volume)
+        self.a.disk.sealed[self.volume.id] = kept = (
+            recorded.key, self.world.secrets.kept[recorded.key][1])
+        self.world.secrets.state = key_manager
+        with self.node.lock(self.volume.id):
+            error = self.assertRaises(
+                encryption_errors.ForeignHeader, decrypting.open_volume,
+                self.node.crypt, self.node.keys, self.volume.id,
+                pinning.of_row(recorded))
+        self.assertIn('cipher_null', str(error))
+        self.assertNotIn(names.crypt(self.volume.id), self.a.devices)
+        self.assertEqual({self.volume.id: kept}, self.a.disk.sealed)
+
+    def test_that_can_not_be_closed(self):
+        """Whoever asks for it next is not given its path, either."""
+        failed = exceptions.CommandFailed(command='c', code=5, stderr='busy')
+        with self.node.lock(self.volume.id):
+            with mock.patch.object(crypt.SimCrypt, 'close',
+                                   side_effect=failed):
+                self.assertRaises(
+                    exceptions.CommandFailed, crypt_tops.ensure_open,
+                    self.node, self.volume, self.volume.name)
+            self.assertIn(names.crypt(self.volume.id), self.a.devices)
+            self.assertRaises(
+                encryption_errors.ForeignHeader, crypt_tops.ensure_open,
+                self.node, self.volume, self.volume.name)
+
+    def test_extended(self):
+        self.header.cipher = 'cipher_null-ecb'
+        with mock.patch.object(crypt.SimKeys, 'get') as asked:
+            self.assertRaises(
+                encryption_errors.ForeignHeader, decrypting.grow,
+                self.node.crypt, self.node.keys, self.volume.id,
+                pinning.of_row(rows.recorded(self.volume)))
+        asked.assert_not_called()
 
 
 class BackupTest(test_own_key.Case):

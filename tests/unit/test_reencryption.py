@@ -182,6 +182,29 @@ class PinTest(Case):
         self.look()
         self.assertIn(events.REENCRYPTION_ENDED, self.said)
 
+    def test_begun_after_the_look_has_read_its_header(self):
+        """cryptsetup has outlived its time limit until just then. A row that
+        does not say so any more would refuse the header for ever.
+        """
+        late = []
+        with mock.patch.object(
+                crypt.SimCrypt, 'begin_reencryption',
+                side_effect=lambda *args: late.append(args)):
+            with mock.patch.object(reencryption, '_go_on',
+                                   side_effect=OSError):
+                self.assertRaises(OSError, self.start)
+        end = reencryption._end
+
+        def noting(node, volume):
+            _volume_id, slot, wanted, _key = late.pop()
+            sim.begin(self.header, slot, wanted)
+            end(node, volume)
+        with mock.patch.object(reencryption, '_end', noting):
+            self.look()
+        self.assertIsNotNone(self.recorded().becoming)
+        self.look()
+        self.assertIn(self.volume.id, self.a.reencrypting)
+
     def test_begun_and_not_pinned_yet(self):
         """The service dies in between: the next look pins the new key."""
         with mock.patch.object(reencryption, '_pin_new_key',
@@ -800,10 +823,12 @@ class FencesTest(Case):
     def test_lock_of_what_it_was_made_of(self):
         """cryptsetup has one for both, and the other may be at work."""
         self.leave()
-        with mock.patch.object(crypt.SimCrypt, 'open') as opened:
+        with mock.patch.object(
+                crypt.SimCrypt, 'open', autospec=True,
+                side_effect=crypt.SimCrypt.open) as opened:
             self.attach('reserved', None)
             self.serve(test_connections.ON_A)
-        self.assertTrue(opened.call_args.args[2])
+        self.assertTrue(opened.call_args.args[3])
 
     def test_reader_that_may_not_write(self):
         """At a destination, nor of a snapshot, is anything recovered."""
@@ -1279,7 +1304,9 @@ class BootTest(Case):
         done.check.side_effect = gone
         self.assertRaises(exceptions.NotPossible, open_it)
         done.proven.assert_not_called()
-        done.check.side_effect = None
+        done.check.side_effect, real = None, crypt.SimCrypt.open
+        done.open.side_effect = lambda *args: real(
+            self.node.crypt._inner, *args)
         with mock.patch.object(crypt.SimCrypt, 'open', done.open):
             open_it()
         self.assertEqual(['check', 'proven', 'open'], [

@@ -21,6 +21,7 @@ from cinder_localclone import pins
 from cinder_localclone import rows
 from tests.unit.world import disks
 from tests.unit.world import reencryption
+from tests.unit.world import stack
 from tests.unit.world import tops
 
 AWAY, REFUSES = 'away', 'refuses'
@@ -408,10 +409,17 @@ class SimCrypt:
         if self._header(volume_id).integrity:
             self._open_authenticated(volume_id, readonly or discards)
             return
-        handle = self.node.devices[names.handle(volume_id)]
+        handle, header = (self.node.devices[names.handle(volume_id)],
+                          self._header(volume_id))
+        how = header.cipher, header.key_bits // 8, header.sector_size
         self.node.devices[name] = disks.sized(
-            {'below': names.handle(volume_id)},
+            {'below': names.handle(volume_id),
+             **({} if how == stack.HOW else {'how': how})},
             disks.size(handle) - encryption_types.HEADER_BYTES)
+
+    def opened(self, volume_id):
+        name = names.crypt(volume_id)
+        return self.node.node.stack.devices([name]).get(name)
 
     def _open_authenticated(self, volume_id, otherwise):
         """Two devices; to open it writes to it, so nobody else may have it."""
@@ -474,8 +482,9 @@ class SimCrypt:
     def resize(self, volume_id, key):
         self.test(volume_id, key)
         handle = self.node.devices[names.handle(volume_id)]
+        before = self.node.devices[names.crypt(volume_id)]
         self.node.devices[names.crypt(volume_id)] = disks.sized(
-            {'below': names.handle(volume_id)},
+            {key: before[key] for key in ('below', 'how') if key in before},
             disks.size(handle) - encryption_types.HEADER_BYTES)
 
     def zero(self, lv, volume_id, slow=False):

@@ -387,7 +387,7 @@ class SimNode:
     def passed_handles(self):
         """The volumes whose handles are on a disk of another node."""
         return {names.volume_of_handle(name)
-                for name, device in self.devices.items()
+                for name, device in list(self.devices.items())
                 if str(device.get('below')).startswith('disk of ')}
 
     def _home_of(self, volume_id):

@@ -17,6 +17,10 @@ from tests.unit.world import images
 from tests.unit.world import tops
 
 
+#: Cipher, bytes of its key, and sector size of a device, unless it says so.
+HOW = 'aes-xts-plain64', 64, 512
+
+
 class Listed(dict):
     """LVs as they were listed, with what was noted then on their group."""
 
@@ -66,9 +70,9 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
 
     def _all_devices(self):
         devices = {}
-        for name, device in self.node.devices.items():
+        for name, device in list(self.node.devices.items()):
             users = sum(d.get('below') == name
-                        for d in self.node.devices.values())
+                        for d in list(self.node.devices.values()))
             # All exports of a device share one backstore.
             users += any(self.node.backing.get(v, names.handle(v)) == name
                          for v, _who in self.node.remote)
@@ -92,14 +96,15 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
     def _table(self, device):
         end = _sectors(device)
         if names.is_integrity(device.get('below', '')):
-            return '0 %d crypt capi:gcm(aes)-random :64:logon:x 0 %s 0' % (
-                end, device['below'])
+            return ('0 %d crypt capi:gcm(aes)-random :32:logon:x 0 %s 0 1 '
+                    'integrity:28:aead' % (end, device['below']))
         if str(device.get('below')).startswith('localclone-') and (
                 names.volume_of_handle(device['below'])):
             if device.get('left'):  # cryptsetup was killed
                 return tables.linear(end, device['below'])
-            return '0 %d crypt aes-xts-plain64 :64:logon:x 0 %s 32768' % (
-                end, device['below'])
+            cipher, size, sector = device.get('how', HOW)
+            return '0 %d crypt %s :%d:logon:x 0 %s 32768 1 sector_size:%d' % (
+                end, cipher, size, device['below'], sector)
         if 'below' not in device:
             return '0 %d clone %s %s %s' % (
                 end, device['metadata'], device['lv'], device['shadow'])
