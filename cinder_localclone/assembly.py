@@ -153,13 +153,14 @@ class Service:
 
     def troubles(self) -> list[str]:
         """What an operator has to see to, but keeps no move from here."""
+        serving = self.reconciler.serving.troubles()
         try:
             problem = self.node.exports.problem()
         except exceptions.LocalCloneError as exc:
             problem = 'its iSCSI target can\'t be looked at: %s' % exc
         usage = reports.pool_usage(self.look().lvs, self.stack.pool)
         full = 'its thin pool is full: %s' % usage if usage.is_full else ''
-        return [each for each in (problem, full) if each]
+        return [each for each in (problem, full) if each] + serving
 
     def _find_problems(self) -> list[str]:
         problems = []
@@ -263,7 +264,7 @@ def assemble(conf: Configuration, host: str, backend_name: str,
             names.backend_of(host), conf.localclone_command_timeout,
             conf.localclone_reencryption_resilience),
         exports=export.Exports(conf.target_prefix, conf.target_ip_address,
-                               conf.target_port, host),
+                               conf.target_port, host, export.has_address),
         sessions=sessions.Sessions(conf.localclone_command_timeout,
                                    conf.localclone_source_timeout, host),
         peers=peers, geometry=geometry,

@@ -63,5 +63,21 @@ class AttachmentRecords:
                     json.loads(row.connection_info)))
         return bool(ids)
 
+    @records.retried
+    def readdress(self, volume_id: str, iqn: str, portal: str) -> None:
+        """Record where a volume is served by now under an iSCSI name.
+
+        :param portal: address and port
+        """
+        context = cinder_context.get_admin_context()
+        model = records.models.VolumeAttachment
+        with records.main_context_manager.writer.using(context) as session:
+            for row in session.query(model).filter_by(
+                    volume_id=volume_id, deleted=False).with_for_update():
+                told = json.loads(row.connection_info or '{}')
+                if told.get('target_iqn') == iqn:
+                    row.connection_info = json.dumps(
+                        dict(told, target_portal=portal))
+
     def _passes(self, attachment: ports.Attachment, host: str) -> bool:
         return served.passed_to(attachment, self._is_at, host) is not None

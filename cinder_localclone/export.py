@@ -12,7 +12,9 @@ TargetTimeout if the target hangs.
 from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Mapping
+import ipaddress
 import json
+import socket
 import threading
 import time
 from typing import Any
@@ -75,15 +77,19 @@ class Exports:
     :param address: IP address to serve on
     :param port: TCP port to serve on
     :param host: this service's host
+    :param has_address: whether this node has an address
     """
 
     def __init__(self, prefix: str, address: str, port: int,
-                 host: str = '') -> None:
+                 host: str = '',
+                 has_address: Callable[[str], bool] = lambda _address: False
+                 ) -> None:
         # As the kernel's target has names: without capitals.
         self.prefix = prefix.lower()
         self.host = host
         self.address = iscsi_target.plain(address)
         self.port = port
+        self._has_address = has_address
         #: Where hosts without the backend are served.
         self.portal = iscsi_target.portal(self.address, port)
         #: iSCSI names of what was offered.
@@ -101,8 +107,36 @@ class Exports:
             self.address, self.port,
             iscsi_names.move_iqn(self.prefix, shadow_id))
 
+    def portal_for(self, portal: str) -> str:
+        """Return the portal where this node exports what was told another.
+
+        :param portal: which an initiator was told. It stays as long as this
+            node has its address; otherwise it is this node's own
+        """
+        return self.portal if (
+            not self.has_portal(portal)
+            # Otherwise its network is not up yet.
+            and self._has_address(self.address)) else portal
+
+    def has_portal(self, portal: str) -> bool:
+        """Return whether this node can export at a portal."""
+        return portal == self.portal or self._has_address(
+            _parts(portal)[0])
+
+    def location_for(self, move: state.Move) -> str:
+        """Return where this node exports the source of a move.
+
+        :returns: a provider_location: that of its record, unless this node
+            does not have the address any more
+        """
+        portal = iscsi_target.portal_of(move.location)
+        return iscsi_target.location(
+            *_parts(self.portal_for(portal)), move.source_iqn)
+
     def offer_source(self, move: state.Move) -> bool:
         """Serve a move's source, read-only, to its destination.
+
+        Under the name and the portal that its record has.
 
         Who may log in is in the record, with the CHAP secret: so the same
         export is there again after this node was down, and the
@@ -121,19 +155,23 @@ class Exports:
     def offers_source(self, move: state.Move) -> bool:
         """Whether that is so already; nothing is changed."""
         return bool(move.initiator and move.auth
+                    and self.location_for(move) == move.location
                     and lio.is_exported(*self._asked_of(move)))
 
     def _asked_of(self, move: state.Move) -> tuple[Any, ...]:
         return self._asked(
-            iscsi_names.move_iqn(self.prefix, move.shadow_id),
-            names.source_path(move.shadow_id), move.volume_id, True,
-            move.initiator, move.auth)
+            move.source_iqn, names.source_path(move.shadow_id),
+            move.volume_id, True, move.initiator, move.auth,
+            iscsi_target.portal_of(move.location))
 
     def withdraw_source(self, shadow_id: str) -> bool:
         """Stop serving a move's source; returns whether it was served."""
-        return self._unexport(
-            iscsi_names.move_iqn(self.prefix, shadow_id),
-            names.source(shadow_id))
+        name = names.source(shadow_id)
+        iqns = {iqn for iqn in self.offered()
+                if iscsi_names.shadow_of_move_iqn(iqn) == shadow_id}
+        if iqns:
+            return _withdraw_each(lio.unexport, name, iqns)
+        return name in _unused() and lio.unexport('', name)
 
     def serves(self, volume_id: str) -> bool:
         """Whether a volume's handle is served to anybody."""
@@ -157,7 +195,8 @@ class Exports:
 
     def problem(self) -> str:
         """Why this node's target can't be changed; '' if it can."""
-        hanging = configfs.hanging(self.prefix, PROBE_TIMEOUT)
+        hanging = [*filter(iscsi_names.is_iqn,
+                           configfs.hanging(PROBE_TIMEOUT))]
         return hanging and (
             'its iSCSI target hangs: a change of %s waits for a device that '
             'does not answer' % ', '.join(hanging)) or ''
@@ -180,7 +219,7 @@ class Exports:
             self.prefix, volume_id, initiator)
         self._offered.note(iqn)
         self._export(iqn, device or names.handle_path(volume_id), volume_id,
-                     readonly, initiator, auth)
+                     readonly, initiator, auth, self.portal)
         for which in (initiator, None):
             self._ended.forget((volume_id, which))
         return dict(iscsi_target.connection_properties(
@@ -199,36 +238,28 @@ class Exports:
                     properties: Mapping[str, Any], device: str = '') -> bool:
         """Serve a volume as before: a reboot forgets all exports.
 
-        Not if the connection was ended here: Cinder deletes its attachment
-        only afterwards.
+        Under the name and the portal that the properties have. Not if the
+        connection was ended here: Cinder deletes its attachment only
+        afterwards.
 
         :param properties: what :meth:`offer_volume` gave
         :param device: as there
         :returns: whether it was to be served and was not
+        :raises NotPossible: if the name is not that of the volume's export
+            to this initiator
         """
         iqn = properties['target_iqn']
-        if self._has_ended(volume_id, initiator) or not (
-                iqn in self._remote_iqns(volume_id, initiator)
-                or self._was_renamed(volume_id, iqn)):
+        if self._has_ended(volume_id, initiator):
             return False
+        if not iscsi_names.is_remote_to(iqn, volume_id, initiator):
+            raise exceptions.NotPossible(
+                volume=volume_id, reason='an attachment names %s, which is '
+                'not the name of its export to %s. Detach the volume there '
+                'and attach it again.' % (iqn, initiator))
         return self._export(
             iqn, device or names.handle_path(volume_id), volume_id, False,
-            initiator, iscsi_target.auth(properties))
-
-    def _remote_iqns(self, volume_id: str, initiator: str) -> set[str]:
-        """The names under which an initiator may have a volume."""
-        return {iscsi_names.remote_iqn(self.prefix, volume_id, initiator),
-                iscsi_names.pass_iqn(self.prefix, volume_id, initiator,
-                                     self.host)}
-
-    def _was_renamed(self, volume_id: str, iqn: str) -> bool:
-        """Whether a node was told a name while this one had another host.
-
-        The name has a digest of that. The attachment says whose it is; once
-        that is gone, :meth:`withdraw_unnamed` ends the export.
-        """
-        return iqn.startswith(self.prefix) and volume_id == (
-            iscsi_names.volume_of_pass_iqn(iqn, self.host))
+            initiator, iscsi_target.auth(properties),
+            properties['target_portal'])
 
     def _has_ended(self, volume_id: str, initiator: str) -> bool:
         return any((volume_id, which) in self._ended
@@ -236,11 +267,11 @@ class Exports:
 
     def offered(self) -> set[str]:
         """The names of all targets that this node serves."""
-        return set(json.loads(configfs.targets(self.prefix)))
+        return set(json.loads(configfs.targets()))
 
     def unfinished(self) -> set[str]:
         """Those of them that whoever made them did not live to finish."""
-        return set(json.loads(configfs.unfinished(self.prefix)))
+        return set(json.loads(configfs.unfinished()))
 
     def remote(self) -> dict[str, set[str]]:
         """What is served to hosts without this backend.
@@ -249,7 +280,7 @@ class Exports:
         """
         found: dict[str, set[str]] = {}
         for iqn in self.offered():
-            volume_id = iscsi_names.volume_of_remote_iqn(self.prefix, iqn)
+            volume_id = iscsi_names.volume_of_remote_iqn(iqn)
             if volume_id:
                 found.setdefault(volume_id, set()).add(iqn)
         return found
@@ -272,8 +303,9 @@ class Exports:
         """Whether no other initiator has what is about to be withdrawn."""
         served = self.remote().get(volume_id, set())
         return bool(served) and (
-            initiator is None
-            or served <= self._remote_iqns(volume_id, initiator))
+            initiator is None or all(
+                iscsi_names.is_remote_to(iqn, volume_id, initiator)
+                for iqn in served))
 
     def withdraw_volume(self, volume_id: str, initiator: str | None) -> bool:
         """Stop serving a volume to one initiator, or (None) to all.
@@ -281,12 +313,9 @@ class Exports:
         :returns: whether it was served
         """
         self._ended.note((volume_id, initiator))
-        iqns = self.offered()
-        if initiator:
-            iqns &= self._remote_iqns(volume_id, initiator)
-        else:
-            iqns = {iqn for iqn in iqns if volume_id ==
-                    iscsi_names.volume_of_remote_iqn(self.prefix, iqn)}
+        iqns = {iqn for iqn in self.offered() if (
+            iscsi_names.is_remote_to(iqn, volume_id, initiator) if initiator
+            else volume_id == iscsi_names.volume_of_remote_iqn(iqn))}
         for iqn in iqns:  # if it can't be withdrawn now, the next look does
             self._offered.forget(iqn)
         name = names.handle(volume_id)
@@ -320,7 +349,7 @@ class Exports:
 
     def _withdraw_stray(self, target: dict[str, Any],
                         wanted: Callable[[str], bool]) -> list[str]:
-        shadow_id = iscsi_names.shadow_of_move_iqn(self.prefix, target['iqn'])
+        shadow_id = iscsi_names.shadow_of_move_iqn(target['iqn'])
         if not shadow_id or wanted(shadow_id):
             return []
         gone = [_attempt(target['iqn'], names.backstore(device))
@@ -328,26 +357,48 @@ class Exports:
         return [shadow_id] * all(gone)
 
     def _targets(self) -> list[dict[str, Any]]:
-        targets: list[dict[str, Any]] = json.loads(
-            configfs.exports(self.prefix))
+        targets: list[dict[str, Any]] = json.loads(configfs.exports())
         return targets
 
     def _export(self, iqn: str, device: str, volume_id: str, readonly: bool,
-                initiator: str, auth: str) -> bool:
+                initiator: str, auth: str, portal: str) -> bool:
         return lio.export(*self._asked(iqn, device, volume_id, readonly,
-                                       initiator, auth))
+                                       initiator, auth, portal))
 
-    def _asked(self, iqn: str, device: str, volume_id: str, readonly: bool,
-               initiator: str, auth: str) -> tuple[Any, ...]:
+    @staticmethod
+    def _asked(iqn: str, device: str, volume_id: str, readonly: bool,
+               initiator: str, auth: str, portal: str) -> tuple[Any, ...]:
         """What the kernel's target is asked for."""
         _method, user, password = auth.split(' ')
         return (iqn, names.backstore(device), device, volume_id, readonly,
-                self.address, self.port, initiator, user, password)
+                *_parts(portal), initiator, user, password)
 
     def _unexport(self, iqn: str, name: str) -> bool:
         if iqn not in self.offered() and name not in _unused():
             return False
         return lio.unexport(iqn, name)
+
+
+def _parts(portal: str) -> tuple[str, int]:
+    """Address and port of a portal."""
+    address, _colon, port = portal.rpartition(':')
+    return iscsi_target.plain(address), int(port)
+
+
+def has_address(address: str) -> bool:
+    """Return whether this node has an IP address.
+
+    The kernel says from which address it would send something there; nothing
+    is sent. To bind to it may succeed anywhere (ip_nonlocal_bind).
+    """
+    try:
+        version = ipaddress.ip_address(address).version
+        with socket.socket(socket.AF_INET6 if version == 6
+                           else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))
+            return iscsi_target.plain(probe.getsockname()[0]) == address
+    except (ValueError, OSError):
+        return False
 
 
 def _unused() -> set[str]:

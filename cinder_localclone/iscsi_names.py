@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The iSCSI names of what a node serves, and the way back from them. Pure."""
+"""The iSCSI names of what a node serves, and the way back from them. Pure.
+
+A name is recognized by what follows its prefix: exports keep theirs when
+Cinder's ``target_prefix`` is changed.
+"""
 
 import hashlib
 import re
 
 from cinder_localclone import names
 
-_EXPORT = re.compile(
-    r'\S*(localclone-%s|volume-%s-[0-9a-f]{8}|pass-%s(-[0-9a-f]{8}){2})' % (
-        names.UUID, names.UUID, names.UUID))
-_PASS = re.compile(r'\S*pass-(%s)-([0-9a-f]{8})-[0-9a-f]{8}' % names.UUID)
+_WORD = '[0-9a-f]{8}'
+_MOVE = re.compile(r'\S*localclone-(%s)' % names.UUID)
+_REMOTE = re.compile(r'\S*volume-(%s)-(%s)' % (names.UUID, _WORD))
+#: Volume; backend, home and initiator.
+_PASS = re.compile(r'\S*pass-(%s)-(%s)-(%s)-(%s)' % (
+    names.UUID, _WORD, _WORD, _WORD))
 
 
 def move_iqn(prefix: str, shadow_id: str) -> str:
@@ -17,9 +23,10 @@ def move_iqn(prefix: str, shadow_id: str) -> str:
     return '%slocalclone-%s' % (prefix, shadow_id)
 
 
-def shadow_of_move_iqn(prefix: str, iqn: str) -> str | None:
+def shadow_of_move_iqn(iqn: str) -> str | None:
     """The shadow id in the name of a move's export, if it is one."""
-    return _id_in(re.escape(prefix) + 'localclone-(%s)' % names.UUID, iqn)
+    match = _MOVE.fullmatch(iqn)
+    return match and match.group(1)
 
 
 def remote_iqn(prefix: str, volume_id: str, initiator: str) -> str:
@@ -36,27 +43,36 @@ def pass_iqn(prefix: str, volume_id: str, initiator: str, home: str) -> str:
 
     :param home: service host of the node that serves it
     """
-    return '%spass-%s-%s-%s' % (
-        prefix, volume_id, _digest(names.backend_of(home)),
-        _digest('%s %s' % (initiator, home)))
+    return '%spass-%s-%s-%s-%s' % (
+        prefix, volume_id, _digest(names.backend_of(home)), _digest(home),
+        _digest(initiator))
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def volume_of_remote_iqn(prefix: str, iqn: str) -> str | None:
+def volume_of_remote_iqn(iqn: str) -> str | None:
     """The volume id in the name of a remote export, if it is one.
 
     What is passed through is remote as well.
     """
-    return _id_in(
-        re.escape(prefix) + '(?:volume|pass)-(%s)(?:-[0-9a-f]{8})+'
-        % names.UUID, iqn)
+    match = _REMOTE.fullmatch(iqn) or _PASS.fullmatch(iqn)
+    return match and match.group(1)
+
+
+def is_remote_to(iqn: str, volume_id: str, initiator: str) -> bool:
+    """Return whether a name is that of a volume's export to an initiator.
+
+    Whatever the name of the home was when it made that.
+    """
+    match = _REMOTE.fullmatch(iqn) or _PASS.fullmatch(iqn)
+    return match is not None and (
+        match.group(1), match.groups()[-1]) == (volume_id, _digest(initiator))
 
 
 def volume_of_pass_iqn(iqn: str, host: str) -> str | None:
-    """The volume id in the name of what is passed through, by any prefix.
+    """The volume id in the name of what is passed through.
 
     :param host: a service host of the backend; None is that of another
     """
@@ -65,11 +81,15 @@ def volume_of_pass_iqn(iqn: str, host: str) -> str | None:
         names.backend_of(host)) else None
 
 
+def is_passed_from(iqn: str, home: str) -> bool:
+    """Return whether a name says that a home's volume is passed through.
+
+    :param home: service host, as it was when the name was given
+    """
+    match = _PASS.fullmatch(iqn)
+    return match is not None and match.group(3) == _digest(home)
+
+
 def is_iqn(iqn: str) -> bool:
-    """Whether a target of this name can be the driver's own, by any prefix."""
-    return bool(_EXPORT.fullmatch(iqn))
-
-
-def _id_in(pattern: str, iqn: str) -> str | None:
-    match = re.fullmatch(pattern, iqn)
-    return match.group(1) if match else None
+    """Whether a target of this name can be the driver's own."""
+    return any(each.fullmatch(iqn) for each in (_MOVE, _REMOTE, _PASS))

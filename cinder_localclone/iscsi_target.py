@@ -48,6 +48,11 @@ def location(address: str, port: int, iqn: str) -> str:
     return '%s,1 %s 0' % (portal(address, port), iqn)
 
 
+def portal_of(location: str) -> str:
+    """Return the portal in a provider_location."""
+    return location.partition(',')[0]
+
+
 def auth(properties: Mapping[str, Any]) -> str:
     """What a connection logs in with, in the form of a provider_auth.
 

@@ -207,9 +207,10 @@ def passed_from(node: nodes.Node, volume: ports.Volume
 
     :returns: service hosts, with how they have it
     """
+    here = checks.as_told(node)
     for host in node.other_nodes():
         connection = connection_to(node, volume, host)
-        if connection and connection.portal == node.exports.portal:
+        if connection and here.is_meant(connection):
             yield host, connection
 
 

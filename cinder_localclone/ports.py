@@ -327,6 +327,15 @@ class Exports(typing.Protocol):
     def source_location(self, shadow_id: str) -> str:
         """Where the source of a move is served (provider_location)."""
 
+    def portal_for(self, portal: str) -> str:
+        """Where this node exports what was told another portal."""
+
+    def has_portal(self, portal: str) -> bool:
+        """Whether this node can export at a portal."""
+
+    def location_for(self, move: state.Move) -> str:
+        """Where the source of a move is served by now."""
+
     def offer_source(self, move: state.Move) -> bool:
         """Serve a move's source, read-only, to its destination."""
 

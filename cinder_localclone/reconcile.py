@@ -326,6 +326,7 @@ class Reconciler:
         home = {volume.id: volume for volume in
                 self.node.records.volumes_of(self.node.host)}
         unserved = self._serve(moving, home)
+        self.serving.forget_all_but({*moving, *home})
         survey = self.seen = self.node.stack.survey()
         remote = functools.cache(self.node.exports.remote)  # asked once
         unfinished = functools.cache(self.node.exports.unfinished)

@@ -73,6 +73,9 @@ class Records(Queue, typing.Protocol):
     def advance(self, move: state.Move, event: state.Event) -> state.Move:
         """Enter the phase that follows an event."""
 
+    def relocate(self, move: state.Move, location: str) -> None:
+        """Record where the source of a move is exported by now."""
+
     def commit(self, move: state.Move) -> state.Move:
         """Swap the identities of volume and shadow."""
 
@@ -94,6 +97,9 @@ class AttachmentRecords(typing.Protocol):
 
     def end_passing(self, volume_id: str, host: str) -> bool:
         """A node does not pass a volume through any more."""
+
+    def readdress(self, volume_id: str, iqn: str, portal: str) -> None:
+        """Record where a volume is served by now under an iSCSI name."""
 
 
 class SnapshotRecords(typing.Protocol):

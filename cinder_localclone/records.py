@@ -275,6 +275,19 @@ class Records:
             return _to_move(shadow, volume)
 
     @retried
+    def relocate(self, move: state.Move, location: str) -> None:
+        """Record where the source of a move is exported by now.
+
+        :param location: a provider_location
+        :raises StaleMove: if another service was first
+        """
+        with main_context_manager.writer.using(_admin()) as session:
+            _volume, shadow = self._locked(session, move)
+            if shadow.provider_location != move.location:
+                raise exceptions.StaleMove(volume=move.volume_id)
+            shadow.provider_location = location
+
+    @retried
     def commit(self, move: state.Move) -> state.Move:
         """Swap the identities of volume and shadow in one transaction.
 

@@ -3,9 +3,11 @@
 
 To those without the backend, and to nodes that pass it through: they have
 the handle there, on the disk that is imported. An export is there because an
-attachment names it: its initiator, its iSCSI name and the portal, which is
-that of one node. So each node tells from the attachments which exports it
-must have; any other serves nobody.
+attachment names it: its initiator, its iSCSI name and the portal. The portal
+is one node's; of what is passed through, the name says which node is meant,
+too. So each node tells from the attachments which exports it must have; any
+other serves nobody. A node may have got another host name, or another address,
+since an attachment was made: one of the two is enough.
 """
 
 from collections.abc import Callable
@@ -15,6 +17,7 @@ import dataclasses
 from typing import Any
 
 from cinder_localclone import decision
+from cinder_localclone import iscsi_names
 from cinder_localclone import ports
 from cinder_localclone import state
 from cinder_localclone.state import Phase
@@ -102,21 +105,47 @@ def _is_home(volume: ports.Volume, host: str) -> bool:
     return home == host
 
 
-def wanted(volume: ports.Volume, move: state.Move | None, host: str,
-           portal: str) -> list[Connection]:
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A node, by what attachments may call it.
+
+    :param host: its service host
+    :param has_portal: ``has_portal(portal)``: whether it can export there
+    """
+
+    host: str
+    has_portal: Callable[[str], bool]
+
+    def is_meant(self, connection: Connection) -> bool:
+        """Return whether a connection is with this node."""
+        return self.has_portal(connection.portal) or (
+            iscsi_names.is_passed_from(connection.iqn, self.host))
+
+
+def wanted(volume: ports.Volume, move: state.Move | None, node: Node
+           ) -> list[Connection]:
     """Those that a node must serve.
 
     :param move: the volume's move, if one is under way
-    :param host: service host of the node
-    :param portal: where the node exports
     """
-    if not serves(volume, move, host):
+    if not serves(volume, move, node.host):
         return []
-    return [each for each in connections(volume) if each.portal == portal]
+    return [each for each in connections(volume) if node.is_meant(each)]
 
 
-def unnamed(volume: ports.Volume, move: state.Move | None, host: str,
-            portal: str, served: set[str]) -> set[str]:
+def lost(volume: ports.Volume, move: state.Move | None, node: Node
+         ) -> list[Connection]:
+    """Return those of a volume at rest that its home can't make again.
+
+    They are with an address that it does not have any more.
+    """
+    if move or not _is_home(volume, node.host):
+        return []
+    return [each for each in connections(volume) if not node.is_meant(each)]
+
+
+def unnamed(volume: ports.Volume, move: state.Move | None, node: Node,
+            served: set[str]) -> set[str]:
     """What a node serves though no attachment names it.
 
     Where its home alone serves it a portal does not count: the node's address
@@ -127,10 +156,10 @@ def unnamed(volume: ports.Volume, move: state.Move | None, host: str,
     :param served: iSCSI names of the volume's remote exports on the node
     """
     both = move is not None and _both_serve(move)
-    alone = _is_home(volume, host) and not both
-    left = bool(move and both and move.follows and host == move.source)
+    alone = _is_home(volume, node.host) and not both
+    left = bool(move and both and move.follows and node.host == move.source)
     named = (connections(volume) if alone or left
-             else wanted(volume, move, host, portal))
+             else wanted(volume, move, node))
     return served - {each.iqn for each in named}
 
 

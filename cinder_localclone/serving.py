@@ -49,6 +49,14 @@ class Serving:
         #: id, the one that was tried last at the end; None if another had
         #: its lock.
         self._unsettled: dict[str, Exception | None] = {}
+        #: What was the matter with exports of a volume when that was last
+        #: looked at, by its id.
+        self._differing: dict[str, str] = {}
+
+    def troubles(self) -> list[str]:
+        """Return what keeps exports from being as attachments say."""
+        return ['the exports of volume %s: %s' % each
+                for each in sorted(self._differing.items())]
 
     # -- what is local
 
@@ -62,6 +70,11 @@ class Serving:
         return {volume_id for volume_id in volume_ids
                 if self._try(volume_id)}
 
+    def forget_all_but(self, volume_ids: Iterable[str]) -> None:
+        """Say nothing more of volumes that have nothing here any more."""
+        self._differing = {key: what for key, what in self._differing.items()
+                           if key in set(volume_ids)}
+
     def try_again(self) -> None:
         """The same for those that failed, until one fails that all may have.
 
@@ -73,13 +86,18 @@ class Serving:
 
     def _try(self, volume_id: str) -> Exception | None:
         """:returns: what is the matter, if something is"""
-        self._unsettled.pop(volume_id, None)
+        self._begin(volume_id)
         try:
             with self._node.try_lock(volume_id), self._noting(volume_id):
                 self._serve(volume_id)
         except exceptions.Busy:  # with something else, perhaps
             self._unsettled[volume_id] = None
         return self._unsettled.get(volume_id)
+
+    def _begin(self, volume_id: str) -> None:
+        """Nothing is known to be the matter with a volume."""
+        self._unsettled.pop(volume_id, None)
+        self._differing.pop(volume_id, None)
 
     @contextlib.contextmanager
     def _noting(self, volume_id: str) -> Iterator[None]:
@@ -89,6 +107,7 @@ class Serving:
         except Exception as exc:  # of rtslib, and of configfs, too
             if not isinstance(exc, _LASTING):
                 self._unsettled[volume_id] = exc
+            self._differing[volume_id] = str(exc)
             offering.tell_of_trouble(volume_id, exc)
 
     def _serve(self, volume_id: str) -> None:
@@ -103,8 +122,15 @@ class Serving:
 
     def _wanted(self, volume: ports.Volume, move: state.Move | None
                 ) -> list[served.Connection]:
-        return served.wanted(volume, move, self._node.host,
-                             self._node.exports.portal)
+        return served.wanted(volume, move, checks.as_told(self._node))
+
+    def _lost(self, volume: ports.Volume, move: state.Move | None
+              ) -> list[served.Connection]:
+        found = served.lost(volume, move, checks.as_told(self._node))
+        # What has just come here, its attachment may still say.
+        own = found and passing.connection_to(
+            self._node, volume, self._node.host)
+        return [each for each in found if each != own]
 
     def _has_handle(self, volume: ports.Volume, move: state.Move | None
                     ) -> bool:
@@ -139,7 +165,7 @@ class Serving:
                       and not passing.connection_to(
                           self._node, volume, self._node.host))
         stays, parts = move.keeps_handle or serves, list[Callable[[], Any]]()
-        self._unsettled.pop(move.volume_id, None)
+        self._begin(move.volume_id)
         if move.committed:
             parts.append(functools.partial(self._offer_source, move))
         if stays:
@@ -151,7 +177,7 @@ class Serving:
     def _offer_source(self, move: state.Move) -> None:
         self._node.stack.ensure_source(move)
         with self._noting(move.volume_id):
-            self._node.exports.offer_source(move)
+            offering.export(self._node, move)
 
     def _offer_handle(self, move: state.Move, volume: ports.Volume | None
                       ) -> None:
@@ -183,9 +209,11 @@ class Serving:
         :raises Exception: the first that one of them has failed with; of
             rtslib and of configfs, too
         """
-        _do_all(volume.id, (
-            functools.partial(self._offer_again, volume, each)
-            for each in self._wanted(volume, move)))
+        _do_all(volume.id, [
+            *(functools.partial(self._offer_again, volume, each)
+              for each in self._wanted(volume, move)),
+            *(functools.partial(_refuse, volume, each)
+              for each in self._lost(volume, move))])
 
     def settle(self, volume: ports.Volume, move: state.Move | None) -> None:
         """Serve the hosts whose attachments say so, and no others.
@@ -214,7 +242,7 @@ class Serving:
     def try_to_offer(self, volume: ports.Volume, move: state.Move | None
                      ) -> None:
         """As :meth:`offer`; what fails is told, and tried again."""
-        self._unsettled.pop(volume.id, None)
+        self._begin(volume.id)
         with self._noting(volume.id):
             self.offer(volume, move)
 
@@ -226,11 +254,16 @@ class Serving:
 
     def _offer_again(self, volume: ports.Volume, to: served.Connection
                      ) -> None:
+        portal = self._node.exports.portal_for(to.portal)
         if self._node.exports.offer_again(
-                rows.handle_id(volume), to.initiator, to.properties,
+                rows.handle_id(volume), to.initiator,
+                dict(to.properties, target_portal=portal),
                 tops.served_path(self._node, volume)):
             events.say(events.EXPORTED_AGAIN, volume=volume.id,
                        initiator=to.initiator)
+        if portal != to.portal:
+            # The node that uses it logs in there with its next check.
+            self._node.attachments.readdress(volume.id, to.iqn, portal)
 
     def _withdraw_unnamed(self, volume: ports.Volume,
                           move: state.Move | None) -> None:
@@ -254,8 +287,13 @@ class Serving:
         :param remote: iSCSI names of the exports that it has
         :param unfinished: says which of all serve nobody
         """
-        wanted = {each.iqn for each in self._wanted(volume, None)}
-        return bool(wanted - remote or wanted and wanted & unfinished())
+        found, portal_for = self._wanted(volume, None), (
+            self._node.exports.portal_for)
+        wanted = {each.iqn for each in found}
+        return bool(wanted - remote or wanted and wanted & unfinished()
+                    or any(portal_for(each.portal) != each.portal
+                           for each in found)
+                    or self._lost(volume, None))
 
     def differ(self, volume: ports.Volume, remote: set[str],
                unfinished: Callable[[], set[str]], tried: bool = False
@@ -264,8 +302,8 @@ class Serving:
 
         :param tried: whether what it lacks was just tried, in vain
         """
-        at = self._node.host, self._node.exports.portal
-        return bool(served.unnamed(volume, None, *at, remote)) or (
+        return bool(served.unnamed(
+            volume, None, checks.as_told(self._node), remote)) or (
             not tried and self.lacks(volume, remote, unfinished))
 
 
@@ -285,6 +323,18 @@ def ensure_handle_on_all(node: nodes.Node, move: state.Move) -> None:
     """The handle of a volume whose copy is complete is on its LV."""
     node.stack.ensure_handle_on_lv(
         move.volume_id, move.destination_lv, move.volume_bytes)
+
+
+def _refuse(volume: ports.Volume, to: served.Connection) -> None:
+    """Say of what no node can make any more how it can be mended.
+
+    :raises NotPossible: always
+    """
+    raise exceptions.NotPossible(
+        volume=volume.id, reason='%s uses it at %s, an address that this node '
+        'does not have any more. Give the node that address again, or '
+        'detach the volume there and attach it again.' % (
+            to.initiator, to.portal))
 
 
 def _do_all(volume_id: str, parts: Iterable[Callable[[], Any]]) -> None:

@@ -52,6 +52,8 @@ class Sessions:
         self.host = host
         #: Digests of what was logged in with, by iSCSI name.
         self._secrets: dict[str, str] = {}
+        #: Portals that were logged in at, by iSCSI name.
+        self._portals: dict[str, str] = {}
         #: Portals that were waited for in vain: what was the matter, and
         #: until when (monotonic seconds) nobody waits for them again.
         self._silent: dict[str, tuple[OSError, float]] = {}
@@ -70,7 +72,9 @@ class Sessions:
     def attach(self, move: state.Move) -> str:
         """Log in to a move's source; verify that it is that source.
 
-        A session that exists is used, but verified as well.
+        A session that exists is used, but verified as well. One that is down,
+        with a portal that the source has left, is ended first: what waits
+        for it fails.
 
         :returns: path of the disk
         :raises WrongSource: if its size or serial number differs; what this
@@ -80,6 +84,9 @@ class Sessions:
             it is
         """
         path = self.disk(move)
+        if path and self._has_left(move.source_iqn, iscsi_target.portal_of(
+                move.location)):
+            path = None
         if path:
             _verify(move, path)
         else:
@@ -104,7 +111,8 @@ class Sessions:
         """Log in to a volume's home to pass the volume through.
 
         A session that exists is used: iscsid comes back by itself. One that
-        cannot come back is logged out first, unless it is in use.
+        cannot come back is logged out first, unless it is in use; then only
+        if the home has left the portal that it is with, and is at another.
 
         :param size_bytes: which the volume has at least
         :param properties: what the home has offered
@@ -122,6 +130,8 @@ class Sessions:
             self._check_portal(properties['target_portal'])
             iscsi.end_session(iqn, self.command_timeout)
             path = None
+        if path and self._has_left(iqn, properties['target_portal']):
+            path = None
         if path is None:
             path = self._log_in(iqn, properties['target_portal'], auth)
             self._secrets[iqn] = _digest(auth)
@@ -130,6 +140,28 @@ class Sessions:
         _verify_passed(volume_id, size_bytes, iqn, path)
         self._look_after(path)
         return path
+
+    def _has_left(self, iqn: str, portal: str) -> bool:
+        """End a session that is down, if its target is at another portal now.
+
+        :param portal: where its record says that it is
+        :returns: whether it has ended
+        :raises SourceUnreachable: if nobody answers there, either
+        """
+        if self._portals.get(iqn) == portal:
+            return False
+        known = iscsi.known_portal(iqn, self.command_timeout)
+        if known in ('', portal):
+            self._portals[iqn] = portal
+            return False
+        if not iscsi.is_down(iqn):
+            return False
+        self._check_portal(portal)
+        LOG.warning('%(iqn)s is at %(portal)s now: the session with %(known)s '
+                    'is ended. I/O that waits for it fails.',
+                    {'iqn': iqn, 'portal': portal, 'known': known})
+        iscsi.end_session(iqn, self.command_timeout)
+        return True
 
     def end_other_passes(self, volume_id: str, iqn: str) -> None:
         """Log out of the homes that a volume had before.
@@ -239,7 +271,9 @@ class Sessions:
         """
         self._check_portal(portal)
         iscsi.record_target(iqn, portal, auth, self.command_timeout)
-        return self._disk_once_logged_in(iqn, portal)
+        path = self._disk_once_logged_in(iqn, portal)
+        self._portals[iqn] = portal
+        return path
 
     def _disk_once_logged_in(self, iqn: str, portal: str) -> str:
         try:

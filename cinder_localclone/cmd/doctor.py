@@ -90,7 +90,7 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
     findings += examine(
         'iSCSI target', checks.iscsi_target,
         os.path.isdir('/sys/kernel/config'),
-        lambda: configfs.hanging('', PROBE_TIMEOUT))
+        lambda: configfs.hanging(PROBE_TIMEOUT))
     findings += examine('udev rules', checks.rules, checks.RULE_DIRECTORIES)
     return findings + examine('LVM filter', lvm_filter)
 

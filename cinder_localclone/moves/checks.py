@@ -152,5 +152,10 @@ def unnamed_exports(node: nodes.Node, volume: ports.Volume,
     :param move: the volume's move, if one is under way
     """
     return served.unnamed(
-        volume, move, node.host, node.exports.portal,
+        volume, move, as_told(node),
         node.exports.remote().get(rows.handle_id(volume), set()))
+
+
+def as_told(node: nodes.Node) -> served.Node:
+    """Return a node as attachments call it."""
+    return served.Node(node.host, node.exports.has_portal)

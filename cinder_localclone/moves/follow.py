@@ -61,7 +61,7 @@ def destination_of(node: nodes.Node, volume: ports.Volume) -> str | None:
     connection = served.connection_of(attachment)
     if not (connection and connection.passes and attachment.instance_uuid
             and attachment.attach_status == 'attached'
-            and connection.portal == node.exports.portal
+            and checks.as_told(node).is_meant(connection)
             and not checks.why_pinned(volume)):
         return None
     return next((host for host, alive in node.other_nodes().items()

@@ -8,6 +8,7 @@ are made in this order and go in the other one, before the LV.
 from collections.abc import Collection
 from collections.abc import Iterator
 import contextlib
+import dataclasses
 
 from oslo_log import log as logging
 
@@ -44,7 +45,21 @@ def offer(node: nodes.Node, move: state.Move) -> None:
     """
     node.stack.ensure_source(move)
     with trouble_is_told(move.volume_id):
-        node.exports.offer_source(move)
+        export(node, move)
+
+
+def export(node: nodes.Node, move: state.Move) -> None:
+    """Export the source device of a move where its record says.
+
+    A node that does not have that address any more exports it at its own, and
+    records that: the destination logs in there with its next check.
+
+    :raises StaleMove: if the record has been changed meanwhile
+    """
+    location = node.exports.location_for(move)
+    node.exports.offer_source(dataclasses.replace(move, location=location))
+    if location != move.location:
+        node.records.relocate(move, location)
 
 
 def withdraw(node: nodes.Node, shadow_id: str) -> None:

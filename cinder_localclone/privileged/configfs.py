@@ -13,6 +13,8 @@ import json
 import os
 
 from cinder_localclone import exceptions
+from cinder_localclone import iscsi_names
+from cinder_localclone import iscsi_target
 from cinder_localclone import names
 from cinder_localclone import privileged
 from cinder_localclone.privileged import process
@@ -30,6 +32,7 @@ class Export:
     :param discards: whether they are passed on: '1' or '0'
     :param initiator: who may log in, in lower case, as the kernel has it
     :param readonly: whether it can only be read: '1' or '0'
+    :param portal: where, as :func:`.iscsi_target.portal` has it
     :param user: CHAP user name, as ``password``
     """
 
@@ -39,41 +42,45 @@ class Export:
     discards: str
     initiator: str
     readonly: str
+    portal: str
     user: str
     password: str = dataclasses.field(repr=False)
 
 
 @privileged.entrypoint
-def targets(prefix: str) -> str:
-    """The names of the targets under a prefix: JSON list.
+def targets() -> str:
+    """The names of the driver's targets, under any prefix: JSON list.
 
-    Allows: lists iSCSI targets of the node by any prefix.
+    Allows: lists iSCSI targets of the driver, by any prefix.
 
     There are none without configfs or the module. Whoever needs to know more
     of them asks for :func:`exports`, which takes 5 ms for each.
     """
-    return json.dumps(
-        [iqn for iqn in _below('iscsi') if iqn.startswith(prefix)])
+    return json.dumps(_own())
+
+
+def _own() -> list[str]:
+    return [*filter(iscsi_names.is_iqn, _below('iscsi'))]
 
 
 @privileged.entrypoint
-def unfinished(prefix: str) -> str:
+def unfinished() -> str:
     """Those that nobody can log in to yet, or ever: JSON list of names.
 
-    Allows: lists iSCSI targets of the node by any prefix.
+    Allows: lists iSCSI targets of the driver, by any prefix.
 
     A portal is the last thing that each is given before it is enabled.
     """
     return json.dumps(
-        [iqn for iqn in _below('iscsi') if iqn.startswith(prefix)
-         and not any(_below(*tpg, 'np') for tpg in _groups(iqn))])
+        [iqn for iqn in _own()
+         if not any(_below(*tpg, 'np') for tpg in _groups(iqn))])
 
 
 @privileged.entrypoint
-def exports(prefix: str) -> str:
-    """The targets under a prefix: JSON list of dictionaries.
+def exports() -> str:
+    """The driver's targets, under any prefix: JSON list of dictionaries.
 
-    Allows: lists iSCSI targets of the node by any prefix, with the paths of
+    Allows: lists iSCSI targets of the driver, by any prefix, with the paths of
     their devices; no CHAP secrets.
 
     Each has ``iqn`` and ``devices`` (paths). What goes meanwhile is left out.
@@ -81,7 +88,7 @@ def exports(prefix: str) -> str:
     return json.dumps([
         {'iqn': iqn, 'devices': [_text(store, 'udev_path')
                                  for store in _stores_of(iqn)]}
-        for iqn in _below('iscsi') if iqn.startswith(prefix)])
+        for iqn in _own()])
 
 
 @privileged.entrypoint
@@ -101,10 +108,10 @@ def unused_backstores() -> str:
 
 
 @privileged.entrypoint
-def hanging(prefix: str, timeout: float) -> list[str]:
-    """The targets under a prefix that a change hangs in.
+def hanging(timeout: float) -> list[str]:
+    """The targets, whoever has made them, that a change hangs in.
 
-    Allows: lists iSCSI targets of the node by any prefix.
+    Allows: lists iSCSI targets of the node.
 
     Whoever changes a target holds its lock, which each look at one of its
     parameters takes as well (iscsi_target_configfs.c).
@@ -114,7 +121,7 @@ def hanging(prefix: str, timeout: float) -> list[str]:
     """
     probes = {iqn: [os.path.join(ROOT, *tpg, 'param', 'MaxConnections')
                     for tpg in _groups(iqn)]
-              for iqn in _below('iscsi') if iqn.startswith(prefix)}
+              for iqn in _below('iscsi')}
     if _answer(sum(probes.values(), []), timeout):
         return []
     # Side by side: whoever asks waits for one more, however many hang.
@@ -163,6 +170,7 @@ def export(iqn: str) -> Export | None:
         initiator, = _below(tpg, 'acls')
         acl = os.path.join(tpg, 'acls', initiator)
         mapped, = _links(acl, 'lun_0')
+        portal, = _below(tpg, 'np')
         if not (mapped == os.path.realpath(lun)
                 and [*_groups(iqn)] == [('iscsi', iqn, 'tpgt_1')]
                 and _below(tpg, 'lun') == ['lun_0']
@@ -175,10 +183,17 @@ def export(iqn: str) -> Export | None:
             os.path.basename(store), _text(store, 'udev_path'),
             _text(store, 'wwn', 'vpd_unit_serial').partition(':')[2].strip(),
             _text(store, 'attrib', 'emulate_tpu'), initiator,
-            _text(acl, 'lun_0', 'write_protect'), _text(acl, 'auth', 'userid'),
+            _text(acl, 'lun_0', 'write_protect'), _plain(portal),
+            _text(acl, 'auth', 'userid'),
             _text(acl, 'auth', 'password'))
     except (OSError, ValueError):  # not one of each, or not text
         return None
+
+
+def _plain(portal: str) -> str:
+    """A portal in the form of the driver: IPv6 has several."""
+    address, _colon, port = portal.rpartition(':')
+    return iscsi_target.portal(iscsi_target.plain(address), int(port))
 
 
 def _plugin(store: str) -> str:

@@ -236,11 +236,14 @@ def parse_targets(records: str) -> list[str]:
 
 def parse_portal(records: str, iqn: str) -> str:
     """The portal of a target in what ``iscsiadm -m node`` prints, or ''."""
-    for line in records.splitlines():
-        portal, _space, name = line.partition(' ')
-        if name.strip() == iqn:
-            return portal.rpartition(',')[0]
-    return ''
+    return next(iter(parse_portals(records, iqn)), '')
+
+
+def parse_portals(records: str, iqn: str) -> list[str]:
+    """Return the portals of a target in what ``iscsiadm -m node`` prints."""
+    found = (line.partition(' ') for line in records.splitlines())
+    return [portal.rpartition(',')[0] for portal, _space, name in found
+            if name.strip() == iqn]
 
 
 @privileged.entrypoint
@@ -249,6 +252,8 @@ def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
 
     Allows: records a target that has a name of the driver's, by any prefix, at
     any portal: another machine can so become the source of a disk.
+
+    Records of it at other portals go: a login is to all that there are.
 
     A login fails at once where the target is not served (any more): iscsid
     would ask for it for two minutes. Nor does iscsid log in at a boot: the
@@ -265,8 +270,13 @@ def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
     privileged.require(iscsi_names.is_iqn(iqn), iqn)
     method, user, secret = auth.split(' ')
     record = ('-m', 'node', '-T', iqn, '-p', portal)
+    known = parse_portals(_records(timeout), iqn)
+    for other in known:
+        if other != portal:
+            _iscsiadm('-m', 'node', '-T', iqn, '-p', other, '-o', 'delete',
+                      timeout=timeout, ok=(_OK, _NO_SUCH_OBJECT))
     # A record that is made anew loses its secret.
-    if iqn not in parse_targets(_records(timeout)):
+    if portal not in known:
         _iscsiadm(*record, '--interface', 'default', '--op', 'new',
                   timeout=timeout)
     values = {'startup': 'manual', 'conn[0].tcp.window_size': '0',

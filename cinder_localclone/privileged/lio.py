@@ -156,7 +156,7 @@ def _storage_object(rtslib_fb: typing.Any, name: str) -> typing.Any:
 
 
 def _as_asked(target: typing.Any, store: typing.Any, initiator: str,
-              readonly: bool, user: str, password: str) -> bool:
+              readonly: bool, user: str, password: str, portal: str) -> bool:
     if not target:
         return False
     for tpg in target.tpgs:
@@ -165,18 +165,23 @@ def _as_asked(target: typing.Any, store: typing.Any, initiator: str,
         acls = [(acl.node_wwn, acl.chap_userid, acl.chap_password,
                  [lun.write_protect for lun in acl.mapped_luns])
                 for acl in tpg.node_acls]
+        portals = [iscsi_target.portal(
+            iscsi_target.plain(each.ip_address), each.port)
+            for each in tpg.network_portals]
         return bool(acls == [(initiator, user, password, [readonly])]
+                    and portals == [portal]
                     and [lun.storage_object.name for lun in tpg.luns]
                     == [store.name])
     return False
 
 
 def _is_shown(iqn: str, name: str, device: str, serial: str, readonly: bool,
-              initiator: str, user: str, password: str) -> bool:
+              portal: str, initiator: str, user: str, password: str
+              ) -> bool:
     shown = configfs.export(iqn)
     return shown is not None and shown == configfs.Export(
         name, device, serial, _discards(device), initiator.lower(),
-        str(int(readonly)), user, password)
+        str(int(readonly)), portal, user, password)
 
 
 @privileged.entrypoint
@@ -192,7 +197,8 @@ def is_exported(iqn: str, name: str, device: str, serial: str,
     Said of what the driver has made to its end, and nobody has changed.
     """
     return sysfs.mapped_name(device) == os.path.basename(device) and (
-        _is_shown(iqn, name, device, serial, readonly, initiator, user,
+        _is_shown(iqn, name, device, serial, readonly,
+                  iscsi_target.portal(address, port), initiator, user,
                   password))
 
 
@@ -229,8 +235,9 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     found = sysfs.mapped_name(device)
     if found != os.path.basename(device):
         raise exceptions.WrongDevice(path=device, found=found or 'another')
-    if _is_shown(iqn, name, device, serial, readonly, initiator, user,
-                 password):
+    portal = iscsi_target.portal(address, port)
+    if _is_shown(iqn, name, device, serial, readonly, portal, initiator,
+                 user, password):
         return False  # nearly always; anything else rtslib looks at
     initiator = initiator.lower()  # so has rtslib, and the kernel at a login
     store = _storage_object(rtslib_fb, name)
@@ -238,7 +245,7 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     new = (not store or not store.is_configured()
            or store.udev_path != device or store.wwn != serial)
     if not new and _as_asked(_target(rtslib_fb, iqn), store, initiator,
-                             readonly, user, password):
+                             readonly, user, password, portal):
         with contextlib.suppress(rtslib_fb.RTSLibError):
             # Before Linux 6.0 only a new store looks at its device.
             _pass_discards(store, device)

@@ -129,6 +129,11 @@ class Lio:
                 object.__setattr__(self, 'enable', False)
                 target.tpgs.append(self)
 
+            @property
+            def network_portals(self):
+                return [types.SimpleNamespace(ip_address=address, port=port)
+                        for address, port in self.portals]
+
             def set_attribute(self, name, value):
                 lio._step(name)
                 self.attributes[name] = value
@@ -199,8 +204,10 @@ class Lio:
     @staticmethod
     def _show_group(where, tpg):
         _write(where, {'enable': tpg.enable})
-        for name in ('lun', 'acls'):
+        for name in ('lun', 'acls', 'np'):
             (where / name).mkdir()
+        for portal in tpg.portals:
+            (where / 'np' / ('%s:%d' % portal)).mkdir()
         for lun in tpg.luns:
             lun.shown = where / 'lun' / ('lun_%d' % lun.number)
             _write(lun.shown, {'statistics/x': '', 'alua_tg_pt_gp': ''})

@@ -354,9 +354,9 @@ class Machines(fixtures.Fixture):
             'block.discard': lambda *what: None,
             'devicemapper.mend_path': lambda name: False,
             'configfs.exports': self._exports,
-            'configfs.targets': lambda prefix: json.dumps(
+            'configfs.targets': lambda: json.dumps(
                 [*self.machine.targets]),
-            'configfs.unfinished': lambda prefix: '[]',
+            'configfs.unfinished': lambda: '[]',
             'configfs.unused_backstores': lambda: '[]',
             'lio.export': self._export,
             'lio.is_exported': lambda iqn, *_more: (
@@ -446,7 +446,7 @@ class Machines(fixtures.Fixture):
         self.ioctls += 1
         self.machine.kernel().ioctl(*what)
 
-    def _exports(self, prefix):
+    def _exports(self):
         return json.dumps([
             {'iqn': iqn, 'devices': [device]}
             for iqn, device in self.machine.targets.items()])
@@ -463,7 +463,7 @@ class Machines(fixtures.Fixture):
         """What is found behind a target's name, by who logs in to it."""
         home = next(each for each in self.machines.values()
                     if iqn in each.targets)
-        move = self.world.shadows[iscsi_names.shadow_of_move_iqn(PREFIX, iqn)]
+        move = self.world.shadows[iscsi_names.shadow_of_move_iqn(iqn)]
         return types.SimpleNamespace(
             iqn=iqn, number='8:16', size=home.size(home.targets[iqn]),
             serial=move.volume_id)

@@ -12,9 +12,13 @@ import testtools
 from cinder_localclone.privileged import configfs
 from tests.unit import commands
 
-IQN, OTHER = 'iqn.x:first', 'iqn.y:second'
 HOST = 'iqn.2026-11.org.example:host'
 V1, V2 = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
+#: The driver's, by two prefixes; and somebody else's.
+IQN, OTHER, THIRD = ('iqn.x:localclone-' + V1,
+                     'iqn.y:volume-%s-00000000' % V2,
+                     'iqn.x:localclone-' + V2)
+FOREIGN = 'iqn.x:volume-' + V1
 
 
 class Case(testtools.TestCase):
@@ -49,8 +53,8 @@ class Case(testtools.TestCase):
         (self.root / 'iscsi' / 'lio_version').write_text('4')
         return tpg
 
-    def exports(self, prefix='iqn.x:'):
-        return json.loads(configfs.exports(prefix))
+    def exports(self):
+        return json.loads(configfs.exports())
 
 
 class ExportsTest(Case):
@@ -66,44 +70,45 @@ class ExportsTest(Case):
         self.assertEqual([], self.exports())
         self.assertEqual([], json.loads(configfs.unused_backstores()))
 
-    def test_below_a_prefix(self):
+    def test_the_drivers_below_any_prefix(self):
         self.target(IQN, self.store('localclone-' + V1))
-        self.target(OTHER, self.store('localclone-' + V2, 1))
+        self.target(FOREIGN, self.store('localclone-' + V2, 1))
         self.assertEqual([{
             'iqn': IQN, 'devices': ['/dev/mapper/localclone-' + V1]}],
             self.exports())
+        self.target(OTHER)
         self.assertEqual([IQN, OTHER], [
-            each['iqn'] for each in self.exports('iqn')])
+            each['iqn'] for each in self.exports()])
 
     def test_names_alone(self):
-        self.assertEqual([], json.loads(configfs.targets('iqn')))
+        self.assertEqual([], json.loads(configfs.targets()))
         self.target(IQN, self.store('localclone-' + V1))
         self.target(OTHER, self.store('localclone-' + V2, 1))
+        self.target(FOREIGN)
         with mock.patch.object(configfs.os, 'listdir',
                                wraps=os.listdir) as look:
-            self.assertEqual([IQN], json.loads(configfs.targets('iqn.x:')))
+            self.assertEqual([IQN, OTHER], json.loads(configfs.targets()))
         look.assert_called_once()
-        self.assertEqual([IQN, OTHER], json.loads(configfs.targets('iqn')))
 
     def test_whom_nobody_can_log_in_to(self):
         tpg = self.target(IQN, self.store('localclone-' + V1))
-        (self.root / 'iscsi' / 'iqn.x:third').mkdir()
+        (self.root / 'iscsi' / THIRD).mkdir()
         self.target(OTHER)
+        self.target(FOREIGN)
 
-        def unfinished(prefix='iqn.x:'):
-            return json.loads(configfs.unfinished(prefix))
-        self.assertEqual([IQN, 'iqn.x:third'], unfinished())
+        def unfinished():
+            return json.loads(configfs.unfinished())
+        self.assertEqual([IQN, THIRD, OTHER], unfinished())
         (tpg / 'np').mkdir()
-        self.assertEqual([IQN, 'iqn.x:third'], unfinished())
+        self.assertEqual([IQN, THIRD, OTHER], unfinished())
         (tpg / 'np' / '192.0.2.11:3260').mkdir()
-        self.assertEqual(['iqn.x:third'], unfinished())
-        self.assertEqual(['iqn.x:third', OTHER], unfinished('iqn'))
+        self.assertEqual([THIRD, OTHER], unfinished())
 
     def test_what_was_not_made_to_the_end(self):
         (self.root / 'iscsi' / IQN).mkdir(parents=True)
         self.assertEqual([{'iqn': IQN, 'devices': []}],
                          self.exports())
-        self.target('iqn.x:third')
+        self.target(THIRD)
         self.assertEqual([[], []], [
             each['devices'] for each in self.exports()])
 
@@ -154,8 +159,8 @@ class UnusedTest(Case):
 
 class HangingTest(Case):
 
-    def hanging(self, prefix=''):
-        return configfs.hanging(prefix, 2)
+    def hanging(self):
+        return configfs.hanging(2)
 
     def path(self, iqn):
         return '%s/iscsi/%s/tpgt_1/param/MaxConnections' % (self.root, iqn)
@@ -174,7 +179,6 @@ class HangingTest(Case):
             self.target(iqn)
         self.commands.hang('cat /dev/null ' + self.path(IQN))
         self.assertEqual([IQN], self.hanging())
-        self.assertEqual([], self.hanging('iqn.y'))
 
     def test_what_has_just_gone_does_not_hang(self):
         self.target(IQN)

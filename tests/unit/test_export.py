@@ -33,7 +33,8 @@ MOVE = state.Move(
     VOLUME, SHADOW, state.Token(state.Phase.MIGRATING, 'n',
                                 state.Geometry(128, 32, 8)), False, 'a@l',
     'b@l', 'volume-' + VOLUME, 'volume-' + SHADOW, 1,
-    auth='CHAP user secret', initiator=INITIATOR)
+    auth='CHAP user secret', initiator=INITIATOR,
+    location='192.0.2.12:3260,1 %s 0' % SOURCE)
 
 
 @ddt.ddt
@@ -112,7 +113,7 @@ class ServedTest(testtools.TestCase):
         self.assertEqual('192.0.2.12:3260,1 %s 0' % SOURCE,
                          exports.source_location(SHADOW))
         exports.offered()
-        self.configfs.targets.assert_called_once_with('iqn.x:')
+        self.configfs.targets.assert_called_once_with()
 
     @ddt.data(True, False)
     def test_source_is_withdrawn(self, did):
@@ -155,7 +156,7 @@ class ServedTest(testtools.TestCase):
         ([(SOURCE, ['/dev/mapper/' + DEVICE]),
           (REMOTE, ['/dev/mapper/' + HANDLE])], True, True),
         ([(REMOTE, [names.served_path(VOLUME)])], True, False),
-        ([('iqn.x:foreign', ['/dev/mapper/' + HANDLE])], True, False),
+        ([('iqn.y:foreign', ['/dev/mapper/' + HANDLE])], True, False),
         ([(REMOTE, ['/dev/mapper/localclone-another'])], False, False),
         ([(SOURCE, [])], False, False))
     @ddt.unpack
@@ -163,7 +164,7 @@ class ServedTest(testtools.TestCase):
         self.serve(*targets)
         self.assertIs(handle, self.exports.serves(VOLUME))
         self.assertIs(source, self.exports.serves_source(SHADOW))
-        self.assertEqual([mock.call('iqn.x:')] * 2,
+        self.assertEqual([mock.call()] * 2,
                          self.configfs.exports.mock_calls)
 
     def test_volume_with_a_top(self):
@@ -242,7 +243,7 @@ class ServedTest(testtools.TestCase):
             self.assertTrue(self.exports.withdraw_volume(VOLUME, which))
         self.assertTrue(self.exports.withdraw_source(SHADOW))
         self.assertEqual([mock.call('', HANDLE), mock.call('', HANDLE),
-                          mock.call(SOURCE, DEVICE)],
+                          mock.call('', DEVICE)],
                          self.lio.unexport.mock_calls)
 
     def test_backstores_that_stay_unused_are_removed(self):
@@ -287,8 +288,9 @@ class ServedTest(testtools.TestCase):
         self.assertEqual(
             'its iSCSI target hangs: a change of %s, %s waits for a device '
             'that does not answer' % (SOURCE, REMOTE), self.exports.problem())
-        self.configfs.hanging.assert_called_with(
-            'iqn.x:', export.PROBE_TIMEOUT)
+        self.configfs.hanging.assert_called_with(export.PROBE_TIMEOUT)
+        self.configfs.hanging.return_value = ['iqn.x:of-others']
+        self.assertEqual('', self.exports.problem())
 
     def test_the_last_that_is_served(self):
         other = iscsi_names.remote_iqn('iqn.x:', VOLUME, 'iqn.of:another')
@@ -339,6 +341,7 @@ class ServedTest(testtools.TestCase):
             self.lio.unexport.assert_called_once_with(SOURCE, '')
 
 
+@ddt.ddt
 class ServedAgainTest(testtools.TestCase):
 
     def setUp(self):
@@ -370,30 +373,84 @@ class ServedAgainTest(testtools.TestCase):
             VOLUME, INITIATOR, properties))
         self.assertEqual(before, self.lio.export.call_args)
 
-    def test_as_before_though_this_node_has_another_name(self):
-        """After ``cinder-manage volume update_host``."""
+    @ddt.data(
+        ('iqn.x:', 'renamed@l'), ('iqn.y:', HOST), ('iqn.y:', 'renamed@l'))
+    @ddt.unpack
+    def test_as_before_though_this_node_has_another_name(self, prefix, host):
+        """After ``update_host``, or with another ``target_prefix``."""
         before = export.Exports('iqn.x:', '192.0.2.12', 3260, HOST)
         properties = before.offer_volume(
             VOLUME, INITIATOR, 'CHAP user secret', passed=True)
         served = self.lio.export.call_args
-        for host, volume, again in (
-                ('renamed@l', VOLUME, True), ('renamed@other', VOLUME, False),
-                ('renamed@l', SHADOW, False)):
-            self.lio.export.reset_mock()
-            after = export.Exports('iqn.x:', '192.0.2.12', 3260, host)
-            self.assertIs(again, after.offer_again(
-                volume, INITIATOR, properties))
-            self.assertEqual([served] * again,
-                             self.lio.export.call_args_list)
-            after.withdraw_volume(volume, INITIATOR)
-            self.assertFalse(after.offer_again(
-                volume, INITIATOR, properties))
+        self.lio.export.reset_mock()
+        after = export.Exports(prefix, '192.0.2.12', 3260, host)
+        self.assertTrue(after.offer_again(VOLUME, INITIATOR, properties))
+        self.assertEqual([served], self.lio.export.call_args_list)
+        # What the kernel has of it is this node's to see, and to end.
+        iqn = properties['target_iqn']
+        self.configfs.targets.return_value = json.dumps([iqn])
+        self.assertEqual({VOLUME: {iqn}}, after.remote())
+        self.assertTrue(after.is_last(VOLUME, INITIATOR))
+        self.assertFalse(after.is_last(VOLUME, 'iqn.of:another'))
+        self.assertTrue(after.withdraw_volume(VOLUME, INITIATOR))
+        self.lio.unexport.assert_called_once_with(iqn, HANDLE)
+        self.assertFalse(after.offer_again(VOLUME, INITIATOR, properties))
+
+    def test_the_source_of_a_move_keeps_its_name(self):
+        after = export.Exports('iqn.y:', '192.0.2.12', 3260)
+        after.offer_source(MOVE)
+        self.assertEqual(SOURCE, self.lio.export.call_args.args[0])
+        self.configfs.targets.return_value = json.dumps([SOURCE])
+        self.configfs.exports.return_value = json.dumps(
+            [{'iqn': SOURCE, 'devices': ['/dev/mapper/' + DEVICE]}])
+        self.assertTrue(after.serves_source(SHADOW))
+        self.assertEqual([SHADOW], after.withdraw_strays(
+            lambda shadow_id: False))
+        self.lio.unexport.reset_mock()
+        self.assertTrue(after.withdraw_source(SHADOW))
+        self.lio.unexport.assert_called_once_with(SOURCE, DEVICE)
+
+    @ddt.data(
+        # told, own addresses, where it is exported
+        ('192.0.2.9:3260', (), '192.0.2.9:3260'),
+        ('192.0.2.9:3260', ('192.0.2.12',), '192.0.2.12:3260'),
+        ('192.0.2.9:3261', ('192.0.2.12', '192.0.2.9'), '192.0.2.9:3261'),
+        ('[fd00::9]:3260', ('192.0.2.12', 'fd00::9'), '[fd00::9]:3260'),
+        ('192.0.2.12:3260', (), '192.0.2.12:3260'))
+    @ddt.unpack
+    def test_where_it_was_told_as_long_as_it_can(self, told, own, portal):
+        """A node has another ``target_ip_address``."""
+        exports = export.Exports('iqn.x:', '192.0.2.12', 3260, HOST,
+                                 own.__contains__)
+        self.assertEqual(portal, exports.portal_for(told))
+        self.assertIs(portal == told and bool(own) or told == exports.portal,
+                      exports.has_portal(told))
+        move = dataclasses.replace(MOVE, location='%s,1 %s 0' % (told, SOURCE))
+        self.assertEqual('%s,1 %s 0' % (portal, SOURCE),
+                         exports.location_for(move))
+        self.lio.is_exported.return_value = True
+        self.assertIs(portal == told, exports.offers_source(move))
+        exports.offer_source(move)
+        address, _colon, port = told.rpartition(':')
+        self.assertEqual((address.strip('[]'), int(port)),
+                         self.lio.export.call_args.args[5:7])
+        exports.offer_again(VOLUME, INITIATOR, dict(
+            self.connect(), target_portal=told))
+        self.assertEqual((address.strip('[]'), int(port)),
+                         self.lio.export.call_args.args[5:7])
+
+    def test_what_addresses_the_kernel_has(self):
+        self.assertTrue(export.has_address('127.0.0.1'))
+        for address in ('192.0.2.254', '255.255.255.255', 'a name', ''):
+            self.assertFalse(export.has_address(address), address)
 
     def test_not_to_another_initiator(self):
         properties = self.connect()
         self.rebooted()
-        self.assertFalse(self.exports.offer_again(
-            VOLUME, 'iqn.of:another', properties))
+        error = self.assertRaises(
+            exceptions.NotPossible, self.exports.offer_again,
+            VOLUME, 'iqn.of:another', properties)
+        self.assertIn('attach it again', str(error))
         self.lio.export.assert_not_called()
 
     def test_not_what_was_ended(self):

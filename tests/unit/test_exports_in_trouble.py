@@ -135,9 +135,12 @@ class HangingTest(test_lio.Case):
 
     def test_description_comes_in_time(self):
         """Troubles keep no move from a node; nor does looking for them."""
-        for n in range(lio.MOST_HANGING):
-            (self.root / 'target' / 'iscsi' / ('iqn.x:%d' % n) /
-             'tpgt_1').mkdir(parents=True)
+        iqns = [iscsi_names.move_iqn(
+            'iqn.x:', '%08d-0000-4000-8000-000000000000' % n)
+            for n in range(lio.MOST_HANGING)]
+        for iqn in iqns:
+            (self.root / 'target' / 'iscsi' / iqn / 'tpgt_1').mkdir(
+                parents=True)
         # All together first, then side by side: twice the time limit.
         together = threading.Barrier(lio.MOST_HANGING)
 
@@ -149,7 +152,7 @@ class HangingTest(test_lio.Case):
         limits = []
         self.useFixture(fixtures.MockPatchObject(
             configfs.process, 'run', run))
-        self.assertIn('iqn.x:0', export.Exports(
+        self.assertIn(iqns[0], export.Exports(
             'iqn.x:', '192.0.2.1', 3260).problem())
         self.assertEqual(
             [export.PROBE_TIMEOUT] * (1 + lio.MOST_HANGING), limits)

@@ -101,7 +101,7 @@ class LabelTest(testtools.TestCase):
          'remove snapshot'),
         ('retag', ('g', 'localclone-meta-' + SHADOW, ['x'], []),
          'retag metadata'),
-        ('end_session', ('iqn.2026-11.org.example:pass-%s-1-2' % V, 30),
+        ('end_session', ('iqn.2026-11.org.example:pass-%s-1-2-3' % V, 30),
          'end_session pass'),
         ('end_session', ('iqn.2026-11.org.example:localclone-' + SHADOW, 30),
          'end_session export'),

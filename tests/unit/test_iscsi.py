@@ -329,6 +329,18 @@ class CommandsTest(Case):
         iscsi.record_target(IQN, PORTAL, AUTH, 30)
         self.assertRan('iscsiadm -m node', self.COMPLETE)
 
+    def test_records_at_other_portals_go(self):
+        """The source has another address; one login is to all records."""
+        self.commands.answer('iscsiadm -m node', (
+            '192.0.2.98:3260,1 %(iqn)s\n%(portal)s,1 %(other)s\n'
+            '192.0.2.99:3260,1 %(iqn)s\n') % {
+                'iqn': IQN, 'portal': PORTAL, 'other': OTHER})
+        iscsi.record_target(IQN, PORTAL, AUTH, 30)
+        gone = 'iscsiadm -m node -T %s -p 192.0.2.%d:3260 -o delete'
+        self.assertRan('iscsiadm -m node', gone % (IQN, 98), gone % (IQN, 99),
+                       self.RECORD + '--interface default --op new',
+                       self.COMPLETE)
+
     @ddt.data(0, 15)
     def test_login_and_scan(self, code):
         self.session(2, OTHER)

@@ -228,6 +228,17 @@ class ExportTest(Case):
             password=acl.chap_password,
             readonly=acl.mapped_luns[0].write_protect))
 
+    @ddt.data({'address': '192.0.2.99'}, {'address': 'fd00::9'},
+              {'port': 3261})
+    def test_what_is_at_another_portal_is_replaced(self, changes):
+        export()
+        self.assertTrue(export(**changes))
+        asked = dict(ASKED, **changes)
+        self.assertEqual([(
+            asked['address'] if '.' in asked['address'] else '[fd00::9]',
+            asked['port'])], self.lio.targets[0].tpgs[0].portals)
+        self.assertFalse(export(**changes))
+
     @ddt.data(
         lambda target: setattr(target.tpgs[0], 'enable', False),
         lambda target: target.tpgs[0].luns.clear(),

@@ -249,11 +249,11 @@ class NamesTest(testtools.TestCase):
         self.assertEqual(SHADOW, names.shadow_of_metadata(
             names.metadata_lv(SHADOW)))
         iqn = iscsi_names.move_iqn('iqn.x:', SHADOW)
-        self.assertEqual(SHADOW, iscsi_names.shadow_of_move_iqn('iqn.x:', iqn))
+        self.assertEqual(SHADOW, iscsi_names.shadow_of_move_iqn(iqn))
         remote = iscsi_names.remote_iqn('iqn.x:', VOLUME, 'iqn.host')
         self.assertEqual(VOLUME, iscsi_names.volume_of_remote_iqn(
-            'iqn.x:', remote))
-        self.assertIsNone(iscsi_names.shadow_of_move_iqn('iqn.x:', remote))
+            remote))
+        self.assertIsNone(iscsi_names.shadow_of_move_iqn(remote))
         self.assertNotEqual(remote, iscsi_names.remote_iqn(
             'iqn.x:', VOLUME, 'iqn.other'))
 

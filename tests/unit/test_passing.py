@@ -51,9 +51,19 @@ class SessionsTest(test_sessions.Case):
     def test_names(self):
         self.assertNotEqual(iscsi_names.remote_iqn('iqn.x:', V1, 'iqn.b'), IQN)
         self.assertTrue(iscsi_names.is_iqn(IQN))
-        self.assertEqual(V1, iscsi_names.volume_of_remote_iqn('iqn.x:', IQN))
+        self.assertEqual(V1, iscsi_names.volume_of_remote_iqn(IQN))
         self.assertEqual(V1, iscsi_names.volume_of_pass_iqn(IQN, 'b@l'))
         self.assertIsNone(iscsi_names.volume_of_pass_iqn(IQN, 'a@m'))
+        for prefix in ('iqn.x:', 'iqn.y:'):  # whatever it was called
+            named = iscsi_names.pass_iqn(prefix, V1, 'iqn.b', 'old@l')
+            self.assertTrue(iscsi_names.is_remote_to(named, V1, 'iqn.b'))
+            self.assertEqual(V1, iscsi_names.volume_of_pass_iqn(named, A))
+            for home in (A, 'old@l'):
+                self.assertIs(home == 'old@l',
+                              iscsi_names.is_passed_from(named, home))
+        self.assertFalse(iscsi_names.is_remote_to(IQN, V1, 'iqn.c'))
+        self.assertFalse(iscsi_names.is_remote_to(
+            IQN, test_sessions.SHADOW, 'iqn.b'))
         for other in (iscsi_names.remote_iqn('iqn.x:', V1, 'i'),
                       iscsi_names.move_iqn('iqn.x:', V1)):
             self.assertIsNone(iscsi_names.volume_of_pass_iqn(other, A))
@@ -92,6 +102,14 @@ class SessionsTest(test_sessions.Case):
         self.called.iscsi.is_down.return_value = True
         self.assertEqual('/dev/sda', self.attach(auth_password='another'))
         self.assertEqual(2, self.called.iscsi.end_session.call_count)
+
+    def test_one_whose_home_has_left_its_portal_is_ended_in_use(self):
+        """What waits for it would only wait until its time limit."""
+        self.called.iscsi.known_portal.return_value = '192.0.2.99:3260'
+        self.called.iscsi.is_down.return_value = True
+        self.disks(*[{IQN: ['/dev/sdb']}] * 9)
+        self.assertEqual('/dev/sda', self.attach(in_use=True))
+        self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
 
     def test_one_whose_home_is_away_is_left(self):
         self.disks({IQN: ['/dev/sdb']})
@@ -310,6 +328,19 @@ class AttachmentsTest(test_records.Base):
             'device_path': names.handle_path(V1)}, left['b'])
         self.assertIn('auth_password', left['c'])
         self.assertFalse(self.attachments.end_passing(self.volume.id, 'b@l'))
+
+    def test_at_another_address(self):
+        before = {each.id: dict(each.connection_info)
+                  for each in self.reload().volume_attachment}
+        iqn, = {told['target_iqn'] for told in before.values()
+                if 'target_iqn' in told}
+        self.attachments.readdress(self.volume.id, iqn + 'x', 'new:3260')
+        self.attachments.readdress(self.volume.id, iqn, 'new:3260')
+        for each in self.reload().volume_attachment:
+            told = before[each.id]
+            self.assertEqual(
+                dict(told, target_portal='new:3260')
+                if 'target_iqn' in told else told, each.connection_info)
 
     def test_of_a_volume_that_is_gone(self):
         with mock.patch.object(

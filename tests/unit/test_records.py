@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records on Cinder's own schema, in its SQLite fixture."""
 
+import dataclasses
 import datetime
 import warnings
 
@@ -93,6 +94,18 @@ class RecordsTest(Base):
         after = self.reload()
         self.assertEqual((A + '#p', status), (after.host, after.status))
         self.assertFalse(self.records.move_of(self.volume.id).committed)
+
+    def test_the_source_is_exported_elsewhere(self):
+        moving = self.records.commit(self.begin())
+        self.records.relocate(moving, 'new,1 iqn:x 0')
+        found = self.records.get_move(moving.shadow_id)
+        self.assertEqual(
+            dataclasses.replace(moving, location='new,1 iqn:x 0'), found)
+        # By what was read before, or by another phase: another was first.
+        for stale in (moving, dataclasses.replace(found, committed=False)):
+            self.assertRaises(exceptions.StaleMove, self.records.relocate,
+                              stale, 'other,1 iqn:x 0')
+        self.assertEqual(found, self.records.get_move(moving.shadow_id))
 
     def test_begin_beside_remains(self):
         failed = self.records.advance(self.begin(), Event.FAILED)

@@ -61,6 +61,10 @@ def volume(*attachments, **more):
         volume_attachment=list(attachments)), **more))
 
 
+def node(host, *portals):
+    return served.Node(host, lambda portal: portal in portals)
+
+
 def moving(phase, committed, source=B, destination=E):
     token = state.Token(phase, 'n', state.Geometry(128, 32, 8))
     return state.Move(
@@ -90,18 +94,35 @@ class RuleTest(testtools.TestCase):
                        attachment('b'), attachment(None))
         for portal, hosts in (('B:3260', ['iqn.d']), ('E:3260', ['iqn.d2'])):
             self.assertEqual(hosts, [each.initiator for each in served.wanted(
-                found, None, B, portal)])
-        self.assertEqual([], served.wanted(found, None, E, 'E:3260'))
+                found, None, node(B, portal))])
+        self.assertEqual([], served.wanted(found, None, node(E, 'E:3260')))
+
+    def test_of_what_is_passed_through_the_name_says_from_where(self):
+        """One of address and host is as the attachment says."""
+        iqn = iscsi_names.pass_iqn('iqn.x:', V, 'iqn.d', B)
+        found = volume(attachment('d', 'B:3260', iqn))
+        for here, portals, wanted in (
+                (B, (), 1), ('renamed@l', ('B:3260',), 1),
+                ('renamed@l', ('new:3260',), 0)):
+            found.host = here + '#p'
+            at = node(here, *portals)
+            self.assertEqual(wanted, len(served.wanted(found, None, at)))
+            self.assertEqual(1 - wanted, len(served.lost(found, None, at)))
+        # Its end has yet to be recorded there.
+        self.assertEqual([], served.lost(
+            found, moving(Phase.MIGRATING, True), at))
+        self.assertEqual([], served.lost(found, None, node(E)))
 
     def test_an_address_that_was_changed_ends_no_connection(self):
         found = volume(attachment('d', 'old:3260', 'iqn:d'))
-        ask = ('new:3260', {'iqn:d', 'iqn:x'})
-        self.assertEqual({'iqn:x'}, served.unnamed(found, None, B, *ask))
-        self.assertEqual({'iqn:d', 'iqn:x'}, served.unnamed(
-            found, moving(Phase.STARTING, True), E, *ask))
+        names = {'iqn:d', 'iqn:x'}
+        self.assertEqual({'iqn:x'}, served.unnamed(
+            found, None, node(B, 'new:3260'), names))
+        self.assertEqual(names, served.unnamed(
+            found, moving(Phase.STARTING, True), node(E, 'new:3260'), names))
         # It is not the home's.
-        self.assertEqual({'iqn:d', 'iqn:x'}, served.unnamed(
-            found, None, E, *ask))
+        self.assertEqual(names, served.unnamed(
+            found, None, node(E, 'new:3260'), names))
 
     def test_nor_that_of_the_source_of_a_deferred_move(self):
         """Until the swap the guest has its volume from there."""
@@ -109,12 +130,12 @@ class RuleTest(testtools.TestCase):
             moving(Phase.MIGRATING, True), asked_by=state.Asked.FOLLOW)
         self.assertTrue(follows.follows)
         found = volume(attachment('e', 'old:3260', 'iqn:e'), host=E)
-        ask = follows, B, 'new:3260', {'iqn:e', 'iqn:x'}
+        ask = follows, node(B, 'new:3260'), {'iqn:e', 'iqn:x'}
         self.assertEqual({'iqn:x'}, served.unnamed(found, *ask))
         self.assertEqual({'iqn:e', 'iqn:x'}, served.unnamed(
             volume(host=E), *ask))
         self.assertEqual({'iqn:e', 'iqn:x'}, served.unnamed(
-            found, follows, E, *ask[2:]))
+            found, follows, node(E, 'new:3260'), ask[2]))
 
     @ddt.data(
         ('available', True), ('reserved', True), ('attaching', True),
@@ -161,11 +182,11 @@ class Kernel:
     def running(self):
         with mock.patch.dict(sys.modules, rtslib_fb=self.lio.rtslib), \
                 mock.patch.object(export, 'configfs') as configfs:
-            configfs.exports.side_effect = lambda prefix: json.dumps([
+            configfs.exports.side_effect = lambda: json.dumps([
                 {'iqn': target.wwn, 'devices': [
                     lun.storage_object.udev_path for tpg in target.tpgs
                     for lun in tpg.luns]} for target in self.lio.targets])
-            configfs.targets.side_effect = lambda prefix: json.dumps(
+            configfs.targets.side_effect = lambda: json.dumps(
                 [target.wwn for target in self.lio.targets])
             configfs.unfinished.return_value = '[]'
             configfs.unused_backstores.return_value = '[]'

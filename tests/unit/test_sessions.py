@@ -44,6 +44,7 @@ class Case(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             sessions._RETRYING, 'sleep', lambda _seconds: None))
         self.called.block.identity.return_value = GIB, V1
+        self.called.iscsi.known_portal.return_value = PORTAL
         self.useFixture(fixtures.MockPatchObject(
             sessions, 'IDENTITY_TIMEOUT', 0))
         self.disks()
@@ -55,12 +56,16 @@ class Case(testtools.TestCase):
         self.called.iscsi.disks.side_effect = lambda *_iqn: json.dumps(
             next(answers, {}))
 
+    #: Whether to name what looks up where a target is.
+    looks_up = False
+
     def names(self):
         """What was called to any effect, in order."""
         return [name.rpartition('.')[2] for name, _args, _kwargs
                 in self.called.mock_calls
                 if name not in ('iscsi.disks', 'connect().close',
-                                'connector')]
+                                'connector')
+                and not (name == 'iscsi.known_portal' and not self.looks_up)]
 
     def portal_is_silent(self):
         self.called.connect.side_effect = TimeoutError('timed out')
@@ -111,6 +116,45 @@ class AttachTest(Case):
         self.assertEqual(['identity', 'set_recovery_timeout', 'bring_back'],
                          self.names())
         self.assertIn(SET_TIMEOUT, self.called.mock_calls)
+
+    def moved_away(self, down):
+        """The source is at another portal than the session is with."""
+        self.disks(*[{IQN: ['/dev/sdb']}] * 9)
+        self.called.iscsi.known_portal.return_value = '192.0.2.99:3260'
+        self.called.iscsi.is_down.return_value = down
+
+    def test_a_session_with_where_the_source_was_is_ended(self):
+        self.moved_away(down=True)
+        self.assertEqual('/dev/sda', self.attach())
+        self.assertEqual(['is_down', 'connect', 'end_session', 'connect',
+                          'record_target', 'login', 'identity',
+                          'set_recovery_timeout', 'bring_back'],
+                         self.names())
+        self.called.iscsi.end_session.assert_called_once_with(IQN, 30)
+        self.called.iscsi.record_target.assert_called_once_with(
+            IQN, PORTAL, 'CHAP user secret', 30)
+        # Nobody asks again where it is.
+        self.called.iscsi.known_portal.reset_mock()
+        self.disks({IQN: ['/dev/sda']})
+        self.attach()
+        self.called.iscsi.known_portal.assert_not_called()
+
+    def test_but_not_while_it_works(self):
+        self.moved_away(down=False)
+        self.assertEqual('/dev/sdb', self.attach())
+        self.called.iscsi.end_session.assert_not_called()
+
+    def test_nor_while_nobody_answers_where_the_source_is(self):
+        self.moved_away(down=True)
+        self.portal_is_silent()
+        self.assertRaises(exceptions.SourceUnreachable, self.attach)
+        self.called.iscsi.end_session.assert_not_called()
+
+    def test_nor_without_a_record_of_where_it_was(self):
+        self.moved_away(down=True)
+        self.called.iscsi.known_portal.return_value = ''
+        self.assertEqual('/dev/sdb', self.attach())
+        self.called.iscsi.end_session.assert_not_called()
 
     def test_session_without_a_disk_is_none(self):
         self.disks({IQN: []})
@@ -226,6 +270,8 @@ class AttachTest(Case):
 
 @ddt.ddt
 class LoginFromRecordsTest(Case):
+
+    looks_up = True
     """At boot: neither the database nor its secrets are there."""
 
     def setUp(self):

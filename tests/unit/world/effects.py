@@ -11,7 +11,7 @@ from cinder_localclone import state
 UNNOTED = frozenset((
     'survey', 'lvs', 'devices', 'free_space', 'clone_status', 'volume',
     'volumes_of', 'get_move', 'move_of', 'moves_of', 'remains_of',
-    'source_location', 'serves', 'serves_source', 'opens_in_vain',
+    'source_location', 'portal_for', 'has_portal', 'location_for', 'serves', 'serves_source', 'opens_in_vain',
     'offers_source',
     'completed_reads', 'counters', 'seen', 'remote',
     'withdraw_volume', 'withdraw_unnamed', 'is_move', 'is_last', 'services',
@@ -44,7 +44,7 @@ LOCKED = frozenset((
     'ensure_handle_on_disk',
     'follow_onto_clone', 'begin_swap', 'end_swap', 'attach_passed',
     'end_passed', 'end_passed_if_down', 'end_passing',
-    'end_other_passes', 'leave_out', 'note_mapped', 'refill',
+    'end_other_passes', 'readdress', 'relocate', 'leave_out', 'note_mapped', 'refill',
     'header_sectors', 'note_guarded', 'forget_guarded', 'ensure_guard',
     'read_guarded', 'ensure_link', 'remove_link', 'close_top',
     'ensure_served', 'remove_served',

@@ -2,6 +2,7 @@
 """What simulated nodes serve over iSCSI, and what they attach from others."""
 
 from cinder_localclone import exceptions
+from cinder_localclone import iscsi_target
 from cinder_localclone import names
 from tests.unit.world import disks
 from tests.unit.world import images
@@ -11,6 +12,10 @@ class SimExports(images.SimSnapshotExports):
     def __init__(self, node):
         self.node = node
         self.portal = 'portal of ' + node.host
+        #: Portals at addresses that it has besides.
+        self.others = set()
+        #: Where the sources of moves were exported last.
+        self.locations = {}
 
     def _insist_device(self, name):
         self.node.world.insist(name in self.node.devices,
@@ -25,15 +30,29 @@ class SimExports(images.SimSnapshotExports):
             'what is above has what is to be served')
         self.node.backing[volume_id] = name
 
+    def has_portal(self, portal):
+        return portal == self.portal or portal in self.others
+
+    def portal_for(self, portal):
+        return portal if self.has_portal(portal) else self.portal
+
     def source_location(self, shadow_id):
-        return shadow_id
+        return iscsi_target.location(self.portal, 3260, shadow_id)
+
+    def location_for(self, move):
+        portal = iscsi_target.portal_of(move.location).removesuffix(':3260')
+        return iscsi_target.location(
+            self.portal_for(portal), 3260, move.shadow_id)
 
     def offer_source(self, move):
         self._insist_device(names.source(move.shadow_id))
         self.node.exports[move.shadow_id] = move.volume_id
+        self.locations[move.shadow_id] = move.location
 
     def offers_source(self, move):
-        return move.shadow_id in self.node.exports
+        return (move.shadow_id in self.node.exports
+                and self.locations[move.shadow_id] == move.location
+                == self.location_for(move))
 
     def _insist_unread(self, shadow_id):
         self.node.world.insist(not any(
@@ -128,7 +147,8 @@ class SimSessions:
 
     def attach(self, move):
         other = self.node.world.nodes[move.source]
-        if move.shadow_id not in other.exports:
+        if (move.shadow_id not in other.exports or move.location !=
+                other.sim_exports.locations[move.shadow_id]):
             raise exceptions.SourceUnreachable(portal='p', reason='r')
         self.node.world.insist(
             disks.size(other.devices[names.source(move.shadow_id)])
@@ -146,8 +166,8 @@ class SimSessions:
 
     def attach_passed(self, volume_id, size_bytes, properties, in_use):
         home = self.node.world.node_at(properties['target_portal'])
-        if home.dead or (volume_id, properties['target_iqn']
-                         ) not in home.remote:
+        told = volume_id, properties['target_iqn']
+        if home is None or home.dead or told not in home.remote:
             raise exceptions.SourceUnreachable(portal='p', reason='r')
         self.node.world.insist(
             disks.size(home.devices[names.handle(volume_id)]) >= size_bytes,

@@ -147,7 +147,9 @@ class World(images.WorldImages):
         return content
 
     def node_at(self, portal):
-        return self.nodes[portal.removeprefix('portal of ')]
+        """The node that has a portal; None if none has it."""
+        return next((node for node in self.nodes.values() if
+                     node.sim_exports.has_portal(portal)), None)
 
     def home(self, volume):
         # One that is being scheduled has none.
@@ -257,13 +259,14 @@ class SimNode:
     def __post_init__(self) -> None:  # annotated: mypy checks the rooms
         acting = effects.acting
         self.sim_stack = acting(self, stack.SimStack(self))
+        self.sim_exports = iscsi.SimExports(self)
         rows = acting(self, records.SimRecords(self))
         self.node = nodes.Node(
             host=self.host, records=rows, snapshots=rows, attachments=rows,
             secrets=rows, crypt=acting(self, crypt.SimCrypt(self)),
             keys=acting(self, crypt.SimKeys(self)),
             runner=acting(self, reencryption.SimRunner(self)),
-            stack=self.sim_stack, exports=acting(self, iscsi.SimExports(self)),
+            stack=self.sim_stack, exports=acting(self, self.sim_exports),
             sessions=acting(self, iscsi.SimSessions(self)),
             peers=peers.SimPeers(self),
             geometry=GEOMETRY, lock=lambda name: self.lock(name),

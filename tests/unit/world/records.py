@@ -102,6 +102,20 @@ class SimRecords(images.SimSnapshotRecords):
         self.world.shadows[move.shadow_id] = after
         return after
 
+    def relocate(self, move, location):
+        self._check(move)
+        recorded = self.world.shadows[move.shadow_id]
+        if recorded.location != move.location:
+            raise exceptions.StaleMove(volume=move.volume_id)
+        self.world.shadows[move.shadow_id] = dataclasses.replace(
+            recorded, location=location)
+
+    def readdress(self, volume_id, iqn, portal):
+        for each in self.world.volumes[volume_id].volume_attachment:
+            told = each.connection_info or {}
+            if told.get('target_iqn') == iqn:
+                each.connection_info = dict(told, target_portal=portal)
+
     def commit(self, move):
         self._check(move)
         volume = self.world.volumes[move.volume_id]
