@@ -241,7 +241,8 @@ class LogicalVolumes:
         It is read-only, and not active until somebody reads it.
         """
         self._snapshot(origin, names.snapshot_lv(snapshot_id), False,
-                       names.tags(snapshot=snapshot_id, of=volume_id))
+                       [*names.tags(snapshot=snapshot_id, of=volume_id),
+                        names.on(self.host)])
 
     def create_copy(self, name: str, image: str, image_bytes: int,
                     size_bytes: int, volume_id: str,
@@ -304,7 +305,7 @@ class LogicalVolumes:
                   self.timeout)
 
     def mark(self, name: str, tag: str) -> None:
-        """Tag an LV with AWAY, DELETING or LACKING of :mod:`.names`."""
+        """Tag an LV with a tag of :mod:`.names` that needs no other."""
         lvm.add_tag(self.group, name, tag, self.timeout)
 
     def unmark(self, name: str, tag: str) -> None:

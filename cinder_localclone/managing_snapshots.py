@@ -172,7 +172,7 @@ def manage_here(node: nodes.Node, snapshot_id: str,
                 size = manageable.whole_bytes(lv.size)
                 adoption.adopt(
                     node, lv, snapshot.lv, size, snapshot=snapshot_id,
-                    of=snapshot.volume_id)
+                    of=snapshot.volume_id, on=names.place(node.host))
                 adoption.show(node, snapshot.lv, size)
                 node.stack.protect(snapshot.lv)
             except Exception:

@@ -131,6 +131,19 @@ def newborn(host: str) -> list[str]:
     return tags(backend=_short(backend_of(host))) + [NEWBORN]
 
 
+def place(host: str) -> str:
+    """Return the value of the fact that says which node has a snapshot."""
+    return _short(host)
+
+
+def on(host: str) -> str:
+    """Return the tag of a snapshot's LV that says which node has it.
+
+    :param host: its service host, as the snapshot's row says
+    """
+    return tags(on=place(host))[0]
+
+
 def handle(volume_id: str) -> str:
     """The device-mapper name of a volume's handle, on every node the same."""
     return 'localclone-%s' % volume_id

@@ -118,6 +118,10 @@ class SnapshotRecords(typing.Protocol):
                encryption: encryption_types.Recorded | None = None) -> None:
         """Record which node is about to make a snapshot, and of what."""
 
+    def relocate_snapshot(self, snapshot_id: str, before: str, host: str
+                          ) -> None:
+        """Record that the node that has a snapshot has another host."""
+
     def is_being_read(self, snapshot_id: str) -> bool:
         """Whether a backup is being made of a snapshot."""
 

@@ -63,6 +63,22 @@ class SnapshotRecords(records.Records):
         if not changed:
             raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
 
+    @records.retried
+    def relocate_snapshot(self, snapshot_id: str, before: str, host: str
+                          ) -> None:
+        """Record that the node that has a snapshot has another host.
+
+        :param before: the service host that its row names, else nothing is
+            done
+        """
+        snapshot = records.models.Snapshot
+        with records.main_context_manager.writer.using(
+                records._admin()) as session:
+            session.query(snapshot).filter_by(
+                id=snapshot_id, deleted=False,
+                provider_location=images.location(before)).update(
+                    {'provider_location': images.location(host)})
+
     def is_being_read(self, snapshot_id: str) -> bool:
         """Whether a backup is being made of a snapshot.
 

@@ -19,6 +19,7 @@ from cinder_localclone import decrypting
 from cinder_localclone import exceptions
 from cinder_localclone import images
 from cinder_localclone import iscsi_target
+from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import source
 from cinder_localclone import names
@@ -338,15 +339,18 @@ def look(node: nodes.Node, present: surveys.Survey) -> None:
     :param present: what there is on this node
     """
     _resume_suspended(node, present)
-    found = {*present.snapshots(node.stack.group),
-             *adoption.adopted(present.lvs, 'snapshot')}
+    here = present.snapshots(node.stack.group)
+    found = {*here, *adoption.adopted(present.lvs, 'snapshot')}
     recorded = node.snapshots.snapshots(found) if found else {}
     for snapshot_id in found:
         snapshot = recorded.get(snapshot_id)
         try:
             if snapshot and snapshot.is_doomed:
                 _remove_doomed(node, snapshot_id)
-            elif present.handle(snapshot_id):
+                continue
+            if snapshot and snapshot_id in here:
+                _recognize(node, snapshot, here[snapshot_id])
+            if present.handle(snapshot_id):
                 _end_if_unread(node, snapshot_id)
         except exceptions.Busy:
             pass
@@ -354,6 +358,40 @@ def look(node: nodes.Node, present: surveys.Survey) -> None:
             LOG.error('Snapshot %(snapshot)s could not be cleaned up, will '
                       'retry: %(error)s',
                       {'snapshot': snapshot_id, 'error': exc})
+
+
+def _recognize(node: nodes.Node, snapshot: images.Snapshot,
+               lv: reports.LogicalVolume) -> None:
+    """See that a snapshot's row names this node, if its LV is the one meant.
+
+    Its tags and its row name the same host, which was this node's. What a
+    request has left that failed here, before the snapshot was taken
+    elsewhere, has other tags.
+
+    :param lv: with its tags
+    """
+    here, said = names.on(node.host), {
+        tag for tag in lv.tags if tag.startswith('localclone.on=')}
+    if snapshot.node == node.host:
+        if here not in said:
+            return  # nobody knows which one it is
+        for tag in sorted(said - {here}):
+            with node.try_lock(snapshot.id):
+                node.stack.unmark(lv.name, tag)
+    elif (snapshot.node and names.on(snapshot.node) in said
+          and names.same_backend(snapshot.node, node.host)
+          # One that lives is another node, whatever its disks say.
+          and not node.records.services().get(snapshot.node)):
+        with node.try_lock(snapshot.id):
+            # First: by this tag it is found with yet another name.
+            if here not in said:
+                node.stack.mark(lv.name, here)
+            node.snapshots.relocate_snapshot(
+                snapshot.id, snapshot.node, node.host)
+        LOG.info('Snapshot %(snapshot)s is recorded on %(host)s: it was on '
+                 '%(before)s, which this node was called.',
+                 {'snapshot': snapshot.id, 'host': node.host,
+                  'before': snapshot.node})
 
 
 def _resume_suspended(node: nodes.Node, present: surveys.Survey) -> None:

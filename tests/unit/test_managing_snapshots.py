@@ -140,7 +140,7 @@ class SnapshotTest(Base):
         snapshot = self.manage(self.world, self.volume)
         name = names.snapshot_lv(snapshot)
         self.assertEqual({'snapshot': snapshot, 'of': self.volume.id,
-                          'was': 'data'},
+                          'on': names.place(A), 'was': 'data'},
                          names.facts(self.a.disk.tags[name]))
         self.assertIn(name, self.a.disk.readonly & self.a.disk.inactive)
         self.assertEqual('lc1:' + A, images.location(

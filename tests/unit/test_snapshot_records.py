@@ -69,6 +69,14 @@ class SnapshotTest(Case):
         self.assertEqual('lc1:' + B, objects.Snapshot.get_by_id(
             self.context, self.snapshot.id).provider_location)
 
+    def test_its_node_has_another_name(self):
+        self.records.locate(self.snapshot.id, A)
+        self.snapshot.status = 'available'
+        self.snapshot.save()
+        for before, node in ((B, A), (A, 'new@l'), (A, 'new@l')):
+            self.records.relocate_snapshot(self.snapshot.id, before, 'new@l')
+            self.assertEqual(node, self.found().node)
+
     def test_of_an_encrypted_volume(self):
         self.records.locate(self.snapshot.id, A, ENCRYPTION)
         self.assertEqual(str(ENCRYPTION), self.found().provider_id)

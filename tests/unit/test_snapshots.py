@@ -8,6 +8,7 @@ from unittest import mock
 import ddt
 import fixtures
 
+from cinder_localclone import births
 from cinder_localclone import deletion
 from cinder_localclone import exceptions
 from cinder_localclone import names
@@ -343,6 +344,54 @@ class LookTest(Base):
         self.world.set_snapshot(self.snapshot, **changes)
         self.world.settle()
         self.assertNotIn(self.lv, self.node.lvs)
+
+    def rename(self, before, said=None):
+        """Node A was called otherwise before; nobody is called so any more.
+
+        :param said: which host the LV's tags name, if not that one
+        """
+        self.world.set_snapshot(self.snapshot, node=before)
+        self.node.disk.tags[self.lv] = frozenset(
+            each for each in self.node.disk.tags[self.lv]
+            if each != names.on(A)) | {names.on(said or before)}
+
+    def test_a_node_with_another_name_finds_its_own(self):
+        self.rename('before@l')
+        self.world.reconcile()
+        self.assertEqual(A, self.world.snapshots[self.snapshot].node)
+        self.assertEqual(self.expected, self.content(
+            self.world, self.snapshot))
+        self.world.reconcile()
+        self.assertEqual({names.on(A)}, {
+            tag for tag in self.node.disk.tags[self.lv]
+            if 'on=' in tag})
+        # A volume is made of it again.
+        new = self.world.row(A)
+        births.from_snapshot(self.node.node, None, new.id, self.snapshot)
+        self.assertEqual(self.expected, list(self.node.lvs[new.name]))
+
+    def test_renamed_and_killed_at_any_moment(self):
+        for moment in range(1, 4):
+            self.rename('before@l')
+            self.world.stop_at = (self.world.moment + moment,)
+            self.world.faults = ('kill',)
+            for _look in range(4):
+                self.world.reconcile()
+            self.assertEqual(A, self.world.snapshots[self.snapshot].node)
+            self.assertEqual({names.on(A)}, {
+                tag for tag in self.node.disk.tags[self.lv]
+                if 'on=' in tag})
+
+    @ddt.data(
+        # the row's node, the LV's
+        (B, B),  # that lives, whatever the disks of this one say
+        ('before@l', 'another@l'),  # a request has failed here before
+        ('before@other', 'before@other'))  # of another backend in the group
+    @ddt.unpack
+    def test_what_is_none_of_its_own(self, row, tag):
+        self.rename(row, tag)
+        self.world.reconcile()
+        self.assertEqual(row, self.world.snapshots[self.snapshot].node)
 
     def test_what_has_no_row_stays(self):
         self.world.snapshots.clear()

@@ -541,7 +541,7 @@ class SnapshotTest(Case):
             mock.call.lvm.create_snapshot(
                 'g', 'volume-x', '_snapshot-' + SNAPSHOT, False,
                 ['localclone.snapshot=' + SNAPSHOT,
-                 'localclone.of=' + V1], 30))
+                 'localclone.of=' + V1, names.on('b@l')], 30))
 
     @ddt.data((GIB, []), (2 * GIB, ['extend']))
     @ddt.unpack

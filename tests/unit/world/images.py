@@ -102,6 +102,10 @@ class SimSnapshotRecords:
         self.world.set_snapshot(snapshot_id, node=host,
                                 provider_id=_text(encryption))
 
+    def relocate_snapshot(self, snapshot_id, before, host):
+        if self.snapshot(snapshot_id).node == before:
+            self.world.set_snapshot(snapshot_id, node=host)
+
     def is_being_read(self, snapshot_id):
         return snapshot_id in self.world.read
 
@@ -183,8 +187,9 @@ class SimSnapshotStack:
 
     def create_snapshot(self, snapshot_id, origin, volume_id):
         name = names.snapshot_lv(snapshot_id)
-        self._take(origin, name, names.tags(snapshot=snapshot_id,
-                                            of=volume_id))
+        self._take(origin, name, [
+            *names.tags(snapshot=snapshot_id, of=volume_id),
+            names.on(self.node.host)])
         self.node.disk.inactive.add(name)
 
     def create_copy(self, name, image, image_bytes, size_bytes, volume_id,
