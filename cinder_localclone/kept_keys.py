@@ -57,7 +57,7 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
 def _may_have_to_be_opened(node: nodes.Node, volume: ports.Volume) -> bool:
     if not names.same_backend(volume.host, node.host):
         # Another service on this node may keep its keys there, too.
-        return passing.is_being_attached(volume) or any(
+        return passing.may_be_attached(volume) or any(
             node.is_at(each.connector, node.host)
             for each in volume.volume_attachment)
     if checks.is_home(node, volume):

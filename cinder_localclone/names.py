@@ -40,8 +40,8 @@ SWAPPING = 'localclone.swapping'
 #: LVM tag of a metadata LV until it is known what was never written of its
 #: source: a guest used that when the clone was built.
 UNMAPPED = 'localclone.unmapped'
-#: LVM tag of what a node has left of a volume that it passes through to its
-#: home: a boot must not give that out instead.
+#: LVM tag of what a node has left of a volume that is elsewhere: moved, or
+#: passed through from its home. A boot must not give that out.
 AWAY = 'localclone.away'
 #: LVM tag of a volume's LV whose delete has begun: it is not available again.
 DELETING = 'localclone.deleting'

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 
 from oslo_log import log as logging
+from oslo_utils import timeutils
 
 from cinder_localclone import crypt_tops
 from cinder_localclone import events
@@ -31,6 +32,9 @@ from cinder_localclone import survey as surveys
 from cinder_localclone import tops
 
 LOG = logging.getLogger(__name__)
+
+#: Seconds within which an attachment that names no host yet may be in use.
+ATTACHING = 3600
 
 
 def begin(node: nodes.Node, volume_id: str, properties: ports.Properties
@@ -181,14 +185,36 @@ def _look_at(node: nodes.Node, volume_id: str) -> None:
                 with offering.trouble_is_told(volume_id):
                     offering.offer(node, from_here)
             begin(node, volume_id, connection.properties)
-        elif not is_being_attached(volume):
+        elif not is_being_attached(node, volume):
             _give_up(node, volume_id)
 
 
-def is_being_attached(volume: ports.Volume) -> bool:
-    """Whether an attachment does not say yet where, or how."""
-    return any(each.connection_info is None or not each.connector
-               for each in volume.volume_attachment)
+def is_being_attached(node: nodes.Node, volume: ports.Volume) -> bool:
+    """Whether an attachment may yet say that a volume is used here.
+
+    It says so after this node was asked for the volume. Nova also keeps
+    attachments that name no host, for weeks: of servers that are shelved.
+    """
+    unsaid = _unsaid(volume)
+    return any(map(_is_new, unsaid)) or bool(
+        unsaid and node.sessions.has_begun(volume.id))
+
+
+def may_be_attached(volume: ports.Volume) -> bool:
+    """Return whether an attachment does not say yet where, or how."""
+    return bool(_unsaid(volume))
+
+
+def _unsaid(volume: ports.Volume) -> list[ports.Attachment]:
+    return [each for each in volume.volume_attachment
+            if each.connection_info is None or not each.connector]
+
+
+def _is_new(attachment: ports.Attachment) -> bool:
+    since = (getattr(attachment, 'updated_at', None)
+             or getattr(attachment, 'created_at', None))
+    return since is None or timeutils.delta_seconds(
+        timeutils.normalize_time(since), timeutils.utcnow()) < ATTACHING
 
 
 def _give_up(node: nodes.Node, volume_id: str) -> None:

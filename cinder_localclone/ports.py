@@ -424,6 +424,9 @@ class Sessions(typing.Protocol):
                       properties: Properties, in_use: bool) -> str:
         """Log in to a volume's home to pass it through; the disk's path."""
 
+    def has_begun(self, volume_id: str) -> bool:
+        """Whether a volume has just begun to be passed through here."""
+
     def end_passed(self, volume_id: str) -> bool:
         """Log out of a volume's home."""
 

@@ -28,6 +28,8 @@ SCAN_TIMEOUT = 5
 DISK_TIMEOUT = 10
 #: Seconds until one that appeared says which it is.
 IDENTITY_TIMEOUT = 3
+#: Seconds within which Cinder records what it was told of an attachment.
+RECORDED = 600
 #: A login that is refused is tried once more.
 _RETRYING = tenacity.Retrying(
     retry=tenacity.retry_if_exception_type(exceptions.CommandFailed),
@@ -52,6 +54,8 @@ class Sessions:
         self.host = host
         #: Digests of what was logged in with, by iSCSI name.
         self._secrets: dict[str, str] = {}
+        #: When volumes were attached last, monotonic seconds.
+        self._attached: dict[str, float] = {}
         #: Portals that were logged in at, by iSCSI name.
         self._portals: dict[str, str] = {}
         #: Portals that were waited for in vain: what was the matter, and
@@ -139,7 +143,16 @@ class Sessions:
             iscsi.rescan(path, SCAN_TIMEOUT)  # it was extended
         _verify_passed(volume_id, size_bytes, iqn, path)
         self._look_after(path)
+        self._attached[volume_id] = time.monotonic()
         return path
+
+    def has_begun(self, volume_id: str) -> bool:
+        """Return whether a volume was attached here a moment ago.
+
+        Its attachment may not say so yet.
+        """
+        since = time.monotonic() - RECORDED
+        return self._attached.get(volume_id, since) > since
 
     def _has_left(self, iqn: str, portal: str) -> bool:
         """End a session that is down, if its target is at another portal now.
@@ -215,6 +228,7 @@ class Sessions:
         iqns = self._passes_of(volume_id)
         for iqn in sorted(iqns):
             iscsi.end_session(iqn, self.command_timeout)
+        self._attached.pop(volume_id, None)
         return bool(iqns)
 
     def end_passed_if_down(self, volume_id: str) -> bool:

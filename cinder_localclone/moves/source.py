@@ -261,9 +261,10 @@ def run(node: nodes.Node, context: ports.Context, volume: ports.Volume,
 def drop_handle(node: nodes.Node, move: state.Move) -> None:
     """Once its source has been left, the volume has no handle there.
 
-    The LV goes stale; a handle on anything else is not that of the source.
-    Something may have it open nevertheless: then it stays until a later
-    look. Nothing else fails with it.
+    The LV goes stale, and is tagged so: a boot makes no handle on it again.
+    A handle on anything else is not that of the source. Something may have it
+    open nevertheless: then it stays until a later look. Nothing else fails
+    with it.
     """
     name = names.handle(move.volume_id)
     try:
@@ -279,13 +280,14 @@ def drop_handle(node: nodes.Node, move: state.Move) -> None:
             body = lv.number if lv else ''
         if not (handle and body and {body}.issuperset(handle.uses())):
             return
+        # First: without a handle, later calls return above.
+        node.stack.mark(move.source_lv, names.AWAY)
         if present.users(move.volume_id):
             LOG.warning('%(device)s stays on this node, though its volume is '
                         'on %(host)s: something has it open. What it shows '
                         'is not the volume any more.',
                         {'device': name, 'host': move.destination})
         else:
-            # First: without a handle, later calls return above.
             if move.extra_bytes:
                 crypt_tops.forget_left(node, move.volume_id, move.source_lv)
             node.stack.remove_handle(move.volume_id)

@@ -17,6 +17,7 @@ from cinder_localclone import handlers
 from cinder_localclone.lvm import reports
 from cinder_localclone import names
 from cinder_localclone import passing
+from cinder_localclone import restore
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from tests.unit import world as worlds
@@ -85,6 +86,35 @@ class ServeTest(Base):
         self.assertIs(self.b, self.world.home(self.volume))
         self.assertIs(Phase.MIGRATING, self.move().phase)
         self.is_local(self.serve(ON_B, self.b))
+
+    def boot(self):
+        """What a boot of A would give out."""
+        self.a.stop(power=True)
+        self.a.dead = False
+        return [local.volume_id for local in restore.plan(
+            self.a.sim_stack.survey()) if not local.reason]
+
+    def test_a_boot_gives_out_nothing_that_is_copied_elsewhere(self):
+        """A writable handle would be on what another node's clone reads."""
+        self.assertEqual([self.volume.id], self.boot())
+        self.serve(ON_B)
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+        self.assertNotIn(self.handle, self.a.devices)  # the fence
+        self.assertEqual([], self.boot())
+        self.a.reconciler.converge_node()
+        self.assertNotIn(self.handle, self.a.devices)
+
+    def test_nor_what_a_live_move_has_left(self):
+        self.attach('in-use', 'a', None)
+        self.a.opened.add(self.handle)
+        self.serve(ON_B)
+        self.volume.volume_attachment[1].connector = ON_B
+        self.a.opened.clear()
+        self.assertEqual([self.volume.id], self.boot())  # it may go back
+        self.a.reconciler.converge_node()
+        self.unserve(self.a, ON_A)
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+        self.assertEqual([], self.boot())
 
     def test_move_that_is_asked_for_again(self):
         """Its attachment has the connector already."""

@@ -55,6 +55,7 @@ class AttachTest(Case):
             'dmsetup message', 'thin_dump', 'dmsetup message',  # holes
             'dmsetup create',  # offer
             'sync',  # still as it was
+            'lvchange --addtag', 'vgs', 'sync',  # no boot gives it out
             'dmsetup remove',  # left
         ], self.processes(asked, A))
 
@@ -84,7 +85,8 @@ class AttachTest(Case):
 
     def test_thick(self):
         asked = self.attach('b', thin=False)
-        self.assertEqual(['sync', 'dmsetup create', 'dmsetup remove'],
+        self.assertEqual(['sync', 'dmsetup create', 'lvchange --addtag',
+                          'vgs', 'sync', 'dmsetup remove'],
                          self.processes(asked, A))
         self.assertEqual([
             'lvs', 'vgs', 'vgs',  # without any LV no group is listed

@@ -88,7 +88,7 @@ class OrderTest(Base):
     def test_move(self):
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'begin',
                           'ensure_source', 'offer_source', 'commit',
-                          'converge_soon', 'remove_handle'],
+                          'converge_soon', 'mark', 'remove_handle'],
                        b=PREPARED):
             committed = self.a.move(self.volume, B)
         self.assertEqual(self.recorded(), committed)
@@ -107,7 +107,7 @@ class OrderTest(Base):
         self.a.opened.clear()
         del self.world.told[:]
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'advance',
-                          'converge_soon', 'remove_handle']):
+                          'converge_soon', 'mark', 'remove_handle']):
             self.locked(self.a, source.source_released, None, move)
         self.assertEqual([(A, B, self.volume.id)], self.world.told)
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of pass-through: sessions, the handle's body, attachments."""
 
+import datetime
 from unittest import mock
 
 import ddt
 import fixtures
+from oslo_utils import timeutils
 
 from cinder import objects
 from cinder.tests.unit import fake_constants as fake
@@ -102,6 +104,19 @@ class SessionsTest(test_sessions.Case):
         self.called.iscsi.is_down.return_value = True
         self.assertEqual('/dev/sda', self.attach(auth_password='another'))
         self.assertEqual(2, self.called.iscsi.end_session.call_count)
+
+    def test_what_has_just_begun(self):
+        self.assertFalse(self.sessions.has_begun(V1))
+        self.attach()
+        self.assertTrue(self.sessions.has_begun(V1))
+        self.assertFalse(self.sessions.has_begun(test_sessions.SHADOW))
+        later = (test_sessions.sessions.time.monotonic()
+                 + test_sessions.sessions.RECORDED + 1)
+        with mock.patch.object(test_sessions.sessions.time, 'monotonic',
+                               lambda: later):
+            self.assertFalse(self.sessions.has_begun(V1))
+        self.sessions.end_passed(V1)
+        self.assertFalse(self.sessions.has_begun(V1))
 
     def test_one_whose_home_has_left_its_portal_is_ended_in_use(self):
         """What waits for it would only wait until its time limit."""
@@ -395,6 +410,36 @@ class EndsTest(Passed):
     def is_ended(self):
         self.assertEqual([set(), {}, {}], [
             self.a.remote, self.b.passed, self.b.devices])
+
+    def shelve(self, **since):
+        """Detached while its node was away; shelved for weeks since.
+
+        All that while it has an attachment without a connector.
+        """
+        self.b.opened.clear()
+        self.b.dead = True
+        self.unserve(self.a, self.connector)
+        self.attach('reserved', None)
+        self.b.dead = False
+        reserved, = self.volume.volume_attachment
+        vars(reserved).update(since)
+
+    def test_shelved(self):
+        self.shelve(created_at=timeutils.utcnow() - datetime.timedelta(
+            seconds=passing.ATTACHING + 60), updated_at=None)
+        self.world.reconcile()
+        self.assertNotEqual({}, self.b.passed)  # it may have just begun
+        self.b.node.sessions._inner.begun.clear()
+        self.world.reconcile()
+        self.is_ended()
+
+    def test_attached_a_moment_ago(self):
+        """Nobody knows yet where."""
+        old = timeutils.utcnow() - datetime.timedelta(days=9)
+        self.shelve(created_at=old, updated_at=timeutils.utcnow())
+        self.b.node.sessions._inner.begun.clear()
+        self.world.reconcile()
+        self.assertNotEqual({}, self.b.passed)
 
     def test_it_is_the_same_volume(self):
         self.b.write(self.volume.id, 1, 'new')

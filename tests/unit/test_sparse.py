@@ -119,7 +119,7 @@ class SparseTest(test_move_steps.Base):
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'holes',
                           'begin', 'ensure_source', 'offer_source',
                           'flush_handle', 'commit', 'converge_soon',
-                          'remove_handle'], b=prepared):
+                          'mark', 'remove_handle'], b=prepared):
             self.a.move(self.volume, B)
         self.assertEqual((3, 4), (self.clone().hydrated,
                                   self.clone().regions))
@@ -138,7 +138,7 @@ class SparseTest(test_move_steps.Base):
         self.a, self.b, _c = self.world.nodes.values()
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'holes',
                           'begin', 'ensure_source', 'offer_source', 'commit',
-                          'converge_soon', 'remove_handle'],
+                          'converge_soon', 'mark', 'remove_handle'],
                        b=test_move_steps.PREPARED):
             self.a.move(self.volume, B)
         self.assertEqual(0, self.clone().hydrated)

@@ -138,6 +138,11 @@ class SimExports(images.SimSnapshotExports):
 class SimSessions:
     def __init__(self, node):
         self.node = node
+        #: Volumes that were attached a moment ago.
+        self.begun = set()
+
+    def has_begun(self, volume_id):
+        return volume_id in self.begun
 
     def initiator(self):
         return 'iqn.' + self.node.host
@@ -177,6 +182,7 @@ class SimSessions:
             self.node.scanned[volume_id] = disks.size(
                 home.devices[names.handle(volume_id)])
         self.node.passed[volume_id] = home.host
+        self.begun.add(volume_id)
         return self.passed()[volume_id]
 
     def end_passed(self, volume_id):
