@@ -4,7 +4,6 @@
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
-import datetime
 import signal
 import time
 import typing
@@ -21,7 +20,6 @@ from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_service import loopingcall
 from oslo_service import service as oslo_service
-from oslo_utils import timeutils
 from tooz import coordination as tooz
 
 from cinder_localclone import attachment_records
@@ -95,8 +93,7 @@ class Service:
     addresses: list[str]
     initiator: str = ''
     problems: list[str] = dataclasses.field(default_factory=list)
-    started: datetime.datetime = dataclasses.field(
-        default_factory=timeutils.utcnow)
+    started: float = dataclasses.field(default_factory=time.monotonic)
     block: int = 0
 
     def check(self) -> None:

@@ -70,14 +70,15 @@ class AttachmentRecords:
         :param portal: address and port
         """
         context = cinder_context.get_admin_context()
+        volume = objects.Volume.get_by_id(context, volume_id)
+        ids = [each.id for each in volume.volume_attachment
+               if (each.connection_info or {}).get('target_iqn') == iqn]
         model = records.models.VolumeAttachment
         with records.main_context_manager.writer.using(context) as session:
-            for row in session.query(model).filter_by(
-                    volume_id=volume_id, deleted=False).with_for_update():
-                told = json.loads(row.connection_info or '{}')
-                if told.get('target_iqn') == iqn:
-                    row.connection_info = json.dumps(
-                        dict(told, target_portal=portal))
+            for row in session.query(model).filter(
+                    model.id.in_(ids)).with_for_update():
+                row.connection_info = json.dumps(dict(
+                    json.loads(row.connection_info), target_portal=portal))
 
     def _passes(self, attachment: ports.Attachment, host: str) -> bool:
         return served.passed_to(attachment, self._is_at, host) is not None

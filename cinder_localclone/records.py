@@ -16,6 +16,7 @@ ever changed by compare-and-swap.
 from collections.abc import Callable, Iterable
 import functools
 import secrets
+import time
 import typing
 import uuid
 
@@ -27,6 +28,7 @@ from cinder.volume import volume_types
 from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_db import api as oslo_db_api
+from oslo_db import exception as db_exc
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
@@ -59,6 +61,8 @@ SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
 #: many seconds at first and at most: some five seconds altogether, which the
 #: callers' own time limits allow for.
 _TRIES, _FIRST, _LONGEST = 5, 0.2, 2
+#: Seconds after which none is tried again: each may have waited for a lock.
+_WITHIN = 10
 
 _P = typing.ParamSpec('_P')
 _T = typing.TypeVar('_T')
@@ -71,12 +75,22 @@ def retried(write: Callable[_P, _T]) -> Callable[_P, _T]:
     of two that wait for each other; Galera, at the commit, with one whose
     rows another server has changed first. Each writer reads and compares
     within its transaction, so that a second run decides by what is there
-    then.
+    then. A lock that was waited for in vain (InnoDB, after 50 s) is an error
+    of the same kind: it has used up the time for further tries.
     """
-    again: Callable[_P, _T] = oslo_db_api.wrap_db_retry(
-        retry_interval=_FIRST, max_retries=_TRIES, inc_retry_interval=True,
-        max_retry_interval=_LONGEST, retry_on_deadlock=True)(write)
-    return functools.wraps(write)(again)
+    @functools.wraps(write)
+    def within_limits(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        until = time.monotonic() + _WITHIN
+
+        def may_succeed(exc: Exception) -> bool:
+            return isinstance(exc, db_exc.DBDeadlock) and (
+                time.monotonic() < until)
+        again: Callable[_P, _T] = oslo_db_api.wrap_db_retry(
+            retry_interval=_FIRST, max_retries=_TRIES,
+            inc_retry_interval=True, max_retry_interval=_LONGEST,
+            exception_checker=may_succeed)(write)
+        return again(*args, **kwargs)
+    return within_limits
 
 
 def _admin() -> ports.Context:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import dataclasses
 import datetime
 
-from oslo_utils import timeutils
 import sqlalchemy
 
 from cinder_localclone import images
@@ -48,6 +47,13 @@ class Unended:
 
 class StatusRecords(records.Records):
     """The records; and what is in such a status."""
+
+    @staticmethod
+    def now() -> datetime.datetime:
+        """Return the time (UTC) by the clock of the database."""
+        with records.main_context_manager.reader.using(
+                records._admin()) as session:
+            return _now(session)
 
     def older(self, host: str, moment: datetime.datetime,
               statuses: Collection[str] = rows.MORTAL) -> list[str]:
@@ -116,7 +122,7 @@ class StatusRecords(records.Records):
                 yield Unended(
                     'migration' if migrated else 'volume', row.id,
                     row.migration_status if migrated else row.status,
-                    records._service(row.host or ''), _age(row),
+                    records._service(row.host or ''), _age(session, row),
                     row.attach_status == 'attached')
 
     def _snapshots(self, session, seconds):
@@ -124,7 +130,8 @@ class StatusRecords(records.Records):
         for row in self._old(session, snapshot, seconds).filter_by(
                 status='restoring'):
             yield Unended('snapshot', row.id, row.status,
-                          images.node_of(row.provider_location), _age(row))
+                          images.node_of(row.provider_location),
+                          _age(session, row))
 
     def _moves(self, session, seconds):
         data = records.models.Volume.replication_driver_data
@@ -134,7 +141,7 @@ class StatusRecords(records.Records):
                     state.TOKEN_VERSION, phase.value)) for phase in PHASES))):
             yield Unended('move', row.migration_status.partition(':')[2],
                           row.replication_driver_data.split(':')[1],
-                          records._service(row.host), _age(row))
+                          records._service(row.host), _age(session, row))
 
     def lost_deletes(self, host: str, seconds: float) -> list[ports.Volume]:
         """The volumes of a service host that nobody is about to delete.
@@ -158,7 +165,7 @@ class StatusRecords(records.Records):
                         worker.status == 'deleting',
                         sqlalchemy.or_(worker.service_id.is_(None),
                                        worker.service_id != service.id),
-                        worker.updated_at < _ago(seconds))]
+                        worker.updated_at < _ago(session, seconds))]
         found = [self.volume(volume_id) for volume_id in lost]
         return [each for each in found if each is not None]
 
@@ -174,13 +181,24 @@ class StatusRecords(records.Records):
     def _old(session, model, seconds):
         return session.query(model).filter_by(deleted=False).filter(
             sqlalchemy.func.coalesce(model.updated_at, model.created_at)
-            < _ago(seconds))
+            < _ago(session, seconds))
 
 
-def _ago(seconds: float) -> datetime.datetime:
-    return timeutils.utcnow() - datetime.timedelta(seconds=seconds)
+def _now(session: records.Session) -> datetime.datetime:
+    # That of MySQL in the session's time zone, SQLite's in UTC.
+    clocks = {'mysql': sqlalchemy.func.utc_timestamp(
+        type_=sqlalchemy.DateTime), 'postgresql': sqlalchemy.func.timezone(
+            'UTC', sqlalchemy.func.now(), type_=sqlalchemy.DateTime)}
+    found: datetime.datetime = session.query(clocks.get(
+        session.get_bind().dialect.name,
+        sqlalchemy.func.current_timestamp())).scalar()
+    return found
 
 
-def _age(row: records.Row) -> float:
+def _ago(session: records.Session, seconds: float) -> datetime.datetime:
+    return _now(session) - datetime.timedelta(seconds=seconds)
+
+
+def _age(session: records.Session, row: records.Row) -> float:
     since = row.updated_at or row.created_at
-    return float((timeutils.utcnow() - since).total_seconds())
+    return float((_now(session) - since).total_seconds())

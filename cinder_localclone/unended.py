@@ -6,10 +6,10 @@ All of this waits: what is in the message queue yet comes, and ends by itself.
 
 from collections.abc import Collection
 import datetime
+import time
 
 from cinder.volume import rpcapi
 from oslo_log import log as logging
-from oslo_utils import timeutils
 
 from cinder_localclone import events
 from cinder_localclone import exceptions
@@ -30,14 +30,19 @@ LOST = 900
 
 
 def look(node: nodes.Node, rows: status_records.StatusRecords,
-         started: datetime.datetime) -> None:
+         started: float) -> None:
     """End what can be ended.
 
-    :param started: when this service began to serve
+    By the clock of the database, which all nodes share: this node's may be
+    wrong.
+
+    :param started: when this service began to serve, monotonic seconds
     """
-    delivered = timeutils.utcnow() - datetime.timedelta(seconds=DELIVERED)
-    if started < delivered:
-        end_dead(node, rows, started)
+    now = rows.now()
+    delivered = now - datetime.timedelta(seconds=DELIVERED)
+    started_at = now - datetime.timedelta(seconds=time.monotonic() - started)
+    if started_at < delivered:
+        end_dead(node, rows, started_at)
         end_dead(node, rows, delivered, FROM_ELSEWHERE)
     ask_again(node, rows)
 
@@ -49,7 +54,7 @@ def end_dead(node: nodes.Node, rows: status_records.StatusRecords,
 
     Whatever goes on here holds the volume's lock.
 
-    :param moment: since before then
+    :param moment: since before then, by the clock of the database
     """
     for volume_id in rows.older(node.host, moment, statuses):
         try:

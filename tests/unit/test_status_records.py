@@ -2,6 +2,7 @@
 """Statuses that nobody ends, on Cinder's own schema."""
 
 import datetime
+import time
 from unittest import mock
 
 from cinder.db import api as db_api
@@ -103,8 +104,7 @@ class DeadTest(Base):
         node = mock.Mock(host=B, try_lock=mock.MagicMock())
         node.stack.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
-        unended.look(node, self.records, timeutils.utcnow()
-                     - datetime.timedelta(hours=2))
+        unended.look(node, self.records, time.monotonic() - 2 * 3600)
         self.assertEqual('available', self.status())
         self.assertEqual('available', objects.Snapshot.get_by_id(
             self.context, snapshot.id).status)
@@ -168,10 +168,42 @@ class DeadTest(Base):
     def test_not_before_all_was_delivered(self, seconds, times):
         node, rows = mock.Mock(), mock.Mock()
         rows.older.return_value = rows.lost_deletes.return_value = []
-        unended.look(node, rows, timeutils.utcnow() - datetime.timedelta(
-            seconds=seconds))
+        rows.now.return_value = timeutils.utcnow()
+        unended.look(node, rows, time.monotonic() - seconds)
         self.assertEqual(times, rows.older.call_count)
         rows.lost_deletes.assert_called_once_with(node.host, unended.LOST)
+
+    @ddt.data(-2, 2)
+    def test_by_the_clock_of_the_database(self, hours):
+        """This node's own is wrong, for good."""
+        self.put(status='extending', attach_status='detached')
+        node = mock.Mock(host=A, try_lock=mock.MagicMock())
+        node.stack.lvs.return_value = {
+            self.volume.name: mock.Mock(shown=GIB)}
+        self.age(records.models.Volume, self.volume.id, 900)
+        wrong = timeutils.utcnow() + datetime.timedelta(hours=hours)
+        # It was begun 15 minutes ago, by this service or before it.
+        for minutes, status in ((16, 'extending'), (14, 'available')):
+            with mock.patch.object(timeutils, 'utcnow', lambda *_a: wrong):
+                unended.look(node, self.records,
+                             time.monotonic() - minutes * 60)
+            self.assertEqual(status, self.status())
+
+    @ddt.data(('mysql', 'utc_timestamp()'),
+              ('postgresql', "timezone('UTC', now())"),
+              ('sqlite', 'CURRENT_TIMESTAMP'))
+    @ddt.unpack
+    def test_how_a_database_is_asked(self, dialect, asked):
+        session = mock.Mock()
+        session.get_bind.return_value.dialect.name = dialect
+        status_records._now(session)
+        query, = session.query.call_args.args
+        self.assertEqual(asked, str(query.compile(
+            compile_kwargs={'literal_binds': True})))
+
+    def test_it_is_utc(self):
+        apart = self.records.now() - timeutils.utcnow()
+        self.assertLess(abs(apart.total_seconds()), 1800)
 
     def test_nothing_is_written_for_nothing(self):
         with mock.patch.object(

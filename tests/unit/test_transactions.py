@@ -4,6 +4,7 @@
 import contextlib
 import importlib
 import inspect
+import itertools
 import json
 import pkgutil
 import re
@@ -108,6 +109,14 @@ class Calls(test_snapshot_records.Case):
         return lambda: self.records.drop_live_attachment(
             self.volume.id, 'b')
 
+    def call_records__relocate(self):
+        moving = self.records.commit(self.begin())
+        return lambda: self.records.relocate(moving, 'new,1 iqn:x 0')
+
+    def call_snapshot_records__relocate_snapshot(self):
+        snapshot = self.snapshot()
+        return lambda: self.records.relocate_snapshot(snapshot.id, A, B)
+
     def call_snapshot_records__locate(self):
         snapshot = self.snapshot(status='creating', provider_location=None)
         return lambda: self.records.locate(snapshot.id, A)
@@ -138,6 +147,15 @@ class Calls(test_snapshot_records.Case):
         return lambda: self.records.note_stalled(moving, True)
 
     def call_attachment_records__end_passing(self):
+        rows = self.passed()
+        return lambda: rows.end_passing(self.volume.id, B)
+
+    def call_attachment_records__readdress(self):
+        rows = self.passed()
+        return lambda: rows.readdress(
+            self.volume.id, test_passing.PROPERTIES['target_iqn'], 'new:3260')
+
+    def passed(self):
         found = objects.VolumeAttachment(
             self.context, volume_id=self.volume.id, instance_uuid=NEW,
             attach_status='attached')
@@ -145,9 +163,8 @@ class Calls(test_snapshot_records.Case):
         found.connector = {'host': 'b', 'initiator': 'iqn.b'}
         found.connection_info = test_passing.PROPERTIES
         found.save()
-        rows = attachment_records.AttachmentRecords(
+        return attachment_records.AttachmentRecords(
             lambda connector, host: True)
-        return lambda: rows.end_passing(self.volume.id, B)
 
     def call_status_records__end_dead(self):
         volume = self.put(status='reverting')
@@ -249,6 +266,16 @@ class DeadlockTest(Calls):
         self.assertEqual([0], left)
         self.assertNotEqual(before, self.contents())
         self.assertEqual(1, self.slept.call_count)
+
+    def test_no_longer_than_its_callers_can_wait(self):
+        """InnoDB gives up a lock after 50 s, with an error of this kind."""
+        call = prepared(self, 'records.commit')
+        clock = itertools.count(100, 50)
+        with deadlock(1000) as left, mock.patch.object(
+                records.time, 'monotonic', lambda: next(clock)):
+            self.assertRaises(db_exc.DBDeadlock, call)
+        self.assertEqual([999], left)
+        call()
 
     def test_not_for_ever(self):
         call = prepared(self, 'records.commit')
