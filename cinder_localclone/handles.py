@@ -129,7 +129,8 @@ class Handles(top_devices.TopDevices):
 
         :param disk: its path
         :param swaps: as of :meth:`ensure_handle_on_lv`; its errors
-        :raises WrongDevice: if there is no such disk (any more)
+        :raises WrongDevice: if there is no such disk (any more), or it is not
+            the volume's
         """
         number = block.number(disk)
         if not number:
@@ -141,7 +142,8 @@ class Handles(top_devices.TopDevices):
                 and handle.sectors == sectors):
             return self._mend_path(volume_id)
         return self._ensure_handle(
-            devices, volume_id, tables.linear(sectors, number), swaps)
+            devices, volume_id, tables.linear(sectors, number), swaps,
+            (number, volume_id))
 
     def follow_onto_clone(self, move: state.Move, source: str) -> None:
         """Swap a handle in use from the home's disk to a pristine clone.
@@ -154,18 +156,37 @@ class Handles(top_devices.TopDevices):
         """
         name = names.handle(move.volume_id)
         handle = self.devices([name])[name]
+        if source:
+            self._check_source(move, source)
         devicemapper.swap_flushed(
             name, self._on_clone(
                 move, _seen(handle, move.volume_bytes)),
             source, self.timeout)
         self._mend_path(move.volume_id)
 
-    def flush_disk(self, disk: str) -> None:
+    def flush_disk(self, move: state.Move, disk: str) -> None:
         """All that was written at the source of a move is stable there.
 
         :param disk: path of the disk that the source is here
+        :raises WrongDevice: if the clone reads another one
         """
+        self._check_source(move, disk)
         block.flush(disk, self.timeout)
+
+    def _check_source(self, move: state.Move, disk: str) -> str:
+        """See that a path leads to the disk that the clone of a move reads.
+
+        That was verified. The clone has it open, so its number stays.
+
+        :returns: its number
+        :raises WrongDevice: if it leads to another one
+        """
+        name = names.clone(move.shadow_id)
+        clone = self.devices([name]).get(name)
+        number = block.number(disk)
+        if not (number and clone and clone.uses()[2:] == (number,)):
+            raise exceptions.WrongDevice(path=disk, found=number or 'nothing')
+        return number
 
     def ensure_handle_on_snapshot(self, snapshot_id: str,
                                   size_bytes: int) -> bool:
@@ -260,27 +281,40 @@ class Handles(top_devices.TopDevices):
         return True
 
     def _ensure_handle(self, devices: Mapping[str, tables.Device],
-                       volume_id: str, table: str, swaps: bool) -> bool:
+                       volume_id: str, table: str, swaps: bool,
+                       disk: tuple[str, str] | None = None) -> bool:
         name = names.handle(volume_id)
         if name in devices and not swaps:
             raise exceptions.NotPossible(
                 'Volume %s was not restored: a handle for it has appeared '
                 'meanwhile and was left as it is. The volume service checks '
                 'it when it runs.' % volume_id)
-        self._put(devices, name, table)
+        self._put(devices, name, table, disk)
         if names.served(volume_id) in devices:
             self.ensure_served(volume_id)  # as long as it is
         return True
 
     def _put(self, devices: Mapping[str, tables.Device], name: str,
-             table: str) -> None:
-        """A device with this table, whether it is there or not."""
+             table: str, disk: tuple[str, str] | None = None) -> None:
+        """A device with this table, whether it is there or not.
+
+        :param disk: in the table, see :func:`.devicemapper.create`
+        """
         if name in devices:
-            devicemapper.swap_table(name, table, self.timeout)
+            devicemapper.swap_table(
+                name, table, self.timeout, *[disk] * bool(disk))
         else:
-            devicemapper.create(name, names.device_uuid(name), table,
-                                self.timeout)
+            self._create(name, table, disk)
         devicemapper.mend_path(name)
+
+    def _create(self, name: str, table: str,
+                disk: tuple[str, str] | None = None) -> None:
+        """Create a device; see :func:`.devicemapper.create`."""
+        what = name, names.device_uuid(name), table, self.timeout
+        if disk:
+            devicemapper.create(*what, False, disk)
+        else:
+            devicemapper.create(*what)
 
     @staticmethod
     def _mend_path(volume_id: str) -> bool:
@@ -354,6 +388,7 @@ class Handles(top_devices.TopDevices):
         :raises SourceUnread: if something can't be read at the source
         :raises TakesLong: if it is not done in time
         """
+        number = self._check_source(move, disk)
         at_once = thin_pool.block(self.group, move.destination_lv,
                                   self.timeout)
         ratio = at_once // _block(move, factor)
@@ -369,8 +404,8 @@ class Handles(top_devices.TopDevices):
             try:
                 come, written = refill.refill(
                     names.handle(move.volume_id), self.group,
-                    move.destination_lv, disk, move.size_bytes, at_once,
-                    start, count, self.timeout)
+                    move.destination_lv, (disk, number), move.size_bytes,
+                    at_once, start, count, self.timeout)
             except sparse_errors.SourceUnread as exc:
                 # Of many at once, the others may be readable. First all the
                 # rest: a disk may take long to find that it can't.

@@ -247,7 +247,7 @@ class Stack(typing.Protocol):
     def follow_onto_clone(self, move: state.Move, source: str) -> None:
         """A handle in use goes from the home's disk to the clone."""
 
-    def flush_disk(self, disk: str) -> None:
+    def flush_disk(self, move: state.Move, disk: str) -> None:
         """All that was written at the source of a move is stable there."""
 
     def begin_swap(self, move: state.Move) -> bool:

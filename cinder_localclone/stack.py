@@ -127,11 +127,17 @@ class Stack(handles.Handles):
         :param holes: what need not be copied, of a clone that is created
             here and now over an LV that was: its source reads as zeros
             there, and so does the LV
-        :raises WrongDevice: if there is no device; no clone is touched
+        :raises WrongDevice: if there is no device, or it is not the volume's
+            any more; no clone is touched
         :raises MetadataTooSmall: a clone whose metadata LV runs full crashes
             the kernel
         :raises MetadataLost: if the metadata of a committed move are blank
         """
+        return self._ensure_clone(move, source, holes, move.volume_id)
+
+    def _ensure_clone(self, move: state.Move, source: str,
+                      holes: thin_map.Holes, serial: str) -> bool:
+        """:param serial: of the source's disk; '' if it is no disk"""
         name = names.clone(move.shadow_id)
         present = self._survey_of(move.volume_id, move.shadow_id)
         clone = present.clone(move.shadow_id)
@@ -144,15 +150,16 @@ class Stack(handles.Handles):
             return False
         self._check_metadata(move)
         table = self._clone_table(move, number)
+        disk = (number, serial) if serial else None
         if clone:
             loaded = clone.target == 'clone'
             used = loaded and bool(present.users(move.volume_id))
             if loaded and not used:
                 self._say_if_failed(move)
-            devicemapper.replace_suspended(name, table, self.timeout, used)
+            devicemapper.replace_suspended(
+                name, table, self.timeout, used, *[disk] * bool(disk))
         else:
-            devicemapper.create(name, names.device_uuid(name), table,
-                                self.timeout)
+            self._create(name, table, disk)
             self._discard(move, holes)
         self._disable_discards(move)
         return True
@@ -194,7 +201,7 @@ class Stack(handles.Handles):
                                 self.timeout)
         elif devices[absent].target != 'error':  # not made to the end
             devicemapper.swap_table(absent, table, self.timeout)
-        return self.ensure_clone(move, '/dev/mapper/' + absent)
+        return self._ensure_clone(move, '/dev/mapper/' + absent, (), '')
 
     def _may_stay(self, move: state.Move, clone: tables.Device, source: str,
                   present: survey.Survey) -> bool:

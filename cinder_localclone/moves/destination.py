@@ -134,7 +134,7 @@ def _put_on_clone(node: nodes.Node, move: state.Move, source: str) -> bool:
     else:
         # Nobody has used it since: this node was rebooted.
         if source:
-            node.stack.flush_disk(source)
+            node.stack.flush_disk(move, source)
         changed = node.stack.ensure_handle_on_clone(move)
     if _is_noted(node, move):
         passing.end_after_swap(node, move.volume_id)

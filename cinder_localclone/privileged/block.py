@@ -96,6 +96,19 @@ def identity(path: str) -> tuple[int, str]:
         return 0, ''
 
 
+def serial(number: str) -> str:
+    """Return what the SCSI disk ``major:minor`` says is its serial number.
+
+    :returns: '' if there is no such disk, or it does not say
+    """
+    try:
+        with open(os.path.join(sysfs.ROOT, 'dev', 'block', number, 'device',
+                               'vpd_pg80'), 'rb') as page:
+            return parse_serial(page.read())
+    except OSError:
+        return ''
+
+
 def parse_serial(page: bytes) -> str:
     """The unit serial number in a vital product data page 80h (SPC-4)."""
     return page[4:].decode('ascii', 'replace').strip('\0 ')

@@ -5,9 +5,15 @@ Tables come from :mod:`cinder_localclone.dm.tables`. A swap of a live table
 is ``load`` then ``resume``: the kernel suspends, swaps and resumes in that
 one step, so nothing that fails can leave a guest suspended.
 
+A disk in a table is named by its number, which another disk may get once this
+one has gone. From the load on the kernel holds the disk, and it keeps its
+number: so only then is it compared with the serial number that it should
+have.
+
 Time limits are in seconds. Each raises CommandFailed or CommandTimeout.
 """
 
+from collections.abc import Sequence
 import contextlib
 import fcntl
 import os
@@ -18,6 +24,7 @@ from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import names
 from cinder_localclone import privileged
+from cinder_localclone.privileged import block
 from cinder_localclone.privileged import control
 from cinder_localclone.privileged import lower
 from cinder_localclone.privileged import process
@@ -48,19 +55,40 @@ def survey(timeout: float, only: list[str] | None = None
 
 @privileged.entrypoint
 def create(name: str, uuid: str, table: str, timeout: float,
-           readonly: bool = False) -> None:
+           readonly: bool = False, disk: tuple[str, str] | None = None
+           ) -> None:
     """Create a device with its first table, and activate it.
 
     Allows: creates a device of the driver's by name, with any table of the
     targets linear, clone, flakey and error. Its lower devices are the
     driver's, LVs of its volume groups, or disks of its iSCSI sessions; which
     of these, the caller chooses.
+
+    :param disk: the SCSI disk in its table: number and serial number
+    :raises WrongDevice: if the number is another disk's; there is no device
+        then
     """
     privileged.require(names.is_device(name), name)
     privileged.require(uuid == names.device_uuid(name), uuid)
     lower.require(table)
     _load('create', name, '--uuid', uuid, *['--readonly'] * readonly,
           table=table, timeout=timeout)
+    try:
+        _check_disk(disk)
+    except exceptions.WrongDevice:
+        process.run('dmsetup', 'remove', '--retry', name, timeout=timeout)
+        raise
+
+
+def _check_disk(disk: Sequence[str] | None) -> None:
+    """See that a table that was loaded has the disk that was meant."""
+    if disk:
+        number, serial = disk
+        found = block.serial(number)
+        if found != serial:
+            raise exceptions.WrongDevice(
+                path='/dev/block/' + number,
+                found='a disk with serial number "%s"' % found)
 
 
 def _load(*command: str, table: str, timeout: float) -> None:
@@ -101,18 +129,32 @@ def mend_path(name: str) -> bool:
 
 
 @privileged.entrypoint
-def swap_table(name: str, table: str, timeout: float) -> None:
+def swap_table(name: str, table: str, timeout: float,
+               disk: tuple[str, str] | None = None) -> None:
     """Give a device another table; I/O in flight ends on the old one.
 
     Allows: gives a device of the driver's another table, bounded as that of
     ``create``.
 
     Whatever fails, the device is not left suspended: it is on its old table.
+
+    :param disk: as for :func:`create`; its error
     """
     privileged.require(names.is_device(name), name)
     lower.require(table)
     _load('load', name, table=table, timeout=timeout)
+    _check_loaded(name, disk, timeout)
     _resume(name, timeout)
+
+
+def _check_loaded(name: str, disk: Sequence[str] | None, timeout: float
+                  ) -> None:
+    """Drop a table that was loaded, if it has another disk than was meant."""
+    try:
+        _check_disk(disk)
+    except exceptions.WrongDevice:
+        process.run('dmsetup', 'clear', name, timeout=timeout)
+        raise
 
 
 def _resume(name: str, timeout: float) -> None:
@@ -252,7 +294,8 @@ def targets(timeout: float) -> str:
 
 @privileged.entrypoint
 def replace_suspended(name: str, table: str, timeout: float,
-                      in_use: bool = False) -> None:
+                      in_use: bool = False,
+                      disk: tuple[str, str] | None = None) -> None:
     """Replace a clone's table: suspended while the new one is loaded.
 
     Allows: gives a device of the driver's another table, bounded as that of
@@ -262,6 +305,7 @@ def replace_suspended(name: str, table: str, timeout: float,
 
     :param in_use: whether a guest would have to be told of what the clone
         could not record: then it keeps its table
+    :param disk: as for :func:`create`; its error
     """
     privileged.require(names.is_device(name), name)
     lower.require(table)
@@ -275,6 +319,7 @@ def replace_suspended(name: str, table: str, timeout: float,
                 status(name, timeout)).mode == 'rw':
             process.run('dmsetup', 'load', name, '--table', table,
                         timeout=timeout)
+            _check_loaded(name, disk, timeout)
     finally:
         _resume(name, timeout)
 

@@ -41,7 +41,7 @@ def local(group: str, lv: str, regions: int, timeout: float
 
 
 @privileged.entrypoint
-def refill(handle: str, group: str, lv: str, disk: str, size: int,
+def refill(handle: str, group: str, lv: str, disk: tuple[str, str], size: int,
            at_once: int, start: int, count: int, timeout: float
            ) -> tuple[int, thin_map.Holes]:
     """Copy some blocks of a pool, unless anything was written to them since.
@@ -53,7 +53,7 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
     for in the pool's map. Each is written whole: with zeros beyond the clone,
     where the LV has nothing either.
 
-    :param disk: path of the source's disk
+    :param disk: path and number of the source's disk, which its clone holds
     :param size: bytes of the clone
     :param at_once: bytes of a block of the pool
     :param start: the first one
@@ -76,7 +76,11 @@ def refill(handle: str, group: str, lv: str, disk: str, size: int,
             path=path, found=sysfs.mapped_name(path) or 'nothing')
     first, end = start * at_once, min((start + count) * at_once,
                                       block.size(path))
-    data = _read(disk, first, min(end, size) - first, timeout)
+    source, number = disk
+    if sysfs.number(source) != number:
+        raise exceptions.WrongDevice(
+            path=source, found=sysfs.number(source) or 'nothing')
+    data = _read(source, first, min(end, size) - first, timeout)
     data += bytes(end - first - len(data))
     parts = [(place, min(at_once, end - place))
              for place in range(first, end, at_once)]

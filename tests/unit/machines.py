@@ -12,6 +12,7 @@ import collections
 import contextlib
 import dataclasses
 import importlib
+import itertools
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from cinder_localclone import iscsi_names
 from cinder_localclone import names
 from cinder_localclone import opts
 from cinder_localclone import privileged
+from cinder_localclone.privileged import block
 from cinder_localclone.privileged import control
 from cinder_localclone.privileged import lower
 from cinder_localclone.privileged import process
@@ -329,6 +331,7 @@ class Machines(fixtures.Fixture):
                          for host in self.world.nodes}
         self.services, self.handlers = {}, {}
         self.here = 'a@l'
+        self.disk_minors = itertools.count(16, 16)
         self._patch()
         for host, sim in self.world.nodes.items():
             self._assemble(host, sim)
@@ -379,6 +382,9 @@ class Machines(fixtures.Fixture):
                 ((lower, '_target_of'), lambda number: getattr(
                     self.machine.disk_at(number), 'iqn', '')),
                 ((sysfs, 'check_mapped'), lambda path: None),
+                ((block, 'serial'), lambda number: next(
+                    each.serial for each in self.machine.disks.values()
+                    if each.number == number)),
                 ((sessions.Sessions, '_check_portal'),
                  lambda _self, portal: None)):
             self.useFixture(fixtures.MockPatchObject(*what, fake))
@@ -465,7 +471,8 @@ class Machines(fixtures.Fixture):
                     if iqn in each.targets)
         move = self.world.shadows[iscsi_names.shadow_of_move_iqn(iqn)]
         return types.SimpleNamespace(
-            iqn=iqn, number='8:16', size=home.size(home.targets[iqn]),
+            iqn=iqn, number='8:%d' % next(self.disk_minors),
+            size=home.size(home.targets[iqn]),
             serial=move.volume_id)
 
     # -- what is done with it

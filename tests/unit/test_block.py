@@ -207,6 +207,17 @@ class SysfsTest(testtools.TestCase):
         self.path = str(self.root / 'link')
         os.symlink('/dev/sdx', self.path)
 
+    def test_serial_by_number(self):
+        root = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MockPatchObject(sysfs, 'ROOT', str(root)))
+        self.assertEqual('', block.serial('8:16'))
+        device = root / 'dev' / 'block' / '8:16' / 'device'
+        device.mkdir(parents=True)
+        (device / 'vpd_pg80').write_bytes(
+            b'\0\x80\0\x24' + VOLUME.encode())
+        self.assertEqual(VOLUME, block.serial('8:16'))
+        self.assertEqual('', block.serial('8:32'))
+
     def test_identity(self):
         self.assertEqual((0, ''), block.identity(self.path))
         (self.disk / 'size').write_text('2097152\n')

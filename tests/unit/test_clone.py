@@ -27,6 +27,9 @@ TABLE = ('0 2097152 clone /dev/fast/%s /dev/g/volume-%s 8:0 128 2 '
 CLONE = names.clone(SHADOW)
 DISCARDS = mock.call.block.disable_discards('/dev/mapper/' + CLONE)
 CREATED = [mock.call.devicemapper.create(
+    CLONE, 'LOCALCLONE-' + CLONE, TABLE, 30, False, ('8:0', V1)), DISCARDS]
+#: Above what stands for a source that is away.
+ALONE = [mock.call.devicemapper.create(
     CLONE, 'LOCALCLONE-' + CLONE, TABLE, 30), DISCARDS]
 HOLES = [[0, 3], [8, 16376]]
 LEFT_OUT = mock.call.block.discard(
@@ -36,7 +39,7 @@ LEFT_OUT = mock.call.block.discard(
 
 def replaced(in_use=False):
     return [mock.call.devicemapper.replace_suspended(
-        CLONE, TABLE, 30, in_use), DISCARDS]
+        CLONE, TABLE, 30, in_use, ('8:0', V1)), DISCARDS]
 
 
 @ddt.ddt
@@ -270,7 +273,7 @@ class CloneTest(test_stack.Case):
         self.assertTrue(self.stack.ensure_clone_alone(MOVE))
         self.assertEqual(([] if left else [mock.call.devicemapper.create(
             self.ABSENT, 'LOCALCLONE-' + self.ABSENT, '0 2097152 error', 30)])
-            + CREATED, self.changes())
+            + ALONE, self.changes())
         self.ran.block.number.assert_called_once_with(
             '/dev/mapper/' + self.ABSENT)
 
@@ -279,7 +282,7 @@ class CloneTest(test_stack.Case):
         self.devices(device(self.ABSENT, '253:9', ''))
         self.assertTrue(self.stack.ensure_clone_alone(MOVE))
         self.assertEqual([mock.call.devicemapper.swap_table(
-            self.ABSENT, '0 2097152 error', 30)] + CREATED, self.changes())
+            self.ABSENT, '0 2097152 error', 30)] + ALONE, self.changes())
 
     def test_without_its_source_one_that_is_there_is_left(self):
         self.clone(source='8:16')

@@ -102,6 +102,55 @@ class SwapTableTest(commands.Case):
         self.undone()
 
 
+class DiskTest(commands.Case):
+    """The number in a table is compared once the kernel holds the disk."""
+
+    DISK = '8:16', 'the volume'
+
+    def setUp(self):
+        super().setUp()
+        self.serial = self.useFixture(fixtures.MockPatchObject(
+            devicemapper.block, 'serial', autospec=True,
+            side_effect=self.look)).mock
+        self.found = 'the volume'
+
+    def look(self, number):
+        self.commands.ran.append('look at ' + number)
+        return self.found
+
+    def acts(self):
+        loaded = "dmsetup load %s --table '%s'"
+        return (
+            (lambda: devicemapper.create(
+                H, 'LOCALCLONE-' + H, TABLE, 30, False, self.DISK),
+             ["dmsetup create %s --uuid LOCALCLONE-%s --table '%s'" % (
+                 H, H, TABLE)], [], ['dmsetup remove --retry ' + H]),
+            (lambda: devicemapper.swap_table(H, TABLE, 30, self.DISK),
+             [loaded % (H, TABLE)], ['dmsetup resume ' + H],
+             ['dmsetup clear ' + H]),
+            (lambda: devicemapper.replace_suspended(
+                C, TABLE, 30, False, self.DISK),
+             ['dmsetup clear ' + C, 'dmsetup suspend ' + C,
+              loaded % (C, TABLE)], ['dmsetup resume ' + C],
+             ['dmsetup clear ' + C, 'dmsetup resume ' + C]))
+
+    def test_it_is_the_one(self):
+        for act, loaded, used, _dropped in self.acts():
+            del self.commands.ran[:]
+            act()
+            self.assertEqual([*loaded, 'look at 8:16', *used],
+                             self.commands.ran)
+
+    def test_it_is_another_by_now(self):
+        """Nothing is read of it, and nothing written."""
+        for self.found in ('another', ''):
+            for act, loaded, _used, dropped in self.acts():
+                del self.commands.ran[:]
+                self.assertRaises(exceptions.WrongDevice, act)
+                self.assertEqual([*loaded, 'look at 8:16', *dropped],
+                                 self.commands.ran)
+
+
 class ReplaceSuspendedTest(commands.Case):
     """The kernel copies a clone's bitmap at load: a live one goes stale."""
 

@@ -216,6 +216,7 @@ class SessionsTest(test_sessions.Case):
                           self.sessions.pass_from_records, V1, IQN)
 
 
+@ddt.ddt
 class StackTest(test_stack.Case):
 
     H = names.handle(V1)
@@ -237,7 +238,7 @@ class StackTest(test_stack.Case):
         self.assertTrue(self.put())
         self.assertIn(mock.call.devicemapper.create(
             self.H, names.device_uuid(self.H), '0 2097152 linear 8:16 0',
-            30), self.ran.mock_calls)
+            30, False, ('8:16', V1)), self.ran.mock_calls)
 
     def test_there(self):
         self.devices(self.handle('8:16'))
@@ -254,7 +255,8 @@ class StackTest(test_stack.Case):
             self.ran.devicemapper.swap_table.reset_mock()
             self.assertTrue(self.put())
             self.ran.devicemapper.swap_table.assert_called_once_with(
-                self.H, '0 %d linear 8:16 0' % (size // 512), 30)
+                self.H, '0 %d linear 8:16 0' % (size // 512), 30,
+                ('8:16', V1))
 
     def test_no_disk(self):
         self.devices(self.handle('8:16'))
@@ -271,14 +273,32 @@ class StackTest(test_stack.Case):
                  '/dev/g/volume-%s 2097152' % (clone, test_stack.SHADOW))):
             self.devices(test_stack.device(
                 self.H, '253:7', '0 %d linear 8:16 0' % (length // 512),
-                opened=opened))
+                opened=opened), self.reads('8:16'))
             self.stack.follow_onto_clone(test_stack.MOVE, '/dev/sdc')
             self.ran.devicemapper.swap_flushed.assert_called_with(
                 self.H, table, '/dev/sdc', 30)
 
+    def reads(self, source):
+        """A clone, and which disk it reads."""
+        return test_stack.device(
+            names.clone(test_stack.SHADOW), '253:6',
+            '0 1 clone 253:4 253:5 ' + source)
+
     def test_flushed(self):
-        self.stack.flush_disk('/dev/sdc')
+        self.devices(self.reads('8:16'))
+        self.stack.flush_disk(test_stack.MOVE, '/dev/sdc')
         self.ran.block.flush.assert_called_once_with('/dev/sdc', 30)
+
+    @ddt.data('8:32', None)
+    def test_never_another_disk(self, source):
+        """What the clone reads was verified; a name may be another's."""
+        handle = self.handle('8:16', opened=1)
+        self.devices(handle, *[self.reads(source)] if source else [])
+        for act in (self.stack.flush_disk, self.stack.follow_onto_clone):
+            self.assertRaises(exceptions.WrongDevice, act, test_stack.MOVE,
+                              '/dev/sdc')
+        self.ran.block.flush.assert_not_called()
+        self.ran.devicemapper.swap_flushed.assert_not_called()
 
     def test_on_record_that_the_clone_may_be_written(self):
         meta = names.metadata_lv(test_stack.SHADOW)

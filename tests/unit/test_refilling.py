@@ -16,6 +16,7 @@ import fixtures
 import testtools
 
 from cinder_localclone.dm import clone_metadata
+from cinder_localclone.dm import tables
 from cinder_localclone import exceptions
 from cinder_localclone import handlers
 from cinder_localclone import handles
@@ -1855,6 +1856,13 @@ class HandlesTest(testtools.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             stacks.Stack, '_survey_of', return_value=mock.Mock(**{
                 'tops.return_value': [top]})))
+        clone = names.clone(self.MOVE.shadow_id)
+        self.useFixture(fixtures.MockPatchObject(
+            stacks.Stack, 'devices', return_value={clone: tables.Device(
+                clone, 'u', '253:6', 1, False,
+                '0 1 clone 253:4 253:5 8:0')}))
+        self.number = self.useFixture(fixtures.MockPatchObject(
+            handles.block, 'number', return_value='8:0')).mock
         # The first one last.
         self.useFixture(fixtures.MockPatchObject(
             handles.random, 'shuffle', lambda pieces: pieces.reverse()))
@@ -1868,7 +1876,7 @@ class HandlesTest(testtools.TestCase):
 
     def asked(self):
         what = (names.handle(self.MOVE.volume_id), 'g',
-                self.MOVE.destination_lv, '/dev/sda',
+                self.MOVE.destination_lv, ('/dev/sda', '8:0'),
                 self.MOVE.size_bytes, 1 << 17)
         return [call.args[6:8] for call in self.called.mock_calls
                 if call == mock.call(*what, *call.args[6:8], 30)]
@@ -1883,6 +1891,11 @@ class HandlesTest(testtools.TestCase):
         self.assertEqual([[3, 1], [4, 4], [37, 1]], self.written)
         self.block.assert_called_once_with(
             'g', self.MOVE.destination_lv, 30)
+
+    def test_never_from_another_disk(self):
+        self.number.return_value = '8:16'
+        self.assertRaises(exceptions.WrongDevice, self.refill, [[3, 6]])
+        self.called.assert_not_called()
 
     def test_not_all_at_once(self):
         self.called.side_effect = lambda *args: (args[7], [])
@@ -2033,8 +2046,16 @@ class RefillTest(commands.Case):
 
     def refill(self, start, count, size=8 * REGION):
         self.blocks = count
-        return refill.refill(HANDLE, 'g', 'v', str(self.disk), size, REGION,
-                             start, count, 30)
+        return refill.refill(HANDLE, 'g', 'v', (str(self.disk), self.number),
+                             size, REGION, start, count, 30)
+
+    #: A file has none.
+    number = ''
+
+    def test_another_disk_by_now(self):
+        self.number = '8:16'
+        self.assertRaises(exceptions.WrongDevice, self.refill, 3, 2)
+        self.assertEqual([], self.commands.ran)
 
     def written(self):
         """What was to be written: by region, with its first byte."""
@@ -2118,7 +2139,7 @@ class RefillTest(commands.Case):
 
     def test_other_names(self):
         self.assertRaises(exceptions.Foreign, refill.refill, 'root', 'g',
-                          'v', 'd', 1, 1, 0, 1, 30)
+                          'v', ('d', ''), 1, 1, 0, 1, 30)
         self.assertEqual([], self.commands.ran)
 
     def test_one_that_somebody_else_has_killed(self):

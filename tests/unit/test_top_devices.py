@@ -249,6 +249,6 @@ class ServedTest(test_stack.Case):
         self.ran.block.size.return_value = 2 << 30
         self.stack.ensure_handle_on_disk(V1, '/dev/sdb')
         self.assertEqual(
-            [mock.call(HANDLE, '0 4194304 linear 8:16 0', 30),
+            [mock.call(HANDLE, '0 4194304 linear 8:16 0', 30, ('8:16', V1)),
              mock.call(self.SERVED, '0 4194304 linear 253:7 0', 30)],
             self.ran.devicemapper.swap_table.mock_calls)

@@ -411,14 +411,14 @@ class SimStack(tops.SimTops, images.SimSnapshotStack):
         self._insist(move.committed and not self.node.lvs[metadata]['local'],
                      'a clone that is not pristine')
         if source:
-            self.flush_disk(source)
+            self.flush_disk(move, source)
         if not self.devices()[names.handle(move.volume_id)].opened:
             del self.node.devices[names.handle(move.volume_id)]
         self.ensure_handle_on_clone(move)
 
-    def flush_disk(self, disk):
+    def flush_disk(self, move, disk):
         source = self.node.world.nodes[self.node.sessions[disk]]
-        move = source.node.records.get_move(disk)
+        self._insist(disk == move.shadow_id, 'another disk is flushed')
         self._insist(not source.dead, 'a flush that hangs')
         source.disk.flush(move.source_lv)
 
