@@ -49,7 +49,7 @@ class LogicalVolumes:
         self.host = host or socket.gethostname()
         self.stripes = 1 if pool else stripes
         self._groups = sorted({group, metadata_group})
-        self._block = 0
+        self._block = self._extent = 0
 
     # -- what there is
 
@@ -206,6 +206,8 @@ class LogicalVolumes:
         self.check_disks()
         tags = [*names.volume_tags(volume_id, extra_bytes),
                 *(names.newborn(self.host) if newborn else [])]
+        if self._rounded(size_bytes) - size_bytes >= state.GIB:
+            tags.append(names.given(size_bytes))
         if self.pool:
             return lvm.create_thin(
                 self.group, self.pool, name, size_bytes, tags, self.timeout)
@@ -214,6 +216,13 @@ class LogicalVolumes:
             [*tags, names.shown(size_bytes if covered else 0)],
             self.timeout, stripes=self.stripes)
         return self._zero_rest(name) or created
+
+    def _rounded(self, size_bytes: int) -> int:
+        """Return how long LVM makes an LV: of whole extents."""
+        if not self._extent:
+            self._extent = lvm.extent_size(self.group, self.timeout)
+        piece = self._extent * self.stripes
+        return -(-size_bytes // piece) * piece
 
     def check_disks(self) -> None:
         """The group has as many disks as a new volume has stripes.

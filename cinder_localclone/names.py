@@ -99,7 +99,8 @@ def given(size_bytes: int) -> str:
     """Return the tag of an LV that is longer than what its users have seen.
 
     An extension sets it before it extends the LV, and takes it off when all
-    nodes are ready for the new length. A boot gives out no more than it says.
+    nodes are ready for the new length. It stays where extents are so large
+    that LVM rounds up by a GiB or more. A boot gives out no more than it says.
     """
     return tags(given=size_bytes)[0]
 

@@ -58,7 +58,7 @@ def check_length(node: nodes.Node, volume: ports.Volume) -> None:
     """
     body = rows.body_bytes(volume)
     found = node.stack.shown_bytes(volume.id, volume.name, body)
-    # LVM rounds up to whole extents.
+    # LVM rounds up to whole extents, by less than that unless a tag says so.
     if found - body >= state.GIB:
         raise exceptions.LongerThanRecorded(
             volume=volume.id, host=node.host, size=volume.size,

@@ -308,6 +308,18 @@ def physical_volumes(group: str, timeout: float) -> list[str]:
 
 
 @privileged.entrypoint
+def extent_size(group: str, timeout: float) -> int:
+    """The size of the pieces that a group is allocated in, in bytes.
+
+    Allows: reads the extent size of a volume group of the driver's.
+    """
+    configuration.require_groups(group)
+    return int(process.run(
+        'vgs', '--noheadings', '--units', 'b', '--nosuffix', '-o',
+        'vg_extent_size', group, timeout=timeout))
+
+
+@privileged.entrypoint
 def free_of_disks(group: str, timeout: float) -> list[int]:
     """What is free of each disk that a group is on, in bytes.
 

@@ -413,6 +413,7 @@ class Machines(fixtures.Fixture):
             sessions=sessions.Sessions(30, 30, host))
         reconciler = reconcile.Reconciler(sim.node, None)
         stacks._block = 512  # as the service has found it when it started
+        stacks._extent = 4 << 20
         self.services[host] = assembly.Service(
             'l', sim.node, stacks, reconciler,
             connections.Connections(reconciler, where), [], 'iqn.i',

@@ -141,6 +141,12 @@ class LvmTest(commands.Case):
             'lvcreate --yes --wipesignatures n --zero n --type striped '
             '--stripes 3 --stripesize 64k -L 4194304b -n v --addtag a g')
 
+    def test_extent_size(self):
+        self.commands.answer('vgs', '  4194304\n')
+        self.assertEqual(4 << 20, lvm.extent_size('g', 30))
+        self.assertRan('vgs --noheadings --units b --nosuffix -o '
+                       'vg_extent_size g')
+
     def test_free_of_disks(self):
         self.commands.answer('vgs', '  /dev/sda 4194304\n  [unknown] 8\n'
                              '  /dev/sdb 0\n')

@@ -40,7 +40,7 @@ ENTRY_POINTS = {
     'lio': {'export', 'is_exported', 'unexport'},
     'lvm': {'activate', 'add_tag', 'archive_room', 'create_snapshot',
             'create_thick', 'create_thin', 'deactivate', 'extend', 'free',
-            'free_of_disks',
+            'extent_size', 'free_of_disks',
             'group_tags', 'physical_volumes', 'protect', 'remove',
             'remove_tag', 'rename', 'resume', 'retag', 'retag_group',
             'skip_activation', 'transactions', 'volumes', 'zero',

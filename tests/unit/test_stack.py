@@ -48,6 +48,8 @@ class Case(testtools.TestCase):
             patched.start()
             self.addCleanup(patched.stop)
         self.stack = stack.Stack('g', 'g-pool', 'fast', 30, host='b@l')
+        self.stack._extent = 4 << 20
+        self.ran.lvm.extent_size.return_value = 4 << 20
         self.ran.devicemapper.mend_path.return_value = False
         self.ran.block.number.return_value = ''
         self.ran.block.lv_number.return_value = ''
@@ -181,6 +183,41 @@ class VolumeTest(Case):
         self.stack.create_metadata(MOVE, {})
         self.assertNotIn('stripes',
                          self.ran.lvm.create_thick.call_args.kwargs)
+
+    @ddt.data(
+        # extents, stripes, size, whether LVM adds a GiB or more
+        (4 * GIB, 1, GIB, True), (4 * GIB, 1, 4 * GIB, False),
+        (4 * GIB, 1, 9 * GIB, True), (1 * GIB, 1, 3 * GIB, False),
+        (512 << 20, 4, GIB, True), (512 << 20, 4, 2 * GIB, False),
+        (4 << 20, 1, GIB, False), (4 << 20, 2, GIB + (16 << 20), False))
+    @ddt.unpack
+    def test_large_extents(self, extent, stripes, size, rounds):
+        """What LVM adds is nobody's, and is no reason to refuse a move."""
+        self.striped(*[99 * GIB] * stripes, stripes=stripes)
+        self.ran.lvm.extent_size.return_value = extent
+        piece = extent * stripes
+        whole = -(-size // piece) * piece
+        tags = [names.given(size)] * rounds
+        self.thick(lv('v', '253:5', size=whole, tags=tags))
+        for _time in range(2):
+            self.stack.create_lv('v', size, V1, covered=True)
+        self.assertEqual(rounds, names.given(size) in (
+            self.ran.lvm.create_thick.call_args.args[3]))
+        self.ran.lvm.extent_size.assert_called_once_with('g', 30)
+        self.without_devices()
+        self.ran.block.size.return_value = whole
+        self.ran.block.lv_number.return_value = '253:5'
+        self.assertLess(self.stack.shown_bytes(V1, 'v', size) - size, GIB)
+
+    def without_devices(self):
+        self.stack.devices = lambda _only: {}
+
+    def test_large_extents_of_a_thin_pool(self):
+        self.lvs(lv('g-pool', zeroes=True))
+        self.stack._extent = 4 * GIB
+        self.stack.create_lv('v', GIB, V1)
+        self.assertIn(names.given(GIB),
+                      self.ran.lvm.create_thin.call_args.args[4])
 
     def test_fewer_disks_than_stripes(self):
         self.striped(9 * GIB)
