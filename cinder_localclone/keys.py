@@ -43,6 +43,8 @@ KEY_MANAGER, AUTHTOKEN = 'key_manager', 'keystone_authtoken'
 _NO = range(400, 500)
 #: The same, where it may say something else next time.
 _LATER = (408, 425, 429)
+#: Where errors have an answer's number: barbicanclient's, and keystoneauth's.
+_NUMBERS = ('status_code', 'http_status')
 #: Most secrets of one name that are looked for.
 _MOST = 100
 #: Most secrets that are looked at for those of volumes that are gone.
@@ -285,8 +287,14 @@ class Keys:
             login.credentials, 'project_name', '')) or '')
 
     def _ask(self, key: str, method: str, *args: typing.Any) -> typing.Any:
-        return self._call(key, lambda login: getattr(login.manager, method)(
-            login.credentials, *args))
+        try:
+            return self._call(key, lambda login: getattr(
+                login.manager, method)(login.credentials, *args))
+        except _NotFound:
+            # A proxy without a key manager behind it says so of all secrets.
+            with contextlib.suppress(encryption_errors.KeyRefused):
+                self.check()
+            raise
 
     def _call(self, key: str, act: Callable[[key_logins.Login], typing.Any]
               ) -> typing.Any:
@@ -324,7 +332,7 @@ class Keys:
         answer, error = done[0]
         if error is not None:
             meaning = _meaning(error, key)
-            if _status(error) == 401 or isinstance(
+            if _status(error)[1] == 401 or isinstance(
                     meaning, encryption_errors.KeyUnavailable):
                 # It may be elsewhere by now, or know this service by another
                 # password.
@@ -345,7 +353,11 @@ class Keys:
         return _of_authtoken()
 
 
-class _Gone(encryption_errors.KeyRefused):
+class _NotFound(encryption_errors.KeyRefused):
+    """What answers knows nothing of a secret."""
+
+
+class _Gone(_NotFound):
     """There is no such secret."""
 
 
@@ -427,8 +439,14 @@ def _meaning(error: BaseException, key: str) -> BaseException:
     reason = '%s: %s' % (type(error).__name__, error)
     if isinstance(error, castellan_exception.ManagedObjectNotFoundError):
         return _Gone(key=key, reason='there is none')
-    status = _status(error)
-    refused = status in _NO and status not in _LATER or isinstance(
+    attribute, status = _status(error)
+    if status == 404 and key:
+        return _NotFound(key=key, reason=reason)
+    # A proxy says 404 of the key manager. That which does not know a token,
+    # got a moment ago, can't ask Keystone, or has not its keys yet.
+    passing = status in (*_LATER, 404) or (attribute, status) == (
+        _NUMBERS[0], 401)
+    refused = status in _NO and not passing or isinstance(
         error, (castellan_exception.Forbidden, KeyError,
                 castellan_exception.AuthTypeInvalidError,
                 castellan_exception.InsufficientCredentialDataError))
@@ -437,11 +455,12 @@ def _meaning(error: BaseException, key: str) -> BaseException:
     return encryption_errors.KeyUnavailable(reason=reason)
 
 
-def _status(error: BaseException | None) -> int:
+def _status(error: BaseException | None) -> tuple[str, int]:
+    """Return the number of an answer, and which attribute has it."""
     while error is not None:
-        for attribute in ('status_code', 'http_status'):
+        for attribute in _NUMBERS:
             found = getattr(error, attribute, None)
             if isinstance(found, int):
-                return found
+                return attribute, found
         error = error.__cause__ or error.__context__
-    return 0
+    return '', 0

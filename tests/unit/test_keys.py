@@ -305,13 +305,14 @@ class KeysTest(testtools.TestCase):
 
     # -- no answer, and no
 
-    @ddt.data(Answer(403), Answer(404), Answer(401, 'http_status'),
-              Answer(409), KeyError('k'), castellan_exception.Forbidden(),
+    @ddt.data(Answer(403), Answer(401, 'http_status'), Answer(409),
+              KeyError('k'), castellan_exception.Forbidden(),
               castellan_exception.InsufficientCredentialDataError())
     def test_refused(self, error):
         self._fails(error, encryption_errors.KeyRefused)
 
     @ddt.data(Answer(500), Answer(503), Answer(429), Answer(408),
+              Answer(404), Answer(401), Answer(404, 'http_status'),
               OSError('no route to host'),
               castellan_exception.KeyManagerError(reason='down'),
               ValueError('this is no JSON'))
@@ -328,6 +329,30 @@ class KeysTest(testtools.TestCase):
                 (self.keys.release, 'k', 'volumes', VOLUME)):
             found = self.assertRaises(kind, act, *arguments)
             self.assertIsNone(found.__cause__)
+
+    def test_nothing_is_found_where_nothing_answers(self):
+        """A proxy says 404, too, while the key manager is away: that is no
+        reason to take a secret for gone.
+        """
+        gone = castellan_exception.ManagedObjectNotFoundError(uuid='k')
+        acts = ((self.keys.get, 'k', KeyFormat.HEX), (self.keys.remove, 'k'),
+                (self.keys.release, 'k', 'volumes', VOLUME))
+        with mock.patch.object(self.manager, 'get', autospec=True,
+                               side_effect=gone):
+            for error in Answer(404), OSError('no route to host'):
+                with mock.patch.object(self.manager, 'list', autospec=True,
+                                       side_effect=error):
+                    for act, *arguments in acts:
+                        self.assertRaises(encryption_errors.KeyUnavailable,
+                                          act, *arguments)
+            # It answers, or says at least that it is there.
+            for error in None, Answer(403):
+                with mock.patch.object(self.manager, 'list', autospec=True,
+                                       side_effect=error, return_value=[]):
+                    self.assertRaises(encryption_errors.KeyRefused,
+                                      *acts[0])
+                    for act, *arguments in acts[1:]:
+                        act(*arguments)
 
     def test_time_limit(self):
         self.keys._timeout = 0.2
