@@ -102,6 +102,7 @@ class Service:
         self.problems = self._find_problems()
         for problem in self.problems + self._pool_problems(self.stack.lvs()):
             events.say(events.NOT_READY, problem=problem)
+        self._note_directories()
         try:
             self.stack.release_map()
         except Exception as exc:
@@ -109,6 +110,19 @@ class Service:
                         'left; the next move from here releases it: '
                         '%(error)s', {'pool': self.stack.pool,
                                       'error': exc})
+
+    def _note_directories(self) -> None:
+        try:
+            former = self.node.crypt.note_directories()
+        except Exception as exc:  # nothing else waits for it
+            LOG.warning('It was not noted where this node keeps backups of '
+                        'headers, or keys: %s', exc)
+            return
+        for path in former:
+            LOG.warning('This node has kept backups of headers, or sealed '
+                        'keys, in %s before. Nothing removes keys from there '
+                        'any more: move what is still needed, and remove the '
+                        'directory.', path)
 
     def readiness(self) -> tuple[reports.FreeSpace, list[str], int | None]:
         """What this node can take in at this moment, and why no move.

@@ -136,6 +136,9 @@ class Crypt(typing.Protocol):
     def drop_backups(self, volume_id: str) -> None:
         """Remove all of them."""
 
+    def check_reencrypts(self, volume_id: str) -> None:
+        """Check that this node's cryptsetup can re-encrypt a volume."""
+
     def begin_reencryption(self, volume_id: str, slot: str,
                            wanted: options.Reencryption, key: bytes
                            ) -> None:
@@ -202,6 +205,12 @@ class Crypt(typing.Protocol):
 
     def forget_passed(self, volume_id: str) -> None:
         """Note it no more."""
+
+    def note_directories(self) -> list[str]:
+        """Note where this node keeps what opens volumes."""
+
+    def former_directories(self) -> list[str]:
+        """Return where this node has kept that before."""
 
     def mark(self, lv: str, tag: str) -> None:
         """Tag an LV."""

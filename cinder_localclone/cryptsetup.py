@@ -28,6 +28,7 @@ from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import lvm
 from cinder_localclone.privileged import sealed
 from cinder_localclone.privileged import secrets
+from cinder_localclone import reencryption_errors
 
 LOG = logging.getLogger(__name__)
 
@@ -147,6 +148,20 @@ class Cryptsetup(header_files.HeaderFiles):
         """
         devicemapper.mend_path(names.handle(volume_id))
         crypt.erase(names.handle_path(volume_id), self.timeout)
+
+    def check_reencrypts(self, volume_id: str) -> None:
+        """Check that this node's cryptsetup can re-encrypt a volume.
+
+        An older one begins, and never goes on.
+
+        :raises CannotReencrypt: if it can't
+        """
+        found, new_enough = options.version(crypt.version(self.timeout))
+        if not new_enough:
+            raise reencryption_errors.CannotReencrypt(
+                volume=volume_id, reason='this node has %s, and %s or later '
+                'is needed' % (found or 'an unknown cryptsetup', '.'.join(
+                    map(str, options.NEEDED))))
 
     def begin_reencryption(self, volume_id: str, slot: str,
                            wanted: options.Reencryption, key: bytes
@@ -372,6 +387,36 @@ class Cryptsetup(header_files.HeaderFiles):
         if tags != wanted:
             lvm.retag_group(self.group, sorted(wanted - tags),
                             sorted(tags - wanted), self.timeout)
+
+    def note_directories(self) -> list[str]:
+        """Note on the volume group where this node keeps what opens volumes.
+
+        :returns: as :meth:`former_directories`
+        """
+        noted, former = self._directories()
+        wanted = notes.directories(
+            self.backend, {*former, self.backups, self.sealed})
+        has = notes.directories(self.backend, noted)
+        if has != wanted:
+            lvm.retag_group(self.group, sorted(wanted - has),
+                            sorted(has - wanted), self.timeout)
+        return former
+
+    def former_directories(self) -> list[str]:
+        """Return where this node has kept backups of headers, or keys, before.
+
+        Nothing there follows what becomes of the volumes: keys that were
+        removed since still open what is there. One that does not exist any
+        more is left out.
+        """
+        return self._directories()[1]
+
+    def _directories(self) -> tuple[set[str], list[str]]:
+        noted = notes.known_directories(
+            self.backend, lvm.group_tags(self.group, self.timeout)[1])
+        return noted, sorted(
+            path for path in noted - {self.backups, self.sealed}
+            if os.path.isdir(path))
 
     def mark(self, lv: str, tag: str) -> None:
         """Tag an LV."""

@@ -352,9 +352,13 @@ def check_unmanaged(volume: ports.Volume | None) -> None:
 # -- delete
 
 def erase(node: nodes.Node, volume_id: str, tries: int = TRIES) -> None:
-    """No key opens a volume any more, wherever a copy of its LV may be.
+    """Empty the key slots of what this node has of a volume.
 
-    What fails is only logged: its secret goes, too.
+    Headers elsewhere keep theirs: that of an LV which a move has left until
+    its node removes it, backups at former homes, snapshots. Nobody opens
+    those without the secret, which goes after this, or a recovery key.
+
+    What fails is only logged.
 
     :param volume_id: whose handle it is; it is here
     """

@@ -299,9 +299,9 @@ class Handlers:
                         context, volume_id))
 
     def encryption_rotate(self, context: ports.Context, volume_id: str
-                          ) -> None:
+                          ) -> list[str]:
         """See :func:`cinder_localclone.key_change.rotate`."""
-        key_change.rotate(self._service.node, volume_id)
+        return key_change.rotate(self._service.node, volume_id)
 
     def encryption_header_backup(self, context: ports.Context,
                                  volume_id: str) -> str:

@@ -66,6 +66,18 @@ class Finding(typing.TypedDict):
     problem: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A header that was restored.
+
+    :param backup: the name of the backup
+    :param remarks: what has changed with it, in words
+    """
+
+    backup: str
+    remarks: tuple[str, ...] = ()
+
+
 # -- status
 
 def status(node: nodes.Node, volume_id: str) -> Status:
@@ -242,15 +254,15 @@ def back_up(node: nodes.Node, volume_id: str) -> str:
         return backups[-1]
 
 
-def restore(node: nodes.Node, volume_id: str, backup: str = '') -> str:
+def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
     """Write a backup over the header of a volume that nobody uses.
 
     A backup of a header with other keys of the data would make noise of
     them: it is refused, and so is one that nothing opens. What was there is
-    kept beside the backups.
+    kept beside the backups. A key that was removed does not come back, but
+    for that of the volume's secret, if the backup has no other.
 
     :param backup: its name; '': the last one
-    :returns: its name
     :raises NotAtRest: if anybody else may have the header open
     :raises SourceBusy: if something here has the volume open
     :raises KeyNotChanged: if this backup is not to be restored
@@ -277,10 +289,15 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> str:
             node.crypt.mark(volume.name, names.RESTORED)
         node.crypt.restore(volume_id, backup)
         node.crypt.test(volume_id, key)
+        before = _recorded(volume).key
         _record(node, volume, token.key)
+        remarks = []
+        if token.key != before:
+            remarks.append('secret %s of before the last change of its key '
+                           'opens it again: run "rotate"' % token.key)
         if is_older:
-            _drop_other_keys(node, volume, token, key)
-        return backup
+            remarks += _drop_other_keys(node, volume, token, key)
+        return Restored(backup, tuple(remarks))
 
 
 def end_restore(node: nodes.Node, volume: ports.Volume) -> None:
@@ -304,13 +321,14 @@ def end_restore(node: nodes.Node, volume: ports.Volume) -> None:
 
 
 def _drop_other_keys(node: nodes.Node, volume: ports.Volume,
-                     token: tokens.Token, key: bytes) -> None:
+                     token: tokens.Token, key: bytes) -> list[str]:
     """Empty all slots of a restored header but those of one token.
 
     A key was removed, or may have been, since the backup was made. None that
     was removed may come back: recovery keys have to be added again.
 
     :param token: whose key has been proven
+    :returns: what was done, in words
     """
     slots = [slot for slot in node.crypt.header(volume.id).all_keyslots
              if slot not in token.keyslots]
@@ -323,6 +341,8 @@ def _drop_other_keys(node: nodes.Node, volume: ports.Volume,
                         'volume': volume.id, 'slots': ', '.join(slots)})
     key_change.renew_backup(node, volume)
     node.crypt.unmark(volume.name, names.RESTORED)
+    return ['key slots %s were emptied, as keys may have been removed since: '
+            'add recovery keys again' % ', '.join(slots)] if slots else []
 
 
 def _check_same(node: nodes.Node, volume: ports.Volume,

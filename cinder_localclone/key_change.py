@@ -35,13 +35,15 @@ Do = rotation.Do
 
 
 def rotate(node: nodes.Node, volume_id: str,
-           recovery: Callable[[headers.Header], bytes] | None = None) -> None:
+           recovery: Callable[[headers.Header], bytes] | None = None
+           ) -> list[str]:
     """Give a volume another key; who has it open keeps it open.
 
     What an earlier call has left undone comes first. If that has brought
     another key already, it was this that was asked for.
 
     :param recovery: which opens it by a recovery key, if its secret is lost
+    :returns: what the old key still opens, in words
     :raises NotAtRest: if anybody else may have its header open
     :raises KeyNotChanged: if its key can't be replaced
     :raises LocalCloneError: if a step failed: to be asked for again
@@ -57,7 +59,31 @@ def rotate(node: nodes.Node, volume_id: str,
             change.begin()
             change.go_on()
         change.drop_unknown_secrets()
+        remarks = [
+            'secret %s still opens snapshot %s' % (recorded.key, snapshot_id)
+            for snapshot_id, recorded in encrypted_snapshots(node, volume_id)
+            if recorded.key != change.recorded.key]
+        remarks += left_behind(node)
     LOG.info('Volume %s has another key.', volume_id)
+    return remarks
+
+
+def left_behind(node: nodes.Node) -> list[str]:
+    """Return remarks on backups of headers where they have been before."""
+    return ['the old key may open backups of the header in %s' % path
+            for path in node.crypt.former_directories()]
+
+
+def encrypted_snapshots(node: nodes.Node, volume_id: str
+                        ) -> Iterator[tuple[str, encryption_types.Recorded]]:
+    """Yield the snapshots of a volume that have a header, of their own time.
+
+    :returns: ids, with what their rows say
+    """
+    for snapshot in node.snapshots.snapshots_of(volume_id):
+        recorded = rows.recorded(snapshot)
+        if recorded:
+            yield snapshot.id, recorded
 
 
 def is_pending(header: headers.Header, recorded: str) -> bool:
@@ -342,9 +368,8 @@ class Change:
         A snapshot's header is of its own time, and nobody but its volume
         keeps its secret from being deleted.
         """
-        if any(recorded and recorded.key == key for recorded in map(
-                rows.recorded, self.node.snapshots.snapshots_of(
-                    self.volume.id))):
+        if any(recorded.key == key for _id, recorded in encrypted_snapshots(
+                self.node, self.volume.id)):
             return
         self._release(key)
         if key not in self._in_use():
@@ -375,9 +400,12 @@ def outdate_backups(node: nodes.Node, volume: ports.Volume) -> None:
 
 
 def outdate_backups_of(node: nodes.Node, lv: str) -> None:
-    """The same, of an LV that is about to become a volume's."""
-    if node.crypt.keeps_backups():
-        node.crypt.mark(lv, names.OUTDATED)
+    """The same, of an LV that is about to become a volume's.
+
+    Also where no backups are kept now: there may be some of before, in a
+    directory that is configured again one day.
+    """
+    node.crypt.mark(lv, names.OUTDATED)
 
 
 def replace_backups(node: nodes.Node, volume_id: str) -> None:

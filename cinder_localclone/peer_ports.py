@@ -220,9 +220,10 @@ class OperatorPeers(Peers, typing.Protocol):
         """What the header of a volume says; see header_care.status."""
 
     def encryption_rotate(self, context: Context, host: str, volume_id: str
-                          ) -> None:
+                          ) -> list[str]:
         """Have a volume's home give it another key.
 
+        :returns: what the old one still opens, in words
         :raises KeyNotChanged: if that can't be
         :raises NotAtRest: if anybody else may have its header open
         """

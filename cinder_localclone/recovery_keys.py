@@ -96,11 +96,22 @@ def add(node: nodes.Node, volume_id: str, store: bool = False) -> Added:
         return Added(token.slot, shown, token.key)
 
 
-def remove(node: nodes.Node, volume_id: str, slot: str = '') -> str:
+@dataclasses.dataclass(frozen=True)
+class Removed:
+    """A key that opens its volume no more.
+
+    :param slot: the key slot that it opened
+    :param remarks: what it may still open, in words
+    """
+
+    slot: str
+    remarks: tuple[str, ...] = ()
+
+
+def remove(node: nodes.Node, volume_id: str, slot: str = '') -> Removed:
     """Have a recovery key, or one of which nothing is known, open no more.
 
     :param slot: the key slot that it opens; '': the only recovery key
-    :returns: the slot
     :raises KeyNotChanged: if there is none such, or more than one
     :raises StaleBackup: if it may still open a backup of the header
     :raises LocalCloneError: as :func:`add`
@@ -120,16 +131,20 @@ def remove(node: nodes.Node, volume_id: str, slot: str = '') -> str:
         except (exceptions.LocalCloneError, OSError) as exc:
             raise encryption_errors.StaleBackup(
                 slot=slot, volume=volume_id, reason=exc)
-        return slot
+        return Removed(slot, (*(
+            'it may still open snapshot %s' % snapshot_id for snapshot_id, _of
+            in key_change.encrypted_snapshots(node, volume_id)),
+            *key_change.left_behind(node)))
 
 
-def rotate(node: nodes.Node, volume_id: str, typed: str = '') -> None:
+def rotate(node: nodes.Node, volume_id: str, typed: str = '') -> list[str]:
     """Give a volume whose secret is lost another one, by a recovery key.
 
     That stays. If the secret is not lost, the volume gets another one, too.
 
     :param typed: the recovery key, as a person types it; '': one that is
         stored in the key manager
+    :returns: as :func:`.key_change.rotate`
     :raises KeyNotChanged: if that is none of the volume's
     :raises LocalCloneError: as :func:`.key_change.rotate`
     """
@@ -146,7 +161,7 @@ def rotate(node: nodes.Node, volume_id: str, typed: str = '') -> None:
         raise encryption_errors.KeyNotChanged(
             volume=volume_id, reason='that is none of its recovery keys'
             if typed else 'the key manager has no recovery key of it')
-    key_change.rotate(node, volume_id, proven)
+    return key_change.rotate(node, volume_id, proven)
 
 
 class _Work:

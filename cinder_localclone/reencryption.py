@@ -175,8 +175,8 @@ def start(node: nodes.Node, volume_id: str, wish: plan.Wish) -> State:
     :raises OtherKeys: if it has keys that would be lost
     :raises NoRoomToReencrypt: if its thin pool can't take all of it
     :raises CannotReencrypt: if it is authenticated, or its key is being
-        changed, or there is no such cipher; or if the end of the service
-        would kill it
+        changed, or there is no such cipher; if cryptsetup is too old; or if
+        the end of the service would kill it
     :raises KeyUnavailable: if the key manager does not answer
     """
     with node.lock(volume_id):
@@ -199,6 +199,7 @@ def start(node: nodes.Node, volume_id: str, wish: plan.Wish) -> State:
 def _begin(node: nodes.Node, volume: ports.Volume, header: headers.Header,
            wish: plan.Wish) -> ports.Volume:
     cipher, key_bits = plan.new_cipher(volume.id, header, wish)
+    node.crypt.check_reencrypts(volume.id)
     token, slot = plan.own_slot(volume.id, header, wish.drops_keys)
     if token.key != _recorded(volume).key:
         raise reencryption_errors.CannotReencrypt(
@@ -339,6 +340,7 @@ def _go_on(node: nodes.Node, volume: ports.Volume) -> None:
         pausing.recover(node, volume)
         if not node.crypt.header(volume.id).reencryption:
             return  # it was complete; what is left is the next look's
+    node.crypt.check_reencrypts(volume.id)  # this may be another node
     # The pin first: without room the row would go on announcing any key.
     volume = _pin_new_key(node, volume)
     _take_room(node, volume)

@@ -86,11 +86,32 @@ def revert_here(reconciler: reconcile.Reconciler, volume_id: str,
                 node.stack.ensure_handle_on_lv(volume_id, reverted.name,
                                                rows.body_bytes(reverted))
             newborns.remove(node, volume_id, old)
+            _tell_of_keys(volume, reverted, snapshot_id)
         except Exception:  # it is reverted; Cinder must not hear otherwise
             LOG.exception('Volume %s was reverted; the next periodic check '
                           'does what is left.', volume_id)
     if host != node.host:
         node.peers.converge_soon(context, host, volume_id)
+
+
+def _tell_of_keys(volume: ports.Volume, reverted: ports.Volume,
+                  snapshot_id: str) -> None:
+    """Say that keys which were removed since open a volume again.
+
+    :param volume: as it was
+    :param reverted: the same, with the header of its snapshot
+    """
+    before, after = rows.recorded(volume), rows.recorded(reverted)
+    if before is None or after is None:
+        return
+    LOG.warning(
+        'Volume %(volume)s has the key slots of when snapshot %(snapshot)s '
+        'was taken: recovery keys that were removed since open it again, and '
+        '%(secret)s. See "cinder-localclone encryption status".', {
+            'volume': volume.id, 'snapshot': snapshot_id, 'secret': (
+                'so does secret %s, which was replaced: run "encryption '
+                'rotate"' % after.key if after.key != before.key
+                else 'its secret is the same')})
 
 
 def _encryption(volume: ports.Volume, snapshot: images.Snapshot

@@ -206,6 +206,10 @@ def _key_cache(backend):
         opts.sealed_keys(backend.conf), shutil.which, tpm)
 
 
+def _former(backend):
+    return encryption_checks.former(backend.crypt().former_directories())
+
+
 def _locked(backend):
     """What was in use here and is not open; nothing if there is none."""
     crypt = backend.crypt()
@@ -309,6 +313,7 @@ class Doctor(base.Command):
         findings += examine('storage', storage_checks, backend)
         findings += examine('locked volumes', _locked, backend)
         findings += examine('key cache', _key_cache, backend)
+        findings += examine('former directories', _former, backend)
         return findings + examine('database', shared_checks, backend)
 
     @staticmethod

@@ -124,7 +124,7 @@ class Rotate(OfVolumes):
 
     def said(self, answer: typing.Any) -> str:
         """What is said of a volume whose key was replaced."""
-        return 'has another key'
+        return '; '.join(('has another key', *(answer or ())))
 
 
 class HeaderBackup(OfVolumes):

@@ -62,9 +62,9 @@ class Shred(base.Command):
         for each in goes:
             print('%s of volume %s %s' % (
                 each.kind, each.volume_id, each.name), file=self.app.stderr)
-        print('Nobody can read these volumes afterwards, whatever copy there '
-              'is. Remove? (yes/no) ', end='', file=self.app.stderr,
-              flush=True)
+        print('A copy of these volumes can only be read afterwards by whoever '
+              'has kept one of their keys. Remove? (yes/no) ', end='',
+              file=self.app.stderr, flush=True)
         return sys.stdin.readline().strip() == 'yes'
 
     @staticmethod

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 import os
-import re
 
 from cinder_localclone.cmd.checks import FAIL
 from cinder_localclone.cmd.checks import Finding
@@ -17,6 +16,7 @@ from cinder_localclone.cmd.checks import OK
 from cinder_localclone.cmd.checks import WARN
 from cinder_localclone.cmd import packages
 from cinder_localclone import exceptions
+from cinder_localclone.luks import options
 from cinder_localclone import secret_care
 from cinder_localclone import unlocking
 
@@ -28,9 +28,6 @@ MODULES = {'dm_crypt': 'CONFIG_DM_CRYPT', 'dm_flakey': 'CONFIG_DM_FLAKEY',
 #: their ciphers.
 AUTHENTICATED = {'dm_integrity': 'CONFIG_DM_INTEGRITY',
                  'algif_aead': 'CONFIG_CRYPTO_USER_API_AEAD'}
-#: Of cryptsetup: its progress as JSON, without which no re-encryption goes on.
-#: Earlier than 2.4.3 a forged header has it decrypt the disk (CVE-2021-4122).
-NEEDED = (2, 5, 0)
 #: How many volumes or secrets are named.
 SHOWN = 5
 #: Of the reason why a volume is locked so many characters are.
@@ -62,15 +59,14 @@ def version(text: str, how: str = '') -> list[Finding]:
     :param text: what ``cryptsetup --version`` printed
     :param how: see :func:`.packages.family`
     """
-    found = re.search(r'cryptsetup (\d+)\.(\d+)\.(\d+)', text)
-    wanted = '.'.join(map(str, NEEDED))
-    if found and tuple(map(int, found.groups())) >= NEEDED:
-        return [Finding('cryptsetup', OK, found.group(0))]
+    found, new_enough = options.version(text)
+    if new_enough:
+        return [Finding('cryptsetup', OK, found)]
     return [Finding(
-        'cryptsetup', WARN, ONLY + (found.group(0) if found else (
-            'its version is not known')),
+        'cryptsetup', WARN, ONLY + (found or 'its version is not known'),
         'install cryptsetup %s or later: %s' % (
-            wanted, packages.install(['cryptsetup'], how)))]
+            '.'.join(map(str, options.NEEDED)),
+            packages.install(['cryptsetup'], how)))]
 
 
 #: The project that the users of all services have a role in.
@@ -100,6 +96,16 @@ def key_manager(check: Callable[[], None], project: Callable[[], str]
             'a project that nobody else has a role in, before the first '
             'encrypted volume is created')]
     return [Finding('key manager', OK)]
+
+
+def former(directories: Sequence[str]) -> list[Finding]:
+    """Whether keys may be left where this node has kept them before."""
+    if not directories:
+        return []
+    return [Finding(
+        'former directories', WARN, 'backups of headers, or sealed keys, may '
+        'be in ' + ', '.join(directories), 'move what is needed to '
+        'localclone_header_backup_dir, and remove the directory')]
 
 
 def key_cache(directory: str, which: Callable[[str], str | None],

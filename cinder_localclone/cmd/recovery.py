@@ -84,9 +84,9 @@ class Rotate(AtHome, encryption.Rotate):
                 'A recovery key is that of one volume: name it.')
         key = _read(file) if file else ''
         here = self.here(volume_id)
-        recovery_keys.rotate(here, volume_id, key)
+        remarks = recovery_keys.rotate(here, volume_id, key)
         return self.columns, [(volume_id, self.app.backend().host,
-                               self.said(None))]
+                               self.said(remarks))]
 
 
 def _read(file: str) -> str:
@@ -150,11 +150,12 @@ class Remove(Here):
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The one row of the table."""
         from cinder_localclone import recovery_keys
-        slot = recovery_keys.remove(
+        removed = recovery_keys.remove(
             self.here(parsed_args.volume), parsed_args.volume,
             parsed_args.slot)
         return ('Volume', 'Key slot', 'Result'), [
-            (parsed_args.volume, slot, 'removed')]
+            (parsed_args.volume, removed.slot,
+             '; '.join(('removed', *removed.remarks)))]
 
 
 class HeaderRestore(Here):
@@ -178,11 +179,12 @@ class HeaderRestore(Here):
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """The one row of the table."""
         from cinder_localclone import header_care
-        name = header_care.restore(
+        restored = header_care.restore(
             self.here(parsed_args.volume), parsed_args.volume,
             os.path.basename(parsed_args.file))
         return ('Volume', 'Backup', 'Result'), [
-            (parsed_args.volume, name, 'restored')]
+            (parsed_args.volume, restored.backup,
+             '; '.join(('restored', *restored.remarks)))]
 
 
 # -- the rooms of the service, in this process

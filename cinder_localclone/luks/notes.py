@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable
 import hashlib
+import re
 
 from cinder_localclone import names
 
@@ -10,6 +11,11 @@ from cinder_localclone import names
 #: a volume which is passed through to its node: there is no LV to have it.
 _PASSED = 'localclone.passed-'
 _SEALED = '.cred'
+#: Begins the tag of a volume group that says where a backend keeps what opens
+#: its volumes: backups of headers, or sealed keys.
+_KEEPS = 'localclone.keeps-'
+#: What the value of a tag may have.
+_VALUE = re.compile(r'[A-Za-z0-9_+.\-/=!:#&]+')
 
 
 def passed(volume_id: str, luks: str, key: str) -> str:
@@ -53,3 +59,19 @@ def sealed_key(volume_id: str, key: str) -> str:
     """
     return 'localclone-%s-%s' % (
         volume_id, hashlib.sha256(key.encode()).hexdigest()[:16])
+
+
+def directories(backend: str, paths: Iterable[str]) -> set[str]:
+    """Return the tags of a volume group for where a backend keeps keys.
+
+    :param backend: its section
+    :param paths: of directories; one that no tag can have is left out
+    """
+    return {'%s%s=%s' % (_KEEPS, backend, path) for path in paths
+            if _VALUE.fullmatch(path) and _VALUE.fullmatch(backend)}
+
+
+def known_directories(backend: str, tags: Iterable[str]) -> set[str]:
+    """Return the paths in such tags: where a backend keeps keys, or has."""
+    begin = '%s%s=' % (_KEEPS, backend)
+    return {tag.removeprefix(begin) for tag in tags if tag.startswith(begin)}

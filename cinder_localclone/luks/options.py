@@ -6,6 +6,7 @@ values that are allowed here, so no caller can add an option of his own.
 """
 
 import enum
+import re
 import typing
 
 from cinder_localclone import encryption_types
@@ -14,6 +15,20 @@ from cinder_localclone import names
 SECTOR = 512
 #: By these a re-encryption outlives a power cut. ("none" does not.)
 RESILIENCES = ('checksum', 'journal')
+#: Of cryptsetup: its progress as JSON, without which no re-encryption goes on.
+#: Earlier than 2.4.3 a forged header has it decrypt the disk (CVE-2021-4122).
+NEEDED = (2, 5, 0)
+
+
+def version(text: str) -> tuple[str, bool]:
+    """Return the version of cryptsetup, and whether it is new enough.
+
+    :param text: what ``cryptsetup --version`` printed
+    :returns: the version in words; '' if it is not known
+    """
+    found = re.search(r'cryptsetup (\d+)\.(\d+)\.(\d+)', text)
+    return (found.group(0) if found else '', bool(
+        found and tuple(map(int, found.groups())) >= NEEDED))
 
 
 class Derivation(enum.StrEnum):

@@ -56,6 +56,10 @@ class Allocate(flow.Step):
                 move.destination_lv, move.size_bytes, move.volume_id,
                 covered=True,  # by the clone
                 extra_bytes=move.extra_bytes, lvs=lvs)
+            if move.extra_bytes:
+                # A key may have gone since backups of its header were made
+                # here, when this node was its home before.
+                self._node.crypt.mark(move.destination_lv, names.OUTDATED)
             # None is created in a pool that does not zero.
             return created and self._node.stack.pool is not None
 

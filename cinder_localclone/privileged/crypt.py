@@ -124,6 +124,15 @@ def dump(path: str, timeout: float, mend: bool = False) -> str:
 
 
 @privileged.entrypoint
+def version(timeout: float) -> str:
+    """Return what cryptsetup says of its version.
+
+    Allows: reads the version of cryptsetup.
+    """
+    return process.run('cryptsetup', '--version', timeout=timeout)
+
+
+@privileged.entrypoint
 def luks_uuid(path: str, timeout: float) -> str:
     """Return the LUKS UUID of a volume.
 

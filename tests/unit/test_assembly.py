@@ -175,6 +175,7 @@ class AssembleTest(Base):
         self.look(service, zeroes='zeroes' not in lacking)
         service.node.sessions.initiator = (
             lambda: '' if 'initiator' in lacking else 'iqn.x')
+        service.node.crypt.note_directories = lambda: []
         with mock.patch.object(events, 'LOG') as log:
             service.check()
         _free, problems, _doomed = service.readiness()
@@ -191,7 +192,18 @@ class AssembleTest(Base):
             'cinder_localclone.assembly.devicemapper.targets',
             lambda timeout: TARGETS))
         service.node.sessions.initiator = lambda: 'iqn.x'
+        noted = service.node.crypt.note_directories = mock.Mock(
+            spec=service.node.crypt.note_directories, return_value=[])
         with mock.patch.object(assembly, 'LOG') as log:
+            noted.return_value = ['/before']
+            service.check()
+            self.assertEqual('/before', log.warning.call_args.args[1])
+            noted.side_effect = OSError('no vgs')
+            service.check()
+            self.assertIn('no vgs', str(log.warning.call_args.args[1]))
+            noted.side_effect, noted.return_value = None, []
+            log.reset_mock()
+            service.stack.release_map.reset_mock()
             service.check()
             service.stack.release_map.assert_called_once_with()
             self.assertEqual([], log.mock_calls)

@@ -19,6 +19,7 @@ from cinder_localclone.privileged import crypt
 from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import lvm
 from cinder_localclone.privileged import secrets
+from cinder_localclone import reencryption_errors
 from tests.unit import commands
 from tests.unit import configured
 from tests.unit import luks_headers
@@ -41,6 +42,50 @@ class CryptsetupTest(commands.Case):
         self.room.header(VOLUME, mend=True)
         dump = 'cryptsetup luksDump --dump-json-metadata %s' + HANDLE
         self.assertRan(dump % '--disable-locks ', dump % '')
+
+    def test_directories_of_before(self):
+        """Whoever configures others is told of those, until they are gone."""
+        old, now = (self.useFixture(fixtures.TempDir()).path
+                    for _each in range(2))
+        gone = old + '/gone'
+
+        def noted(*paths, backend='b'):
+            return ['localclone.keeps-%s=%s' % (backend, each)
+                    for each in paths]
+        tags = [*noted(old, gone), *noted('/other', backend='c')]
+        self.commands.answer('vgs --noheadings -o vg_seqno,vg_tags',
+                             '  7 %s\n' % ','.join(tags), times=2)
+        room = cryptsetup.Cryptsetup('g', 30, now, backend='b')
+        self.assertEqual([old], room.former_directories())
+        self.assertEqual([], self._changes())
+        self.assertEqual([old], room.note_directories())
+        self.assertEqual(['vgchange --addtag %s --deltag %s g' % (
+            *noted(now), *noted(gone))], self._changes())
+        tags[:] = noted(old, now)
+        self.commands.answer('vgs --noheadings -o vg_seqno,vg_tags',
+                             '  8 %s\n' % ','.join(tags))
+        self.assertEqual([old], room.note_directories())
+        self.assertEqual(1, len(self._changes()))
+        self.assertEqual([], cryptsetup.Cryptsetup(
+            'g', 30, now, old, backend='b').former_directories())
+
+    def test_directory_that_no_tag_can_have(self):
+        self.assertEqual(set(), notes.directories('b', ['', '/a b', '/a,b']))
+
+    def test_version_that_re_encrypts(self):
+        for text, fits in (('cryptsetup 2.6.1 flags: UDEV', True),
+                           ('cryptsetup 2.5.0', True),
+                           ('cryptsetup 2.4.3', False),
+                           ('cryptsetup 2.10.0', True), ('what?', False)):
+            self.commands.answer('cryptsetup --version', text, times=1)
+            if fits:
+                self.room.check_reencrypts(VOLUME)
+                continue
+            error = self.assertRaises(
+                reencryption_errors.CannotReencrypt,
+                self.room.check_reencrypts, VOLUME)
+            self.assertIn('2.5.0', str(error))
+            self.assertIn(VOLUME, str(error))
 
     def test_what_is_noted_of_what_is_passed_through(self):
         other = VOLUME.replace('b', 'a')

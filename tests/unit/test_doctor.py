@@ -66,6 +66,7 @@ class DoctorTest(testtools.TestCase):
         self.backend.settings.sections.return_value = {'l': None}
         self.backend.nodes.return_value = {A: True, B: True}
         self.backend.sessions().initiator.return_value = 'iqn.x:y'
+        self.backend.crypt().former_directories.return_value = []
         self.answers = {'describe': ({'problems': [], 'block': 512}, ''),
                         'troubles': ([], '')}
 
@@ -179,6 +180,12 @@ class DoctorTest(testtools.TestCase):
             self.assertEqual({'sda'}, encryption_checks.disks_below(
                 number, root), number)
         self.assertEqual(set(), encryption_checks.disks_below('0:5', root))
+
+    def test_former_directories(self):
+        self.assertEqual([], encryption_checks.former([]))
+        found, = encryption_checks.former(['/a', '/b'])
+        self.assertEqual(checks.WARN, found.verdict)
+        self.assertIn('/a, /b', found.details)
 
     def test_key_cache(self):
         for which, tpm, verdict in ((True, True, checks.OK),

@@ -19,6 +19,7 @@ from cinder_localclone import names
 from tests.unit import test_own_key
 from tests.unit import test_reverting
 from tests.unit.world import crypt
+from tests.unit.world import records
 
 A, B = 'a@l', 'b@l'
 HERE, MOVED, OTHER = 'here', 'moved', 'other'
@@ -313,6 +314,26 @@ class HeaderTest(test_own_key.Case):
         self.world.headers[self.volume.id] = None
         header_care.restore(self.a.node, self.volume.id)
         self.assert_opens()
+
+    def test_moved(self):
+        """Its new home may have backups of when it was there before: with a
+        key that was removed since, which no restore brings back.
+        """
+        node_b, seen = self.world.nodes[test_own_key.B], []
+        commit = records.SimRecords.commit
+
+        def committing(own, *args, **more):
+            seen.extend(lv for lv, tags in node_b.disk.tags.items()
+                        if names.OUTDATED in tags)
+            return commit(own, *args, **more)
+        with mock.patch.object(records.SimRecords, 'commit', committing):
+            self.a.move(self.volume, test_own_key.B)
+        self.assertEqual([self.volume.name], seen)
+        plain = self.world.create_volume(A)
+        del seen[:]
+        with mock.patch.object(records.SimRecords, 'commit', committing):
+            self.a.move(plain, test_own_key.B)
+        self.assertEqual([self.volume.name], seen)
 
     def test_come_back(self):
         """It was re-encrypted on another node, which keeps no backups; with

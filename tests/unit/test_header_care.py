@@ -260,13 +260,20 @@ class RecoveryTest(Case):
         with mock.patch.object(crypt.SimCrypt, 'kill_slot', cut):
             self.assertRaises(KeyboardInterrupt, self.remove)
 
-    def test_nothing_is_marked_where_no_backups_are_kept(self):
-        self.add()
+    def test_marked_where_no_backups_are_kept_just_now(self):
+        """Those of before are restored once their directory is set again."""
+        added = self.add()
+        with self.a.node.lock(self.volume.id):
+            self.a.node.crypt.renew_backup(self.volume.id)
         with mock.patch.object(crypt.SimCrypt, 'keeps_backups',
-                               return_value=False), \
-                mock.patch.object(crypt.SimCrypt, 'mark') as marked:
+                               autospec=True, return_value=False):
             self.remove()
-        marked.assert_not_called()
+        self.assertTrue(self.opens_backup(added))
+        self.assertTrue(self.is_marked())
+        self.world.headers[self.volume.id] = None
+        header_care.restore(self.a.node, self.volume.id)
+        self.assertFalse(self.opens(added.key))
+        self.assertFalse(self.is_marked())
 
     def test_not_shown_if_it_does_not_open_the_volume(self):
         found = crypt.SimCrypt.add_key
@@ -317,10 +324,11 @@ class RecoveryTest(Case):
         error = self.assertRaises(encryption_errors.KeyNotChanged,
                                   self.remove)
         self.assertIn('more than one', str(error))
-        self.assertEqual(first.slot, self.remove(first.slot))
+        self.assertEqual(recovery_keys.Removed(first.slot),
+                         self.remove(first.slot))
         self.assertFalse(self.opens(first.key))
         self.assertTrue(self.opens(second.key))
-        self.assertEqual(second.slot, self.remove())
+        self.assertEqual(second.slot, self.remove().slot)
         self.assertFalse(self.is_marked())
         self.assertIn('no recovery key', str(self.assertRaises(
             encryption_errors.KeyNotChanged, self.remove)))
@@ -333,7 +341,7 @@ class RecoveryTest(Case):
             self.assertIn(words, str(error))
         self.header.slots['5'] = b'by hand'
         self.assertEqual(['5'], self.status()['unknown_keys'])
-        self.assertEqual('5', self.remove('5'))
+        self.assertEqual('5', self.remove('5').slot)
         self.assert_settled()
 
     def test_backups_are_of_the_same_keys(self):
@@ -544,7 +552,8 @@ class RestoreTest(Case):
 
     def test_lost(self):
         self.lose()
-        self.assertEqual(self.volume.id + '-1', self.restore())
+        self.assertEqual(header_care.Restored(self.volume.id + '-1'),
+                         self.restore())
         self.assert_settled()
         self.assertEqual([(self.volume.id, None)], self.world.saved)
 
@@ -555,7 +564,8 @@ class RestoreTest(Case):
         self.assertRaises(encryption_errors.KeyRefused, self.restore, name)
         self.assert_changed()  # nothing was written
         self.world.secrets.kept[self.old] = secret
-        self.restore(name)
+        remark, = self.restore(name).remarks
+        self.assertIn(self.old + ' of before', remark)
         self.assertEqual(self.old, self.key())
         self.assert_opens()
         self.assertEqual(self.old, names.facts(
@@ -607,7 +617,8 @@ class RestoreTest(Case):
                               added.slot)
         self.assertTrue(self.is_marked())
         self.lose()
-        self.restore()
+        remark, = self.restore().remarks
+        self.assertIn('add recovery keys again', remark)
         self.assertEqual([False, False], [
             self.opens(each.key) for each in (added, other)])
         self.assert_opens()

@@ -4,10 +4,12 @@
 import contextlib
 import dataclasses
 import itertools
+import logging
 import types
 from unittest import mock
 
 import ddt
+import fixtures
 
 from cinder_localclone import births
 from cinder_localclone import encryption_errors
@@ -26,6 +28,7 @@ from cinder_localclone import reencryption
 from cinder_localclone import reencryption_errors
 from cinder_localclone import reencryption_plan
 from cinder_localclone import rows
+from cinder_localclone import snapshots
 from cinder_localclone import unlocking
 from tests.unit import test_connections
 from tests.unit import test_key_change
@@ -272,13 +275,38 @@ class OwnKeyTest(Case):
         self.assertRaises(encryption_errors.KeyRefused, self.bear, newborn)
         self.assertNotIn(newborn.name, self.a.lvs)
 
+    def test_snapshots_that_the_old_key_opens(self):
+        """Whoever rotates because a key has leaked is told of them."""
+        of_plain = self.world.snapshot_row(self.volume)
+        self.world.set_snapshot(of_plain, status='available')
+        snapshot_id = self.snapshot()
+        self.assertEqual(
+            ['secret %s still opens snapshot %s' % (self.old, snapshot_id)],
+            key_change.rotate(self.a.node, self.volume.id))
+        added = recovery_keys.add(self.a.node, self.volume.id)
+        self.assertEqual(
+            recovery_keys.Removed(added.slot, (
+                'it may still open snapshot %s' % snapshot_id,)),
+            recovery_keys.remove(self.a.node, self.volume.id))
+        for each in snapshot_id, of_plain:
+            self.world.set_snapshot(each, deleted=True)
+        self.a.former_directories = ['/before']
+        remark, = key_change.rotate(self.a.node, self.volume.id)
+        self.assertIn('/before', remark)
+        self.a.former_directories = []
+        self.assertEqual([], key_change.rotate(
+            self.a.node, self.volume.id))
+
     def test_revert_after_a_change(self):
         """The header is of before, and so is the secret that it names."""
         snapshot_id = self.snapshot()
         self.rotate()
         new = self.key()
         self.volume.status = 'reverting'
+        log = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
         test_reverting.Base.revert(self.world, self.volume, snapshot_id, A)
+        self.assertIn('secret %s, which was replaced' % self.old, log.output)
+        self.assertIn(snapshot_id, log.output)
         self.assertEqual(self.old, self.key())
         self.assert_opens()
         self.volume.status = 'available'
@@ -479,6 +507,62 @@ class LateKeyTest(ReencryptedCase):
         with mock.patch.object(own_key, 'give_late',
                                side_effect=self.AWAY):
             self.look()
+
+
+class CopiesTest(Case):
+    """A copy of a volume in mid re-encryption has both pins, then one."""
+
+    def setUp(self):
+        super().setUp()
+        node = self.a.node
+        reencryption.start(node, self.volume.id, reencryption_plan.Wish(
+            cipher='serpent-xts-plain64'))
+        sim.go_on(self.a, self.volume.id)
+        self.before = rows.recorded(self.volume)
+        self.snapshot_id = self.world.snapshot_row(self.volume)
+        snapshots.create(node, None, self.snapshot_id, self.volume.id, 0,
+                         lambda _shadow: None)
+        self.world.set_snapshot(self.snapshot_id, status='available')
+        self.assertEqual(self.before, rows.recorded(
+            node.snapshots.snapshot(self.snapshot_id)))
+
+    def pins(self, volume):
+        found = rows.recorded(self.world.volumes[volume.id])
+        return found.pin, found.becoming
+
+    def ends(self, volume):
+        self.assertEqual((self.before.pin, self.before.becoming),
+                         self.pins(volume))
+        self.a.reconciler.converge_node()
+        self.assertIn(volume.id, self.a.reencrypting)
+        sim.end(self.a, volume.id)
+        self.a.reconciler.converge_node()
+        self.assertEqual((self.before.becoming, None), self.pins(volume))
+        self.assertEqual([], self.world.wrongs)
+
+    def test_its_own(self):
+        self.ends(self.volume)
+
+    def test_clone(self):
+        newborn = self.row()
+        self.bear(newborn)
+        newborn.status = 'available'
+        self.ends(newborn)
+
+    def test_clone_of_a_snapshot_once_its_volume_is_done(self):
+        self.ends(self.volume)
+        newborn = self.row()
+        self.bear(newborn, self.snapshot_id)
+        newborn.status = 'available'
+        self.ends(newborn)
+
+    def test_revert_once_it_is_done(self):
+        self.ends(self.volume)
+        self.volume.status = 'reverting'
+        test_reverting.Base.revert(
+            self.world, self.volume, self.snapshot_id, A)
+        self.volume.status = 'available'
+        self.ends(self.volume)
 
 
 class RoomTest(ReencryptedCase):

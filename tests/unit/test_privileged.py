@@ -27,7 +27,7 @@ ENTRY_POINTS = {
     'configuration': set(), 'folders': set(), 'lower': set(),
     'crypt': {'close', 'damaged_copies', 'dump', 'erase', 'import_token',
               'luks_uuid', 'payload_sectors', 'remove_integrity',
-              'remove_token', 'set_uuid'},
+              'remove_token', 'set_uuid', 'version'},
     'devicemapper': {'clone_statuses', 'create', 'discard_beneath',
                      'mend_path', 'message', 'remove', 'replace_suspended',
                      'send', 'status', 'survey', 'swap_flushed',

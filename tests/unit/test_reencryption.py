@@ -103,6 +103,9 @@ class Case(test_encrypted_guests.Case):
         token, = self.header.tokens.values()
         self.assertEqual(tuple(self.header.slots), token.keyslots)
         self.assertIsNone(self.header.under_way)
+        found = rows.recorded(self.world.volumes[self.volume.id])
+        self.assertEqual((self.header.digest, None),
+                         (found.pin.digest, found.becoming))
         self.assertEqual(set(), {names.REENCRYPTED, names.PAUSED}
                          & set(self.tags(node)))
         self.assertEqual(1, len(self.world.backups[self.volume.id]))
@@ -397,6 +400,20 @@ class StartTest(Case):
             number='1')
         self.assertRaises(reencryption_errors.CannotReencrypt, self.start,
                           drops_keys=True)
+
+    def test_cryptsetup_that_is_too_old(self):
+        """It would begin, and never go on; nor does it where it moves to."""
+        self.a.old_cryptsetup = True
+        self.assertRaises(reencryption_errors.CannotReencrypt, self.start)
+        self.assertEqual((None, None), (
+            self.header.under_way, rows.recorded(self.volume).becoming))
+        self.assertNotIn(names.REENCRYPTED, self.tags())
+        self.a.old_cryptsetup = False
+        self.start()
+        reencryption.pause(self.node, self.volume.id)
+        self.a.old_cryptsetup = True
+        self.assertRaises(reencryption_errors.CannotReencrypt, self.start)
+        self.assertEqual(set(), self.a.reencrypting)
 
     def test_no_key(self):
         self.world.secrets.state = crypt.AWAY

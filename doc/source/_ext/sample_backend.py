@@ -193,7 +193,7 @@ class _Peers:
                 ('tags of the LV', ''), ('backup of the header',
                                          'there is none'))]
         if method == 'encryption_rotate':
-            return None
+            return []
         if method == 'encryption_header_backup':
             return names.header_backup(arguments[0], '3')
         problems = [] if host == NODE1 or self.ready else [
@@ -271,7 +271,8 @@ class _Backend:
     def crypt(self):
         return types.SimpleNamespace(
             passed=lambda: {}, backed_up_volumes=lambda: [GONE],
-            drop_backups=lambda volume_id: None)
+            drop_backups=lambda volume_id: None,
+            former_directories=list)
 
     def keys(self):
         return types.SimpleNamespace(
@@ -402,9 +403,10 @@ def run(words: list[str]) -> tuple[str, int]:
                 (backend, 'act_as_root', lambda _settings: None),
                 (recovery, 'node', lambda _backend: None),
                 (recovery_keys, 'add', _added),
-                (recovery_keys, 'remove', lambda *args: '1'),
-                (header_care, 'restore',
-                 lambda *args: names.header_backup(ENCRYPTED, '3')),
+                (recovery_keys, 'remove',
+                 lambda *_args: recovery_keys.Removed('1')),
+                (header_care, 'restore', lambda *_args: header_care.Restored(
+                    names.header_backup(ENCRYPTED, '3'))),
                 (restore, 'restore', _restored),
                 (sources.Watch, 'read', _measured),
                 (_Backend, 'host', NODE2 if words[0] == 'metrics' else NODE1),

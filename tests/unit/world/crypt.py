@@ -18,6 +18,7 @@ from cinder_localclone.luks import tokens
 from cinder_localclone import names
 from cinder_localclone import pinning
 from cinder_localclone import pins
+from cinder_localclone import reencryption_errors
 from cinder_localclone import rows
 from tests.unit.world import disks
 from tests.unit.world import reencryption
@@ -371,6 +372,11 @@ class SimCrypt:
     def drop_backups(self, volume_id):
         self.world.backups.pop(volume_id, None)
 
+    def check_reencrypts(self, volume_id):
+        if self.node.old_cryptsetup:
+            raise reencryption_errors.CannotReencrypt(
+                volume=volume_id, reason='cryptsetup is too old')
+
     def begin_reencryption(self, volume_id, slot, wanted, key):
         self._insist_at_rest(volume_id, 're-encryption')
         self._insist(names.crypt(volume_id) in self.node.devices, 'closed')
@@ -506,6 +512,12 @@ class SimCrypt:
 
     def forget_passed(self, volume_id):
         self.node.disk.passed.pop(volume_id, None)
+
+    def note_directories(self):
+        return self.node.former_directories
+
+    def former_directories(self):
+        return self.node.former_directories
 
     def mark(self, lv, tag):
         self.node.disk.tags[lv] |= {tag}

@@ -234,6 +234,10 @@ class SimNode:
     free: int = 100 * disks.GIB
     reads: int = 0
     headers_unreadable: bool = False
+    #: Where it has kept backups of headers before.
+    former_directories: list = dataclasses.field(default_factory=list)
+    #: Whether its cryptsetup is too old to re-encrypt.
+    old_cryptsetup: bool = False
     broken: bool = False  # its disk refuses what the kernel copies
     unreadable: bool = False  # its disk gives errors to its peers
     clones: str = 'rw'  # the mode of its clones
