@@ -87,7 +87,7 @@ class OrderTest(testtools.TestCase):
         self.step(self.node.runner, 'start')
         reencryption._go_on(self.node, mock.MagicMock())
         self.assertEqual(
-            ['is_interrupted', 'recover', '_take_room', '_pin_new_key',
+            ['is_interrupted', 'recover', '_pin_new_key', '_take_room',
              '_ensure_open', '_recorded',
              'note_key', 'start'], self.steps)
 
