@@ -56,7 +56,8 @@ READERS = {
     'links': {'targets'}, 'secrets': {'test', 'test_backup', 'test_ended'},
     'runner': {'is_running', 'obstacle', 'running', 'said',
                'stop_sessions'}, 'sealed': {'volumes'},
-    'crypt': {'damaged_copies', 'dump', 'luks_uuid', 'payload_sectors'},
+    'crypt': {'damaged_copies', 'dump', 'luks_uuid', 'payload_sectors',
+              'version'},
     'backups': {'dump', 'listed', 'luks_uuid', 'volumes'}}
 
 
