@@ -6,6 +6,7 @@ its daemons with the configuration files of the service, or with those of
 ``helper_command``; root's commands read their own.
 """
 
+import threading
 import typing
 
 from oslo_config import cfg
@@ -26,6 +27,10 @@ _OF_CINDER = (cfg.StrOpt('volume_driver'),
               cfg.StrOpt('volume_group', default='cinder-volumes'))
 _GROUPS = 'volume_group', 'localclone_metadata_group'
 _read: cfg.ConfigOpts | None = None
+#: The groups of these options; found once.
+_groups: tuple[cfg.ConfigOpts | None, frozenset[str]] = None, frozenset()
+#: oslo.config registers options for one thread at a time.
+_lock = threading.Lock()
 
 
 def use(paths: list[str]) -> None:
@@ -65,7 +70,8 @@ def directory(backend: str, option: str) -> str:
 
     :param option: :data:`HEADER_BACKUPS` or :data:`SEALED_KEYS`
     """
-    return _value(backend, option)
+    with _lock:
+        return _value(backend, option)
 
 
 def _value(section: str, option: str) -> str:
@@ -78,13 +84,19 @@ def _value(section: str, option: str) -> str:
     return own[option] or shared[option] or ''
 
 
-def groups() -> set[str]:
+def groups() -> frozenset[str]:
     """Return the volume groups of all backends of this driver."""
-    return {_value(section, option)
-            for section in _conf().list_all_sections()
-            if section not in (_SHARED, 'DEFAULT')
-            and _value(section, 'volume_driver') == opts.DRIVER
-            for option in _GROUPS} - {''}
+    global _groups
+    conf = _conf()
+    if _groups[0] is not conf:
+        with _lock:
+            _groups = conf, frozenset(
+                _value(section, option)
+                for section in conf.list_all_sections()
+                if section not in (_SHARED, 'DEFAULT')
+                and _value(section, 'volume_driver') == opts.DRIVER
+                for option in _GROUPS) - {''}
+    return _groups[1]
 
 
 def require_groups(*wanted: str) -> None:

@@ -2,6 +2,7 @@
 """What devices of the driver may be stacked on."""
 
 import pathlib
+from unittest import mock
 
 import ddt
 import fixtures
@@ -97,3 +98,19 @@ class LowerTest(testtools.TestCase):
         self.useFixture(configured.Configured(
             {'backend_defaults': {'volume_driver': opts.DRIVER}}))
         self.assertEqual({'cinder-volumes'}, configuration.groups())
+
+    def test_groups_are_found_once(self):
+        """A look at a node asks for them a hundred times."""
+        self.assertEqual({'my-vg', 'fast'}, configuration.groups())
+        with mock.patch.object(configuration, '_value', autospec=True) as read:
+            self.assertEqual({'my-vg', 'fast'}, configuration.groups())
+        read.assert_not_called()
+
+    def test_configuration_of_a_command(self):
+        self.useFixture(fixtures.MockPatchObject(
+            configuration, '_read', configuration._read))
+        other = self.useFixture(configured.Configured(
+            volume_driver=opts.DRIVER, volume_group='other'))
+        configuration.use([other.path])
+        self.assertEqual([other.path], configuration.files())
+        self.assertEqual({'other'}, configuration.groups())
