@@ -181,7 +181,7 @@ def from_volume_here(node: nodes.Node, context: ports.Context,
         :func:`from_snapshot_here`
     """
     with _newborn(node, context, volume_id, destination) as volume:
-        with node.lock(source_id):
+        with node.lock(source_id), pausing.for_a_moment(node, source_id):
             image = snapshots.at_home(node, context, source_id, progress)
             encryption = rows.recorded(image)
             _check_type(node, volume, 'volume ' + source_id, encryption,

@@ -6,6 +6,7 @@ anew, unless that is paused before. It goes on by itself when it may again:
 see :mod:`.reencryption`.
 """
 
+from collections.abc import Iterator
 import contextlib
 
 from oslo_log import log as logging
@@ -13,6 +14,7 @@ from oslo_log import log as logging
 from cinder_localclone import crypt_tops
 from cinder_localclone import decrypting
 from cinder_localclone import encryption_errors
+from cinder_localclone import exceptions
 from cinder_localclone.luks import headers
 from cinder_localclone import names
 from cinder_localclone import node as nodes
@@ -62,6 +64,42 @@ def settle(node: nodes.Node, volume: ports.Volume) -> None:
         return
     if is_interrupted(node, volume_id, header):
         recover(node, volume)
+
+
+@contextlib.contextmanager
+def for_a_moment(node: nodes.Node, volume_id: str) -> Iterator[None]:
+    """A re-encryption that is paused within goes on right afterwards.
+
+    Else snapshots, which owners can take at any rate, would hold it up until
+    the next check of the node each time. For a caller that holds the volume's
+    lock, and neither moves nor closes the volume within.
+    """
+    volume = node.records.volume(volume_id)
+    ran = bool(volume and rows.recorded(volume)
+               and node.runner.is_running(volume_id))
+    try:
+        yield
+    finally:
+        if volume and ran:
+            _go_on(node, volume)
+
+
+def _go_on(node: nodes.Node, volume: ports.Volume) -> None:
+    """What ran a moment ago runs again, unless an operator has paused it."""
+    volume_id = volume.id
+    try:
+        lv = node.stack.lvs().get(volume.name)
+        if (lv is None or names.PAUSED in lv.tags
+                or node.runner.is_running(volume_id)):
+            return
+        header = node.crypt.header(volume_id)
+        if header.reencryption and not is_interrupted(
+                node, volume_id, header):
+            node.runner.start(volume_id)
+    except (exceptions.LocalCloneError, OSError) as exc:
+        LOG.warning('The re-encryption of volume %(volume)s does not go on '
+                    'before the next check of this node: %(error)s',
+                    {'volume': volume_id, 'error': exc})
 
 
 def is_interrupted(node: nodes.Node, volume_id: str, header: headers.Header

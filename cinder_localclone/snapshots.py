@@ -157,7 +157,8 @@ def create_here(node: nodes.Node, context: ports.Context, snapshot_id: str,
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None:
         raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
-    with node.lock(snapshot.volume_id):
+    with node.lock(snapshot.volume_id), pausing.for_a_moment(
+            node, snapshot.volume_id):
         volume = at_home(node, context, snapshot.volume_id, progress)
         check_pool(node)
         with node.lock(snapshot_id):

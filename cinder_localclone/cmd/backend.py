@@ -266,6 +266,8 @@ class Backend:
 def act_as_root(settings: Settings | None) -> None:
     """Do privileged work in this process instead of a daemon.
 
+    It may get a key: its memory is in no swap and in no core dump.
+
     :param settings: by which that finds directories and volume groups; None:
         there are none
     :raises CommandError: if it is not root's
@@ -277,7 +279,9 @@ def act_as_root(settings: Settings | None) -> None:
 
     from cinder_localclone import privileged
     from cinder_localclone.privileged import configuration
+    from cinder_localclone.privileged import memory
     from cinder_localclone.privileged import secrets
+    memory.protect()
     if settings:
         configuration.use(settings.conf.config_file)
     of_brick = [each for each in vars(brick).values()  # as many as it has

@@ -40,7 +40,8 @@ HOSTS_NAMESPACE = 0xEFFFFFFC
 DIRECTORY = '/run/localclone'
 #: A unit that does not end when it is asked to is left alone.
 PROPERTIES = ('Type=exec', 'KillSignal=SIGTERM', 'SendSIGKILL=no',
-              'TimeoutStopSec=300', 'OOMScoreAdjust=-1000', 'Nice=10',
+              'TimeoutStopSec=300', 'OOMScoreAdjust=-1000', 'LimitCORE=0',
+              'Nice=10',
               'IOSchedulingClass=idle')
 #: The end of its command line before it is cryptsetup.
 WORDS = ['encryption', 'run']

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
+import functools
 import logging
 import os
 import typing
@@ -35,6 +36,7 @@ from cinder_localclone import privileged
 from cinder_localclone.privileged import backups
 from cinder_localclone.privileged import crypt
 from cinder_localclone.privileged import header_lock
+from cinder_localclone.privileged import memory
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import runner
 from cinder_localclone.privileged import sysfs
@@ -47,7 +49,7 @@ context = priv_context.PrivContext(
     # Contexts of one section share their logger, too.
     cfg_section='localclone_secrets',
     pypath=__name__ + '.context',
-    # Device-mapper, and locked memory for what has a key in it.
+    # Device-mapper, and locked memory (.memory; cryptsetup's own).
     capabilities=[
         capabilities.CAP_SYS_ADMIN, capabilities.CAP_DAC_OVERRIDE,
         capabilities.CAP_DAC_READ_SEARCH, capabilities.CAP_MKNOD,
@@ -70,9 +72,17 @@ _BLANK = 1 << 20
 
 def entrypoint(function: Callable[_Parameters, None]
                ) -> Callable[_Parameters, None]:
-    """As :func:`.privileged.entrypoint`, in the daemon that logs nothing."""
+    """As :func:`.privileged.entrypoint`, in the daemon that logs nothing.
+
+    Its memory is in no swap and in no core dump from the first call on.
+    """
+    @functools.wraps(function)
+    def protected(*args: _Parameters.args, **words: _Parameters.kwargs
+                  ) -> None:
+        memory.protect()
+        function(*args, **words)
     return typing.cast(Callable[_Parameters, None],
-                       context.entrypoint(function))
+                       context.entrypoint(protected))
 
 
 def _run(path: str, *argv: str, key: bytes, timeout: float,

@@ -14,6 +14,7 @@ from cinder_localclone import privileged
 from cinder_localclone.privileged import configuration
 from cinder_localclone.privileged import control
 from cinder_localclone.privileged import lower
+from cinder_localclone.privileged import memory
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import secrets
 from cinder_localclone.privileged import sysfs
@@ -35,6 +36,8 @@ class Commands(fixtures.Fixture):
         for context in (privileged.default, secrets.context):
             self.useFixture(fixtures.MockPatchObject(
                 context, 'client_mode', False))
+        # Not the memory of all tests.
+        self.useFixture(fixtures.MockPatchObject(memory, 'protect'))
         self.useFixture(fixtures.MockPatchObject(process, 'run', self._run))
         # Of whatever is named here, all is the driver's own.
         for module, name in ((configuration, 'require_groups'),

@@ -32,6 +32,7 @@ from cinder_localclone import driver
 from cinder_localclone import exceptions
 from cinder_localclone import opts
 from cinder_localclone import privileged
+from cinder_localclone.privileged import memory
 from cinder_localclone.privileged import secrets
 from cinder_localclone import state
 from cinder_localclone import version
@@ -455,6 +456,7 @@ class BackendTest(testtools.TestCase):
     def test_root(self, user, allowed):
         self.useFixture(fixtures.MockPatchObject(
             backend.os, 'geteuid', return_value=user))
+        self.useFixture(fixtures.MockPatchObject(memory, 'protect'))
         mode = self.useFixture(fixtures.MockPatchObject(
             priv_context.PrivContext, 'set_client_mode', autospec=True)).mock
         if allowed:

@@ -45,7 +45,7 @@ ENTRY_POINTS = {
             'remove_tag', 'rename', 'resume', 'retag', 'retag_group',
             'skip_activation', 'transactions', 'volumes', 'zero',
             'zero_decrypted'},
-    'header_lock': set(), 'process': set(),
+    'header_lock': set(), 'memory': set(), 'process': set(),
     'runner': {'is_running', 'obstacle', 'running', 'said', 'start', 'stop',
                'stop_sessions'},
     'secrets': {'add_key', 'begin_reencryption', 'end_reencryption',

@@ -788,9 +788,45 @@ class FencesTest(Case):
     def test_snapshot(self):
         self.world.pool = 'pool'
         snapshot_id = self.world.snapshot_row(self.volume)
-        snapshots.create(self.node, None, snapshot_id, self.volume.id, 0,
-                         lambda _shadow: None)
-        self.go_on_at(self.a)
+        order = []
+
+        def noting(name, act):
+            def noted(*args, **words):
+                order.append(name)
+                return act(*args, **words)
+            return noted
+        runner, stack = sim.SimRunner, type(self.node.stack._inner)
+        with mock.patch.object(runner, 'stop', noting('stop', runner.stop)), \
+                mock.patch.object(runner, 'start', noting(
+                    'start', runner.start)), mock.patch.object(
+                        stack, 'create_snapshot', noting(
+                            'take', stack.create_snapshot)):
+            snapshots.create(self.node, None, snapshot_id, self.volume.id, 0,
+                             lambda _shadow: None)
+        self.assertEqual(['stop', 'take', 'start'], order)
+        self.assertIn(self.volume.id, self.a.reencrypting)
+
+    def test_for_a_moment(self):
+        """It goes on, whatever comes of it; not if it was not running, nor
+        if an operator has paused it.
+        """
+        def paused():
+            with contextlib.suppress(OSError), self.node.lock(
+                    self.volume.id), pausing.for_a_moment(
+                        self.node, self.volume.id):
+                pausing.settle(self.node, self.volume)
+                self.assertEqual(set(), self.a.reencrypting)
+                raise OSError
+            return bool(self.a.reencrypting)
+        self.assertTrue(paused())
+        with mock.patch.object(sim.SimRunner, 'start', autospec=True,
+                               side_effect=OSError):
+            self.assertFalse(paused())
+        self.assertFalse(paused())
+        self.look()
+        self.assertTrue(self.a.reencrypting)
+        self.a.disk.tags[self.volume.name] |= {names.PAUSED}
+        self.assertFalse(paused())
 
     def test_passed_through(self):
         with self.node.lock(self.volume.id):
