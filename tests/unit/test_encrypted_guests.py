@@ -562,6 +562,12 @@ class SnapshotTest(SnapshotCase):
         self.assertNotIn(self.crypt, self.a.devices)
         self.assertNotIn(names.handle(self.snapshot_id), self.a.devices)
 
+    def test_its_key_is_not_kept(self):
+        """No boot opens it again."""
+        self.a.disk.sealed = {}
+        self.serve(test_connections.ON_A)
+        self.assertEqual({}, self.a.disk.sealed)
+
     def test_nothing_is_written_through_it(self):
         with mock.patch.object(
                 crypt.SimCrypt, 'open', autospec=True,

@@ -243,6 +243,18 @@ class FilesTest(test_privileged_crypt.CaseOfFiles):
             os.replace(real, self.path)
             self.assertOver()
 
+    def test_header_in_memory_is_for_one_command_alone(self):
+        """Other commands that the daemon runs just then don't inherit it."""
+        self.kill(self.writes - 6)
+        run, seen = secrets._run, []
+
+        def noting(*args, pass_fds=(), **more):
+            seen.extend(os.get_inheritable(each) for each in pass_fds)
+            return run(*args, pass_fds=pass_fds, **more)
+        with mock.patch.object(secrets, '_run', noting):
+            self.end()
+        self.assertEqual([False], seen)
+
     def test_path_that_leads_elsewhere(self):
         self.kill(self.writes - 6)
         before = self.bytes()

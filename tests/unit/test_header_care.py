@@ -72,6 +72,17 @@ class RecoveryTest(Case):
         self.assertEqual({self.old}, set(self.world.secrets.kept))
         self.assertNotEqual(added.key, self.add().key)
 
+    def test_announced_slot_of_the_volumes_own_key(self):
+        """A change of the key has made it, and was cut off then."""
+        self.header.slots['5'] = b'new'
+        self.header.tokens['5'] = dataclasses.replace(
+            self.header.tokens['0'], key='new', keyslots=(), slot='5',
+            number='5', replaces=self.old)
+        error = self.assertRaises(encryption_errors.KeyNotChanged,
+                                  self.remove, '5')
+        self.assertIn('its own key', str(error))
+        self.assertIn('5', self.header.slots)
+
     def test_shown_though_there_is_no_backup(self):
         """The disk for backups is full. A key that opens the volume, and
         that nobody was shown, would pass for a recovery key.

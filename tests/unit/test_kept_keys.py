@@ -389,7 +389,8 @@ class LookTest(test_encrypted_guests.Case):
             self.assertEqual({self.volume.id}, self.look())
 
     def test_opened_meanwhile(self):
-        """Before its lock was had."""
+        """Before its lock was had; its row does not say so yet."""
+        self.attach('available')
         real = self.a.node.try_lock
 
         def late(volume_id):

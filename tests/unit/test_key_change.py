@@ -225,6 +225,26 @@ class RotateTest(Case):
             encryption_errors.WrongKey, self.a.node.crypt.test_backup,
             self.volume.id, name, old)
 
+    def test_backups_are_marked_before_the_old_key_goes(self):
+        kill, seen = crypt.SimCrypt.kill_slot, []
+
+        def noting(*args):
+            seen.append(self.is_marked())
+            kill(*args)
+        with mock.patch.object(crypt.SimCrypt, 'kill_slot', noting):
+            self.rotate()
+        self.assertEqual([True], seen)
+
+    def test_new_secret_that_opens_another_slot_than_the_new_one(self):
+        """The key manager has the old secret in its place by now."""
+        with mock.patch.object(
+                crypt.SimKeys, 'get_again', autospec=True, side_effect=lambda
+                own, key, *args: self.world.secrets.kept[self.old][1]):
+            self.assertRaises(encryption_errors.WrongKey, self.rotate)
+        self.assertEqual(self.old, self.key())
+        self.rotate()
+        self.assert_changed()
+
     def test_without_any_backup(self):
         self.world.backups.clear()
         self.world.copies.clear()

@@ -5,6 +5,7 @@ import io
 import logging
 import threading
 import time
+import traceback
 import types
 from unittest import mock
 
@@ -100,6 +101,16 @@ class KeysTest(testtools.TestCase):
         self.credentials = self.useFixture(fixtures.MockPatchObject(
             keys.castellan_utils, 'credential_factory')).mock
         self.keys = keys.Keys(keys.KEY_MANAGER, 20)
+
+    def test_nothing_that_castellan_quotes_is_in_a_traceback(self):
+        for error in (NotImplementedError('no'),
+                      encryption_errors.KeyRefused(key='k', reason='no')):
+            error.__context__ = castellan_exception.KeyManagerError(
+                reason='it has SECRET')
+            self.manager.error = error
+            found = self.assertRaises(type(error), self.keys.check)
+            self.assertNotIn('SECRET', ''.join(
+                traceback.format_exception(found)))
 
     def test_name_that_is_another_volumes(self):
         """A header has named it: that is no reason to use it, or drop it."""

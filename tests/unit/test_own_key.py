@@ -339,6 +339,7 @@ class ReencryptedCase(Case):
                            reencryption_plan.Wish())
         newborn = self.born(of, **specs)
         newborn.status = 'available'
+        self.assertIn(self.volume.id, self.a.reencrypting)
         self.assertIsNotNone(self.world.headers[newborn.id].under_way)
         return newborn
 
@@ -421,10 +422,13 @@ class LateKeyTest(ReencryptedCase):
     def test_new_secret_that_is_refused(self):
         """The change goes back; the clone still shares the secret."""
         newborn = self.ended()
-        with mock.patch.object(
-                crypt.SimKeys, 'get_again', autospec=True,
-                side_effect=encryption_errors.KeyRefused(
-                    key='k', reason='no')):
+        get = crypt.SimKeys.get_again
+
+        def refusing(own, key, *args):
+            if key != self.old:
+                raise encryption_errors.KeyRefused(key=key, reason='no')
+            return get(own, key, *args)
+        with mock.patch.object(crypt.SimKeys, 'get_again', refusing):
             self.look()
         self.assertEqual(self.old, rows.recorded(newborn).key)
         self.assertTrue(self.shown(newborn))

@@ -2,6 +2,7 @@
 """What cryptsetup is told, and what it does to headers in files."""
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import subprocess
@@ -23,6 +24,7 @@ from cinder_localclone.luks import tokens
 from cinder_localclone import privileged
 from cinder_localclone.privileged import crypt
 from cinder_localclone.privileged import header_lock
+from cinder_localclone.privileged import memory
 from cinder_localclone.privileged import process
 from cinder_localclone.privileged import runner
 from cinder_localclone.privileged import secrets
@@ -298,6 +300,41 @@ class LinesTest(commands.Case):
         self.assertEqual(4, len(self.commands.ran))
         self.assertEqual([mock.call(crypt.BETWEEN)] * 3, sleep.mock_calls)
 
+    def header(self, **roles):
+        """A header with key slots 0 and 1.
+
+        :param roles: the slots of its tokens, by role
+        """
+        token = tokens.Token('k', encryption_types.KeyFormat.HEX)
+        found = dataclasses.replace(
+            headers.parse(luks_headers.PLAIN), keyslots=('0', '1'),
+            all_keyslots=('0', '1'), tokens=tuple(dataclasses.replace(
+                token, role=tokens.Role[role], keyslots=slots, number=str(
+                    number)) for number, (role, slots) in enumerate(
+                        roles.items())))
+        self.useFixture(fixtures.MockPatchObject(
+            secrets, '_header', return_value=found))
+
+    def test_slot_that_only_a_token_has(self):
+        """It is no other key of the volume."""
+        self.header(VOLUME=('0', '7'))
+        self.assertRaises(encryption_errors.LastKey, secrets.kill_slot,
+                          HANDLE, '0', KEY, 30)
+        self.assertRan()
+
+    def test_key_of_the_slot_that_goes(self):
+        """It is no proof of another one that stays."""
+        self.header(VOLUME=('0',), RECOVERY=('1',))
+        for slot, code in (('0', 2), ('1', 0)):
+            self.commands.answer(
+                'cryptsetup open --batch-mode --key-file - --test-passphrase '
+                '--type luks --disable-locks --key-slot %s ' % slot,
+                code=code, err='No key available with this passphrase.')
+        self.assertRaises(encryption_errors.WrongKey, secrets.kill_slot,
+                          HANDLE, '1', KEY, 30)
+        self.assertEqual([], [line for line in self.commands.ran
+                              if 'luksKillSlot' in line])
+
     def test_looking_where_nobody_writes(self):
         with mock.patch.object(crypt.time, 'sleep') as slept:
             crypt.dump(HANDLE, 30)
@@ -557,6 +594,7 @@ class CaseOfFiles(testtools.TestCase):
         for module, name, value in (
                 (privileged.default, 'client_mode', False),
                 (secrets.context, 'client_mode', False),
+                (memory, 'protect', lambda: None),
                 (process, 'subprocess', patcher.original('subprocess')),
                 (crypt, 'BETWEEN', 0),
                 (sysfs, 'check_opened', lambda *_which: None),
