@@ -708,6 +708,25 @@ class RestoreTest(Case):
         self.assertFalse(self.opens(added.key))
         self.assert_opens()
         self.assertFalse(self.is_marked())
+        self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
+
+    @ddt.data(True, False)
+    def test_cut_short_and_backed_up_by_hand(self, again):
+        """The backup is of its keys then; they are too many all the same."""
+        added = self.add()
+        self.a.disk.tags[self.volume.name] |= {names.OUTDATED}
+        self.lose()
+        with mock.patch.object(crypt.SimCrypt, 'kill_slot',
+                               side_effect=KeyboardInterrupt):
+            self.assertRaises(KeyboardInterrupt, self.restore)
+        header_care.back_up(self.a.node, self.volume.id)
+        self.assertFalse(self.is_marked())
+        self.assertTrue(self.opens(added.key))
+        look = header_backups.Look(self.a.node)
+        act = self.restore if again else lambda: look.look(None)
+        act()
+        self.assertFalse(self.opens(added.key))
+        self.assertNotIn(names.RESTORED, self.a.disk.tags[self.volume.name])
 
     def test_of_another_volume(self):
         for copy in self.world.copies.values():

@@ -497,6 +497,8 @@ class OpenedTest(testtools.TestCase):
     def test_without_a_cipher(self, table):
         self.assertNotEqual('', self.why_not(table))
         self.assertNotEqual('', self.why_not(self.table(), table))
+        self.assertNotEqual('', self.why_not(
+            self.table().replace(' crypt ', ' flakey ')))
 
     def test_other_sectors(self):
         self.assertIn('4096', self.why_not(
