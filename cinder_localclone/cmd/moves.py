@@ -2,6 +2,8 @@
 """``cinder-localclone moves``: which volumes move, and how far they are."""
 
 import argparse
+from collections.abc import Callable
+import functools
 import time
 
 from cinder_localclone.cmd import backend as backends
@@ -24,11 +26,13 @@ def progress(backend: backends.Backend, over: bool = True,
     :param over: those, too, that are over but for a clean-up
     :param source: only those from there
     """
-    return [_row(backend, each) for each in backend.records.moves()
+    # A node that is down takes its time to say nothing.
+    obstacles = functools.cache(functools.partial(_obstacles, backend))
+    return [_row(backend, each, obstacles) for each in backend.records.moves()
             if (over or not each.is_over) and source in (None, each.source)]
 
 
-def _row(backend, move):
+def _row(backend, move, obstacles: Callable[[str], str]):
     row = dict.fromkeys(COLUMNS)
     row.update(zip(COLUMNS, (
         move.volume_id, move.source, move.destination,
@@ -37,14 +41,14 @@ def _row(backend, move):
     if move.is_over:
         row['Remark'] = '; '.join(filter(None, (
             'cleaning up on ' + move.cleanup_node,
-            _obstacles(backend, move.cleanup_node))))
+            obstacles(move.cleanup_node))))
     if not move.committed or not move.destination:
         return row
     if move.phase in (state.Phase.COMPLETING, state.Phase.RELEASING):
         row['Percent'] = 100.0
-        row['Remark'] = row['Remark'] or _obstacles(
-            backend, move.destination
-            if move.phase is state.Phase.COMPLETING else move.source)
+        row['Remark'] = row['Remark'] or obstacles(
+            move.destination if move.phase is state.Phase.COMPLETING
+            else move.source)
         return row
     answer, problem = backend.ask(
         move.destination, 'inspect', move.volume_id)

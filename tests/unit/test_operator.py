@@ -535,6 +535,17 @@ class MovesTest(testtools.TestCase):
         self.assertEqual((100.0, 'cleaning up on ' + A),
                          (row['Percent'], row['Remark']))
 
+    def test_node_is_asked_once_what_keeps_it_from_cleaning_up(self):
+        """One that is down lets each who asks wait, and has many volumes."""
+        backend = mock.MagicMock()
+        backend.records.moves.return_value = [
+            moving(Phase.RELEASING), moving(Phase.RELEASING)]
+        backend.ask.return_value = None, 'it did not answer'
+        rows = moves.progress(backend)
+        self.assertEqual(['cleaning up on %s; it did not answer' % A] * 2,
+                         [row['Remark'] for row in rows])
+        backend.ask.assert_called_once_with(A, 'describe')
+
     def test_watch_does_not_wait_for_a_clean_up(self):
         backend = mock.MagicMock()
         backend.records.moves.return_value = [moving(Phase.RELEASING)]
