@@ -146,7 +146,8 @@ def archive_room(timeout: float) -> tuple[str, int]:
         'backup/archive_dir', timeout=timeout).splitlines())
     if options['archive'] != '1':
         return '', 0
-    directory = place = options['archive_dir'].strip('"')
+    directory = options['archive_dir'].strip('"')
+    place = os.path.abspath(directory)
     while not os.path.isdir(place):
         place = os.path.dirname(place)
     found = os.statvfs(place)

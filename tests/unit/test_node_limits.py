@@ -268,6 +268,12 @@ class ArchiveTest(commands.Case):
         self.assertEqual(root + '/not/yet', directory)
         self.assertLess(0, room)
 
+    @ddt.data('archive', '')
+    def test_no_absolute_path(self, directory):
+        """The search for what is there comes to an end."""
+        self.answer(directory)
+        self.assertEqual(directory, lvm.archive_room(30)[0])
+
     def test_none(self):
         self.answer('/nowhere', archives=0)
         self.assertEqual(('', 0), lvm.archive_room(30))
