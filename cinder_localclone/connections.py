@@ -71,7 +71,7 @@ class Connections:
             volume = checks.volume_at_home(self._node, volume_id)
             if rows.visible_id(volume):
                 copies.check_migrated(self._node, volume)
-            encryption.check_connected(volume)
+            encryption.check_connected(self._node, volume)
             choice = decision.decide(self._request(
                 volume, connector, node_of_connector))
             events.say(events.REQUESTED, volume=volume_id,

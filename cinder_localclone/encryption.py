@@ -20,6 +20,7 @@ from cinder_localclone.luks import integrity
 from cinder_localclone.luks import options
 from cinder_localclone.luks import tokens
 from cinder_localclone import manage_errors
+from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import newborns
 from cinder_localclone import node as nodes
@@ -306,16 +307,19 @@ def check_copied_away(volume: ports.Volume) -> None:
         raise encryption_errors.EncryptionChange(volume=volume.id)
 
 
-def check_connected(volume: ports.Volume) -> None:
-    """Cinder's own migration does not read an encrypted volume, either.
+def check_connected(node: nodes.Node, volume: ports.Volume) -> None:
+    """Check that Cinder, if it copies a volume away, copies all of it.
 
     A retype, or a migration that is forced, does not ask the driver first.
 
-    :raises EncryptionChange: if Cinder, not an instance, would read it
+    :raises EncryptionChange: as :func:`check_copied_away`
+    :raises LongerThanRecorded: as :func:`.checks.check_length`
     """
     if records.is_migrated_by_cinder(volume) and not any(
             each.instance_uuid for each in volume.volume_attachment):
         check_copied_away(volume)
+        if not rows.visible_id(volume):
+            checks.check_length(node, volume)
 
 
 def _lasting(encryption: encryption_types.Encryption | None

@@ -503,13 +503,14 @@ class CopiedByCinderTest(Case):
     def test_without_being_asked(self):
         """A retype, or a forced migration, connects the volume at once."""
         self.assertRaises(encryption_errors.EncryptionChange,
-                          encryption.check_connected, self.volume)
-        encryption.check_connected(self.plain)
+                          encryption.check_connected, self.a.node,
+                          self.volume)
+        encryption.check_connected(self.a.node, self.plain)
         self.volume.volume_attachment = [mock.Mock(instance_uuid='i')]
-        encryption.check_connected(self.volume)
+        encryption.check_connected(self.a.node, self.volume)
         self.volume.volume_attachment = []
         self.volume.migration_status = None
-        encryption.check_connected(self.volume)
+        encryption.check_connected(self.a.node, self.volume)
 
 
 class SourceTest(testtools.TestCase):
