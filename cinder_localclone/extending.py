@@ -9,6 +9,7 @@ the handle maps to the LV alone again once all is local.
 """
 
 import dataclasses
+import time
 
 from cinder.volume import volume_utils
 
@@ -26,6 +27,11 @@ from cinder_localclone import rows
 from cinder_localclone.state import Phase
 from cinder_localclone import tops
 
+#: Seconds for which the lock of a volume is held while its LV is zeroed, and
+#: seconds between: a caller that waits for a lock asks for it ten times a
+#: second, and gets none that is taken again at once.
+HELD, BETWEEN = 2.0, 0.15
+
 
 def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
            ) -> str:
@@ -35,8 +41,8 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     repeated. Until then the volume is neither moved nor copied if its users
     may have seen the new length; see :func:`.checks.check_length`.
 
-    The lock of the volume is given back while a thick LV is zeroed, which
-    takes as long as writing all that is new.
+    The lock of the volume is given back every few seconds while a thick LV
+    is zeroed, which takes as long as writing all that is new.
 
     :param size_gib: its new size
     :returns: its home; unless that is this node, nothing was done
@@ -45,6 +51,8 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     :raises NoSpaceToExtend: if it is thick, and the group is full; or if the
         thin pool takes no more
     :raises MissingData: if it has no LV
+    :raises NotPossible: if the caller has given up while it was zeroed, or an
+        administrator has reset its status
     :raises LocalCloneError: if a node that has it over iSCSI does not answer
     """
     node = reconciler.node
@@ -59,17 +67,36 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
         _check(reconciler, volume)
         _extend_elsewhere(reconciler, volume, volume.size)  # do they answer?
         _extend_lv(node, volume, rows.body_bytes(volume, size_gib))
-        start = node.stack.zero_part(volume.name)
+        start = _zero(node, volume.name)
         if not start:
             _show(reconciler, volume, size_gib)
     while start:
+        time.sleep(BETWEEN)
         with node.lock(volume_id):
-            volume = checks.volume_at_home(node, volume_id)
-            start = node.stack.zero_part(volume.name, start)
+            before, volume = volume, checks.volume_at_home(node, volume_id)
+            if volume.status != before.status:
+                raise exceptions.NotPossible(
+                    volume=volume_id, reason='its status became "%s" while '
+                    'its LV was zeroed, so its users do not see the new '
+                    'length. Extend it again.' % volume.status)
+            start = _zero(node, volume.name, start)
             if not start:
                 _check(reconciler, volume)
                 _show(reconciler, volume, size_gib)
     return home
+
+
+def _zero(node: nodes.Node, lv: str, start: int = 0) -> int:
+    """Zero parts of an LV for a while.
+
+    :param start: bytes; where the last call has ended
+    :returns: where this one has ended; 0 once nothing is left
+    """
+    until = time.monotonic() + HELD
+    start = node.stack.zero_part(lv, start)
+    while start and time.monotonic() < until:
+        start = node.stack.zero_part(lv, start)
+    return start
 
 
 def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: ports.Volume,

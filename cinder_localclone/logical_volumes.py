@@ -371,14 +371,14 @@ class LogicalVolumes:
         :raises CommandFailed: if there is no such LV, or no free extents
         """
         lv = self.lvs().get(name)
-        if lv and lv.size >= size_bytes:
-            return False
-        if lv:
+        enough = lv is not None and lv.size >= size_bytes
+        if lv and not (enough and lv.zeroed == lv.size):
             # The backend may have been of the other kind when it was created.
             self._retag(lv, [names.given(lv.shown), *(
                 [] if lv.thin else [names.shown(lv.zeroed)])], [])
-        lvm.extend(self.group, name, size_bytes, self.timeout)
-        return True
+        if not enough:
+            lvm.extend(self.group, name, size_bytes, self.timeout)
+        return not enough
 
     def _retag(self, lv: reports.LogicalVolume, added: list[str],
                removed: list[str]) -> None:

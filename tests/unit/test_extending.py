@@ -34,6 +34,13 @@ class ExtendingTest(testtools.TestCase):
         self.a, self.b = self.world.nodes[A], self.world.nodes[B]
         self.volume = self.world.create_volume(A)
         self.data = ['%s%d' % (self.volume.id[:4], n) for n in range(4)]
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.extending.HELD', -1))
+        #: Pauses of the zeroing, with the locks held then.
+        self.pauses = []
+        self.useFixture(fixtures.MonkeyPatch(
+            'time.sleep', lambda seconds: self.pauses.append(
+                (seconds, {*self.a.held}))))
 
     def extend(self, node=None, gib=2):
         """What the driver does, and Cinder then."""
@@ -87,7 +94,10 @@ class ExtendingTest(testtools.TestCase):
                                           GIB)
 
     def test_others_go_on_while_a_thick_one_is_zeroed(self):
-        """Neither the lock of free space nor the volume's own is kept."""
+        """Neither the lock of free space nor the volume's own is kept.
+
+        A lock that is taken again at once is given to nobody else.
+        """
         parts, release = [], self.a.try_lock
 
         def zeroed(this, name, start=0):
@@ -107,6 +117,9 @@ class ExtendingTest(testtools.TestCase):
         self.extend()
         self.assertEqual([{self.volume.id}] * 5, parts)
         self.assertEqual([(self.volume.id, GIB)] * 4, between[:4])
+        # Those who wait for a lock ask for it every 0.1 s.
+        self.assertEqual([set()] * 4, [
+            held for seconds, held in self.pauses if seconds > 0.1])
         self.assertEqual(self.data + ['zero'] * 4, self.content())
 
     def test_went_elsewhere_while_it_was_zeroed(self):
@@ -119,6 +132,16 @@ class ExtendingTest(testtools.TestCase):
         self.assertRaises(exceptions.StaleMove, extending.extend,
                           self.a.reconciler, self.volume.id, 2)
         self.assertEqual(GIB, self.a.sim_stack.lvs()[self.volume.name].shown)
+
+    def test_caller_has_given_up_while_it_was_zeroed(self):
+        """A node that has handed it on waits for less long than that takes."""
+        def zeroed(this, name, start=0):
+            self.world.volumes[self.volume.id].status = 'error_extending'
+            return 1
+        self.useFixture(fixtures.MonkeyPatch(
+            'tests.unit.world.stack.SimStack.zero_part', zeroed))
+        self.assertRaises(exceptions.NotPossible, self.extend)
+        self.assertEqual(GIB, self.shown())
 
     @ddt.data(True, False)
     def test_failed_after_users_have_seen_it(self, live):
@@ -142,11 +165,18 @@ class ExtendingTest(testtools.TestCase):
         self.world.settle()
         self.assertEqual('precious', self.content()[6])
 
-    @ddt.data('snapshot or clone', 'migration')
+    @ddt.data('snapshot or clone', 'migration', 'retype')
     def test_neither_is_it_copied(self, what):
         self.world.pool = 'pool'
         extending.extend(self.a.reconciler, self.volume.id, 2)
+        self.volume.volume_attachment = []
+        if what == 'retype':
+            # Cinder copies it, and does not ask the driver first.
+            self.volume.status = 'retyping'
+            self.volume.migration_status = 'migrating'
         call = {
+            'retype': lambda: self.a.connections.serve(
+                None, self.volume.id, {'host': 'a', 'initiator': 'iqn.a'}),
             'snapshot or clone': lambda: snapshots.at_home(
                 self.a.node, None, self.volume.id, lambda _shadow: None),
             'migration': lambda: migration.migrate(

@@ -450,6 +450,14 @@ class VolumeTest(Case):
                 handle // 512))} if handle else {}
         self.assertEqual(seen, self.stack.shown_bytes(V1, 'v', GIB))
 
+    def test_lv_that_is_long_enough_and_has_to_be_zeroed(self):
+        """As the copy of a longer one: a boot shows no more meanwhile."""
+        self.lvs(lv('v', size=3 * GIB, tags=[names.shown(GIB)], thin=True))
+        self.assertFalse(self.stack.extend_lv('v', 2 * GIB))
+        self.assertEqual([
+            mock.call.lvm.retag('g', 'v', [names.given(GIB)], [], 30)],
+            self.ran.mock_calls)
+
     @ddt.data(GIB, 2 * GIB)
     def test_lv_that_is_long_enough_is_left(self, size):
         self.lvs(lv('v', size=2 * GIB))

@@ -92,10 +92,11 @@ class Disk:
         :param thick: what is new is not zeroed yet
         """
         missing = size_bytes - self.size(name)
-        if missing > 0:
-            facts = names.facts(self.tags.get(name, ()))
+        facts = names.facts(self.tags.get(name, ()))
+        if missing > 0 or 'shown' in facts:
             self._fact(name, 'given', min(int(facts.get(each, self.size(name)))
                                           for each in ('given', 'shown')))
+        if missing > 0:
             if thick:
                 self._fact(name, 'shown', facts.get('shown', self.size(name)))
             self.lvs[name] += [DELETED if thick else ZERO] * (
