@@ -26,6 +26,7 @@ from cinder_localclone import newborns
 from cinder_localclone import opts
 from cinder_localclone import pace
 from cinder_localclone import queue
+from cinder_localclone import stack as stacks
 
 HOST = 'n1@l'
 #: All that a node needs, as ``dmsetup targets`` says it.
@@ -224,7 +225,8 @@ class AssembleTest(Base):
     def test_each_thing_is_asked_once(self, pool):
         """Commands that take long in a large group, for each move."""
         service = self.assemble(pool, volume_group='g')
-        service.stack = mock.MagicMock(pool=pool)
+        service.stack = mock.create_autospec(
+            stacks.Stack, instance=True, pool=pool)
         service.node = dataclasses.replace(service.node, stack=service.stack)
         lvs = service.stack.lvs.return_value = {
             'pool': reports.LogicalVolume('g', 'pool', 9, '', frozenset(),

@@ -10,13 +10,14 @@ from cinder_localclone import hydration
 from cinder_localclone.moves import destination
 from cinder_localclone import passing
 from cinder_localclone import tops
+from tests import specs
 
 
 @ddt.ddt
 class HomeOfBeforeTest(testtools.TestCase):
 
     def can_do_without(self, users, away):
-        self.node = mock.Mock()
+        self.node = specs.node()
         self.node.sessions.is_away.return_value = away
         with mock.patch.object(tops, 'users', return_value=users):
             return destination._can_do_without_home(
@@ -38,7 +39,7 @@ class HomeOfBeforeTest(testtools.TestCase):
 class CompleteAloneTest(testtools.TestCase):
 
     def is_complete(self, finished, changed=True):
-        self.node, self.move = mock.Mock(), mock.Mock(volume_id='v')
+        self.node, self.move = specs.node(), mock.Mock(volume_id='v')
         self.node.stack.clone_status.return_value = mock.Mock(
             spec=hydration.Progress, finished=finished)
         with mock.patch.object(destination, '_put_on_clone',
@@ -65,7 +66,7 @@ class SwapTest(testtools.TestCase):
     @ddt.data(True, False)
     def test_nobody_has_used_it_since_a_reboot(self, changed):
         """No handle is on the disk of before; whether there is a new one."""
-        node = mock.Mock()
+        node = specs.node()
         node.stack.survey.return_value.is_handle_foreign.return_value = False
         node.stack.ensure_handle_on_clone.return_value = changed
         move = mock.Mock(extra_bytes=0)
@@ -80,7 +81,7 @@ class SwapTest(testtools.TestCase):
 class OrderTest(testtools.TestCase):
 
     def test_session_ends_before_it_is_asked_whether_it_is_away(self):
-        node = mock.Mock()
+        node = specs.node()
         with mock.patch.object(destination.tops, 'users', return_value=0):
             destination._can_do_without_home(node, mock.Mock())
         self.assertEqual(['end_passed', 'is_away'], [
@@ -88,7 +89,7 @@ class OrderTest(testtools.TestCase):
 
     def test_clone_is_there_before_it_is_asked_how_far_it_is(self):
         """None is after a reboot."""
-        node = mock.Mock()
+        node = specs.node()
         with mock.patch.object(destination, '_put_on_clone'):
             destination.is_complete_alone(node, mock.Mock())
         self.assertEqual(['ensure_clone_alone', 'clone_status'], [
@@ -96,11 +97,11 @@ class OrderTest(testtools.TestCase):
 
     def test_swap_after_a_reboot(self):
         """Flushed, then put there, then logged out, then ended."""
-        node, move = mock.Mock(), mock.Mock(extra_bytes=0)
+        node, move = specs.node(), mock.Mock(extra_bytes=0)
         node.stack.survey.return_value.is_handle_foreign.return_value = False
         node.sessions.is_away.return_value = False
-        with mock.patch.object(passing, 'end_after_swap',
-                               node.stack.end_after_swap):
+        with mock.patch.object(passing, 'end_after_swap') as ended:
+            node.stack.attach_mock(ended, 'end_after_swap')
             destination._put_on_clone(node, move, 'disk')
         self.assertEqual(
             ['flush_disk', 'ensure_handle_on_clone', 'end_after_swap',

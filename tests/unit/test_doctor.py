@@ -24,6 +24,7 @@ from cinder_localclone import names
 from cinder_localclone.privileged import folders
 from cinder_localclone import queue
 from cinder_localclone import secret_care
+from cinder_localclone import stack as stacks
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone import status_records
@@ -77,8 +78,10 @@ class DoctorTest(testtools.TestCase):
                 answer = dict(answer, time=time.time())
             return answer, problem
         self.backend.ask.side_effect = ask
-        self.stack = self.backend.stack.return_value = mock.Mock(
-            group='g', metadata_group='g', pool='g-pool')
+        self.stack = mock.create_autospec(
+            stacks.Stack, instance=True, group='g', metadata_group='g',
+            pool='g-pool', timeout=30)
+        self.backend.stack.return_value = self.stack
         self.stack.lvs.return_value = {'g-pool': reports.LogicalVolume(
             'g', 'g-pool', GIB, '', frozenset(), zeroes=True)}
         self.stack.pool_transactions.return_value = 7, 7

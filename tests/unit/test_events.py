@@ -19,6 +19,7 @@ from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
 from cinder_localclone import notices
 from cinder_localclone import state
+from tests import specs
 from tests.unit import world as worlds
 
 PACKAGE = pathlib.Path(__file__).parents[2] / 'cinder_localclone'
@@ -162,7 +163,7 @@ class NoticesTest(testtools.TestCase):
         super().setUp()
         self.notifier = self.useFixture(fixtures.MockPatchObject(
             notices.rpc, 'get_notifier')).mock
-        self.records = mock.Mock()
+        self.records = specs.port('records')
         self.log = self.useFixture(fixtures.FakeLogger())
         self.notices = notices.Notices(A, self.records)
 

@@ -19,6 +19,7 @@ from cinder_localclone.privileged import devicemapper
 from cinder_localclone.privileged import lio
 from cinder_localclone import stack as stacks
 from cinder_localclone import state
+from tests import specs
 from tests.unit import commands
 from tests.unit import test_lio
 from tests.unit import test_reconcile
@@ -50,7 +51,7 @@ class StopServingTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.node = mock.Mock(host=test_served.E)
+        self.node = specs.node(host=test_served.E)
         self.node.records.move_of.return_value = test_served.moving(
             state.Phase.MIGRATING, True)
         self.exports = export.Exports('iqn.x:', '192.0.2.1', 3260)

@@ -14,6 +14,7 @@ from cinder_localclone.moves import source
 from cinder_localclone import names
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
+from tests import specs
 from tests.unit import test_reconcile
 
 A, B = test_reconcile.A, test_reconcile.B
@@ -80,7 +81,7 @@ class ServedTest(Case):
               {'table': '0 8 linear 253:5 0'})
     def test_a_source_device_that_is_not_usable(self, wrong):
         device = self.a.sim_stack.devices()[self.source]
-        stack = mock.Mock()
+        stack = specs.port('stack')
         stack.devices.return_value = {
             self.source: dataclasses.replace(device, **wrong)}
         node = types.SimpleNamespace(host=A, stack=stack,

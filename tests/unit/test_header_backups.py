@@ -16,6 +16,7 @@ from cinder_localclone import exceptions
 from cinder_localclone import header_backups
 from cinder_localclone import header_care
 from cinder_localclone import names
+from tests import specs
 from tests.unit import test_own_key
 from tests.unit import test_reverting
 from tests.unit.world import crypt
@@ -40,7 +41,7 @@ class LookTest(testtools.TestCase):
         super().setUp()
         self.rows = {HERE: row(HERE, A), MOVED: row(MOVED, B)}
         self.moves, self.locked = {}, []
-        self.node = node = mock.Mock(host=A)
+        self.node = node = specs.node(host=A)
 
         @contextlib.contextmanager
         def lock(volume_id):

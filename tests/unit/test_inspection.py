@@ -2,7 +2,6 @@
 """What a node reports of a volume; roles that differ in nothing else."""
 
 import types
-from unittest import mock
 
 import ddt
 import testtools
@@ -16,6 +15,7 @@ from cinder_localclone import names
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone import survey
+from tests import specs
 
 V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
 OLD, NEW, META = 'volume-' + V1, 'volume-' + SHADOW, names.metadata_lv(SHADOW)
@@ -58,7 +58,7 @@ class InspectTest(testtools.TestCase):
 
     def inspect(self, moving, lvs=(), devices=(), volume=True,
                 progress=PROGRESS, remains=()):
-        self.node = mock.Mock(host=B)
+        self.node = specs.node(host=B)
         self.node.crypt.backed_up_volumes.return_value = []
         self.node.records.move_of.return_value = moving
         self.node.records.remains_of.return_value = list(remains)

@@ -35,6 +35,7 @@ from cinder_localclone.lvm import reports
 from cinder_localclone import metric_records
 from cinder_localclone import names
 from cinder_localclone import queue
+from cinder_localclone import stack as stacks
 from cinder_localclone import state
 from cinder_localclone.state import Phase
 from cinder_localclone import status_records
@@ -424,7 +425,8 @@ class ReadingTest(testtools.TestCase):
         made = [lv('volume-' + each, names.REENCRYPTED,
                    *names.tags(volume=each)) for each in ids]
         device = tables.Device('', '', '253:7', 0, False, '')
-        self.stack = mock.Mock(group='g', pool=None)
+        self.stack = mock.create_autospec(
+            stacks.Stack, instance=True, group='g', pool=None)
         self.stack.survey.return_value = survey.Survey(
             {each.name: each for each in made}, {
                 names.clone(each): device for each in ids})

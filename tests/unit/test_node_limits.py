@@ -14,6 +14,7 @@ from cinder_localclone import assembly
 from cinder_localclone.cmd import checks as doctor
 from cinder_localclone.cmd import moves as moves_command
 from cinder_localclone import exceptions
+from cinder_localclone import listing
 from cinder_localclone.lvm import reports
 from cinder_localclone import lvm_errors
 from cinder_localclone.moves import follow
@@ -23,6 +24,7 @@ from cinder_localclone.privileged import lvm
 from cinder_localclone.privileged import sysfs
 from cinder_localclone import stack as stacks
 from cinder_localclone.state import Phase
+from tests import specs
 from tests.unit import commands
 from tests.unit import test_follow
 from tests.unit import world as worlds
@@ -216,7 +218,8 @@ class ChangesTest(commands.Case):
         self.stack.devices = lambda: {}
         self.stack.space = lambda _lvs: (
             reports.FreeSpace(5, 5, False), reports.Capacity(9, 5, 0, 0))
-        node = mock.Mock()
+        node = specs.node(listing=mock.create_autospec(
+            listing.Listing, instance=True))
         node.listing.ask.return_value = lvs
         lvs['pool'] = dataclasses.replace(lvs['g'], zeroes=True)
         return assembly.Service(

@@ -26,6 +26,7 @@ from cinder_localclone import names
 from cinder_localclone import opts
 from cinder_localclone import repair
 from cinder_localclone import restore
+from cinder_localclone import sessions as sessions_
 from cinder_localclone import stack
 from cinder_localclone import state
 from cinder_localclone.state import Phase
@@ -135,7 +136,7 @@ class RestoreTest(testtools.TestCase):
         found = mock.MagicMock()
         found.survey.return_value = survey(
             lv('volume-' + SHADOW, *names.tags(volume=V1)), metadata(*WHOLE))
-        sessions = mock.MagicMock()
+        sessions = mock.create_autospec(sessions_.Sessions, instance=True)
         sessions.login_from_records.side_effect = exceptions.NotPossible(
             volume=V1, reason='not known.')
         (_local, problem), = restore.restore(found, sessions)

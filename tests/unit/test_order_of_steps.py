@@ -31,6 +31,7 @@ from cinder_localclone import reencryption
 from cinder_localclone import rows
 from cinder_localclone import snapshots
 from cinder_localclone import tops
+from tests import specs
 from tests.unit import test_key_change
 from tests.unit import test_newborns
 from tests.unit import test_parsers
@@ -41,7 +42,7 @@ class OrderTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.node = mock.MagicMock()
+        self.node = specs.node()
         self.steps = []
 
     def step(self, module, name, result=None, error=None):

@@ -28,6 +28,7 @@ from cinder_localclone import queue
 from cinder_localclone import reconcile
 from cinder_localclone import state
 from cinder_localclone import wake
+from tests import specs
 from tests.unit import world as worlds
 
 A, B = 'a@l', 'b@l'
@@ -680,7 +681,7 @@ class WakerTest(testtools.TestCase):
 
     def test_what_stands_still_ends_at_no_known_time(self):
         """No look at the moves is made for it."""
-        node = mock.Mock(pacing=pace.Settings())
+        node = specs.node(pacing=pace.Settings())
         node.stack.seen.return_value = {}
         node.stack.wake_hydration.return_value = []
         copies = copying.Copies(node, mock.Mock())

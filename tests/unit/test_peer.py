@@ -22,6 +22,7 @@ from cinder_localclone import messages
 from cinder_localclone import peer
 from cinder_localclone import peer_ports
 from cinder_localclone import sparse_errors
+from tests import specs
 
 SERVICES = {'n1@l': True, 'n2@l': True, 'n3.example.org@l': True,
             'n4.rack1@l': True,
@@ -33,7 +34,8 @@ class DirectoryTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        records, self.client = mock.Mock(), mock.Mock()
+        records = specs.port('records')
+        self.client = specs.port('peers')
         records.services.return_value = dict(SERVICES)
         self.directory = directory.Directory('n1@l', records, self.client)
         self.directory.know('n1@l', ['192.0.2.1'])

@@ -17,8 +17,10 @@ from cinder_localclone.cmd import reencryption
 from cinder_localclone import encryption_errors
 from cinder_localclone.luks import headers
 from cinder_localclone import names
+from cinder_localclone import peer_ports
 from cinder_localclone.privileged import runner
 from cinder_localclone import survey
+from tests import specs
 from tests.unit import luks_headers
 from tests.unit import test_stack
 
@@ -55,7 +57,8 @@ class Case(testtools.TestCase):
         super().setUp()
         self.useFixture(fixtures.MockPatch('time.sleep'))
         self.host = N1
-        self.peers, self.asked = mock.MagicMock(), []
+        self.peers, self.asked = mock.create_autospec(
+            peer_ports.OperatorPeers, instance=True), []
         self.answers = iter(())
         self.backend = types.SimpleNamespace(
             name='lc', context='admin', peers=self.peers,
@@ -140,7 +143,7 @@ class RunTest(Case):
 
     def setUp(self):
         super().setUp()
-        self.crypt, self.keys = mock.MagicMock(), mock.MagicMock()
+        self.crypt, self.keys = specs.port('crypt'), specs.port('keys')
         self.backend.settings = None
         self.backend.conf = types.SimpleNamespace(
             localclone_reencryption_zone=16)

@@ -34,6 +34,7 @@ from cinder_localclone import sparse_errors
 from cinder_localclone import stack as stacks
 from cinder_localclone.state import Phase
 from cinder_localclone import thin_map
+from tests import specs
 from tests.unit import commands
 from tests.unit import test_clone_metadata
 from tests.unit import test_move
@@ -1743,7 +1744,7 @@ class BlocksTest(test_move_steps.Base):
 
     def test_part_of_a_region(self):
         move = mock.Mock(**{'geometry.region_sectors': 512})
-        node = mock.Mock()
+        node = specs.node()
         node.stack.lvs.return_value = {move.destination_lv: mock.Mock(
             tags=frozenset())}
         node.stack.unmapped.side_effect = ([[1, 2], [9, 3], [16, 3]], [])
@@ -1771,7 +1772,7 @@ class BlocksTest(test_move_steps.Base):
         move = mock.Mock(destination_lv='v', **{
             'geometry.region_sectors': 512,
             'geometry.regions.return_value': 2})
-        node = mock.Mock()
+        node = specs.node()
         node.stack.lvs.return_value = {'v': mock.Mock(tags={names.LACKING})}
         node.stack.group = 'g'
         node.records.services.return_value = {move.source: True}
@@ -1788,7 +1789,7 @@ class BlocksTest(test_move_steps.Base):
 
     def test_regions_that_are_smaller(self):
         move = mock.Mock(**{'geometry.region_sectors': 8})
-        node = mock.Mock()
+        node = specs.node()
         node.stack.lvs.return_value = {move.destination_lv: mock.Mock(
             tags=frozenset())}
         node.stack.unmapped.side_effect = ([[1, 2]], [])
@@ -2231,7 +2232,7 @@ class PoolTest(commands.Case):
                     'g', move.destination_lv)),
                 (process, 'stream', self.stream)):
             self.useFixture(fixtures.MockPatchObject(where, name, what))
-        node = mock.Mock(compare_wait=60, stack=stacks.Stack(
+        node = specs.node(compare_wait=60, stack=stacks.Stack(
             'g', 'g-pool', 'fast', 30, host='b@l'))
         node.records.services.return_value = {move.source: True}
         node.sessions.attach.return_value = '/dev/sda'

@@ -15,8 +15,10 @@ from cinder_localclone import encryption_errors
 from cinder_localclone import encryption_types
 from cinder_localclone import keys
 from cinder_localclone import names
+from cinder_localclone import operator_records
 from cinder_localclone import secret_care
 from cinder_localclone import secret_records
+from tests import specs
 from tests.unit import test_keys
 from tests.unit import test_records
 
@@ -94,8 +96,10 @@ class ShredTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.keys, self.crypt, self.records = (
-            mock.Mock(), mock.Mock(), mock.Mock())
+        self.keys = mock.create_autospec(keys.Keys, instance=True)
+        self.crypt = specs.port('crypt')
+        self.records = mock.create_autospec(
+            operator_records.OperatorRecords, instance=True)
         self.keys.of_volumes.return_value = [
             ('k-gone', GONE), ('k-here', HERE), ('k-far', FAR),
             ('k-snapshot', GONE)]

@@ -31,6 +31,7 @@ from cinder_localclone import reconcile
 from cinder_localclone import served
 from cinder_localclone import state
 from cinder_localclone.state import Phase
+from tests import specs
 from tests.unit import fake_lio
 from tests.unit import world as worlds
 
@@ -225,7 +226,7 @@ class LiveMoveOfServedTest(testtools.TestCase):
 
     def converge(self, kernel, host):
         """What a node does for the volume; returns its node."""
-        node = mock.MagicMock(host=host, exports=kernel.exports)
+        node = specs.node(host=host, exports=kernel.exports)
         node.records.volume.return_value = self.row
         node.records.move_of.return_value = self.move
         node.records.remains_of.return_value = []

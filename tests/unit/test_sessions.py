@@ -11,8 +11,11 @@ import tenacity
 import testtools
 
 from cinder_localclone import exceptions
+from cinder_localclone.privileged import block
+from cinder_localclone.privileged import iscsi
 from cinder_localclone import sessions
 from cinder_localclone import state
+from tests import specs
 
 V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
 IQN = 'iqn.2026-11.org.example:localclone-' + SHADOW
@@ -31,7 +34,8 @@ class Case(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.called = mock.Mock()
-        for what in ('iscsi', 'block'):
+        for what, room in (('iscsi', iscsi), ('block', block)):
+            self.called.attach_mock(specs.Room(original=room), what)
             self.useFixture(fixtures.MockPatchObject(
                 sessions, what, getattr(self.called, what)))
         self.useFixture(fixtures.MockPatchObject(

@@ -20,6 +20,7 @@ from cinder_localclone import reverting
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
 from cinder_localclone import tops
+from tests import specs
 from tests.unit import test_move_steps
 from tests.unit import test_reconcile
 from tests.unit import world as worlds
@@ -286,7 +287,7 @@ class UsersTest(testtools.TestCase):
     @ddt.unpack
     def test_backstore_that_serves_nobody_is_none(
             self, opened, in_vain, expected):
-        node = mock.Mock(host=A)
+        node = specs.node(host=A)
         handle = names.handle('v')
         node.stack.devices.return_value = {} if opened is None else {
             handle: tables.Device(handle, '', '253:1', opened, False)}

@@ -15,9 +15,15 @@ from cinder_localclone import logical_volumes
 from cinder_localclone.lvm import reports
 from cinder_localclone import lvm_errors
 from cinder_localclone import names
+from cinder_localclone.privileged import block
+from cinder_localclone.privileged import crypt
+from cinder_localclone.privileged import devicemapper
+from cinder_localclone.privileged import links
+from cinder_localclone.privileged import lvm
 from cinder_localclone import stack
 from cinder_localclone import state
 from cinder_localclone import top_devices
+from tests import specs
 
 GIB = 1 << 30
 V1, SHADOW, SNAPSHOT = (
@@ -36,6 +42,9 @@ class Case(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.ran = mock.Mock()
+        for room in (block, crypt, devicemapper, links, lvm):
+            self.ran.attach_mock(specs.Room(original=room),
+                                 room.__name__.rpartition('.')[2])
         for module, room in ((logical_volumes, 'lvm'),
                              (logical_volumes, 'block'), (stack, 'block'),
                              (stack, 'lvm'), (handles, 'block'),

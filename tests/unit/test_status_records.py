@@ -17,6 +17,7 @@ from cinder_localclone import records
 from cinder_localclone.state import Event
 from cinder_localclone import status_records
 from cinder_localclone import unended
+from tests import specs
 from tests.unit import test_snapshot_records
 
 A, B = 'a@l', 'b@l'
@@ -54,7 +55,8 @@ class DeadTest(Base):
         :param started: how long after the rows were written
         """
         lvs = {name or self.volume.name: mock.Mock(shown=lv)} if lv else {}
-        node = mock.Mock(host=host, try_lock=lock or mock.MagicMock())
+        node = specs.node(host=host)
+        node.try_lock.side_effect = lock
         node.stack.lvs.return_value = lvs
         unended.end_dead(node, self.records, timeutils.utcnow()
                          - datetime.timedelta(seconds=started))
@@ -101,7 +103,7 @@ class DeadTest(Base):
         self.age(records.models.Volume, self.volume.id)
         snapshot = utils.create_snapshot(
             self.context, self.volume.id, status='restoring')
-        node = mock.Mock(host=B, try_lock=mock.MagicMock())
+        node = specs.node(host=B)
         node.stack.lvs.return_value = {
             self.volume.name: mock.Mock(shown=GIB)}
         unended.look(node, self.records, time.monotonic() - 2 * 3600)
@@ -147,8 +149,8 @@ class DeadTest(Base):
 
     def test_what_goes_on(self):
         self.put(status='extending')
-        self.end(lock=mock.Mock(side_effect=exceptions.Busy(
-            what='v', host=A, seconds=1)))
+        self.end(lock=exceptions.Busy(
+            what='v', host=A, seconds=1))
         self.assertEqual('extending', self.status())
 
     def test_one_whose_encryption_is_not_known_here(self):
@@ -166,7 +168,8 @@ class DeadTest(Base):
     @ddt.data((599, 0), (601, 2))
     @ddt.unpack
     def test_not_before_all_was_delivered(self, seconds, times):
-        node, rows = mock.Mock(), mock.Mock()
+        node, rows = specs.node(), mock.create_autospec(
+            status_records.StatusRecords, instance=True)
         rows.older.return_value = rows.lost_deletes.return_value = []
         rows.now.return_value = timeutils.utcnow()
         unended.look(node, rows, time.monotonic() - seconds)
@@ -293,7 +296,7 @@ class LostDeleteTest(Base):
                  status=status)
 
     def asked(self, host=A):
-        unended.ask_again(mock.Mock(host=host), self.records)
+        unended.ask_again(specs.node(host=host), self.records)
         return [call.args[1].id
                 for call in self.rpc.delete_volume.mock_calls]
 
@@ -310,21 +313,28 @@ class LostDeleteTest(Base):
     def test_somebody_may_be_at_it(self, service, seconds):
         self.worker(service, seconds)
         self.assertEqual([], self.asked())
+        self.worker(B)
+        self.assertEqual([self.volume.id], self.asked())
 
     def test_only_by_the_home(self):
         self.worker(B)
         self.assertEqual([], self.asked(B))
         self.assertEqual([], self.asked('c@l'))
+        self.assertEqual([self.volume.id], self.asked(A))
 
     @ddt.data('available', 'error_deleting')
     def test_it_has_ended(self, status):
         self.worker(B)
         self.put(status=status)
         self.assertEqual([], self.asked())
+        self.put(status='deleting')
+        self.assertEqual([self.volume.id], self.asked())
 
     def test_worker_of_other_work(self):
         self.worker(B, status='creating')
         self.assertEqual([], self.asked())
+        self.worker(B)
+        self.assertEqual([self.volume.id], self.asked())
 
     def test_one_that_fails_stops_no_other(self):
         self.worker(B)

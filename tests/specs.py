@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mocks of our own code have its spec: they refuse the calls that it would.
+
+Beside :func:`unittest.mock.create_autospec`, which does not see what privsep's
+entry points take.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+import inspect
+import typing
+from unittest import mock
+
+from cinder_localclone import listing as listings
+from cinder_localclone import node as nodes
+from cinder_localclone import ports
+
+
+def _function(thing: typing.Any) -> typing.Any:
+    """Return what an entry point runs; anything else as it is.
+
+    privsep makes a partial of its own function, which takes all arguments.
+    """
+    return thing.args[0] if (
+        isinstance(thing, functools.partial) and thing.args) else thing
+
+
+@functools.cache
+def _signature(function, is_method):
+    found = inspect.signature(function)
+    return found.replace(parameters=list(
+        found.parameters.values())[1:]) if is_method else found
+
+
+class Function(mock.Mock):
+    """Mock of a function, or of a method, which is called without self.
+
+    :param checked: its signature
+    """
+
+    def __init__(self, *, checked=None, children=mock.MagicMock, **words):
+        super().__init__(**words)
+        self.__dict__.update(_checked=checked, _children=children)
+
+    def __call__(self, *args, **words):
+        self.__dict__['_checked'].bind(*args, **words)
+        return super().__call__(*args, **words)
+
+    def _get_child_mock(self, /, **words):
+        return self.__dict__['_children'](**words)
+
+
+class Room(mock.NonCallableMagicMock):
+    """Mock of a module, or of an object of a class.
+
+    :param original: the module or class
+    """
+
+    def __init__(self, *, original=None, **words):
+        self.__dict__['_original'] = original
+        super().__init__(spec=original, **words)
+
+    def _get_child_mock(self, /, **words):
+        original = self.__dict__['_original']
+        function = _function(inspect.getattr_static(
+            original, words.get('name') or '', None))
+        if not inspect.isfunction(function):
+            return mock.MagicMock(**words)
+        is_method = inspect.isclass(original)
+        # Of what a module's functions return bool() is no call.
+        return Function(
+            checked=_signature(function, is_method),
+            children=mock.MagicMock if is_method else mock.Mock, **words)
+
+
+@functools.cache
+def _hints() -> dict[str, typing.Any]:
+    return typing.get_type_hints(nodes.Node)
+
+
+def ports_of_node() -> list[str]:
+    """Return the fields of a node that are rooms, by name."""
+    return [name for name, kind in _hints().items()
+            if getattr(kind, '_is_protocol', False)]
+
+
+def port(name: str, **attributes) -> Room:
+    """Return the mock of a node's room.
+
+    :param name: of the field of Node
+    """
+    return Room(original=_hints()[name], **attributes)
+
+
+def _lock(volume_id: str) -> None:
+    """Stand for the locks of a node."""
+
+
+def _is_at(connector: ports.Connector, host: str) -> bool:
+    """Stand for what tells where a connector belongs."""
+    raise NotImplementedError
+
+
+def _clear(lv_name: str, size_bytes: int) -> None:
+    """Stand for what overwrites an LV."""
+
+
+def node(**fields) -> Room:
+    """Return the mock of a node, whose rooms have their ports' specs.
+
+    :param fields: of the node, where they are not to be mocks
+    """
+    functions: dict[str, Callable] = {
+        'lock': _lock, 'try_lock': _lock, 'is_at': _is_at, 'clear': _clear}
+    made = Room(original=nodes.Node)
+    made.host = 'a@l'
+    for each in dataclasses.fields(nodes.Node):
+        name = each.name
+        if name in functions:
+            made.attach_mock(Function(
+                checked=_signature(functions[name], False)), name)
+        elif name in ports_of_node():
+            made.attach_mock(port(name), name)
+        elif each.default is not dataclasses.MISSING:
+            setattr(made, name, each.default)
+    made.detached = {}
+    made.listing = listings.Listing(lambda: made.stack.lvs())
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
