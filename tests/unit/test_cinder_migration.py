@@ -13,7 +13,6 @@ from cinder import context
 from cinder import exception
 from cinder import objects
 from cinder.tests.unit import fake_constants as fake
-from cinder.tests.unit import test
 from cinder.tests.unit import utils
 from cinder.volume import configuration
 import ddt
@@ -36,6 +35,8 @@ from cinder_localclone import records
 from cinder_localclone import state
 from cinder_localclone.state import Event
 from cinder_localclone import survey
+from tests import specs
+from tests.unit import database
 
 A, B, STOCK = 'a@l', 'b@l', 'n3@lvm'
 GEOMETRY = state.Geometry(128, 32, 8)
@@ -56,7 +57,7 @@ ELSEWHERE = {'host': STOCK + '#x', 'capabilities': {
     'location_info': 'LVMVolumeDriver:n3:g'}}
 
 
-class Base(test.TestCase):
+class Base(database.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -74,12 +75,12 @@ class Base(test.TestCase):
     def driver(self, host):
         """The driver of a node, on real records and nothing else."""
         node = nodes.Node(
-            host=host, records=self.records, snapshots=mock.MagicMock(),
-            attachments=mock.MagicMock(),
-            stack=mock.MagicMock(), secrets=mock.MagicMock(),
-            crypt=mock.MagicMock(), runner=None, keys=mock.MagicMock(),
-            exports=mock.MagicMock(), sessions=mock.MagicMock(),
-            peers=mock.MagicMock(), geometry=GEOMETRY,
+            host=host, records=self.records, snapshots=specs.port('snapshots'),
+            attachments=specs.port('attachments'),
+            stack=specs.port('stack'), secrets=specs.port('secrets'),
+            crypt=specs.port('crypt'), runner=None, keys=specs.port('keys'),
+            exports=specs.port('exports'), sessions=specs.port('sessions'),
+            peers=specs.port('peers'), geometry=GEOMETRY,
             lock=lambda name: contextlib.nullcontext(),
             try_lock=lambda name: contextlib.nullcontext(),
             is_at=lambda connector, at: at.startswith(connector['host']),

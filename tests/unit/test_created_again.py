@@ -6,17 +6,17 @@ from unittest import mock
 from cinder import context
 from cinder import objects
 from cinder.scheduler import driver as scheduler
-from cinder.tests.unit import test
 from cinder.tests.unit import utils
 from cinder.volume.flows.manager import create_volume
 
 from cinder_localclone import exceptions
 from cinder_localclone import rows
+from tests.unit import database
 
 GIB = 1 << 30
 
 
-class CreatedAgainTest(test.TestCase):
+class CreatedAgainTest(database.TestCase):
 
     def test_status_of_an_image_whose_extension_failed(self):
         admin = context.get_admin_context()

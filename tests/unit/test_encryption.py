@@ -9,7 +9,6 @@ from cinder import context
 from cinder.db import api as db
 from cinder.message import message_field
 from cinder.tests.unit import fake_constants as fake
-from cinder.tests.unit import test
 from cinder.tests.unit import utils
 from cinder.volume import configuration
 from cinder.volume import volume_types
@@ -19,10 +18,11 @@ from cinder_localclone import driver
 from cinder_localclone import exceptions
 from cinder_localclone import messages
 from cinder_localclone import state
+from tests.unit import database
 
 
 @ddt.ddt
-class EncryptedTypeTest(test.TestCase):
+class EncryptedTypeTest(database.TestCase):
 
     def setUp(self):
         super().setUp()

@@ -5,7 +5,6 @@ import warnings
 
 from cinder import context
 from cinder import exception
-from cinder.tests.unit import test
 from cinder.tests.unit import utils
 from cinder.volume import api
 import ddt
@@ -16,12 +15,13 @@ from cinder_localclone import rows
 from cinder_localclone import state
 from cinder_localclone.state import Asked
 from cinder_localclone.state import Event
+from tests.unit import database
 
 GEOMETRY = state.Geometry(128, 32, 8)
 A, B = 'a@l', 'b@l'
 
 
-class Base(test.TestCase):
+class Base(database.TestCase):
 
     def setUp(self):
         super().setUp()

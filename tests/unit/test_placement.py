@@ -16,7 +16,6 @@ from cinder import objects
 from cinder.scheduler.evaluator import evaluator
 from cinder.scheduler.filters import instance_locality_filter
 from cinder.tests.unit.api import fakes
-from cinder.tests.unit import test
 from cinder.tests.unit import utils
 import ddt
 import fixtures
@@ -29,6 +28,7 @@ from cinder_localclone.nova import block_storage
 from cinder_localclone.nova import knowledge
 from cinder_localclone.nova import opts
 from cinder_localclone.nova import placement
+from tests.unit import database
 
 SERVER = '9f0c8d1e-1d5e-4a36-9c0b-6f4ad3b1f2a7'
 ROOT = pathlib.Path(__file__).parents[2]
@@ -369,7 +369,7 @@ class CinderTest(testtools.TestCase):
                 properties) for host in ('n1', 'n2')])
 
 
-class AttachmentsTest(test.TestCase):
+class AttachmentsTest(database.TestCase):
     """What Cinder's API makes of the question for a server's volumes."""
 
     def test_only_volumes_of_the_project_of_the_server(self):

@@ -10,7 +10,6 @@ from cinder.db import api as db_api
 from cinder import exception
 from cinder import objects
 from cinder.tests.unit import fake_constants as fake
-from cinder.tests.unit import test
 from cinder.tests.unit import utils
 from cinder.volume import api
 import ddt
@@ -22,12 +21,13 @@ from cinder_localclone import records
 from cinder_localclone import state
 from cinder_localclone.state import Event
 from cinder_localclone.state import Phase
+from tests.unit import database
 
 GEOMETRY = state.Geometry(128, 32, 8)
 A, B = 'a@l', 'b@l'
 
 
-class Base(test.TestCase):
+class Base(database.TestCase):
 
     def setUp(self):
         super().setUp()
