@@ -36,12 +36,15 @@ DATA_PATH = (
     'migration_records.py', 'draining.py', 'adoption.py', 'manageable.py',
     'managing.py', 'managing_snapshots.py', 'passing.py',
     'attachment_records.py', 'privileged/[a-z]*.py', 'dm/[a-z]*.py',
-    'pace.py', 'wake.py', 'glance.py',
+    'pace.py', 'wake.py', 'glance.py', 'serving.py', 'status_records.py',
+    'names.py', 'driver.py', 'image_driver.py', 'peer.py',
     # Who may read a volume, and whether anybody can.
     'encryption.py', 'key_change.py', 'own_key.py', 'recovery_keys.py',
     'header_care.py', 'header_backups.py', 'headers_at_rest.py',
     'reencryption.py', 'reencryption_plan.py', 'opening.py', 'unlocking.py',
-    'secret_care.py', 'secret_records.py', 'luks/[a-z]*.py', 'header_files.py')
+    'secret_care.py', 'secret_records.py', 'luks/[a-z]*.py', 'header_files.py',
+    'tops.py', 'crypt_tops.py', 'decrypting.py', 'pausing.py', 'cryptsetup.py',
+    'keys.py', 'kept_keys.py', 'pins.py', 'pinning.py')
 
 #: Mutants that no test can notice, each with the reason.
 EQUIVALENT = pathlib.Path(__file__).parent / 'equivalent.yaml'

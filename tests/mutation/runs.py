@@ -263,13 +263,17 @@ def _signal_only_own():
 
 
 def _is_own(pid):
-    """Whether a process is of this one's session, or its child."""
+    """Whether a process is of this one's session, or its child.
+
+    The id of one that has ended tells nothing: a group may still have it
+    that others have made.
+    """
     try:
         with open('/proc/%d/stat' % pid) as stat:
             _state, parent, _group, session = stat.read().rpartition(
                 ') ')[2].split()[:4]
     except FileNotFoundError:
-        return pid > 0  # it has ended
+        return False
     return str(os.getpid()) in (parent, session)
 
 

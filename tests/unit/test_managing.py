@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Managing and unmanaging with a stop at every moment; then converge."""
 
-import contextlib
 
 import ddt
 
@@ -326,9 +325,10 @@ class UnmanageTest(Base):
         self.a.node.records.begin(
             self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda shadow: 'l', 'CHAP', 'i')
-        with contextlib.suppress(manage_errors.CannotUnmanage):
-            managing.unmanage(self.a.node, None, self.volume.id)
+        managing.unmanage(self.a.node, None, self.volume.id)
         self.assertIsNone(self.a.node.records.move_of(self.volume.id))
+        left = self.a.node.stack.lvs()[self.volume.name]
+        self.assertEqual([], names.own_tags(left.tags))
 
     def test_nobody_is_served_any_more(self):
         self.a.remote.add((self.volume.id, 'iqn.x:y'))

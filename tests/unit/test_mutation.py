@@ -347,6 +347,12 @@ class ForksTest(testtools.TestCase):
 import os, pathlib, signal, subprocess, sys, time
 from tests.mutation import runs
 
+# Of others: a group whose leader has ended.
+foreign = subprocess.Popen(['sh', '-c', 'sleep 600 &'], start_new_session=True,
+                           stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+foreign.wait()
+
 def leaves_behind():
     subprocess.Popen(['sleep', '600'], start_new_session=True)
     return runs.FAILED
@@ -359,13 +365,14 @@ def signals():
         ended.append(own.wait())
     for send, target in ((os.kill, os.getppid()), (os.kill, -1),
                          (os.killpg, os.getpgid(os.getppid())),
+                         (os.killpg, foreign.pid),
                          (signal.pidfd_send_signal,
                           os.pidfd_open(os.getppid()))):
         try:
             send(target, signal.SIGCONT)
         except ProcessLookupError:
             ended.append('refused')
-    return ended != [-15, -15] + 4 * ['refused']
+    return ended != [-15, -15] + 5 * ['refused']
 
 forks = runs.Forks()
 for task in (lambda: runs.PASSED, leaves_behind, signals, lambda: 1 / 0):
@@ -378,6 +385,7 @@ print(forks.ended())
 forks.start(lambda: time.sleep(600), 1)
 forks.end()
 print(list(runs._children()))
+os.killpg(foreign.pid, signal.SIGKILL)
 '''
 
     def test_life_of_children(self):
