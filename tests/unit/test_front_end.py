@@ -23,7 +23,6 @@ from cinder_localclone import lvm_errors
 from cinder_localclone import names
 from cinder_localclone import newborns
 from cinder_localclone import tops
-from tests import specs
 from tests.unit import test_remains
 from tests.unit import world as worlds
 
@@ -445,7 +444,7 @@ class OsBrickTest(testtools.TestCase):
         return '', ''
 
     def encryptor(self, path):
-        keys = specs.port('keys')
+        keys = mock.Mock()
         keys.get.return_value.get_encoded.return_value = b'key'
         return luks.LuksEncryptor(
             'sudo', {'data': {'device_path': path, 'volume_id': self.V1}},
