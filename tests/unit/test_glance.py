@@ -163,7 +163,7 @@ class OthersTest(test_reconcile.Base):
         moves = [types.SimpleNamespace(
             volume_id=each.volume_id, shadow_id=each.shadow_id, source=A,
             committed=True, phase=each.phase, keeps_handle=False,
-            follows=True, size_bytes=each.size_bytes)
+            follows=True, size_bytes=each.size_bytes, location=each.location)
             for each in self.a.node.records.moves_of(A)]
         self.assertEqual(set(), glance.served_on(self.a.node, moves))
         moves[0].follows = False
