@@ -1,7 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 from cinder import objects
+from oslo_privsep import priv_context
 
+from tests import complaints
 from tests import running
 
+
+def _start(_context, method=None):
+    raise complaints.note('no unit test starts a privileged daemon')
+
+
 objects.register_all()
+priv_context.PrivContext.start = _start
 running.install(log=True)

@@ -450,6 +450,7 @@ class StartTest(testtools.TestCase):
         self.targets.return_value = 'clone v1.0.0'
         self.patch('sessions.Sessions.initiator').return_value = 'iqn.x'
         self.patch('stack.Stack.release_map')
+        self.patch('cryptsetup.Cryptsetup.note_directories').return_value = []
         self.patch('stack.Stack.own_block').return_value = 512
         self.patch('stack.Stack.lvs').return_value = {
             'pool': reports.LogicalVolume(
