@@ -14,6 +14,7 @@ from collections.abc import Hashable
 from collections.abc import Mapping
 import ipaddress
 import json
+import re
 import socket
 import threading
 import time
@@ -38,6 +39,8 @@ ENDING = 600
 OFFERING = 600
 #: Seconds for a target to show that no change hangs in it.
 PROBE_TIMEOUT = 2
+#: The kernel's IPv4 routes (net/ipv4/fib_trie.c), with this node's addresses.
+ROUTES = '/proc/net/fib_trie'
 
 
 class Recent:
@@ -388,13 +391,17 @@ def _parts(portal: str) -> tuple[str, int]:
 def has_address(address: str) -> bool:
     """Return whether this node has an IP address.
 
-    The kernel says from which address it would send something there; nothing
-    is sent. To bind to it may succeed anywhere (ip_nonlocal_bind).
+    Of IPv6, the kernel says from which address it would send something there;
+    nothing is sent. For a second IPv4 address of a network it would name the
+    first. To bind to an address may succeed anywhere (ip_nonlocal_bind).
     """
     try:
-        version = ipaddress.ip_address(address).version
-        with socket.socket(socket.AF_INET6 if version == 6
-                           else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        if ipaddress.ip_address(address).version == 4:
+            with open(ROUTES) as routes:
+                return bool(re.search(
+                    r'\|-- %s\n +/32 host LOCAL\n' % re.escape(address),
+                    routes.read()))
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))
             return iscsi_target.plain(probe.getsockname()[0]) == address
     except (ValueError, OSError):

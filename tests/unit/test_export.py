@@ -3,6 +3,7 @@
 
 import dataclasses
 import json
+import os
 import types
 from unittest import mock
 
@@ -35,6 +36,21 @@ MOVE = state.Move(
     'b@l', 'volume-' + VOLUME, 'volume-' + SHADOW, 1,
     auth='CHAP user secret', initiator=INITIATOR,
     location='192.0.2.12:3260,1 %s 0' % SOURCE)
+
+#: Of a node with two addresses of one network.
+ROUTES = '''Local:
+  +-- 0.0.0.0/0 2 0 2
+     +-- 192.0.2.0/24 2 0 2
+        +-- 192.0.2.0/27 2 0 1
+           |-- 192.0.2.0
+              /24 host LOCAL
+           |-- 192.0.2.11
+              /32 host LOCAL
+           |-- 192.0.2.31
+              /32 host LOCAL
+        |-- 192.0.2.255
+           /32 link BROADCAST
+'''
 
 
 @ddt.ddt
@@ -442,6 +458,18 @@ class ServedAgainTest(testtools.TestCase):
     def test_what_addresses_the_kernel_has(self):
         self.assertTrue(export.has_address('127.0.0.1'))
         for address in ('192.0.2.254', '255.255.255.255', 'a name', ''):
+            self.assertFalse(export.has_address(address), address)
+
+    def test_a_second_address_of_a_network(self):
+        """The kernel would send to it from the first."""
+        routes = os.path.join(self.useFixture(fixtures.TempDir()).path, 'r')
+        with open(routes, 'w') as file:
+            file.write(ROUTES)
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.export.ROUTES', routes))
+        for address in ('192.0.2.11', '192.0.2.31'):
+            self.assertTrue(export.has_address(address), address)
+        for address in ('192.0.2.0', '192.0.2.1', '192.0.2.3', '192.0.2.255'):
             self.assertFalse(export.has_address(address), address)
 
     def test_not_to_another_initiator(self):
