@@ -29,8 +29,6 @@ TEST_LIMITS = {'unit': 300, 'functional': 900}
 TEST_LIMIT_ALL = 3600
 GRACE = 90  # seconds for its tests to take their labs down
 SLOWEST = 10  # tests that are shown
-#: Unit tests that stop at two moments, which takes a minute or two.
-EXHAUSTIVE = '_at_every_two'
 #: The module that runs a suite.
 RUNNERS = {'unit': ('stestr', 'run'), 'functional': ('lab.functional',)}
 #: Functional tests that show the same at more length.
@@ -306,19 +304,14 @@ def run(lab, unit, options, until):
     """
     suites, told = [], [versions(unit or lab.venv)]
     if unit:
-        fast = options.unit and not options.all
         if options.all:
             os.environ[sampling.ALL] = '1'
         # One for all workers; the commit may become another one meanwhile.
         os.environ[sampling.SEED] = sampling.seed()
         suites.append(suite(
             unit, 'unit', './tests/unit', until, '--abbreviate',
-            *(('--exclude-regex', EXHAUSTIVE) if fast else ()),
             everything=options.all))
-        if fast:
-            told.append('without unit tests that stop at two moments: '
-                        'make unit ALL=1')
-        elif not sampling.everything():
+        if not sampling.everything():
             told.append('%d pairs of moments in each unit test that stops at '
                         'two, the same with %s=%s; all: make unit ALL=1' % (
                             sampling.PAIRS, sampling.SEED, sampling.seed()))
