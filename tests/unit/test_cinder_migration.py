@@ -77,7 +77,8 @@ class Base(database.TestCase):
         node = nodes.Node(
             host=host, records=self.records, snapshots=specs.port('snapshots'),
             attachments=specs.port('attachments'),
-            stack=specs.port('stack', group='vg'), secrets=specs.port('secrets'),
+            stack=specs.port('stack', group='vg'),
+            secrets=specs.port('secrets'),
             crypt=specs.port('crypt'), runner=None, keys=specs.port('keys'),
             exports=specs.port('exports'), sessions=specs.port('sessions'),
             peers=specs.port('peers'), geometry=GEOMETRY,

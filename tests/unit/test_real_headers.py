@@ -37,6 +37,7 @@ class Crypt(cryptsetup.Cryptsetup):
         super().__init__('g', 60, backups, backend=configured.BACKEND)
         self.note, self.close = sim.note, sim.close
         self.mark, self.unmark = sim.mark, sim.unmark
+        self.former_directories = sim.former_directories
 
 
 class RealTest(test_privileged_crypt.CaseOfFiles):

@@ -2216,6 +2216,7 @@ class PoolTest(commands.Case):
     @ddt.unpack
     def test_all_is_copied_again(self, together, missing):
         pool, move = Pool(together), test_stack.MOVE
+        clone = names.clone(move.shadow_id)
         for where, name, what in (
                 (thin_pool, 'to_be_written', pool.to_be_written),
                 (thin_pool, 'unmapped', pool.unmapped),
@@ -2224,7 +2225,10 @@ class PoolTest(commands.Case):
                 (block, 'size', lambda path: 384 * REGION),
                 (stacks.Stack, 'lvs', lambda stack: {
                     move.destination_lv: mock.Mock(tags=frozenset())}),
-                (stacks.Stack, 'devices', lambda stack, only: {}),
+                (stacks.Stack, 'devices', lambda stack, only: {
+                    clone: tables.Device(clone, 'u', '253:6', 1, False,
+                                         '0 1 clone 253:4 253:5 8:0')}),
+                (sysfs, 'number', lambda path: '8:0'),
                 (stacks.Stack, 'mark', lambda *args: None),
                 (stacks.Stack, 'unmark', lambda *args: None),
                 (refill, 'forget_read', lambda *args: None),
