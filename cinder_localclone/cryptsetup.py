@@ -12,7 +12,6 @@ import os
 
 from oslo_log import log as logging
 
-from cinder_localclone.dm import ioctl
 from cinder_localclone.dm import tables
 from cinder_localclone import encryption_errors
 from cinder_localclone import exceptions
@@ -29,6 +28,7 @@ from cinder_localclone.privileged import lvm
 from cinder_localclone.privileged import sealed
 from cinder_localclone.privileged import secrets
 from cinder_localclone import reencryption_errors
+from cinder_localclone import top_devices
 
 LOG = logging.getLogger(__name__)
 
@@ -215,9 +215,7 @@ class Cryptsetup(header_files.HeaderFiles):
         :returns: None if it is not open
         """
         name = names.crypt(volume_id)
-        return tables.own_devices(
-            (ioctl.Status(*each) for each in devicemapper.survey(
-                self.timeout, [name])), names.device_uuid('')).get(name)
+        return top_devices.own_devices(self.timeout, [name]).get(name)
 
     def drop_half(self, volume_id: str) -> None:
         """Remove what is left of an authenticated volume that is not open."""

@@ -27,6 +27,19 @@ from cinder_localclone import survey as surveys
 LONGEST = (32 << 20) // state.SECTOR
 
 
+def own_devices(timeout: float, only: Collection[str] | None = None
+                ) -> dict[str, tables.Device]:
+    """Return the driver's own device-mapper devices, by name.
+
+    :param timeout: seconds
+    :param only: those of these names, as far as they are there
+    """
+    return tables.own_devices(
+        (ioctl.Status(*each) for each in devicemapper.survey(
+            timeout, None if only is None else [*only])),
+        names.device_uuid(''))
+
+
 class TopDevices(logical_volumes.LogicalVolumes):
     """The tops of volumes of one backend on this node."""
 
@@ -40,10 +53,7 @@ class TopDevices(logical_volumes.LogicalVolumes):
 
         :param only: those of these names, as far as they are there
         """
-        return tables.own_devices(
-            (ioctl.Status(*each) for each in devicemapper.survey(
-                self.timeout, None if only is None else [*only])),
-            names.device_uuid(''))
+        return own_devices(self.timeout, only)
 
     def _survey_of(self, volume_id: str, shadow_id: str = ''
                    ) -> surveys.Survey:
