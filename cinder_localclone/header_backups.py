@@ -87,7 +87,7 @@ class Look:
         self._compared = _turn((
             volume.id for volume in volumes
             if (_known(volume) not in self._right
-                or _is_outdated(volume, lvs))
+                or header_care.is_outdated(volume, lvs))
             and volume.status not in UNSETTLED), self._compared, COMPARED)
         return self._compared
 
@@ -114,7 +114,7 @@ class Look:
         if lv and names.RESTORED in lv.tags:
             header_care.end_restore(node, volume)
             header = node.crypt.header(volume_id)
-        if (_is_outdated(volume, node.stack.lvs())
+        if (header_care.is_outdated(volume, node.stack.lvs())
                 or not _is_right(node, volume_id, header)):
             # Never by a header that is not the volume's own.
             if recorded.key not in (each.key for each in header.opened_by(
@@ -140,14 +140,6 @@ def _turn(ids: Iterable[str], before: list[str], most: int) -> list[str]:
 def _known(volume: ports.Volume) -> tuple[str, ...]:
     """What changes when the backups of a volume's header may be wrong."""
     return volume.id, volume.name, volume.provider_id or ''
-
-
-def _is_outdated(volume: ports.Volume,
-                 lvs: Mapping[str, reports.LogicalVolume]) -> bool:
-    """Whether a key has gone that backups, or the header, may still have."""
-    lv = lvs.get(volume.name)
-    return lv is not None and bool(
-        {names.OUTDATED, names.RESTORED} & set(lv.tags))
 
 
 def _is_right(node: nodes.Node, volume_id: str, header: headers.Header

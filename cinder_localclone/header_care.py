@@ -6,6 +6,7 @@ is only ever written over a header of the same data.
 """
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 import dataclasses
 import typing
 
@@ -19,6 +20,7 @@ from cinder_localclone import headers_at_rest
 from cinder_localclone import key_change
 from cinder_localclone.luks import headers
 from cinder_localclone.luks import tokens
+from cinder_localclone.lvm import reports
 from cinder_localclone.moves import checks
 from cinder_localclone import names
 from cinder_localclone import node as nodes
@@ -282,9 +284,7 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
         token, key = _opening(node, volume, backup, saved)
         tops.ensure_closed(node, volume_id)
         node.crypt.save(volume_id, uuid)
-        lv = node.stack.lvs().get(volume.name)
-        is_older = lv is not None and bool(
-            {names.OUTDATED, names.RESTORED} & set(lv.tags))
+        is_older = is_outdated(volume, node.stack.lvs())
         if is_older:
             node.crypt.mark(volume.name, names.RESTORED)
         node.crypt.restore(volume_id, backup)
@@ -298,6 +298,14 @@ def restore(node: nodes.Node, volume_id: str, backup: str = '') -> Restored:
         if is_older:
             remarks += _drop_other_keys(node, volume, token, key)
         return Restored(backup, tuple(remarks))
+
+
+def is_outdated(volume: ports.Volume,
+                lvs: Mapping[str, reports.LogicalVolume]) -> bool:
+    """Whether a key has gone that backups, or the header, may still have."""
+    lv = lvs.get(volume.name)
+    return lv is not None and bool(
+        {names.OUTDATED, names.RESTORED} & set(lv.tags))
 
 
 def end_restore(node: nodes.Node, volume: ports.Volume) -> None:
