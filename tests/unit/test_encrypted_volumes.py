@@ -500,6 +500,13 @@ class CopiedByCinderTest(Case):
                           copy)
         encryption.check_copy(self.a.node, self.plain, copy)
 
+    def test_into_an_encrypted_volume(self):
+        """Else Cinder copies plain text to where all is taken for encrypted.
+        """
+        self.assertRaises(encryption_errors.EncryptionChange,
+                          encryption.check_copy, self.a.node, self.plain,
+                          self.row())
+
     def test_without_being_asked(self):
         """A retype, or a forced migration, connects the volume at once."""
         self.assertRaises(encryption_errors.EncryptionChange,

@@ -9,6 +9,7 @@ from unittest import mock
 import ddt
 
 from cinder_localclone import encryption_errors
+from cinder_localclone import encryption_types
 from cinder_localclone import exceptions
 from cinder_localclone import header_backups
 from cinder_localclone import header_care
@@ -308,6 +309,20 @@ class RecoveryTest(Case):
         self.remove()
         self.assertEqual({self.key()}, set(self.world.secrets.kept))
         self.assert_changed()
+
+    def test_stored_one_is_proven_over_a_new_login(self):
+        """The slot may have been made of one wrong answer. Nor is that a
+        proof which opens another slot than its own.
+        """
+        for wrong in (b'cut off', self.world.secrets.kept[self.old][1]):
+            with mock.patch.object(crypt.SimKeys, 'get_again', autospec=True,
+                                   return_value=wrong) as again:
+                self.assertRaises(encryption_errors.WrongKey, self.add,
+                                  store=True)
+            again.assert_called_once_with(
+                mock.ANY, mock.ANY, encryption_types.KeyFormat.HEX,
+                self.volume.id)
+            self.assertEqual([], self.status()['recovery_keys'])
 
     @ddt.data('add', 'remove')
     def test_what_was_not_added_to_its_end_goes(self, act):

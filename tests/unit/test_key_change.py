@@ -23,6 +23,7 @@ from tests.unit import test_encrypted_volumes as encrypted_volumes
 from tests.unit import world as worlds
 from tests.unit.world import crypt
 from tests.unit.world import effects
+from tests.unit.world import records
 
 A, B = encrypted_volumes.A, encrypted_volumes.B
 
@@ -244,6 +245,59 @@ class RotateTest(Case):
         self.assertEqual(self.old, self.key())
         self.rotate()
         self.assert_changed()
+
+    def test_new_secret_that_is_lost_once_it_is_recorded(self):
+        """The old key stays: nothing else opens the volume then."""
+        record = records.SimRecords.record
+
+        def losing(own, volume_id, recorded, before=None):
+            record(own, volume_id, recorded, before)
+            del self.world.secrets.kept[recorded.key]
+        with mock.patch.object(records.SimRecords, 'record', losing):
+            self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+        self.assertIn(self.world.secrets.kept[self.old][1],
+                      self.header.slots.values())
+        self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+        self.assertEqual(self.old, self.key())
+        self.assert_opens()
+        self.rotate()
+        self.assert_opens()
+
+    @ddt.data(True, False)
+    def test_secret_of_another_volume_that_its_header_names(self, in_use):
+        """Whoever has written that has no volume opened by it, and no secret
+        deleted. Not every key manager keeps who uses one.
+        """
+        other = self.row()
+        self.create(other)
+        self.world.secrets.consumers.clear()
+        theirs = rows.recorded(other).key
+        if not in_use:  # as of a volume of another cloud
+            other.provider_id = None
+        self.header.slots['5'] = self.world.secrets.kept[theirs][1]
+        self.header.tokens['5'] = dataclasses.replace(
+            self.header.tokens['0'], key=theirs, keyslots=('5',), number='5',
+            replaces=self.old)
+        self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+        self.assertEqual(self.old, self.key())
+        self.assertEqual(['0'], list(self.header.slots))
+        self.assertIn(theirs, self.world.secrets.kept)
+
+    def test_backups_are_marked_before_a_secret_goes_without_a_slot(self):
+        """They may name it."""
+        remove, seen = crypt.SimKeys.remove, []
+
+        def noting(*args):
+            seen.append(self.is_marked())
+            remove(*args)
+        with mock.patch.object(crypt.SimKeys, 'remove', noting), (
+                mock.patch.object(
+                    crypt.SimCrypt, 'add_key', autospec=True,
+                    side_effect=encryption_errors.KeyRefused(
+                        key='k', reason='no'))):
+            self.assertRaises(encryption_errors.KeyRefused, self.rotate)
+        self.assertEqual([True], seen)
+        self.assertFalse(self.is_marked())
 
     def test_without_any_backup(self):
         self.world.backups.clear()

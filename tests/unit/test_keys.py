@@ -383,6 +383,33 @@ class KeysTest(testtools.TestCase):
         time.sleep(0.3)
         self.keys.check()
 
+    @ddt.data((Answer(503), 2), (Answer(401), 2),
+              (Answer(401, 'http_status'), 2), (Answer(403), 1))
+    @ddt.unpack
+    def test_login_after(self, error, logins):
+        """The key manager may be elsewhere by now, or know this service by
+        another password.
+        """
+        self.keys.check()
+        self.manager.error = error
+        self.assertRaises((encryption_errors.KeyUnavailable,
+                           encryption_errors.KeyRefused), self.keys.check)
+        self.manager.error = None
+        self.keys.check()
+        self.assertEqual(logins, self.opened.call_count)
+
+    def test_login_after_a_time_limit(self):
+        self.keys.check()
+        self.keys._timeout = 0.1
+        self.manager.wait.clear()
+        self.addCleanup(self.manager.wait.set)
+        self.assertRaises(encryption_errors.KeyUnavailable, self.keys.check)
+        self.assertEqual(1, self.opened.call_count)
+        self.manager.wait.set()
+        self.keys._timeout, self.keys._silent = 20, 0.0
+        self.keys.check()
+        self.assertEqual(2, self.opened.call_count)
+
     def test_key_manager_that_cannot_be_loaded(self):
         self.opened.side_effect = RuntimeError('no such backend')
         self.assertRaises(encryption_errors.KeyUnavailable, self.keys.check)

@@ -73,7 +73,11 @@ class ForeignTest(Case):
     """Nothing but the driver's own can be asked for."""
 
     @ddt.data({'iqn': 'iqn.x:other'}, {'name': 'other'}, {'name': ''},
-              {'name': STORE + 'x'}, {'iqn': IQN + 'x'})
+              {'name': STORE + 'x'}, {'iqn': IQN + 'x'},
+              {'device': '/dev/mapper/other'}, {'device': '/dev/sda'},
+              {'device': '/dev/mapper/localclone-crypt-' + V1},
+              {'device': '/dev/' + STORE},
+              {'device': '/dev/mapper/x/../' + STORE})
     def test_exports(self, changes):
         self.assertRaises(exceptions.Foreign, export, **changes)
         self.assertEqual([], self.lio.steps)

@@ -81,6 +81,17 @@ class RotateTest(test_header_care.Case):
         self.rotate('' if stored else None)
         self.assert_another()
 
+    def test_stored_beside_one_that_is_shown(self):
+        """That one has no secret that could be asked for."""
+        self.begin()
+        stored = self.add(store=True)
+        self.lose()
+        self.rotate('')
+        self.assert_opens()
+        self.assertNotEqual(self.old, self.key())
+        self.assertIn(stored.secret, self.world.secrets.kept)
+        self.assertTrue(self.opens_by_recovery())
+
     def test_as_somebody_types_it(self):
         self.begin()
         self.lose()
@@ -91,6 +102,7 @@ class RotateTest(test_header_care.Case):
         """Nothing is stored, and nothing written."""
         self.begin()
         self.lose()
+        self.header.slots['5'] = b'ABCD-EFGH'  # somebody else's
         for typed, said in (('ABCD-EFGH', 'none of its recovery keys'),
                             ('', 'no recovery key'), ('-', 'none')):
             error = self.assertRaises(encryption_errors.KeyNotChanged,
