@@ -593,7 +593,10 @@ class RoomTest(ReencryptedCase):
             self.assertEqual([newborn.id], self.look_with(False))
         self.assertIn((events.REENCRYPTION_STOPPED, newborn.id), said)
         self.assertNotIn(newborn.id, self.a.reencrypting)
+        self.assertNotIn(names.REENCRYPTED, self.a.disk.tags[newborn.name])
         self.assertEqual([newborn.id], self.look_with(True))
+        # Its room is taken.
+        self.assertIn(names.REENCRYPTED, self.a.disk.tags[newborn.name])
         self.assertIn(newborn.id, self.a.reencrypting)
         self.assertEqual([], self.look_with(False))  # it has its room
 

@@ -238,6 +238,27 @@ class PinTest(Case):
         self.assertEqual(self.before, self.recorded())
         self.assertRaises(encryption_errors.ForeignHeader, self.start)
 
+    def test_another_header_under_a_guest(self):
+        """It is open already; its row would pin what is on the disk."""
+        self.use()
+        self.header.digest = 'of somebody else'
+        self.assertRaises(encryption_errors.ForeignHeader, self.start)
+        self.assertEqual(self.before, self.recorded())
+        self.assertNotIn(names.REENCRYPTED, self.tags())
+
+    def test_another_key_than_was_pinned_under_a_guest(self):
+        """Nothing is encrypted with a key that somebody else has."""
+        self.use()
+        self.start()
+        self.a.reencrypting.clear()
+        self.header.under_way = dataclasses.replace(
+            self.header.under_way, digest='of somebody else')
+        self.look()
+        self.assertEqual(set(), self.a.reencrypting)
+        self.assertRaises(encryption_errors.ForeignHeader,
+                          reencryption.resume, self.node, self.volume.id)
+        self.assertEqual(set(), self.a.reencrypting)
+
     def test_another_end_than_was_announced(self):
         self.start()
         self.end()
@@ -269,6 +290,9 @@ class PinTest(Case):
         self.assertIsNone(self.recorded().becoming)
 
     @ddt.data(({'slot': '5'}, {}, reencryption_errors.CannotReencrypt),
+              ({'keyslots': ('9',)}, {}, reencryption_errors.CannotReencrypt),
+              ({'keyslots': ('0', '1')}, {'keyslots': ('0', '1')},
+               reencryption_errors.CannotReencrypt),
               ({}, {'requirements': ('later',)},
                encryption_errors.HeaderDamaged))
     @ddt.unpack
@@ -280,6 +304,24 @@ class PinTest(Case):
         header = dataclasses.replace(
             header, tokens=(dataclasses.replace(own, **token),), **more)
         self.assertRaises(error, plan.own_slot, self.volume.id, header, True)
+
+    def test_slot_beside_one_that_is_announced(self):
+        header = self.node.crypt.header(self.volume.id)
+        own, = header.tokens
+        header = dataclasses.replace(header, tokens=(own, dataclasses.replace(
+            own, key='new', keyslots=(), slot='5', replaces=own.key)))
+        self.assertRaises(reencryption_errors.CannotReencrypt, plan.own_slot,
+                          self.volume.id, header, True)
+
+    def test_header_that_is_authenticated(self):
+        """Whatever its row says."""
+        header = self.node.crypt.header(self.volume.id)
+        plan.new_cipher(self.volume.id, header, plan.Wish())
+        error = self.assertRaises(
+            reencryption_errors.CannotReencrypt, plan.new_cipher,
+            self.volume.id, dataclasses.replace(
+                header, integrity='hmac(sha256)'), plan.Wish())
+        self.assertIn('hmac(sha256)', str(error))
 
 
 @ddt.ddt
